@@ -124,7 +124,7 @@ del _shown
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext pumice`: the cell magic %%glsl."""
+    """`%load_ext pumice` adds the cell magic %%glsl."""
     from .tools.notebook import load
 
     load(shell)

@@ -21,14 +21,16 @@ _WARM_UP_RUNS = 3
 
 
 class Timing(NamedTuple):
-    """What calls took."""
+    """How long the calls of a model took."""
 
-    cold_seconds: float  # the first call: shapes are bound, kernels made, and compiled where the driver does so at a first dispatch
+    # the first call, which binds shapes, makes kernels, and compiles them where the driver does so at a first
+    # dispatch
+    cold_seconds: float
     min_seconds: float
     median_seconds: float
     p99_seconds: float
     mean_seconds: float
-    device_seconds: float  # of the dispatches of one call, one after the other
+    device_seconds: float  # the dispatches of one call, one after the other
     runs: int
 
 
@@ -39,7 +41,11 @@ def measure(
     progress: Callable[[int, int], None] | None = None,
     warm_up: int = _WARM_UP_RUNS,
 ) -> Timing:
-    """`arrays` in graph order, for a model that has not been called yet. warm_up: calls after the first that are not measured."""
+    """Times a model that has not been called yet.
+
+    arrays: its inputs in graph order. runs: the calls that are measured. progress: called with the calls made and
+    `runs`. warm_up: calls after the first that are not measured.
+    """
     cold = model.warm_up(*arrays)
     for _ in range(warm_up):
         model(*arrays)
@@ -55,7 +61,9 @@ def measure(
 
 
 def _device_seconds(model: Model, arrays: Sequence[Array]) -> float:
-    """Of one call; one dispatch after the other where the program is one list of them."""
+    """Seconds of one call on the device; its dispatches run one after the other where the program is one list of
+    them.
+    """
     program = model.program
     arrays = model.arguments(*arrays)
     try:
@@ -74,7 +82,8 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-# A process of its own: argv holds the model, the precision, an .npz of the inputs in graph order, the parent's clock.
+# The code of a fresh process. argv holds the model, the precision, an .npz of the inputs in graph order, the parent's
+# clock.
 _FIRST_RESULT = """
 import time
 marks = [("process start", time.monotonic())]
@@ -103,7 +112,7 @@ print(json.dumps({"phase_seconds": phases, "total_seconds": before - float(start
 
 
 class FirstResult(NamedTuple):
-    """From the start of a process to its first result."""
+    """Seconds from the start of a process to its first result, by phase and in all."""
 
     phase_seconds: dict[str, float]
     total_seconds: float
@@ -111,7 +120,7 @@ class FirstResult(NamedTuple):
 
 
 def first_results(path: str, precision: str, inputs: Sequence[Array]) -> tuple[FirstResult, FirstResult]:
-    """In fresh processes: with empty caches, and again with what the first one left there."""
+    """Times two fresh processes: one with empty caches, then one with what the first left there. Raises Error."""
     with tempfile.TemporaryDirectory() as folder:
         archive = os.path.join(folder, "inputs.npz")
         np.savez(archive, *inputs)

@@ -1,1 +1,1 @@
-"""What every stage uses: errors, element types, the log, progress, HTML."""
+"""Helpers that every stage uses: errors, element types, the log, progress bars, HTML."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Bytes = bytes | memoryview
 
-PRECISIONS = ("fp32", "fp16", "bf16")  # of models, graphs and operators
+PRECISIONS = ("fp32", "fp16", "bf16")  # the precisions that models, graphs and operators take
 
 # Bits of an element in a file. Elements of less than a byte are packed, the first in the low bits.
 BITS = {
@@ -42,7 +42,7 @@ _OF_NUMPY = [name for name, bits in BITS.items() if bits >= 8 and not name.start
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype, or that of ml_dtypes."""
+    """The NumPy dtype of that name; types that NumPy lacks come from ml_dtypes."""
     if name in _OF_NUMPY:
         return np.dtype(name)
     import ml_dtypes

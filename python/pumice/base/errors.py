@@ -8,15 +8,16 @@ from typing import TypeVar
 from .._pumice import BindingError, Error, GraphError, UnsupportedError
 
 _E = TypeVar("_E", bound=Error)
-_MOST_LINES = 50  # of a message; `items` holds all
-_HEAD, _TAIL = 12 << 10, 4 << 10  # characters that are left of a longer message
-_LINE = 1 << 10  # characters of one of several lines
+_MOST_LINES = 50  # lines of an error message; `items` holds all
+_HEAD, _TAIL = 12 << 10, 4 << 10  # characters kept of the beginning and of the end of a longer message
+_LINE = 1 << 10  # characters kept of the beginning and of the end of a longer line of several
 
 
 def bounded(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
-    """Of a text that is longer than both together the beginning and the end, with how much was cut between them.
+    """The text, or its first `head` and last `tail` characters where it is longer than both together.
 
-    Names and values in messages may be a file's, and as long as it likes.
+    The number of characters between them is named. Names and values in messages may come from a file, and be as long
+    as it likes.
     """
     if len(text) <= head + tail:
         return text
@@ -25,13 +26,13 @@ def bounded(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
 
 
 class ValidationError(Error, AssertionError):
-    """A node gives another result than the reference: which one is in `node`, by how much in the message."""
+    """A node's result differs from the reference. `node` is its name; the message says by how much."""
 
     node: str = ""
 
 
 class InputError(Error, ValueError):
-    """A file with an input, or an option that says how to make one, is not what it should be."""
+    """An input file, or an option that says how to make an input, is not as expected."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(bounded(message))
@@ -44,19 +45,19 @@ def _with(error: _E, **attributes: object) -> _E:
 
 
 def binding_error(rule: str, name: str, expected: str, given: str, hint: str = "", kind: str = "input") -> BindingError:
-    """A wrong argument of a model or a kernel."""
+    """A BindingError for a wrong argument of a model or a kernel; `kind` says what `name` names."""
     slot = f"{kind} '{name}'" if name else f"{kind}s"
     message = f"[{rule}] {slot}: expected {expected}; given {given}{f' ({hint})' if hint else ''}"
     return _with(BindingError(bounded(message)), rule=rule, slot=slot, tensor=name, expected=expected, given=given)
 
 
 def graph_error(kind: str, name: str, message: str) -> GraphError:
-    """A model file that breaks a rule; `kind` says what `name` names: a node, a tensor, the model."""
+    """A GraphError for a model file that breaks a rule; `kind` says what `name` names: a node, a tensor, the model."""
     return _with(GraphError(bounded(f"{kind} '{name}': {message}")), node=name, rule="")
 
 
 def unsupported_error(what: str, items: Iterable[str]) -> UnsupportedError:
-    """All that `what` uses and pumice lacks."""
+    """An UnsupportedError that lists everything `what` uses and pumice lacks."""
     every = list(items)
     lines = [bounded(item, _LINE, _LINE) for item in every[:_MOST_LINES]] + (
         [f"... and {len(every) - _MOST_LINES} more"] if len(every) > _MOST_LINES else []

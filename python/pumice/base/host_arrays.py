@@ -1,4 +1,4 @@
-"""Arrays as a caller gives them: NumPy's, or what another library has that NumPy makes an array of."""
+"""Makes NumPy arrays of arguments: of arrays, and of anything else that NumPy converts."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def unmasked(value: Any, name: str, kind: str = "input") -> Any:
 
 
 def numpy_of(value: Any, name: str, expected: str, kind: str = "input", dtype: npt.DTypeLike | None = None) -> Array:
-    """What NumPy makes of a value, of that dtype where one is given.
+    """The value as a NumPy array, of `dtype` where one is given.
 
-    Raises BindingError (K5) for a masked array, and with the reason where NumPy makes nothing. A library says in an error of its own
-    why it gives no array: that a tensor needs grad, or lies on another device.
+    Raises BindingError (K5) for a masked array, and for a value that cannot be converted. The message ends with the
+    reason that NumPy or the value's own library gives: a tensor needs grad, or lies on another device.
     """
     unmasked(value, name, kind)
     try:
         return np.asarray(value, dtype)
     except MemoryError:
         raise
-    except Exception as error:  # of the library's own classes
+    except Exception as error:  # other libraries raise errors of their own classes
         raise binding_error("K5", name, expected, f"{type(value).__name__}: {error}", kind=kind) from error
 
 
 def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array:
-    """The same, and no array of objects."""
+    """The value as a NumPy array, as numpy_of makes it. Raises BindingError (K5) for an array of objects as well."""
     array = numpy_of(value, name, expected, kind)
     if array.dtype == object:
         raise binding_error("K5", name, expected, type(value).__name__, kind=kind)

@@ -1,4 +1,4 @@
-"""The engine's nouns as HTML for notebooks. Imported when a notebook shows one."""
+"""HTML of the engine's objects for notebooks. Imported when a notebook shows one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any
 
 from .._pumice import Context, DeviceInfo, Error, Kernel, Shader, ShaderCompileError, Tensor, TensorDesc
 
-_MOST_ROWS = 200  # of a table; all of them are in the object
-_MOST_VALUES = 64  # of a tensor that is downloaded to be shown
-# Styles stand in every element: the pages that show notebooks have rules of their own, for cells (which they put flush right) and for
-# the fonts of text.
+_MOST_ROWS = 200  # rows of a table that are shown; the object holds all of them
+_MOST_VALUES = 64  # elements of the largest tensor that is downloaded to be shown
+# Every element has its style inline: pages that show notebooks have rules of their own for cells, which they put
+# flush right, and for the fonts of text.
 _MARK = "background:rgba(220,60,60,.2)"
 _LEFT = "text-align:left"
 _TEXT = "font-family:monospace;white-space:pre;text-align:left"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], marked: Collection[int] = ()) -> str:
-    """Every cell is escaped. marked: rows by their number that stand out, in colour; they are shown even where not all rows are."""
+    """An HTML table in which every cell is escaped.
+
+    marked: numbers of rows that are coloured, and shown even where the table is cut off before them.
+    """
     kept = list(rows)
     shown = [i for i in range(len(kept)) if i < _MOST_ROWS or i in marked]
     lines = [_row("td", kept[i], _MARK if i in marked else "") for i in shown]
@@ -38,13 +41,13 @@ def _row(tag: str, cells: Sequence[Any], style: str = "") -> str:
 
 
 def facts(title: str, pairs: dict[str, Any]) -> str:
-    """A title above what is known of it."""
+    """A title above a table of names and values."""
     lines = "".join(f"<tr>{_cell('th', key)}{_cell('td', value)}</tr>" for key, value in pairs.items())
     return f"<b>{html.escape(title)}</b>" + (f"<table>{lines}</table>" if pairs else "")
 
 
 def text(shown: str) -> str:
-    """Lines as they are, every letter of one width."""
+    """Text in letters of one width, with its line breaks."""
     return f'<pre style="{_TEXT}">{html.escape(shown)}</pre>'
 
 
@@ -53,7 +56,7 @@ def text_below(title: str, shown: str) -> str:
 
 
 def interface_rows(shader: Shader) -> list[tuple[str, str, str, str]]:
-    """Name, access, type and place of everything that a shader takes."""
+    """(name, access, type, place) of every buffer, image, push constant and specialization constant of a shader."""
     interface = shader.interface
     rows = []
     for one in interface["bindings"]:
@@ -121,7 +124,7 @@ def _tensor(tensor: Tensor) -> str:
         shown = facts("Tensor", {**_desc(tensor.desc), "device": tensor.context.info.name})
         small = math.prod(tensor.shape) <= _MOST_VALUES
         return shown + (text(str(tensor.numpy())) if small else "")
-    except Error as error:  # closed, or lost with its device
+    except Error as error:  # the tensor is closed, or lost with its device
         return text_below("Tensor", str(error))
 
 
@@ -136,7 +139,7 @@ def _device(info: DeviceInfo) -> dict[str, Any]:
 
 
 def devices_html(devices: Sequence[DeviceInfo]) -> str:
-    """A row for each of them; or what is to be done where there are none."""
+    """A table with a row for each device, or a sentence that says why there is none."""
     if not devices:
         return text_below("No Vulkan device", "There is no Vulkan loader, or no driver for it.")
     rows = [(info.index, info.name, *_device(info).values()) for info in devices]
@@ -151,7 +154,7 @@ def _context(context: Context) -> str:
 
 
 def html_of(shown: Any) -> str:
-    """Of a Kernel, Shader, Tensor, TensorDesc, Context or DeviceInfo."""
+    """HTML for a Kernel, Shader, Tensor, TensorDesc, Context or DeviceInfo."""
     if isinstance(shown, Kernel):
         return _kernel(shown)
     if isinstance(shown, Shader):
@@ -166,7 +169,7 @@ def html_of(shown: Any) -> str:
 
 
 def compile_error_html(error: ShaderCompileError) -> str:
-    """What is wrong, and below each message its line, marked."""
+    """Each message of a compile error, with the line that it is about below it, marked."""
     parts = []
     for message in error.messages:
         said, *below = message.split("\n")

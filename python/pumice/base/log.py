@@ -1,4 +1,4 @@
-"""What the engine has to say that is no error goes to Python's logging, under the name "pumice"."""
+"""Messages of the engine that are no errors go to Python's logger "pumice"."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .errors import bounded
 
 
 def log_warning(text: str) -> None:
-    """To the logger "pumice", at the level of warnings."""
+    """Logs a warning to the logger "pumice"."""
     import logging
 
     logging.getLogger("pumice").warning("%s", bounded(text))

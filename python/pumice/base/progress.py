@@ -1,4 +1,4 @@
-"""Progress bars for what takes long, on a terminal or in a notebook only."""
+"""Progress bars for long work, on a terminal or in a notebook only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATIENCE_SECONDS = 1.0
 
 
 def _is_notebook() -> bool:
-    """Whether a bar can be shown there: rich needs ipywidgets for it."""
+    """Whether this is a notebook that can show a bar: rich needs ipywidgets for it."""
     if "ipykernel" not in sys.modules:
         return False
     from importlib.util import find_spec
@@ -23,7 +23,7 @@ def _is_notebook() -> bool:
     return False
 
 
-@functools.cache  # once
+@functools.cache  # the hint is logged once in a process
 def _tell_what_is_missing() -> None:
     import logging
 
@@ -31,7 +31,9 @@ def _tell_what_is_missing() -> None:
 
 
 class Progress:
-    """A bar that appears after a second, on stderr of a terminal or in a notebook; nothing anywhere else. A context manager."""
+    """A bar that appears after a second, on stderr of a terminal or in a notebook; elsewhere it shows nothing. A
+    context manager.
+    """
 
     def __init__(self, what: str, wanted: bool = True) -> None:
         self._what = what
@@ -41,7 +43,7 @@ class Progress:
         self._task: Any = None
 
     def phase(self, what: str, done: int, total: int) -> None:
-        """The same bar, of something else from now on."""
+        """Lets the bar show the progress of `what` from now on."""
         if what != self._what and self._bar is not None:
             self._bar.update(self._task, description=what, completed=done, total=total, refresh=True)
         self._what = what

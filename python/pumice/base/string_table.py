@@ -1,4 +1,4 @@
-"""Strings that a call gives and gets, which the device knows by their places in a table."""
+"""Strings that a call gives and gets: the device knows each by its place in a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXPECTED = "an array of str"
 
 
 class StringTable:
-    """The strings of a model."""
+    """The strings of a model, each with its place."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self.strings = list(strings)
@@ -23,7 +23,7 @@ class StringTable:
 
 
 class CallStrings:
-    """Those of a call: the model's, and behind them what it is given."""
+    """The strings of one call: the model's, and behind them those that the arguments bring."""
 
     def __init__(self, table: StringTable) -> None:
         self._table = table
@@ -34,13 +34,16 @@ class CallStrings:
         return self._more.setdefault(text, len(self._table.strings) + len(self._more)) if known is None else known
 
     def encoded(self, value: Any, name: str) -> Any:
-        """The places of an array's, or of those in a list. Raises BindingError naming the input where it holds anything else."""
+        """The places of the strings in an array, int64 of its shape, or in each array of a list.
+
+        Raises BindingError (K5) naming the input where it holds anything but strings.
+        """
         if value is None:
             return None
         if isinstance(value, list | tuple):
             return [self.encoded(item, name) for item in value]
         unmasked(value, name)
-        # Objects, as NumPy's own strings lose a NUL at the end.
+        # An array of objects: NumPy's own strings lose a NUL at the end.
         array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
         texts = array.reshape(-1).tolist()
         if array.dtype.kind not in "UOT" or not all(isinstance(text, str) for text in texts):
@@ -49,7 +52,7 @@ class CallStrings:
         return np.array([self._place(text) for text in texts], np.int64).reshape(array.shape)
 
     def decoded(self, value: Any) -> Any:
-        """Arrays of objects, each of them a str."""
+        """The strings at these places, as arrays of objects, each of them a str."""
         if value is None:
             return None
         if isinstance(value, list):

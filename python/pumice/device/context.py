@@ -24,7 +24,7 @@ Number = float | np.number[Any] | np.bool_
 
 
 class _Default:
-    """The context that is made on first use, in each process anew."""
+    """Holds the default context, which is made on first use, in each process anew."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,9 @@ class _Default:
         self._process = 0
 
     def made(self) -> Context | None:
-        """None where the next one who asks for it makes it."""
+        """The default context; None where get() has to make it: before its first use, after it was closed, in a
+        forked child.
+        """
         context = self._context
         return None if context is None or self._process != os.getpid() or context.closed else context
 
@@ -55,14 +57,18 @@ class Place(NamedTuple):
     """Where a context is, in words that another process understands."""
 
     device: str  # "uuid:..."
-    without: tuple[str, ...]  # features and extensions to do without
+    without: tuple[str, ...]  # features and extensions that the context does without
 
 
-_placed: WeakValueDictionary[Place, Context] = WeakValueDictionary()  # that pickled models were of, or came back to
+# contexts that pickled models were on, or came back to
+_placed: WeakValueDictionary[Place, Context] = WeakValueDictionary()
 
 
 def place_of(context: Context) -> Place | None:
-    """None for the default context, which every process has its own of. Raises StateError for a context that is closed."""
+    """Where another process finds the context; None for the default context, of which every process has its own.
+
+    Raises StateError for a context that is closed.
+    """
     if context is _default.made():
         return None
     if context.closed:
@@ -73,7 +79,10 @@ def place_of(context: Context) -> Place | None:
 
 
 def context_at(place: Place | None) -> Context:
-    """The default context for None, else one of that device that is there already, or a new one. Raises DeviceError."""
+    """The context at a place: the default one for None, else one of that device that is open already, or a new one.
+
+    Raises DeviceError.
+    """
     if place is None:
         return default_context()
     context = _placed.get(place)
@@ -97,20 +106,23 @@ def devices() -> Devices:
 
 
 def default_context() -> Context:
-    """The context of everything that is given none: PUMICE_DEVICE's device, else the best one; `.choice` says why.
+    """The context of everything that is given none: on the device that PUMICE_DEVICE names, else on the best one.
 
-    Made on first use, and again after it was closed or in a forked child. Raises DeviceError.
+    `.choice` says why it was chosen. It is made on first use, and again after it was closed or in a forked child.
+    Raises DeviceError.
     """
     return _default.get()
 
 
 def made_default_context() -> Context | None:
-    """None where nothing has asked for the default context yet."""
+    """The default context; None where nothing has asked for it yet."""
     return _default.made()
 
 
 def checked_context(given: Any) -> Context | None:
-    """The same. Raises BindingError (K5) for what is neither a Context nor None, and says how a device is named."""
+    """The argument itself. Raises BindingError (K5) for what is neither a Context nor None, and says how a device is
+    named.
+    """
     if given is None or isinstance(given, Context):
         return given
     hint = f"pumice.Context({given!r}) opens a device by its name" if isinstance(given, str | int) else ""
@@ -146,7 +158,7 @@ def ones(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32", context: 
 
 
 def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
-    """A tensor with a copy of the array's elements, row-major; of any strides and byte order.
+    """A row-major tensor with a copy of the array's elements; the array may have any strides and byte order.
 
     Raises BindingError (K5) for dtypes that no tensor has (object, structures, text, complex) and for masked arrays.
     """
@@ -156,10 +168,12 @@ def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
 def asarray(
     array: Any, dtype: npt.DTypeLike | None = None, context: Context | None = None, *, copy: bool | None = None
 ) -> Tensor:
-    """What is given as a tensor: a Tensor itself (where copy is not True and the dtype is its own), else a copy of the elements.
+    """The argument as a tensor: a Tensor itself, unless copy is True or the dtype differs, else a copy of the
+    elements.
 
-    copy=False: no bytes are copied; an array is taken as from_host takes it. A dtype converts, on the device where a Tensor is
-    given. Raises as tensor, from_host and Tensor.to do, BindingError (M3) for a tensor of another context.
+    copy=False: no bytes are copied; an array is taken as from_host takes it. dtype: the elements are converted, on
+    the device where a Tensor is given. Raises as tensor, from_host and Tensor.to do, UnsupportedError where
+    copy=False needs a copy, BindingError (M3) for a tensor of another context.
     """
     if isinstance(array, Tensor):
         if context is not None and array.context is not context:
@@ -177,12 +191,15 @@ def asarray(
 
 
 def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor:
-    """A tensor on the array's own memory, of the same shape and strides: what the device writes the array shows, once that work
-    has been waited for, and the other way round. The array stays alive until the device is done with it.
+    """A tensor on the array's own memory, of the same shape and strides.
 
-    Raises UnsupportedError saying why where that cannot be: no extension VK_EXT_external_memory_host, memory that does not begin
-    at a multiple of the device's limit "minImportedHostPointerAlignment" (a page) or is no multiple of 16 bytes, a read-only
-    array, negative strides, 4-bit dtypes. tensor(array) makes a copy of every array.
+    The device and the array see what the other writes once the device's work has been waited for. The array stays
+    alive until the device is done with it.
+
+    Raises TypeError for anything but an array, and UnsupportedError saying why where its memory cannot be used: no
+    extension VK_EXT_external_memory_host, memory that does not begin at a multiple of the device's limit
+    "minImportedHostPointerAlignment" (a page) or is no multiple of 16 bytes, a read-only array, negative strides,
+    4-bit dtypes. tensor(array) makes a copy of every array.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_host: expected a NumPy array, given {type(array).__name__}")
@@ -190,9 +207,10 @@ def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor
 
 
 def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None = None) -> Tensor:
-    """A tensor of an array of the CPU that another library has, by DLPack: a packed copy. copy=False: on its memory, as from_host.
+    """A tensor with a packed copy of another library's array in CPU memory, by DLPack.
 
-    Raises UnsupportedError for arrays of other devices and dtypes that no tensor has.
+    copy=False: the tensor lies on the array's own memory, as from_host's does. Raises UnsupportedError for arrays of
+    other devices and dtypes that no tensor has.
     """
     return _pumice.from_dlpack(array, _context_of(context), copy)
 
@@ -206,11 +224,13 @@ def image(
     address: str = "clamp",
     normalized: bool | None = None,
 ) -> Image:
-    """An image with a copy of the array's elements as texels: (depth, height, width), without those it has not, and 4 channels
-    last in the formats "rgba16f" and "rgba32f"; "r16f" and "r32f" have none. The rest as for Image.
+    """An image whose texels are a copy of the array's elements.
 
-    Raises BindingError for elements that the format does not hold exactly, UnsupportedError for a shape or format that the
-    device does not take.
+    array: of shape [width], [height, width] or [depth, height, width], with an axis of 4 channels last in the formats
+    "rgba16f" and "rgba32f", none in "r16f" and "r32f". filter, address, normalized: see Image.
+
+    Raises BindingError for elements that the format does not hold exactly, UnsupportedError for a shape or format
+    that the device does not take.
     """
     given = as_array(array, "array", _NUMBERS, "argument")
     made = Image(_context_of(context), format, given.shape, filter=filter, address=address, normalized=normalized)

@@ -1,4 +1,4 @@
-"""Pictures as a model wants them. Needs Pillow (`pip install pumice[image]`)."""
+"""Reads pictures into arrays that a model takes. Needs Pillow (`pip install pumice[image]`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _opened(path: str | os.PathLike[str], mode: str) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image, path: str | os.PathLike[str]) -> Image.Image:
-    """Grey of 16 bits, which Pillow would clip at 255, as the nearest of 8."""
+    """The picture with 8 bits; grey of 16 bits is rounded, because Pillow would clip it at 255. Raises InputError."""
     if image.mode != "F" and not image.mode.startswith("I"):
         return image
     values = np.asarray(image)
@@ -66,7 +66,7 @@ def _resized(image: Image.Image, size: tuple[int, int] | None, fit: str, resampl
 
 
 def _planes(image: Image.Image, mode: str) -> Array:
-    """uint8, height by width by colours."""
+    """The pixels as uint8 of shape [height, width, colours]."""
     if mode == "Y":
         return np.asarray(image.convert("YCbCr"))[:, :, :1]
     values = np.asarray(image)
@@ -83,7 +83,9 @@ def _inverted(values: Array, invert: str) -> Array:
 
 
 def _scaled(values: Array, scale: str | float) -> Array:
-    """By a factor, or divided: "1/255" by that number, "1/max" by the picture's own maximum."""
+    """The values times a factor, or divided: by 255 for "1/255", by the picture's own maximum for "1/max". Raises
+    InputError.
+    """
     text = str(scale)
     try:
         divisor = values.max() if text == "1/max" else np.float32(text.removeprefix("1/"))
@@ -97,7 +99,7 @@ def _scaled(values: Array, scale: str | float) -> Array:
 
 
 def _normalised(values: Array, mean: Sequence[float], std: Sequence[float]) -> Array:
-    """(v - mean) / std per colour, in float64."""
+    """(v - mean) / std per colour, in float64. Raises InputError."""
     colours = values.shape[-1]
     for name, given in (("mean", mean), ("std", std)):
         if len(given) not in (0, 1, colours):
@@ -139,14 +141,15 @@ def load_image(
     layout: str = "NCHW",
     dtype: npt.DTypeLike = "float32",
 ) -> Array:
-    """A picture as an array, prepared in this order.
+    """A picture as an array; the options are applied in the order in which they stand here.
 
-    mode: "RGB", "BGR", "L" (grey) or "Y" (the luma of YCbCr). size: (height, width), one number for both, None as it is; reached
-    by cropping the centre to the aspect ratio and resampling (fit "crop") or by stretching. invert: 255 - v "always", "never", or
-    "auto", where the first pixel is bright. scale: a factor, "1/255" (a division) or "1/max". mean and std: (v - mean) / std per
-    colour. layout: "NCHW", "NHWC", "CHW", "HWC", "NHW" or "HW".
+    mode: "RGB", "BGR", "L" (grey) or "Y" (the luma of YCbCr). size: (height, width), one number for both, or None for
+    the picture's own; reached by cropping the centre to the aspect ratio and resampling (fit "crop") or by
+    stretching. invert: v becomes 255 - v "always", "never", or "auto", which is where the first pixel is bright.
+    scale: a factor, "1/255" (a division) or "1/max". mean and std: (v - mean) / std per colour. layout: "NCHW",
+    "NHWC", "CHW", "HWC", "NHW" or "HW".
 
-    Raises InputError, FileNotFoundError.
+    Raises InputError for a wrong option and a file that is no picture, FileNotFoundError.
     """
     _checked(mode, MODES, "mode")
     _checked(fit, FITS, "fit")

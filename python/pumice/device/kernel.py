@@ -40,7 +40,7 @@ _GLSL_TYPES = {
 }
 _GLSL_NUMBERS = {float: "float", int: "int", bool: "bool"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_MOST_ELEMENTS = (1 << 32) - 1  # what a uint counts
+_MOST_ELEMENTS = (1 << 32) - 1  # elements of an array of known shape, which the body counts in a uint
 _GENERATED = {
     "i": "the invocation's number",
     "p": "the push constants",
@@ -52,11 +52,11 @@ _GENERATED = {
 
 
 class _Argument(NamedTuple):
-    """What from_body was told of one name."""
+    """A name that from_body was given, and its type."""
 
     name: str
     glsl: str
-    dtype: str | None  # None: a number
+    dtype: str | None  # None for a number
     shape: tuple[int, ...] | None
 
 
@@ -119,7 +119,7 @@ def _argument(name: str, given: Any) -> _Argument:
 
 
 def _check_generated_names(arguments: Iterable[_Argument]) -> None:
-    """The constants that a shape makes."""
+    """Raises GraphError for a name that the shape of another argument makes, such as x_size and x_shape of x."""
     every = list(arguments)
     made = {one.name + end: one.name for one in every if one.shape is not None for end in ("_size", "_shape")}
     for one in every:
@@ -133,7 +133,7 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], expected: str) 
 
 
 def _texts(name: str, given: Any, numbers: bool = False) -> dict[str, str]:
-    """A mapping of names to texts; numbers are written out."""
+    """A mapping of names to texts, in which numbers are written out. Raises TypeError."""
     expected = f"a mapping of names to text{' or numbers' if numbers else ''}"
     _typed(name, given, Mapping, expected)
     made = {}
@@ -184,7 +184,7 @@ def _declarations(inputs: list[_Argument], outputs: list[_Argument]) -> str:
 class Kernel(_pumice.Kernel):
     """A compute shader in GLSL with the extension's types; called with its arguments by name."""
 
-    _is_made = False  # a traceback may show the object before the extension has made its part
+    _is_made = False  # lets a traceback show the object before the extension has made its part
 
     def __init__(
         self,
@@ -201,28 +201,35 @@ class Kernel(_pumice.Kernel):
         local_size: int | Sequence[int] | None = None,
         _path: str = "",
     ) -> None:
-        """Macros: names -> text or numbers. spec: specialization constants -> values. includes: paths -> text. options: in place of
-        those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs:
-        folders that #include looks into after includes, in this order.
+        """Compiles the text for the context's device, by default the default context's.
 
-        debug: every index is checked that goes into a buffer, the push constants, a shared or a global variable: of arrays, vectors
-        and matrices, against the arrays that are bound and the sizes that are declared. One that is out of bounds reads zeros or
-        writes nothing, and OutOfBoundsError is raised when the call or the submission is over. message_bytes: of the ring that
-        the printf messages of one execution go to; what finds no room is counted in messages_lost.
+        macros: names -> text or numbers. spec: specialization constants -> values. includes: paths -> text. options:
+        replace those that follow from the device and the arrays; arrays are then of the types that the shader
+        declares. include_dirs: folders that #include looks into after includes, in this order.
 
-        Arrays of float16 and bfloat16 are stored as two to a word where the device or the compiler lacks their own type: variants has
-        fp16_packed or bf16_packed then, and the logger "pumice" says why at the level of info. Where the device lacks 64-bit integers
-        (shaderInt64), pairs of words stand for them, with the same results, and the logger says so.
+        debug: every index is checked that goes into a buffer, the push constants, a shared or a global variable: of
+        arrays, vectors and matrices, against the arrays that are bound and the sizes that are declared. An access out
+        of bounds reads zeros or writes nothing, and OutOfBoundsError is raised when the call or the submission is
+        over. message_bytes: size of the ring that the printf messages of one execution go to; messages that find no
+        room are counted in messages_lost.
 
-        local_size: invocations of a workgroup, one to three numbers, for a text that declares none. Invocations past threads= are left
-        out, unless the text has shared memory, barriers or subgroup operations, which all invocations of a workgroup have to reach:
-        it checks its own bounds then. local_size_x, local_size_y and local_size_z in spec say the same.
+        Arrays of float16 and bfloat16 are stored as two to a word where the device or the compiler lacks their own
+        type: variants has fp16_packed or bf16_packed then, and the logger "pumice" says why at the level of info.
+        Where the device lacks 64-bit integers (shaderInt64), pairs of words stand for them, with the same results,
+        and the logger says so.
 
-        In the shader x.length() is the number of elements bound. Where two 16-bit elements share a word, as `sfp x[]` in the packed
-        modes, it counts words, rounded up; of an empty array of 8-bit elements it is 1, since no range is shorter than a byte.
+        local_size: invocations of a workgroup, one to three numbers, for a text that declares none. Invocations past
+        threads= are left out, unless the text has shared memory, barriers or subgroup operations, which all
+        invocations of a workgroup have to reach: it checks its own bounds then. local_size_x, local_size_y and
+        local_size_z in spec say the same.
 
-        Raises TypeError for an argument of another type, ShaderCompileError (a text of such operations without a local size, or
-        one that declares it besides), UnsupportedError, BindingError (K1, K2: spec, local_size; K12: message_bytes).
+        In the shader x.length() is the number of elements bound. Where two 16-bit elements share a word, as `sfp x[]`
+        in the packed modes, it counts words, rounded up; of an empty array of 8-bit elements it is 1, since no range
+        is shorter than a byte.
+
+        Raises TypeError for an argument of another type, ShaderCompileError (a text of such operations without a
+        local size, or one that declares it besides), UnsupportedError, BindingError (K1, K2: spec, local_size; K12:
+        message_bytes).
         """
         _typed("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
         _typed("context", context, (Context, type(None)), "a Context")
@@ -241,19 +248,19 @@ class Kernel(_pumice.Kernel):
         super().__init__(source, context or default_context(), name, texts, dict(spec or {}), **optional)
         self._is_made = True
         self._file: KernelFile | None = None
-        self._shapes: dict[str, tuple[int, ...]] = {}  # that from_body was told
-        self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call makes: dtype, shape
+        self._shapes: dict[str, tuple[int, ...]] = {}  # shapes that from_body was given
+        self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call makes: (dtype, shape)
         self._first_output: str | None = None
         forward_log()
 
     @classmethod
     def from_file(cls, path: Path, context: Context | None = None, reload: bool = False, **options: Any) -> Kernel:
-        """A kernel of the text in a file. #include looks beside the including file, then as Kernel says; options: those of Kernel,
-        name among them (else the path).
+        """A kernel of the text in a file. #include looks beside the including file, then as Kernel says.
 
-        reload: every call looks first whether the file or an included one has changed, and compiles it anew then. Where the
-        new text does not compile, the logger "pumice" gets one warning, and the kernel stays as it was until the next change.
-        Raises OSError for a file that cannot be read, ShaderCompileError, UnsupportedError.
+        reload: every call looks first whether the file or an included one has changed, and compiles it anew then.
+        Where the new text does not compile, the logger "pumice" gets one warning, and the kernel stays as it was
+        until the next change. options: those of Kernel; name is the path where it is not among them. Raises OSError
+        for a file that cannot be read, ShaderCompileError, UnsupportedError.
         """
         file = KernelFile(os.fspath(path), reload, {"context": context, **options})
         made = file.compile(cls)
@@ -291,17 +298,18 @@ class Kernel(_pumice.Kernel):
         header: str = "",
         **options: Any,
     ) -> Kernel:
-        """A kernel of its body alone; `i` is the number of the invocation, and `.source` shows the text that was made.
+        """A kernel of which only the body of main is written; `i` is the number of the invocation, `.source` shows
+        the whole text.
 
-        inputs, outputs: names -> a dtype ("float32", np.int32), (dtype, shape), an array, Tensor or TensorDesc to be like,
-        "sfp" for the dtype of the call's arrays, or float, int, bool for a number. float16, bfloat16 and sfp arrays are read by
-        buffer_ld1(x, i) and written by buffer_st1(y, i, value); others are indexed. A shape gives the body x_size and x_shape[].
-        header: functions and constants before main. options: those of Kernel.
+        inputs, outputs: names -> a dtype ("float32", np.int32), (dtype, shape), an array, Tensor or TensorDesc to be
+        like, "sfp" for the dtype of the call's arrays, or float, int, bool for a number. float16, bfloat16 and sfp
+        arrays are read by buffer_ld1(x, i) and written by buffer_st1(y, i, value); others are indexed. A shape gives
+        the body x_size and x_shape[]. header: functions and constants before main. options: those of Kernel.
 
-        A call returns the outputs that are not given and whose shape is known (one array, or a dict of them), and without
-        threads= runs as many invocations as the first output has elements.
-        An array that is given for a name with a shape has that shape, or as many elements on one axis. Raises GraphError for a
-        name, dtype or shape that there is not, ShaderCompileError with lines of the body; a call BindingError (K5: shape).
+        A call returns the outputs that are not given and whose shape is known (one array, or a dict of them), and
+        without threads= runs as many invocations as the first output has elements. An array that is given for a name
+        with a shape has that shape, or as many elements on one axis. Raises GraphError for a name, dtype or shape
+        that there is not, ShaderCompileError with lines of the body; a call BindingError (K5: shape).
         """
         read = [_argument(key, given) for key, given in inputs.items()]
         written = [_argument(key, given) for key, given in outputs.items()]
@@ -336,16 +344,19 @@ class Kernel(_pumice.Kernel):
             raise binding_error("K5", name, f"an array of shape {shape}", f"shape {tuple(given)}", kind="argument")
 
     def __call__(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> Array | dict[str, Array] | None:
-        """Runs once and waits. Arguments by name: Tensors, NumPy arrays, push constants; threads= or groups=.
+        """Runs the kernel once and waits. Arguments go by name: Tensors, NumPy arrays, push constants; threads= or
+        groups=.
 
-        timeout: seconds that the call waits at most. Where they are over TimeoutError is raised, the execution goes on and the arrays
-        stay as they are; Ctrl-C interrupts likewise.
-        given: arguments in a dict, for names that are other keywords of this call (threads, groups, timeout) or of Python.
-        Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets of the shader
-        (see dtype). Push constants are numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for
-        structures. Returns what from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.
-        The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it takes longer
-        than all others.
+        timeout: seconds that the call waits at most. TimeoutError is raised when they are over; the execution goes on
+        and the arrays stay as they are. Ctrl-C interrupts likewise.
+        given: arguments in a dict, for names that are other keywords of this call (threads, groups, timeout) or of
+        Python.
+        Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets
+        of the shader (see dtype). Push constants are numbers, sequences of them for vectors, matrices (by columns)
+        and arrays, dicts for structures. Returns the outputs that from_body says, else None. Raises BindingError;
+        OutOfBoundsError with debug=True.
+        The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it
+        takes longer than all others.
         """
         if self._file is not None:
             self._reload_if_changed()

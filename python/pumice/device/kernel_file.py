@@ -1,4 +1,4 @@
-"""Kernels whose text is in a file, and what of it has changed."""
+"""Kernels whose text is in a file, and which notice when it changes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ class KernelFile:
         self._seen: dict[str, tuple[int, int, int] | None] = {}
 
     def has_changed(self) -> bool:
-        """Has a file another date or size than when it was compiled? Not asked for: False."""
+        """Whether a file differs in date, size or inode from when it was compiled; False for a kernel that does not
+        watch its files.
+        """
         return self._watches and any(_stamp(path) != stamp for path, stamp in self._seen.items())
 
     def compile(self, kernel: type[_K]) -> _K:
-        """The kernel that the files make now. Raises OSError, ShaderCompileError, UnsupportedError."""
-        self._seen[self._path] = _stamp(
-            self._path
-        )  # before it is read: what changes meanwhile is seen by the next call
+        """Compiles the files as they are now. Raises OSError, ShaderCompileError, UnsupportedError."""
+        # The stamp is older than the text, so that the next call sees a change in between.
+        self._seen[self._path] = _stamp(self._path)
         with open(self._path, encoding="utf-8", errors="replace") as file:
             source = file.read()
         folders = [os.fspath(folder) for folder in self._options.get("include_dirs", ())]
