@@ -14,7 +14,7 @@ import pumice._pumice as _pumice
 from ..base.errors import binding_error
 from .objects import Memory
 
-# A memory, or the number that stands for one in raw commands, from its start or from an offset on.
+# A memory, or the number that stands for one in raw commands; alone or with an offset in bytes.
 Place = Memory | tuple[Memory | int, int] | None
 Pair = int | tuple[int, int]  # (x, y), or the raw number
 Sides = int | tuple[int, int, int, int]  # left, right, top, bottom, or the raw number
@@ -26,23 +26,23 @@ RGBA8888, RGB888 = _CONSTANTS["RGBA8888"], _CONSTANTS["RGB888"]
 RGBFP16, LUT = _CONSTANTS["RGBFP16"], _CONSTANTS["LUT"]
 CNV_FP16_SUB, CNV_FP16_DIV_255 = _CONSTANTS["CNV_FP16_SUB"], _CONSTANTS["CNV_FP16_DIV_255"]
 WEIGHTS_TRANSPOSED = _CONSTANTS["WEIGHTS_TRANSPOSED"]  # a bit of input_circular_offset
-# conv_enable
+# Values of the field conv_enable.
 CONVOLUTION, DEPTHWISE = _CONSTANTS["CONVOLUTION"], _CONSTANTS["DEPTHWISE"]
 DECONVOLUTION, DEPTHWISE_DECONVOLUTION = _CONSTANTS["DECONVOLUTION"], _CONSTANTS["DEPTHWISE_DECONVOLUTION"]
-# pool_enable
+# Values of the field pool_enable.
 POOL_MAX, POOL_AVERAGE, UPSAMPLE = _CONSTANTS["POOL_MAX"], _CONSTANTS["POOL_AVERAGE"], _CONSTANTS["UPSAMPLE"]
-# actfunc of a convolution command
+# Values of the field actfunc of a convolution command.
 ACT_TANH, ACT_LEAKY_RELU = _CONSTANTS["ACT_TANH"], _CONSTANTS["ACT_LEAKY_RELU"]
 ACT_SIGMOID, ACT_PRELU = _CONSTANTS["ACT_SIGMOID"], _CONSTANTS["ACT_PRELU"]
 ACT_ELU, ACT_RELU6 = _CONSTANTS["ACT_ELU"], _CONSTANTS["ACT_RELU6"]
 MOST_RUNS = 32
 
-_PLACE = "QQ"  # how the table of structures calls such a field
+_PLACE = "QQ"  # the form of a place's field in the table of structures
 _STRUCTURES = _pumice.dv_structures()
 
 
 def half_bits(value: Half) -> int:
-    """The bits of a float as float16; an int as it is."""
+    """The bits of a float as float16; an int stands for the bits themselves."""
     return int(np.float16(value).view(np.uint16)) if isinstance(value, float) else int(value)
 
 
@@ -58,7 +58,7 @@ def _bytes_of(values: Sequence[int]) -> int:
 
 
 class _Structure:
-    """Puts the attributes that the raw structure's fields are called by into its bytes."""
+    """An object with the fields of a raw structure as attributes; bytes() gives the structure."""
 
     _structure: ClassVar[str]
     _header: ClassVar[tuple[int, int]] = (0, 0)  # kind of device, version
@@ -105,13 +105,15 @@ class _Command(_Structure):
     """A command that a list takes."""
 
     def required_bytes(self, strict: bool = False) -> dict[str, int]:
-        """By the name of each place the bytes that it needs from its offset on. Raises BindingError as `CommandList.add`."""
+        """The bytes that each place, by its name, needs from its offset on. Raises BindingError as `CommandList.add`
+        does.
+        """
         return dict(_pumice.dv_required_bytes(bytes(self), strict))
 
 
 @dataclass(kw_only=True)
 class Run(_Structure):
-    """One run of a convolution command; a raw number, or a tuple or a float where the types say so, for each field."""
+    """One run of a convolution command. Each field is a raw number, or a tuple or a float where its type allows it."""
 
     _structure = "run"
     _halves = frozenset({"pool_avg_param", "actfunc_param"})
@@ -171,7 +173,7 @@ class Conv(_Command):
         return super()._raw(name, value)
 
     def run_outputs(self, strict: bool = False) -> list[tuple[int, int, int]]:
-        """(w, h, c) of what each run makes. Raises BindingError as `CommandList.add`."""
+        """(width, height, channels) of each run's output. Raises BindingError as `CommandList.add` does."""
         return _pumice.dv_run_outputs(bytes(self), strict)
 
 
@@ -190,7 +192,7 @@ class ConvV1(_Command):
         return [self.conv_cmd]
 
     def run_outputs(self, strict: bool = False) -> list[tuple[int, int, int]]:
-        """(w, h, c) of what each run makes. Raises BindingError as `CommandList.add`."""
+        """(width, height, channels) of each run's output. Raises BindingError as `CommandList.add` does."""
         return _pumice.dv_run_outputs(bytes(self), strict)
 
 
@@ -261,7 +263,9 @@ class Ipu(_Command):
 
 @dataclass(kw_only=True)
 class Maximizer(_Command):
-    """The first channel of the largest value among `nclass`, a byte for each pixel, at x * height + y; NaN is the largest."""
+    """Writes the first channel of the largest value among `nclass`, a byte for each pixel, at x * height + y; NaN is
+    the largest.
+    """
 
     _structure = "maximizer"
     _header = (DEV_MAXIMIZER, 0)

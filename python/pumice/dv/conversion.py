@@ -13,7 +13,9 @@ from .layers import Activations, Layer, Shape, Weights
 
 
 class NoForm(Exception):
-    """Why a node has no form in the dv interface; empty: something that it reads has none."""
+    """A node has no form in the dv interface. The text says why; it is empty where only something that the node reads
+    has none.
+    """
 
 
 def require(holds: object, reason: str) -> None:
@@ -22,7 +24,7 @@ def require(holds: object, reason: str) -> None:
 
 
 class Conversion:
-    """Of a graph with one input. Raises UnsupportedError with every node that has no form."""
+    """The layers of a graph with one input. Raises UnsupportedError that lists every node without a form."""
 
     def __init__(
         self,
@@ -34,13 +36,13 @@ class Conversion:
         self.graph = graph
         self.images = images
         self.layers: list[Layer] = []
-        self.softmax_axes: dict[Value, int] = {}  # of outputs that the host computes
+        self.softmax_axes: dict[Value, int] = {}  # axes of softmaxes that the host computes, by output
         self.unsupported: list[str] = []
         self.outputs: dict[str, Activations] = {}
         self._made: dict[Value, Activations] = {}
         self._makers: dict[Activations, Layer] = {}
         self._parts: dict[Activations, list[Activations]] = {}
-        self._shared: set[Activations] = set()  # that several values are
+        self._shared: set[Activations] = set()  # activations that several values stand for
         self._uses = Counter(value for node in graph.nodes for value in node.inputs if value is not None)
         self._uses.update(graph.outputs.values())
         self.input = self._input(input_shape)
@@ -88,7 +90,7 @@ class Conversion:
         value = node.inputs[i]
         if value is None or value not in self._made:
             require(value is None or value.constant is None, f"input {i} is a constant")
-            raise NoForm  # its node has been refused
+            raise NoForm  # the node that makes it has been refused
         return self._made[value]
 
     @staticmethod
@@ -104,17 +106,21 @@ class Conversion:
         return i < len(node.inputs) and node.inputs[i] is not None
 
     def is_last(self, node: Node) -> bool:
-        """What the node makes is an output of the graph and nothing else."""
+        """Whether the node's result is an output of the graph and read by no other node."""
         made = node.outputs[0]
         return self._uses[made] == sum(made == output for output in self.graph.outputs.values()) > 0
 
     def open(self, node: Node, i: int = 0) -> Layer | None:
-        """The layer that makes an input which nothing else reads."""
+        """The layer that makes an input which nothing else reads, so that this node may become part of it; None if
+        there is none.
+        """
         value, made = node.inputs[i], self.source(node, i)
         return None if value is None or self._uses[value] != 1 or made in self._shared else self._makers.get(made)
 
     def made_by(self, made: Activations) -> int:
-        """The position of the layer after which it is there; -1: from the beginning."""
+        """The position of the layer after which the activations are there; -1 where they are there from the
+        beginning.
+        """
         if made in self._parts:
             return max(self.made_by(part) for part in self._parts[made])
         return self.layers.index(self._makers[made]) if made in self._makers else -1
@@ -126,14 +132,14 @@ class Conversion:
         return layer
 
     def extend(self, node: Node, layer: Layer, shape: Shape | None = None) -> None:
-        """The node is part of the layer, which makes the node's output now."""
+        """Makes the node part of the layer, whose result is now the node's output."""
         self._makers.pop(layer.target, None)
         layer.target = self._made[node.outputs[0]] = Activations(shape or layer.target.shape)
         self._makers[layer.target] = layer
         layer.nodes.append(node.name)
 
     def join(self, node: Node, parts: Sequence[Activations]) -> None:
-        """The node's output is the parts, none of which is part of anything else, one after the other."""
+        """Lets the parts lie one after the other as the node's output; none of them may be part of anything else."""
         _, height, width = parts[0].shape
         whole = self._made[node.outputs[0]] = Activations((sum(part.shape[0] for part in parts), height, width))
         self._parts[whole] = list(parts)
@@ -146,7 +152,7 @@ class Conversion:
         return part is not self.input and part.whole is None
 
     def alias(self, node: Node) -> None:
-        """The node's output is its input."""
+        """Lets the node's output be its input."""
         value, made = node.inputs[0], self.source(node)
         if value is not None and self._uses[value] > 1:
             self._shared.add(made)

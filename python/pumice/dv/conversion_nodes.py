@@ -14,8 +14,8 @@ from .conversion import Conversion, require
 from .conversion_windows import batch_normalization, convolution, depth_to_space, has_end, pool, upsample
 from .layers import Layer, Weights
 
-_MOST_VECTOR = 65535  # elements, as the fields of a fully connected command hold
-_ACTIVATIONS = {  # the codes of convolution and of fully connected commands
+_MOST_VECTOR = 65535  # elements of a vector, as the fields of a fully connected command hold
+_ACTIVATIONS = {  # codes of convolution and of fully connected commands; None where the latter have no such activation
     "Tanh": (commands.ACT_TANH, 2),
     "Relu": (commands.ACT_LEAKY_RELU, 1),
     "LeakyRelu": (commands.ACT_LEAKY_RELU, 3),
@@ -24,17 +24,19 @@ _ACTIVATIONS = {  # the codes of convolution and of fully connected commands
     "Elu": (commands.ACT_ELU, None),
     "Clip": (commands.ACT_RELU6, None),
 }
-_LRN = 0x503  # on, with power function, scaled down by 2^5
+_LRN = 0x503  # normalization on, with the power function, scaled down by 2^5
 _LRN_ATTRIBUTES = {"size": 5, "alpha": 1e-4, "beta": 0.75, "bias": 1.0}
 
 
 def _copying(channels: int) -> Run:
-    """A run that makes what it reads."""
+    """A run that writes what it reads: an average over windows of 1 x 1."""
     return Run(m=channels, pool_enable=commands.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=1.0)
 
 
 def _slope(conversion: Conversion, node: Node, layer: Layer | None) -> float:
-    """Of the activation; checks that it is one of those that there are."""
+    """The slope of the node's activation; PRelu's slopes go to the layer's weights. Raises NoForm for parameters that
+    the interface lacks.
+    """
     attributes = node.attributes
     if node.op == "LeakyRelu":
         return float(attributes.get("alpha", 0.01))
@@ -89,7 +91,9 @@ def _normalization(conversion: Conversion, node: Node) -> None:
 
 
 def _bias(conversion: Conversion, node: Node) -> bool:
-    """Adds a constant to what a matrix product makes, where that is what the node does."""
+    """Adds a constant operand to the biases of the matrix product before the node; False where the node does anything
+    else.
+    """
     value = node.inputs[0]
     layer = None if value is None or value.constant is not None else conversion.open(node)
     if layer is None or not layer.is_full or layer.run.actfunc or layer.weights is None:
@@ -200,5 +204,5 @@ _HANDLERS: Mapping[str, Callable[[Conversion, Node], None]] = {
 
 
 def converted(graph: Graph, input_shape: Sequence[int] | None, images: int) -> Conversion:
-    """Raises UnsupportedError with every node that has no form."""
+    """The layers of a graph. Raises UnsupportedError that lists every node without a form."""
     return Conversion(graph, input_shape, images, _HANDLERS)

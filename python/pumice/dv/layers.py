@@ -1,4 +1,6 @@
-"""What the nodes of a Graph become in the dv interface: layers, each one run of a command or one fully connected command."""
+"""Layers, which the nodes of a Graph become in the dv interface: each one run of a command or one fully connected
+command.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Shape = tuple[int, int, int]  # channels, height, width
 
 @dataclass(eq=False)
 class Activations:
-    """A tensor between layers. Where it is part of `whole` it lies there from that element of an image on."""
+    """A tensor between layers. As a part of `whole` it begins at the element `first` of each image of that."""
 
     shape: Shape
     whole: Activations | None = None
@@ -34,13 +36,13 @@ class Activations:
 
     @property
     def offset(self) -> int:
-        """Elements from the beginning of the root."""
+        """Elements from the beginning of an image of the root to this tensor."""
         return 0 if self.whole is None else self.first + self.whole.offset
 
 
 @dataclass
 class Weights:
-    """Of a convolution (kernels, channels, y, x), or of a fully connected layer (outputs, channels, y, x)."""
+    """Weights of a convolution [kernels, channels, y, x], or of a fully connected layer [outputs, channels, y, x]."""
 
     values: Array
     bias: Array
@@ -49,7 +51,7 @@ class Weights:
 
 @dataclass(eq=False)
 class Layer:
-    """`run` is that of a convolution command; with `is_full` the layer is a fully connected one, whose activation it has."""
+    """A run of a convolution command; with `is_full` a fully connected command, which has the activation of `run`."""
 
     nodes: list[str]
     source: Activations
@@ -64,7 +66,9 @@ class Layer:
         return self.run.conv_dilation not in (0, (1, 1))
 
     def packed_weights(self, quantized: bool) -> bytes:
-        """Raises GraphError for weights that float16 does not hold."""
+        """The weights, biases and slopes in the device's form. Raises GraphError for values that float16 does not
+        hold.
+        """
         assert self.weights is not None
         values, table = self._halves(self.weights.values), None
         bias, slopes = self._halves(self.weights.bias), self.weights.slopes
@@ -86,16 +90,16 @@ class Layer:
 
     @property
     def stands_alone(self) -> bool:
-        """In a command of one run, as the interface has it."""
+        """Whether the layer has to be the only run of its command, as the interface has it."""
         return self.is_full or self.is_dilated or self.run.lrn != 0
 
 
 def extent(size: int, before: int, after: int, reach: int, stride: int) -> int:
-    """The places of a window on one axis; below 1 where there is none."""
+    """The number of places of a window on one axis; below 1 where it has none."""
     return (before + size + after - reach) // stride + 1
 
 
 def sides(pads: Sequence[int]) -> tuple[int, int, int, int]:
-    """Left, right, top, bottom of ONNX's top, left, bottom, right."""
+    """ONNX's padding (top, left, bottom, right) as (left, right, top, bottom)."""
     top, left, bottom, right = pads
     return left, right, top, bottom

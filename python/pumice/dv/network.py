@@ -25,20 +25,20 @@ from .planning import Plan, names, plan
 
 @dataclass(frozen=True)
 class NetworkOutput:
-    """Where a result lies in the memory of activations: float16 in WHC8, of images of `extent`, channels, height and width."""
+    """A result in the memory of activations: float16 in WHC8, images of `extent` (channels, height, width)."""
 
     name: str
-    shape: tuple[int, ...]  # of the result
+    shape: tuple[int, ...]  # the shape of the result
     extent: tuple[int, int, int]
-    offset: int  # bytes
-    softmax_axis: int | None  # that the host computes
+    offset: int  # bytes from the beginning of the memory
+    softmax_axis: int | None  # the axis of a softmax that the host computes
 
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
 
     def result(self, elements: Array) -> Array:
-        """float32 of `shape` from the elements that the device has."""
+        """The result, float32 of `shape`, from the float16 elements that the device has."""
         images = self.elements // math.prod(self.extent)
         made = from_whc8(elements, (images, *self.extent)).astype(np.float32).reshape(self.shape)
         if self.softmax_axis is None:
@@ -68,21 +68,21 @@ class Network:
 
     @property
     def weights(self) -> bytes:
-        """The packed weights of all runs one after the other, what the memory of weights holds."""
+        """The packed weights of all runs one after the other: the content of the memory of weights."""
         return self._plan.weights
 
     @property
     def activation_bytes(self) -> int:
-        """What the memory of activations has to hold."""
+        """Bytes that the memory of activations has to hold."""
         return self._plan.activation_bytes
 
     @property
     def nodes(self) -> list[list[list[str]]]:
-        """The graph's nodes, by command and run."""
+        """Names of the graph's nodes, by command and run."""
         return names(self._plan.groups)
 
     def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
-        """The commands on these two memories, or on what stands for them in raw commands."""
+        """The commands on these two memories, or on the numbers that stand for them in raw commands."""
         return self._plan.commands(weights, activations)
 
     def to_input(self, images: npt.ArrayLike) -> Array:
@@ -99,7 +99,9 @@ class Network:
         return to_whc8(array.astype(np.float16))
 
     def load(self, context: Context | None = None) -> LoadedNetwork:
-        """On a device, ready to run; by default the default context's. Raises DeviceError, OutOfMemoryError, BindingError."""
+        """Loads the network on a device, by default the default context's. Raises DeviceError, OutOfMemoryError,
+        BindingError.
+        """
         return LoadedNetwork(self, context)
 
     def __repr__(self) -> str:
@@ -121,9 +123,10 @@ class LoadedNetwork:
         self.commands.commit()
 
     def __call__(self, images: npt.ArrayLike, timeout: float | None = None) -> Array | Outputs:
-        """float32 of the output, or of each in the graph's order, from images of the network's `input_shape`; timeout in seconds.
+        """Runs the network on images of its `input_shape` and waits.
 
-        Raises BindingError, TimeoutError, DeviceLostError.
+        Gives the output as float32, or every output in the graph's order. timeout in seconds. Raises BindingError,
+        TimeoutError, DeviceLostError.
         """
         activations, outputs = self._memories[1], self.network.outputs
         activations.write(self.network.to_input(images), self.network.input_offset)

@@ -17,14 +17,14 @@ from ..device.context import default_context
 
 
 class Context(_pumice.DvContext):
-    """What dv commands run on; a context manager.
+    """A device for dv commands; a context manager.
 
     `device` is a pumice.Context, the name of a device (`pumice.Context(name)`), or None for the default context.
-    `strict`: lists refuse what the vendor's hardware does not take. `separate`: the host maps copies of memories, as it does on a
-    device with memory of its own, so that a missing sync shows anywhere. Raises DeviceError.
+    `strict`: lists refuse what the vendor's hardware does not take. `separate`: the host maps copies of memories, as
+    it does on a device with memory of its own, so that a missing sync shows anywhere. Raises DeviceError.
     """
 
-    _is_made = False  # a traceback may show the object before the extension has made its part
+    _is_made = False  # lets a traceback show the object before the extension has made its part
 
     def __init__(
         self, device: _pumice.Context | str | None = None, *, strict: bool = False, separate: bool = False
@@ -35,7 +35,7 @@ class Context(_pumice.DvContext):
         self._is_made = True
 
     def memory(self, size: int) -> Memory:
-        """Memory of at least `size` bytes."""
+        """Memory of at least `size` bytes. Raises BindingError for 0 bytes, OutOfMemoryError."""
         return Memory(self, size)
 
     def command_list(self) -> CommandList:
@@ -57,7 +57,7 @@ class Memory(_pumice.DvMemory):
         return self, offset
 
     def array(self, dtype: npt.DTypeLike, shape: int | Sequence[int], offset: int = 0) -> npt.NDArray[Any]:
-        """A view of the mapped bytes from `offset` on, which keeps the memory alive; maps it.
+        """An array on the bytes from `offset` on, which keeps the memory alive; maps the memory.
 
         Raises BindingError where the memory is smaller.
         """
@@ -71,7 +71,7 @@ class Memory(_pumice.DvMemory):
 
     @contextmanager
     def sync(self, read: bool = True, write: bool = True) -> Iterator[npt.NDArray[np.uint8]]:
-        """Access by the host: maps the memory, and ends the sync (not the mapping) at the end."""
+        """Maps the memory and starts a sync for access by the host; the sync ends with the block, the mapping stays."""
         view = self.map()
         self.sync_start(read, write)
         try:
@@ -80,7 +80,7 @@ class Memory(_pumice.DvMemory):
             self.sync_end()
 
     def write(self, values: npt.ArrayLike | bytes, offset: int = 0) -> None:
-        """Copies the bytes of an array there and shows them to the device."""
+        """Copies the bytes of an array to `offset` in the memory and shows them to the device. Raises BindingError."""
         if isinstance(values, bytes):
             data = np.frombuffer(values, np.uint8)
         else:
@@ -89,7 +89,7 @@ class Memory(_pumice.DvMemory):
         self.to_device(offset, data.nbytes)
 
     def read(self, dtype: npt.DTypeLike, shape: int | Sequence[int], offset: int = 0) -> npt.NDArray[Any]:
-        """A copy of what the device has there."""
+        """A copy of the elements that the device has from `offset` on. Raises BindingError."""
         view = self.array(dtype, shape, offset)
         self.to_cpu(offset, view.nbytes)
         return view.copy()
@@ -130,7 +130,7 @@ class CommandList(_pumice.DvCommandList):
         super().wait(self._last if exec_id is None else exec_id, timeout)
 
     def run(self, timeout: float | None = None) -> None:
-        """Executes once and waits."""
+        """Executes the list once and waits."""
         self.wait(self.exec(), timeout)
 
     def __repr__(self) -> str:

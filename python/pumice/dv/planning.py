@@ -12,13 +12,13 @@ from .conversion import Conversion
 from .layers import Activations, Layer
 from .objects import Memory
 
-_GRAIN = 256  # bytes, of places
-_HALF = 2  # bytes of an element
+_GRAIN = 256  # places in memory begin at multiples of so many bytes
+_HALF = 2  # bytes of a float16 element
 
 
 @dataclass
 class _Group:
-    """Layers of one command: chains, of which the last layers write to memory, one after the other."""
+    """Layers of one command: one or more chains, whose last layers write to memory one after the other."""
 
     layers: list[Layer]
     topo: int
@@ -41,11 +41,14 @@ class _Group:
 
 
 def _chains(conversion: Conversion) -> list[_Group]:
-    """Layers that nothing but the next one reads stay on the way to it. In the order of their last layers, which may read more."""
+    """Chains of layers whose results stay on the device's way to the next layer, because nothing else reads them.
+
+    The chains are in the order of their last layers. A last layer may read a second tensor (`added`).
+    """
     readers: Counter[Activations | None] = Counter()
     for layer in conversion.layers:
         readers.update((layer.source, layer.added))
-    chains: dict[Activations, _Group] = {}  # by what they make
+    chains: dict[Activations, _Group] = {}  # chains by the result of their last layer
     for layer in conversion.layers:
         read = layer.source
         before = chains.get(read)
@@ -59,7 +62,7 @@ def _chains(conversion: Conversion) -> list[_Group]:
 
 
 def _follows(group: _Group, one: _Group) -> bool:
-    """Both can be one command: they read the same, and write side by side."""
+    """Whether both can be one command: they read the same tensor, and write side by side."""
     before, target = group.targets[-1], one.targets[0]
     adjoins = before.root is target.root and before.offset + before.elements == target.offset
     fits = len(group.layers) + len(one.layers) <= MOST_RUNS
@@ -77,7 +80,11 @@ def _groups(conversion: Conversion) -> list[_Group]:
 
 
 def _check_images(groups: Iterable[_Group], conversion: Conversion) -> None:
-    """Several images lie one after the other: a part of a tensor is no tensor of them."""
+    """Refuses parts of concatenations for several images: images lie one after the other, so a part of them is in
+    pieces.
+
+    Raises UnsupportedError.
+    """
     refused = []
     for group in groups:
         parts = [group.source, *([] if group.added is None else [group.added])]
@@ -95,13 +102,13 @@ def _check_images(groups: Iterable[_Group], conversion: Conversion) -> None:
 
 @dataclass
 class Plan:
-    """Commands whose places are offsets in two memories, of weights and of activations."""
+    """Commands whose places are offsets in two memories: one of weights, one of activations."""
 
     images: int
     groups: list[_Group]
     weights: bytes = b""
     weight_offsets: dict[Layer, int] = field(default_factory=dict)
-    offsets: dict[Activations, int] = field(default_factory=dict)  # of roots
+    offsets: dict[Activations, int] = field(default_factory=dict)  # offsets of roots, in bytes
     activation_bytes: int = 0
     quantized: bool = False
 
@@ -164,7 +171,9 @@ class Plan:
 
 
 def _place_activations(plan: Plan, conversion: Conversion) -> None:
-    """Tensors that are never there at the same time may have the same place; the input and the outputs are always there."""
+    """Places tensors so that those which are never there at the same time may share bytes; the input and the outputs
+    always are.
+    """
     lives: dict[Activations, tuple[int, int]] = {}
     for i, group in enumerate(plan.groups):
         for one in (group.source, group.added, *group.targets):
@@ -186,7 +195,10 @@ def _place_activations(plan: Plan, conversion: Conversion) -> None:
 
 
 def plan(conversion: Conversion, quantized: bool) -> Plan:
-    """Raises UnsupportedError where several images cannot be, GraphError for weights that float16 does not hold."""
+    """The commands, weights and places of a conversion.
+
+    Raises UnsupportedError where several images cannot be, GraphError for weights that float16 does not hold.
+    """
     made = Plan(conversion.images, _groups(conversion), quantized=quantized)
     if conversion.images > 1:
         _check_images(made.groups, conversion)
@@ -202,5 +214,5 @@ def plan(conversion: Conversion, quantized: bool) -> Plan:
 
 
 def names(groups: Sequence[_Group]) -> list[list[list[str]]]:
-    """By command and run the nodes that are in it."""
+    """Names of the nodes, by command and run."""
     return [[layer.nodes for layer in group.layers] for group in groups]
