@@ -1,1 +1,1 @@
-"""From an ONNX file to a Recipe and from that to the engine's Graph: load.py is the door."""
+"""Reads an ONNX file into a Recipe, and makes the engine's Graph of that: load.py is the door."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class GraphImporter:
-    """One graph on its way into a Recipe; a subgraph where there is one around it."""
+    """Makes a Recipe of one graph; of a subgraph where `outer` imports the graph around it."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class GraphImporter:
         self.file = file
         self.opsets = versions
         self.outer = outer
-        self.visible: set[str] = set()  # what a subgraph can read of those around it
+        self.visible: set[str] = set()  # names of the graphs around a subgraph that it can read
         if outer:
             self.visible = outer.visible.union(outer.known, *(node.output for node in outer.graph.node))
         self.unsupported: list[str] = []
@@ -62,7 +62,7 @@ class GraphImporter:
         self.overridable: list[str] = []
         self.defaults: dict[str, ConstantRecipe] = {}
         self.refused: dict[str, str] = {}  # constants that a Recipe cannot hold, and why
-        self.known: set[str] = set() if outer else {RANDOM_STATE}  # inputs and constants, also those refused
+        self.known: set[str] = set() if outer else {RANDOM_STATE}  # names of inputs and constants, also of refused ones
         self.streams: Iterator[int] = outer.streams if outer else itertools.count(1)
 
     def check_opset(self) -> None:
@@ -94,7 +94,10 @@ class GraphImporter:
             self.refused[name] = f"{what}: {reason}"
 
     def read_inputs(self) -> None:
-        """An input with an initializer is a constant, unless it is to be an input."""
+        """Reads the inputs. An input with an initializer is a constant, unless it is wanted as an input.
+
+        Raises GraphError; BindingError (K4) for a wanted name that is no such input.
+        """
         with_defaults: list[InputRecipe] = []
         seen: set[str] = set()
         for info in self.graph.input:
@@ -174,7 +177,7 @@ class GraphImporter:
             self.constants[output] = ConstantRecipe(output, dtype, list(array.shape), raw)
 
     def _numbered(self, node: NodeRecipe) -> NodeRecipe:
-        """Nodes of random numbers read the state, and they and loops of them are told apart."""
+        """The node; a node of random numbers reads the state, and it or a loop of such nodes has a number of its own."""
         is_random = not node.domain and node.op in RANDOM_NODES
         if node.op == "Dropout":
             is_random = len(node.inputs) > 2 and bool(node.inputs[2]) and not self._is_false(node.inputs[2])
@@ -203,12 +206,15 @@ class GraphImporter:
         return outputs
 
     def check_counts(self, nodes: list[NodeRecipe]) -> None:
-        """Of the inputs and outputs of nodes that are no operators of the engine, which checks its own."""
+        """Checks how many inputs and outputs composed nodes have; the engine checks those of its own operators.
+
+        Raises GraphError.
+        """
         version = self.opsets.get("", NEWEST)
         for node in nodes:
             if node.domain or node.op not in COMPOSED:
                 continue
-            # An operator in a set that is older than itself is as it came.
+            # An operator that the model's set does not have yet is checked by its newest form.
             schema = schema_of(node.op, version, "") or schema_of(node.op, NEWEST, "")
             if not schema:
                 continue
@@ -236,7 +242,9 @@ class GraphImporter:
                     raise graph_error("node", node.name, f"{node.op}: expected {expected}, given {names}")
 
     def without_unread(self, nodes: list[NodeRecipe], outputs: set[str]) -> list[NodeRecipe]:
-        """Without the optional outputs that nothing reads: what cannot be made of them is no reason to refuse a node."""
+        """The nodes without optional outputs that nothing reads: an output that cannot be made is no reason to refuse
+        a node then.
+        """
         read = outputs.union(*(node.reads for node in nodes))
         version = self.opsets.get("", NEWEST)
         kept = []
@@ -306,7 +314,10 @@ class GraphImporter:
 
 
 def _optional_outputs(node: NodeRecipe, version: int) -> set[int]:
-    """Places of the outputs that a node may leave out. ONNX Runtime's own operators have no schema here; their first one is needed."""
+    """Indices of the outputs that a node may leave out.
+
+    ONNX Runtime's own operators have no schema here; their first output is needed.
+    """
     if node.domain == CONTRIB_DOMAIN:
         return set(range(1, len(node.outputs)))
     schema = None if node.domain else schema_of(node.op, version, "")

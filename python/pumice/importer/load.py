@@ -1,8 +1,8 @@
-"""Recipes kept on disk, so that a later process needs neither the onnx package nor its parser.
+"""Loads models. Recipes are kept on disk, so that a later process needs neither the onnx package nor its parser.
 
-An entry is named by the model file, but for its weights, and by the importer's own version. It holds the recipe's structure as JSON; its
-constants are places in the model file (or in a file of weights beside it), so that a warm start maps the weights from there.
-An entry that is truncated, corrupt or foreign is rebuilt, never trusted.
+An entry is named by the model file, but for its weights, and by the importer's own version. It holds the recipe's
+structure as JSON; its constants are places in the model file (or in a file of weights beside it), so that a warm
+start maps the weights from there. An entry that is truncated, corrupt or foreign is rebuilt, never trusted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .build.builder import Composed
 
 _KIND = "graph"
-_INLINE = -1  # the index of the entry itself among the files that constants lie in
+_INLINE = -1  # stands for the entry itself among the files that constants lie in
 _MOST_INLINE_BYTES = 64 << 20  # an entry larger than this costs more than it saves
 
 
@@ -44,7 +44,11 @@ def _importer_version() -> str:
 
 
 def _entry_path(file: ModelFile, overridable: Overridable) -> str | None:
-    """By all of the file but the elements of large tensors, of which a recipe keeps no more than where they lie."""
+    """The path of a model's entry; None where nothing is kept.
+
+    Its name is a digest of all of the file but the elements of large tensors, of which a recipe keeps only where they
+    lie.
+    """
     directory = cache_directory()
     if directory is None:
         return None
@@ -57,7 +61,7 @@ def _entry_path(file: ModelFile, overridable: Overridable) -> str | None:
 
 
 class _Encoder:
-    """A recipe on its way into an entry."""
+    """Makes the content of an entry of a recipe."""
 
     def __init__(self) -> None:
         self.files: list[str] = [""]
@@ -112,13 +116,13 @@ class _Encoder:
 
 
 def payload(structure: dict[str, Any], inline: bytes) -> bytes:
-    """What an entry holds: the structure as JSON behind its length, and constants not found elsewhere."""
+    """The content of an entry: the length of the structure, the structure as JSON, and constants that lie in no file."""
     text = json.dumps(structure, separators=(",", ":")).encode()
     return len(text).to_bytes(8, "little") + text + inline
 
 
 class _Decoder:
-    """An entry on its way back. Raises ValueError, KeyError, TypeError or IndexError where it is not one of ours."""
+    """Reads a recipe from an entry. Raises ValueError, KeyError, TypeError or IndexError where it is not one of ours."""
 
     def __init__(self, entry: bytes, file: ModelFile) -> None:
         length = int.from_bytes(entry[:8], "little")
@@ -181,7 +185,10 @@ class _Decoder:
 
 
 def _composed(recipe: Recipe) -> Composed:
-    """What adds those of its nodes that are no single ones of the engine: a dozen modules, which take as long as a small model does."""
+    """The functions that add operators which are several nodes of the engine; empty where the recipe has none.
+
+    They are in a dozen modules, whose import takes as long as loading a small model.
+    """
     if recipe.plain:
         return {}
     from .composed.table import COMPOSED
@@ -190,7 +197,7 @@ def _composed(recipe: Recipe) -> Composed:
 
 
 def _read(path: str, file: ModelFile) -> Recipe | None:
-    """None where there is no entry, or none to be trusted."""
+    """The recipe in an entry; None where there is none, or none to be trusted."""
     entry = read_cache_file(path, _KIND)
     if entry is None:
         return None
@@ -201,7 +208,10 @@ def _read(path: str, file: ModelFile) -> Recipe | None:
 
 
 def load_recipe(source: Source, folder: Folder | None = None, overridable: Overridable = False) -> Recipe:
-    """From the cache, else from ONNX and kept for the next time. Raises GraphError, BindingError, OSError."""
+    """The recipe of a model: from the cache, else parsed and kept for the next time.
+
+    Raises GraphError, BindingError, OSError.
+    """
     file = ModelFile(source, folder)
     path = None if file.data is None else _entry_path(file, overridable)
     if path is not None and (cached := _read(path, file)) is not None:
@@ -220,7 +230,8 @@ def load_graph(
     progress: Callable[[int, int], None] | None = None,
     overridable: Overridable = False,
 ) -> tuple[Graph, Recipe]:
-    """The engine's Graph of a model and what it was made from; progress: see build; overridable: see recipe_of.
+    """The engine's Graph of a model, and the recipe that it was made from; progress: see build; overridable: see
+    recipe_of.
 
     Raises GraphError, BindingError, UnsupportedError, OSError.
     """
@@ -229,5 +240,8 @@ def load_graph(
 
 
 def graph_of(recipe: Recipe, progress: Callable[[int, int], None] | None = None) -> Graph:
-    """See build. Raises UnsupportedError, GraphError."""
+    """The engine's Graph of a recipe; progress: called with the nodes made and their number.
+
+    Raises UnsupportedError that lists everything unsupported, GraphError.
+    """
     return build(recipe, _composed(recipe), progress)

@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
     Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose stub knows nothing of functions
-    Claimed: TypeAlias = Callable[
-        [str, str, str], bool
-    ]  # operator, domain, element type of its first input: whether the engine has it
+    # (operator, domain, element type of its first input) -> whether the engine has it
+    Claimed: TypeAlias = Callable[[str, str, str], bool]
 
 _DOMAIN = "pumice.functions"
-_DEEPEST = 16  # functions in functions
-_MOST_NODES = 1 << 20  # of a model whose functions are expanded
-_MOST_BYTES = 1 << 30  # that expanding adds to a model, with the tensors in attributes
-_NEWEST_SET = (1 << 31) - 1  # that can be asked for
+_DEEPEST = 16  # levels of functions that call functions
+_MOST_NODES = 1 << 20  # nodes of a model whose functions are expanded
+_MOST_BYTES = 1 << 30  # bytes that expanding may add to a model, with the tensors in attributes
+_NEWEST_SET = (1 << 31) - 1  # the largest operator set that can be asked for
 _MAKES_TYPES = ("Cast", "Constant", "ConstantOfShape")
-_SMALL = 64  # elements of a tensor that may tell of shapes
-_ANY, _RARE = "", "float64"  # as element types: whatever it is; the one that not all have that are claimed
+_SMALL = 64  # elements of a tensor that is kept, because it may tell of shapes
+_ANY, _RARE = "", "float64"  # element types: any; one that not all claimed operators take
 
 
 def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool = False) -> ModelProto:
-    """A model like it, without calls of its own functions, and without nodes that ONNX defines by a function but those that are
-    claimed for their element type and those of whose inputs no types can be told. The model itself where it has none, or in_place.
-    Raises GraphError.
+    """The model without calls of its own functions, and without nodes that ONNX defines by a function.
+
+    Nodes that are claimed for their element type stay, and so do those whose types cannot be told. A model without
+    such calls and nodes is returned itself; in_place: the model itself is changed and returned. Raises GraphError.
     """
     if not model.functions and not _has_function_nodes(model, claimed):
         return model
@@ -53,7 +53,7 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
             if not light.functions and not _make_calls(light, claimed):
                 break
             light = onnx.inliner.inline_local_functions(light)
-    except Exception as error:  # of any class: the checks are in C++
+    except Exception as error:  # the checks in C++ raise errors of any class
         raise graph_error("model", name, f"its functions cannot be expanded ({error})") from None
     result = model
     if not in_place:
@@ -68,16 +68,19 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
 
 
 class _Size(NamedTuple):
-    """What a graph comes to once the functions that it calls are expanded."""
+    """The size of a graph once the functions that it calls are expanded."""
 
     nodes: int
     bytes: int
 
 
 def _check_expansion(model: ModelProto, name: str) -> None:
-    """Few bytes of a file may say that functions call each other 2**39 times. Raises GraphError, also where one calls itself."""
+    """Refuses functions whose expansion would be too large: few bytes may say that they call each other 2**39 times.
+
+    Raises GraphError, also for a function that calls itself.
+    """
     functions = {(function.domain, function.name, _overload(function)): function for function in model.functions}
-    sizes: dict[tuple[str, str, str], _Size | None] = {}  # None: being counted
+    sizes: dict[tuple[str, str, str], _Size | None] = {}  # None while it is counted
 
     def size_of(graph: GraphProto | FunctionProto) -> _Size:
         nodes = total = 0
@@ -110,7 +113,7 @@ def _check_expansion(model: ModelProto, name: str) -> None:
 
 
 def _without_weights(model: ModelProto) -> ModelProto:
-    """Large initializers become inputs: only their types are needed."""
+    """The model with large initializers as inputs, because only their types are needed."""
     light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = model.graph
     light.graph.name = graph.name
@@ -129,7 +132,9 @@ def _without_weights(model: ModelProto) -> ModelProto:
 
 
 def _give_defaults(model: ModelProto) -> None:
-    """Attributes that calls of the model's functions leave out, which the `onnx` package would leave out in the body too."""
+    """Adds attributes that calls of the model's functions leave out; the `onnx` package would leave them out in the
+    body too.
+    """
     defaults = {
         (function.domain, function.name, _overload(function)): function.attribute_proto for function in model.functions
     }
@@ -141,11 +146,11 @@ def _give_defaults(model: ModelProto) -> None:
 
 
 def _overload(message: FunctionProto | NodeProto) -> str:
-    return getattr(message, "overload", "")  # since onnx 1.16
+    return getattr(message, "overload", "")  # the field is there since onnx 1.16
 
 
 def schema_of(op: str, version: int, domain: str) -> Schema | None:
-    """Of an operator in an operator set; None where there is no such operator in it."""
+    """The schema of an operator in an operator set; None where the set has no such operator."""
     try:
         return onnx.defs.get_schema(op, max(0, min(version, _NEWEST_SET)), domain)
     except onnx.defs.SchemaError:
@@ -171,7 +176,7 @@ def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | Function
 
 
 def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed, dtype: str) -> Schema | None:
-    """Of a node that is to be expanded."""
+    """The schema of a node that is to be expanded; None for one that stays."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in versions or claimed(node.op_type, domain, dtype) or not onnx.defs.has(node.op_type, domain):
         return None
@@ -195,12 +200,12 @@ def _has_doubles(graph: GraphProto) -> bool:
 
 
 def _names(node: NodeProto, dtype: int) -> bool:
-    """Whether an attribute is, or has, that element type."""
+    """Whether an attribute of the node is that element type, or has it."""
     return any(attribute.i == dtype or attribute.t.data_type == dtype for attribute in node.attribute)
 
 
 def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
-    """Gives each node that is to be expanded a function of its own. Returns whether there is one."""
+    """Gives each node that is to be expanded a function of its own. Returns whether the model has functions then."""
     if not _has_function_nodes(model, claimed):
         return False
     versions = _versions(model)
@@ -233,7 +238,9 @@ def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
 
 
 def _body(node: NodeProto, schema: Schema, version: int, types: dict[str, TypeProto]) -> FunctionProto | None:
-    """That of the newest operator set up to the version; None where it needs types that are not known."""
+    """The function's body, of the newest operator set up to the version; None where it needs types that are not
+    known.
+    """
     body = FunctionProto()
     if versions := [known for known in schema.function_opset_versions if known <= version]:
         body.ParseFromString(schema.get_function_with_opset_version(max(versions)))

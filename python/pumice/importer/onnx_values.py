@@ -1,4 +1,4 @@
-"""Attributes of nodes and declarations of values in ONNX messages -> what a Recipe holds of them."""
+"""Reads attributes of nodes and declarations of values from ONNX messages."""
 
 from __future__ import annotations
 
@@ -104,7 +104,11 @@ def _sizes(shape: Any) -> tuple[Sizes, list[str]]:
 
 
 def type_name(given: TypeProto) -> str:
-    """As compounds.Kind reads it: the element type, in "sequence()" and "optional()" where it is in one."""
+    """A type as text that compounds.Kind reads: the element type, in "sequence()" and "optional()" where it is in
+    one.
+
+    Raises NotExpressible for other types.
+    """
     kind = str(given.WhichOneof("value")).removesuffix("_type")
     if kind == "tensor":
         return dtype_of(given.tensor_type.elem_type)
@@ -130,7 +134,7 @@ def value_of(info: ValueInfoProto) -> InputRecipe:
 
 
 def declared_output(info: ValueInfoProto) -> InputRecipe:
-    """What a file says of an output is only shown, so that nothing of it has to be right."""
+    """An output as the file declares it. It is only shown, so that nothing of it has to be right."""
     shape = info.type.tensor_type.shape if info.type.tensor_type.HasField("shape") else None
     try:
         dtype = type_name(info.type)

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 def parse(file: ModelFile, whole: bool = False) -> ModelProto:
-    """The ModelProto with its own functions expanded; without its large tensors (see onnx_skeleton) unless it is to be whole.
+    """The ModelProto of a file, with its own functions expanded; only if `whole` with its large tensors (see
+    onnx_skeleton).
 
-    Raises GraphError where it is no ONNX model.
+    Raises GraphError where the file is no ONNX model.
     """
     model = file.proto if file.data is None else _decoded(file.data if whole else file.skeleton, file)
     if model is None or not model.HasField("graph"):
@@ -40,7 +41,7 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
 
 
 def _is_claimed(op: str, domain: str, dtype: str) -> bool:
-    """Without a dtype: for any."""
+    """Whether the engine or the importer takes such a node, for any element type or for this one of its first input."""
     named = f"{domain}::{op}" if domain else op
     if dtype and named in _input_dtypes() and named not in COMPOSED:
         return dtype in _input_dtypes()[named]
@@ -49,12 +50,12 @@ def _is_claimed(op: str, domain: str, dtype: str) -> bool:
 
 @functools.cache
 def _input_dtypes() -> dict[str, set[str]]:
-    """Of the first input of each operator of the engine."""
+    """The element types of the first input of each operator of the engine."""
     return {row.name: set(row.inputs[0].dtypes) for row in _pumice.operators() if row.inputs}
 
 
 def _check_text(message: Any, file: ModelFile) -> None:
-    """Text that is no UTF-8 reaches Python as bytes."""
+    """Raises GraphError for text that is no UTF-8, which protobuf gives as bytes."""
     for field in message.DESCRIPTOR.fields:
         if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
             continue
@@ -79,12 +80,12 @@ def _decoded(data: Bytes, file: ModelFile) -> ModelProto:
 
 
 def _told(file: ModelFile) -> str:
-    """What the file seems to be instead of a model."""
+    """A few words for what the file seems to be instead of a model; "" where that cannot be told."""
     return "" if file.data is None else kind_of(file.data)
 
 
 def opsets(model: ModelProto) -> dict[str, int]:
-    """Domain -> version; ONNX's own domain is "". Of several versions of one domain the newest."""
+    """The version of each domain's operator set, the newest where it has several; ONNX's own domain is ""."""
     versions: dict[str, int] = {}
     for entry in model.opset_import:
         domain = "" if entry.domain in ONNX_DOMAINS else entry.domain
@@ -93,7 +94,7 @@ def opsets(model: ModelProto) -> dict[str, int]:
 
 
 def _warnings(model: ModelProto) -> list[str]:
-    """What a file says of its own form that cannot be taken as it stands."""
+    """A warning for each thing that the file says of its own form and that is not taken as it stands."""
     warnings = []
     if model.ir_version > onnx.IR_VERSION:
         warnings.append(
@@ -114,7 +115,8 @@ def _warnings(model: ModelProto) -> list[str]:
 
 
 def recipe_of(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> Recipe:
-    """What a parsed model says; `overridable`: initializers that are to be inputs. What is not supported stands in the Recipe.
+    """The Recipe of a parsed model, which lists what is not supported. overridable: initializers that are to be
+    inputs.
 
     Raises GraphError where the model breaks a rule, BindingError for an initializer that is no input.
     """

@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """A node that cannot be made; why is already with the builder."""
+    """Raised for a node that cannot be made; the builder has noted why."""
 
 
 class Builder:
-    """Makes the engine's values by name; goes on after a refused node, so that all that is unsupported is found."""
+    """Makes the engine's values by name. It goes on after a refused node, so that everything unsupported is found."""
 
     def __init__(self, recipe: Recipe, composed: Composed, name: str = "", outer: Builder | None = None) -> None:
         self.recipe = recipe
-        self.composed = composed  # operator -> what adds such a node
+        self.composed = composed  # operator -> function that adds such a node
         self.outer = outer
         self.graph = Graph(name or recipe.name)
         self.values: dict[str, Made] = {}
         self.unsupported: list[str] = outer.unsupported if outer else list(recipe.unsupported)
         self.first_error: GraphError | None = None
-        self.made: set[str] = set()  # names of what nodes make and no output of a subgraph is yet
-        self.subgraphs: dict[Any, Any] = outer.subgraphs if outer else {}  # built already; by what they are and take
+        self.made: set[str] = set()  # names of nodes' results that are not yet outputs of a subgraph
+        # graphs that are built already, by their recipes and operands
+        self.subgraphs: dict[Any, Any] = outer.subgraphs if outer else {}
         self.constants: Mapping[str, ConstantRecipe] = recipe.constants
         if outer:
             captured = {name: outer.constants[name] for name in recipe.captured if name in outer.constants}
@@ -57,12 +58,12 @@ class Builder:
             self.unsupported.extend(error.items)
 
     def array(self, name: str) -> Array | None:
-        """What a constant holds; None for other values."""
+        """The elements of a constant; None for other values."""
         constant = self.constants.get(name)
         return None if constant is None else array_of(constant.raw, constant.dtype, constant.shape)
 
     def derived(self, name: str, dtype: str, shape: list[int], *form: Any, raw: Callable[[], Bytes]) -> Value:
-        """A constant of the file in another form, whose bytes `raw` gives: one for all nodes that read it so."""
+        """A constant of the file in another form, made once for all nodes that read it so; `raw` gives its bytes."""
         key = (name, dtype, *shape, *form)
         if key not in self._derived:
             label = self.free_name(f"{name} as {dtype}{shape}")
@@ -71,7 +72,7 @@ class Builder:
 
     @functools.cached_property
     def _names(self) -> set[str]:
-        """What the file calls its values and nodes, and what the builder called others."""
+        """Every name in use: the file's values and nodes, and what free_name gave."""
         recipe = self.recipe
         names = {*recipe.constants, *recipe.captured, *(value.name for value in recipe.inputs)}
         for node in recipe.nodes:
@@ -79,7 +80,7 @@ class Builder:
         return names
 
     def free_name(self, stem: str) -> str:
-        """A name for a value or a node that the file has no name for: the stem, numbered where that is taken."""
+        """A name that no value or node has: the stem, numbered where it is taken."""
         name, count = stem, 1
         while name in self._names:
             count += 1
@@ -88,27 +89,32 @@ class Builder:
         return name
 
     def value(self, name: str) -> Made | None:
-        """None for a value that could not be made."""
+        """The value of that name; None if it could not be made."""
         if name not in self.values and (given := self.constants.get(name)) is not None:
             self.values[name] = self.graph.constant_bytes(given.raw, given.dtype, given.shape, name)
         return self.values.get(name)
 
     def operand(self, name: str) -> Made:
-        """Raises Refused for a value that could not be made."""
+        """The value of that name. Raises Refused if it could not be made."""
         value = self.value(name)
         if value is None:
             raise Refused
         return value
 
     def tensor(self, name: str) -> Value:
-        """Raises GraphError for a sequence or an optional value, Refused for one that could not be made."""
+        """The tensor of that name.
+
+        Raises GraphError for a sequence or an optional value, Refused if it could not be made.
+        """
         value = self.operand(name)
         if isinstance(value, SequenceValue | OptionalValue):
             raise graph_error("value", name, f"expected a tensor, given {kind_of(value)}")
         return value
 
     def operands(self, node: NodeRecipe, least: int, most: int) -> list[Value]:
-        """The inputs of a node that has so many, none of which may be left out. Raises GraphError."""
+        """The inputs of a node, of which there are `least` to `most` and none is left out. Raises GraphError,
+        Refused.
+        """
         if not least <= len(node.inputs) <= most or "" in node.inputs:
             expected = f"{least}" if least == most else f"{least} to {most}"
             raise graph_error("node", node.name, f"expected {expected} inputs of {node.op}, given {node.inputs}")
@@ -117,7 +123,7 @@ class Builder:
     def helper(
         self, node: NodeRecipe, op: str, *inputs: Value | Array | None, output: str = "", **attributes: Any
     ) -> Value:
-        """A node that a node of the file needs beside it."""
+        """Adds a node that a node of the file needs beside it, and gives its result."""
         name = self.helper_name(node, op)
         output = output or self.free_name(f"{name}:0")
         value: Value = self.graph.add(op, *inputs, name=name, output_names=[output], **attributes)
@@ -144,19 +150,19 @@ class Builder:
             pass
 
     def unsupported_node(self, node: NodeRecipe, path: str) -> str:
-        """Why there can be no such node at all; "" where there can."""
+        """Why the node cannot be made at all; "" if it can."""
         known = _pumice.has_operator(node.op, node.domain) or node.qualified_op in self.composed
         if known and not node.unsupported:
             return ""
         return f"node '{path}': operator {node.qualified_op}{': ' if node.unsupported else ''}{node.unsupported}"
 
     def refuse(self, node: NodeRecipe, why: str) -> Refused:
-        """Notes why there can be no such node; to be raised."""
+        """Notes why the node cannot be made, and gives the exception to raise."""
         self.unsupported.append(f"node '{self.path(node)}': operator {node.qualified_op}: {why}")
         return Refused()
 
     def keep_results(self, node: NodeRecipe, *results: Value) -> None:
-        """Values under the names of the node's outputs that have one."""
+        """Gives the results the names of the node's outputs; an output without a name is left out."""
         for name, result in zip(node.outputs, results, strict=False):
             if name:
                 self.keep([name], (self.helper(node, "Identity", result, output=name),))
@@ -167,7 +173,8 @@ class Builder:
     def add_plain(self, node: NodeRecipe) -> None:
         if node.op == "Identity" and len(node.inputs) == len(node.outputs) == 1:
             value = self.values.get(node.inputs[0])
-            if isinstance(value, SequenceValue | OptionalValue):  # it is several tensors
+            # an Identity of a value that is several tensors adds no node
+            if isinstance(value, SequenceValue | OptionalValue):
                 self.keep(node.outputs, (value,))
                 return
         inputs = [self.tensor(name) if name else None for name in node.inputs]
@@ -186,7 +193,7 @@ class Builder:
         self.made.update(names)
 
     def add_nodes(self) -> None:
-        """Of a subgraph. Raises Refused."""
+        """Adds the nodes of a subgraph. Raises Refused, GraphError."""
         before = len(self.unsupported)
         for node in self.recipe.nodes:
             self.add_node(node)
@@ -196,7 +203,9 @@ class Builder:
             raise Refused
 
     def made_values(self, node: NodeRecipe, name: str, kind: Kind) -> list[Value]:
-        """What a subgraph gives, as the parts of that kind: neither inputs nor constants, and no value twice (rule B2.9)."""
+        """The parts of a subgraph's output, as that kind: neither inputs nor constants, and no value twice (rule
+        B2.9).
+        """
         value = self.operand(name)
         parts = parts_of(self, node, value, kind)
         if not kind.compound and name in self.made:
@@ -222,8 +231,10 @@ class Builder:
 
 
 def build(recipe: Recipe, composed: Composed, progress: Callable[[int, int], None] | None = None) -> Graph:
-    """The engine's Graph. progress: called with the nodes made and all. Raises UnsupportedError with all that is not supported,
-    GraphError.
+    """The engine's Graph of a recipe.
+
+    composed: operator -> function that adds such a node. progress: called with the nodes made and their number.
+    Raises UnsupportedError that lists everything unsupported, GraphError.
     """
     builder = Builder(recipe, composed)
     for value in recipe.inputs:

@@ -43,21 +43,21 @@ class Kind(NamedTuple):
 
     @property
     def parts(self) -> list[tuple[str, str, list[int | None] | None]]:
-        """Name, element type and shape of each of the tensors that it is packed as."""
+        """Name, element type and shape of each tensor that such a value is packed as."""
         element: list[tuple[str, str, list[int | None] | None]] = [("element", self.dtype, None)]
         if self.sequence:
             element = [("data", self.dtype, [None]), ("dims", "int64", [None]), ("rows", "int64", [None, 2])]
         return [("has", "bool", [1]), *element] if self.optional else element
 
     def names(self, name: str) -> list[str]:
-        """What the parts of a value of that name are called."""
+        """The names of the parts of a value called `name`."""
         return [f"{name}/{part}" if name else "" for part, _, _ in self.parts] if self.compound else [name]
 
     def joined(self, other: Kind) -> Kind:
         return self._replace(optional=self.optional or other.optional)
 
     def packed(self, parts: Iterator[Value]) -> Made:
-        """The value whose parts these are."""
+        """The value that consists of these parts."""
         has = next(parts) if self.optional else True
         if not self.sequence:
             element: Value | SequenceValue = next(parts)
@@ -80,7 +80,7 @@ def common_rank(values: list[Value]) -> int | None:
 
 
 class SequenceValue:
-    """Tensors of one element type: `items` where they are known one by one, else `packed`."""
+    """A sequence of tensors of one element type: `items` where they are known one by one, else `packed`."""
 
     def __init__(
         self, dtype: str, items: list[Value] | None = None, packed: tuple[Value, Value, Value] | None = None
@@ -88,7 +88,7 @@ class SequenceValue:
         self.dtype = dtype
         self.items = items
         self._packed = packed
-        self.rank = common_rank(items) if items else None  # that all its tensors have, where that is known
+        self.rank = common_rank(items) if items else None  # the rank of all its tensors, where it is known
 
     def packed(self, builder: Builder, node: NodeRecipe) -> tuple[Value, Value, Value]:
         if self._packed is None:
@@ -105,7 +105,9 @@ class SequenceValue:
 
 
 class OptionalValue:
-    """`has`: whether there is one, as bool[1] where that is not known yet. Without an `element` there is none."""
+    """An optional value. `has`: whether it is there, as bool[1] where that is not known yet; `element`: None if it is
+    not.
+    """
 
     def __init__(self, kind: Kind, has: bool | Value, element: Value | SequenceValue | None) -> None:
         self.kind = kind
@@ -117,7 +119,7 @@ Made: TypeAlias = "Value | SequenceValue | OptionalValue"
 
 
 def packed_item(builder: Builder, node: NodeRecipe, item: Value) -> tuple[Value, Value, Value]:
-    """A tensor as a sequence of one."""
+    """A tensor as a packed sequence of one."""
     helper = builder.helper
     dims = helper(node, "Shape", item)
     rank = helper(node, "Shape", dims)
@@ -133,7 +135,7 @@ def kind_of(value: Made) -> Kind:
 
 
 def leaves(value: Made) -> list[Value]:
-    """The tensors that a value is made of, as it is."""
+    """The tensors that a value consists of in its present form."""
     if isinstance(value, SequenceValue):
         return value.items if value.items is not None else list(value._packed or ())
     if isinstance(value, OptionalValue):
@@ -143,7 +145,7 @@ def leaves(value: Made) -> list[Value]:
 
 
 def replaced(value: Made, made: Iterator[Value]) -> Made:
-    """The same of other tensors."""
+    """A value of the same form that consists of other tensors."""
     if isinstance(value, SequenceValue):
         if value.items is not None:
             return SequenceValue(value.dtype, [next(made) for _ in value.items])
@@ -158,7 +160,10 @@ def replaced(value: Made, made: Iterator[Value]) -> Made:
 
 
 def parts_of(builder: Builder, node: NodeRecipe, value: Made, kind: Kind) -> list[Value]:
-    """The parts of a value as one of that kind; see Kind.parts. Raises GraphError for a tensor in a sequence's place, or the reverse."""
+    """The parts (see Kind.parts) of a value that is passed as `kind`.
+
+    Raises GraphError for a tensor in place of a sequence, or the reverse.
+    """
     has: bool | Value = True
     element: Any = value
     if isinstance(value, OptionalValue):
@@ -180,7 +185,7 @@ def parts_of(builder: Builder, node: NodeRecipe, value: Made, kind: Kind) -> lis
 
 
 def packed_arrays(arrays: list[Array], dtype: np.dtype[Any]) -> list[Array]:
-    """The parts of a sequence of these arrays."""
+    """The parts of a sequence of arrays: all elements, all sizes, and (rank, size) of each."""
     data = [np.ascontiguousarray(array).reshape(-1) for array in arrays]
     dims = [size for array in arrays for size in array.shape]
     rows = [[array.ndim, array.size] for array in arrays]

@@ -1,4 +1,4 @@
-"""What nodes that run subgraphs have in common. A value that a subgraph takes from outside becomes an input of it."""
+"""Helpers for nodes that run subgraphs. A value that a subgraph takes from outside becomes an input of it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from .compounds import Made, kind_of, leaves, replaced
 if TYPE_CHECKING:
     from ..._pumice import Value
 
-SINGLE = np.array([1])  # as a shape: what the engine's control flow decides and counts by
+SINGLE = np.array([1])  # the shape of conditions and counts of the engine's control flow
 
 
 def subgraphs_of(builder: Builder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
-    """Raises GraphError where there is none, Refused where they hold what is not supported."""
+    """The subgraphs in these attributes. Raises GraphError where one is missing, Refused where they hold something
+    unsupported.
+    """
     recipes = []
     reasons = []
     for attribute in attributes:
@@ -35,7 +37,7 @@ def subgraphs_of(builder: Builder, node: NodeRecipe, *attributes: str) -> list[R
 
 
 def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
-    """All of it, without building anything: what it takes may not exist."""
+    """Everything unsupported in a subgraph. Nothing is built, because the values that it takes may not exist."""
     reasons = [f"graph '{path}': {reason}" for reason in recipe.unsupported]
     for node in recipe.nodes:
         if reason := builder.unsupported_node(node, f"{path}/{node.name}"):
@@ -46,7 +48,7 @@ def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
 
 
 def captured(builder: Builder, recipes: list[Recipe]) -> dict[str, Made]:
-    """What subgraphs take from outside, without constants, which they hold themselves."""
+    """The values that subgraphs take from outside, without constants, which they hold themselves."""
     names = dict.fromkeys(name for recipe in recipes for name in recipe.captured)
     return {name: builder.operand(name) for name in names if name not in builder.constants}
 
@@ -56,12 +58,12 @@ def inner_builder(builder: Builder, node: NodeRecipe, role: str, recipe: Recipe)
 
 
 def tensors(values: dict[str, Made]) -> list[Value]:
-    """All that they are made of."""
+    """All tensors that the values consist of."""
     return [leaf for value in values.values() for leaf in leaves(value)]
 
 
 def add_captured(inner: Builder, values: dict[str, Made]) -> None:
-    """As further inputs; those that only another branch reads, too."""
+    """Adds captured values as further inputs of a subgraph, those that only another branch reads, too."""
     for name, value in values.items():
         own = name in inner.recipe.captured
         stem = name if own else f"{inner.graph.name}/outer {name}"
@@ -84,7 +86,7 @@ def signature(values: dict[str, Made]) -> tuple[Any, ...]:
 
 
 def single_bool(builder: Builder, node: NodeRecipe, name: str) -> Value | Array:
-    """A condition as the engine wants it, bool[1]."""
+    """A condition as bool[1], which the engine's control flow takes. Raises GraphError for anything but one bool."""
     array = builder.array(name)
     if array is not None:
         if array.dtype != np.bool_ or array.size != 1:

@@ -1,4 +1,4 @@
-"""Attention and rotary embedding as ONNX Runtime's own domain, com.microsoft, has them, as nodes of ONNX's."""
+"""Attention and rotary embedding of ONNX Runtime's own domain, com.microsoft, as nodes of ONNX."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 INT64 = 7  # TensorProto.DataType
 _ZERO, _ONE = np.array(0), np.array(1)
 _FIRST, _SECOND, _LAST = np.array([0]), np.array([1]), np.array([-1])
-_MERGED = np.array([0, 0, -1])  # as a shape: heads side by side
+_MERGED = np.array([0, 0, -1])  # the shape [batch, rows, heads * size]
 
 
 class _Attention:
-    """A node on its way."""
+    """A node that is being translated, and the builder that takes its nodes."""
 
     def __init__(self, builder: Builder, node: NodeRecipe) -> None:
         self.builder = builder
@@ -72,7 +72,7 @@ class _Attention:
         return count
 
     def length(self, value: Value, axis: int) -> Value:
-        """int64[1]: of that axis."""
+        """The length of an axis, int64[1]."""
         return self.add("Gather", self.add("Shape", value), np.array([axis]))
 
     def apart(self, rows: Value, heads: int) -> Value:
@@ -83,14 +83,14 @@ class _Attention:
         return self.add("Reshape", self.add("Transpose", heads, perm=[0, 2, 1, 3]), _MERGED)
 
     def part(self, packed: Value, index: int) -> Value:
-        """Of [batch, rows, heads, parts, size], as rows of all heads."""
+        """One part of [batch, rows, heads, parts, size], as [batch, rows, heads * size]."""
         return self.add("Reshape", self.add("Gather", packed, np.array(index), axis=3), _MERGED)
 
     def cut(self, value: Value, begin: int, size: int, axis: int = -1) -> Value:
         return self.add("Slice", value, np.array([begin]), np.array([begin + size]), np.array([axis]))
 
     def places(self, count: Value) -> Value:
-        """int64[count]: 0, 1, .."""
+        """The numbers 0, 1, .. as int64[count]."""
         return self.add("Range", _ZERO, self.add("Reshape", count, np.zeros(0, np.int64)), _ONE)
 
     def as_int64(self, value: Value) -> Value:
@@ -105,7 +105,11 @@ class _Attention:
     # ---- masks
 
     def hidden(self, mask: Value, batch: Value, keys: Value, like: Value) -> Value:
-        """What is added to the scores, [batch, 1, 1 or rows, keys]. A mask is of lengths, or not zero where there is something to see."""
+        """Values that are added to the scores, [batch, 1, 1 or rows, keys]: 0 where a key is seen, else
+        mask_filter_value.
+
+        A mask of rank 1 holds lengths (see _within); others are not zero where a key is seen.
+        """
         rank = self.rank(mask, "a mask")
         if rank == 1:
             count, images = (mask.shape or [None])[0], (like.shape or [None])[0]
@@ -132,10 +136,11 @@ class _Attention:
             value: Value = self.builder.graph.add(op, *inputs, name=name, **attributes)
             return value
 
-        images = self.add("Max", batch, _SECOND)  # as -1 is nothing beside 0
+        images = self.add("Max", batch, _SECOND)  # 1 for a batch of 0, beside which Reshape could not tell -1
         ends = self.as_int64(mask)
         rows = checked("Reshape", ends, self.add("Concat", _LAST, images, axis=0))
-        missing = self.add("Sub", np.array([2]), self.length(rows, 0))  # below 0 where there are too many
+        # below 0 for more than two rows, which ConstantOfShape refuses
+        missing = self.add("Sub", np.array([2]), self.length(rows, 0))
         zeros = checked("ConstantOfShape", self.add("Concat", missing, images, axis=0), value=np.array([0]))
         begins = self.add("Gather", self.add("Concat", rows, zeros, axis=0), _SECOND, axis=0)
         first = self.add("Slice", ends, _FIRST, batch, _FIRST)
@@ -152,7 +157,7 @@ class _Attention:
 
 
 def _attention(it: _Attention, q: Value, k: Value, v: Value, *more: Value | None, **attributes: Any) -> list[Value]:
-    """As many results as the node has: y, the keys and values with those of the past, and the shares."""
+    """Adds ONNX's Attention, and gives as many results as the node has: y, the present keys and values, the scores."""
     count = max(i for i, name in enumerate(it.node.outputs) if name) + 1
     made = it.builder.graph.add(
         "Attention", q, k, v, *more, outputs=count, name=it.builder.helper_name(it.node, "Attention"), **attributes
@@ -164,7 +169,7 @@ def _attention(it: _Attention, q: Value, k: Value, v: Value, *more: Value | None
 
 
 def _rows(it: _Attention) -> tuple[Value, Value, Value]:
-    """Queries, keys and values, which may be packed in one another."""
+    """Queries, keys and values, which may be packed in one input. Raises GraphError."""
     q, k, v = it.needed(0, "queries"), it.given(1), it.given(2)
     if k is None:
         if v is not None or it.rank(q, "queries") != 5:
@@ -178,7 +183,9 @@ def _rows(it: _Attention) -> tuple[Value, Value, Value]:
 
 
 def _multi_head(builder: Builder, node: NodeRecipe) -> None:
-    """Of queries, keys and values that are apart or packed, of rows of all heads; keys and values may also be of heads."""
+    """Translates MultiHeadAttention. Rows hold all heads; keys and values may also come as [batch, heads, rows,
+    size].
+    """
     it = _Attention(builder, node)
     it.refuse_inputs(past_sequence_length=8, cache_indirection=9)
     heads = it.heads("num_heads")
@@ -189,7 +196,7 @@ def _multi_head(builder: Builder, node: NodeRecipe) -> None:
         known = q.shape[-1] if q.shape is not None else None
         width = it.size(bias, 0, "a bias") // 3 if known is None else known
         q = it.add("Add", q, it.cut(bias, 0, width))
-        if not in_heads:  # those of heads have it
+        if not in_heads:  # keys and values by heads have their bias already
             k = it.add("Add", k, it.cut(bias, width, width))
             v = it.add("Add", v, it.add("Slice", bias, np.array([2 * width]), np.array([2**62]), _FIRST))
     if in_heads:
@@ -212,7 +219,7 @@ def _multi_head(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _self_attention(builder: Builder, node: NodeRecipe) -> None:
-    """Of rows that one matrix makes into queries, keys and values."""
+    """Translates Attention, in which one matrix makes queries, keys and values of the rows."""
     it = _Attention(builder, node)
     it.refuse_attributes("do_rotary", "past_present_share_buffer")
     it.refuse_inputs(past_sequence_length=6)
@@ -246,7 +253,7 @@ def _self_attention(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _window(it: _Attention, mask: Value, rows: Value, keys: Value) -> Value:
-    """Of a mask of all places, [batch, 1, most, most], the rows that there are: the last of the keys, as [batch, rows, keys]."""
+    """The part in use of a mask [batch, 1, most, most], as [batch, rows, keys]: the last `rows` of the first `keys`."""
     begins = it.add("Concat", it.add("Sub", keys, rows), _FIRST, axis=0)
     ends = it.add("Concat", keys, keys, axis=0)
     return it.add("Squeeze", it.add("Slice", mask, begins, ends, np.array([2, 3])), _SECOND)
@@ -256,14 +263,14 @@ def _window(it: _Attention, mask: Value, rows: Value, keys: Value) -> Value:
 
 
 def _turned(it: _Attention, x: Value, places: Value, cosines: Value, sines: Value, attributes: dict[str, int]) -> Value:
-    """x is [batch, heads, rows, size]; places are [batch, rows]."""
+    """Adds ONNX's RotaryEmbedding of x, [batch, heads, rows, size] or [batch, rows, all]; places are [batch, rows]."""
     size = None if cosines.shape is None else cosines.shape[-1]
     turned = {"rotary_embedding_dim": 2 * size} if size else {}
     return it.add("RotaryEmbedding", x, cosines, sines, places, **{**turned, **attributes})
 
 
 def _rotary(builder: Builder, node: NodeRecipe) -> None:
-    """Its places may be one, of the first row of each image."""
+    """Translates RotaryEmbedding, whose position_ids may hold the place of the first row alone."""
     it = _Attention(builder, node)
     it.refuse_attributes("is_packed_batching")
     if number(node, "scale", 1.0) != 1.0:
@@ -282,7 +289,7 @@ def _rotary(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _from(it: _Attention, first: Value, batch: Value, rows: Value) -> Value:
-    """[batch, rows]: a row counts on from its first, which may be the same for all."""
+    """Places [batch, rows] that count on from the first row's, which may be the same for all images."""
     counted = it.add("Add", it.add("Reshape", first, np.array([-1, 1])), it.places(rows))
     return it.add("Expand", counted, it.add("Concat", batch, rows, axis=0))
 
@@ -302,7 +309,10 @@ def _grouped_rows(it: _Attention, heads: int, groups: int) -> tuple[Value, Value
 
 
 def _cache(it: _Attention, past: Value | None, now: Value, total: Value, first: Value) -> Value:
-    """Keys or values of all rows: those of now are where each image goes on, in what has room for `total` rows at least."""
+    """Keys or values of all rows: `now` is written into `past` from row `first` of each image on.
+
+    The result has room for `total` rows at least.
+    """
     if past is None:
         return now
     shape, rows = it.add("Shape", past), it.length(past, 2)
@@ -313,7 +323,7 @@ def _cache(it: _Attention, past: Value | None, now: Value, total: Value, first: 
 
 
 def _sink(it: _Attention, heads: int) -> Value | Array | None:
-    """[1, heads, 1, 1]: the score of a key more, whose value is zero."""
+    """The score of the sink, an additional key whose value is zero, as [1, heads, 1, 1]; None without one."""
     given = it.given(11)
     shape = np.array([1, heads, 1, 1])
     if given is not None:
@@ -322,7 +332,10 @@ def _sink(it: _Attention, heads: int) -> Value | Array | None:
 
 
 def _grouped(builder: Builder, node: NodeRecipe) -> None:
-    """Each image has rows of its own number in the cache: seqlens_k + 1 with those of now, which come last."""
+    """Translates GroupQueryAttention.
+
+    Each image has a number of rows of its own in the cache: seqlens_k + 1 with the present ones, which come last.
+    """
     it = _Attention(builder, node)
     it.refuse_inputs(k_scale=12, v_scale=13, q_norm_weight=14, k_norm_weight=15)
     it.refuse_attributes("qk_output", "sliding_window_cache", "k_quant_type", "v_quant_type")
@@ -348,14 +361,17 @@ def _grouped(builder: Builder, node: NodeRecipe) -> None:
         mask = _behind_sink(it, sink, mask, _hidden_before(it, q, keys, first, rows, window))
         keys, values = (_with_zeros(it, one) for one in (keys, values))
         seen = it.add("Add", seen, _SECOND)
-    elif window > 0:  # with the key of the row itself
+    elif window > 0:  # local_window_size counts the row's own key, left_window_size does not
         more["left_window_size"] = window - 1
     y = it.add("Attention", q, keys, values, mask, None, None, seen, **more, **it.scale)
     builder.keep_results(node, it.merged(y), *present)
 
 
 def _hidden_before(it: _Attention, q: Value, keys: Value, first: Value, rows: Value, window: int) -> Value:
-    """[batch, 1, rows, keys], or of one row: what is added to the scores of keys, by the window."""
+    """Values that are added to the scores, [batch, 1, rows, keys]: -inf for keys before the window.
+
+    They are zeros of shape [1, 1, 1, keys] where there is no window.
+    """
     count = it.length(keys, 2)
     none, hidden = (it.add("CastLike", np.array(value, np.float32), q) for value in (0, -np.inf))
     if window <= 0:
@@ -368,7 +384,7 @@ def _hidden_before(it: _Attention, q: Value, keys: Value, first: Value, rows: Va
 
 
 def _behind_sink(it: _Attention, sink: Value | Array, bias: Value | None, hidden: Value) -> Value:
-    """What is added to the scores, [batch, heads, rows, keys]: behind a column for the sink."""
+    """Values that are added to the scores, [batch, heads, rows, 1 + keys]: the sink's in the first column."""
     if bias is not None:
         hidden = it.add("Add", it.add("Slice", hidden, _FIRST, it.length(bias, 3), np.array([3])), bias)
     shape = it.add("Shape", it.add("Add", hidden, it.add("CastLike", sink, hidden)))
@@ -378,7 +394,7 @@ def _behind_sink(it: _Attention, sink: Value | Array, bias: Value | None, hidden
 
 
 def _with_zeros(it: _Attention, keys: Value) -> Value:
-    """Keys or values behind a row of zeros."""
+    """Keys or values with a row of zeros before them."""
     shape = it.add("ScatterND", it.add("Shape", keys), np.array([[2]]), _SECOND)
     zeros = it.add("CastLike", it.add("ConstantOfShape", shape, value=np.zeros(1, np.float32)), keys)
     return it.add("Concat", zeros, keys, axis=2)

@@ -13,18 +13,21 @@ from ..file.recipe import NodeRecipe
 
 
 def _nibbles(rows: Array, count: int) -> Array:
-    """Of [rows, bytes] the first `count` elements of 4 bits of each row, one to a byte."""
+    """The first `count` elements of 4 bits of each row of [rows, bytes], one to a byte."""
     return np.stack([rows & 15, rows >> 4], axis=-1).reshape(len(rows), -1)[:, :count]
 
 
 def _joined(codes: Array) -> bytes:
-    """Elements of 4 bits, two to a byte."""
+    """Elements of 4 bits as bytes of two, the first in the low bits."""
     flat = np.append(codes.reshape(-1), np.zeros(codes.size % 2, np.uint8))
     return bytes(flat[::2] | flat[1::2] << 4)
 
 
 def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
-    """y = a b^T: b is [N, K] in blocks along K, each with a scale and a zero point (without them half of the range)."""
+    """Translates MatMulNBits, y = a b^T.
+
+    b is [N, K] in blocks along K, each with a scale and a zero point, which is half of the range where none is given.
+    """
 
     def number(name: str, default: int | None = None) -> int:
         value = node.attributes.get(name, default)
@@ -63,7 +66,7 @@ def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
             each = zeros.reshape(columns, blocks)
         return _joined(each) if bits == 4 else each.tobytes()
 
-    # Several nodes may share one matrix: tied embeddings do.
+    # One matrix serves all nodes that share it, as tied embeddings do.
     codes = builder.derived(node.inputs[1], dtype, [columns, depth], block, raw=matrix)
     stem = inputs[3] or f"{node.inputs[1]}, zero points"
     zero = builder.derived(stem, dtype, [columns, blocks], raw=points)

@@ -18,7 +18,7 @@ INT64 = 7  # TensorProto.DataType
 
 
 def _one_hot(builder: Builder, node: NodeRecipe) -> None:
-    """Its indices and its depth may be of any numbers."""
+    """OneHot: casts indices and depth of other element types to int64."""
     converted = list(node.inputs)
     for i, name in enumerate(node.inputs[:2]):
         value = builder.tensor(name)
@@ -35,7 +35,7 @@ def _rank(builder: Builder, node: NodeRecipe, value: Value) -> int:
 
 
 def _batch_normalization(builder: Builder, node: NodeRecipe) -> None:
-    """In training by the statistics of the batch, which the running ones move towards."""
+    """BatchNormalization: in training by the statistics of the batch, towards which the running ones move."""
     if node.attributes.get("training_mode", 0) == 0:
         builder.add_plain(node)
         return
@@ -65,7 +65,7 @@ def _batch_normalization(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _deform_conv(builder: Builder, node: NodeRecipe) -> None:
-    """What the elements of the kernel meet, times the weights."""
+    """DeformConv: the weights times the elements that the kernel meets (pumice::DeformColumns)."""
     helper = builder.helper
     inputs = [builder.tensor(name) if name else None for name in node.inputs[:5]] + [None] * (5 - len(node.inputs))
     x, w, offset, bias, mask = inputs

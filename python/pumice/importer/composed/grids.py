@@ -18,7 +18,7 @@ ONE, FIRST = np.array([1]), np.array([0])
 
 
 def add_affine_grid(builder: Builder, node: NodeRecipe) -> None:
-    """theta [N, A, A + 1] and the sizes N, C and A more -> places [N, ..., A] in [-1, 1], the innermost axis first."""
+    """AffineGrid: theta [N, A, A + 1] and A + 2 sizes -> places [N, ..., A] in [-1, 1], the innermost axis first."""
     if len(node.inputs) != 2:
         raise graph_error("node", node.name, f"expected theta and sizes, given {len(node.inputs)} inputs")
     theta, sizes = (builder.tensor(name) for name in node.inputs)
@@ -30,7 +30,7 @@ def add_affine_grid(builder: Builder, node: NodeRecipe) -> None:
     helper = builder.helper
     image = helper(node, "Slice", sizes, np.array([2]), np.array([2 + known]), FIRST)
     rows = []
-    for axis in reversed(range(known)):  # the innermost is x
+    for axis in reversed(range(known)):  # x, the innermost axis, comes first
         steps = _steps(builder, node, helper(node, "Slice", image, np.array([axis]), np.array([axis + 1]), FIRST))
         along = helper(node, "Unsqueeze", steps, np.arange(1, known - axis)) if axis < known - 1 else steps
         rows.append(helper(node, "Reshape", helper(node, "Expand", along, image), np.array([1, -1])))
@@ -44,7 +44,7 @@ def add_affine_grid(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _steps(builder: Builder, node: NodeRecipe, size: Value) -> Value:
-    """From -1 to 1: the elements' centers, or with align_corners from the first one's center to the last one's."""
+    """Places on an axis from -1 to 1: centers of elements, or with align_corners from the first center to the last."""
     helper = builder.helper
     count = helper(node, "Reshape", size, np.zeros(0, np.int64))
     places = helper(node, "Range", np.array(0), count, np.array(1))

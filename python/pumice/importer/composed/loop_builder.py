@@ -1,7 +1,7 @@
-"""A loop of ONNX as the engine's WHILE: what it carries, counts, slices and gathers.
+"""Builds the engine's WHILE for a loop of ONNX: what it carries, counts, slices and gathers.
 
-What an iteration adds to the results becomes a row of a buffer where the number of rows and their shape are known before the
-loop, which then has shapes that do not change; else it is appended, and the host drives the loop.
+Results of iterations become rows of a buffer where the number of rows and their shape are known before the loop,
+whose shapes then do not change; else they are appended, and the host drives the loop.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 INT32, INT64 = 6, 7  # TensorProto.DataType
 _ONE = np.array([1], np.int32)
-SCALAR = np.zeros(0, np.int64)  # as a shape
-_MOST_BUFFER_BYTES = 64 << 20  # of rows that may stay unused
+SCALAR = np.zeros(0, np.int64)  # the shape of a scalar
+_MOST_BUFFER_BYTES = 64 << 20  # bytes of a buffer whose rows may stay unused
 
 Shape = tuple["int | None", ...] | None
 Sizes: TypeAlias = "tuple[int, ...] | Value"
 
 
 class Element(NamedTuple):
-    """What each iteration gives for one of the results."""
+    """The type of what each iteration gives for one of the results."""
 
     dtype: str
     shape: Shape
@@ -45,38 +45,40 @@ class Element(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """A value that the iterations take slice by slice, or one that they give so."""
+    """A value that the iterations take slice by slice, or that they give slice by slice."""
 
     name: str
     axis: int = 0
     reverse: bool = False
-    rank: int | None = None  # of a slice, as the file declares it
+    rank: int | None = None  # rank of a slice, as the file declares it
 
 
 class State(NamedTuple):
-    """What one iteration leaves to the next."""
+    """The type of a value that one iteration leaves to the next."""
 
     dtype: str
     shape: Shape
 
     def joined(self, other: Value) -> State:
-        """What holds of both."""
+        """The state with the sizes in which both agree, None for the others."""
         if self.shape is None or other.shape is None or len(self.shape) != len(other.shape):
             return self._replace(shape=None)
         return self._replace(shape=tuple(a if a == b else None for a, b in zip(self.shape, other.shape, strict=True)))
 
 
 class Body(NamedTuple):
-    """A body as it was built: its graph, what of it comes next, what it gives for the results."""
+    """A body that was built: its graph, the next states, and the elements that it gives for the results."""
 
     inner: Builder
     states: list[Value]
     elements: list[Element]
-    made: list[Value]  # the elements
+    made: list[Value]  # the values of `elements`
 
 
 def _shape_of(value: Value, declared: Scanned) -> Shape:
-    """What the file says counts where the graph does not know; it has to be right when the loop runs."""
+    """The value's shape; where the graph does not know it, the rank that the file declares, which must hold at run
+    time.
+    """
     return (None,) * declared.rank if value.shape is None and declared.rank is not None else value.shape
 
 
@@ -85,31 +87,31 @@ def declared_rank(output: InputRecipe) -> int | None:
 
 
 class LoopBuilder:
-    """One Loop or Scan on its way into the graph."""
+    """Builds one Loop or Scan into the graph."""
 
     def __init__(self, builder: Builder, node: NodeRecipe, body: Recipe) -> None:
         self.builder = builder
         self.node = node
         self.body = body
-        self.inputs: list[InputRecipe] = []  # of the body, for the states
-        self.states: list[tuple[str, str, Kind]] = []  # what the body calls each, and the next one
+        self.inputs: list[InputRecipe] = []  # inputs of the body for the states
+        self.states: list[tuple[str, str, Kind]] = []  # name of each state in the body, name of the next one
         self.initial: list[Value] = []
-        self.rows: int | Value | None = None  # at most so many trips; int64[1] where it is computed
-        self.limit: Value | Array | None = None  # the same as int32[1]
-        self.goes_on: Value | Array | None = None  # the first condition; none where it is always true
-        self.number = ""  # what the body calls the iteration number, and its condition
+        self.rows: int | Value | None = None  # the most trips, int64[1] where computed; None for no limit
+        self.limit: Value | Array | None = None  # the same number as int32[1]
+        self.goes_on: Value | Array | None = None  # the first condition; None where it is always true
+        self.number = ""  # name of the iteration number in the body
         self.number_shape = SCALAR
         self.condition_in = self.condition_out = ""
         self.slices: list[Scanned] = []
         self.sliced: list[Value] = []
-        self.given: list[Scanned] = []  # for each of the results that are read
-        self.elements: list[Element] = []  # of them
+        self.given: list[Scanned] = []  # the results that are read
+        self.elements: list[Element] = []  # types of `given`
         self.sizes: list[Sizes | None] = []
-        self.keeps_shapes = False  # of states: an iteration that changes one is refused
-        self.certain = False  # what is known of sizes holds whatever the model is called with
+        self.keeps_shapes = False  # an iteration that changes the shape of a state is refused
+        self.certain = False  # known sizes hold whatever the model is called with
 
     def add_state(self, given: InputRecipe, following: InputRecipe, initial: Made) -> None:
-        """A sequence or an optional value is several states."""
+        """Adds a state, or several for a sequence or an optional value. Raises GraphError."""
         kind, declared = kind_of(initial), Kind.of(given.dtype)
         if given.dtype and (kind.sequence or declared.sequence) and kind[:2] != declared[:2]:
             expected = f"'{given.name}': expected {declared} as its body declares"
@@ -128,7 +130,9 @@ class LoopBuilder:
     def _open(
         self, role: str, states: list[State], extra: list[State]
     ) -> tuple[Builder, list[Value], dict[str, Value]]:
-        """A graph with the loop's inputs: states, extra states, counter, condition; limit, sliced values, captured values."""
+        """A graph with the loop's inputs, in this order: states, extra states, counter, condition, limit, sliced and
+        captured values.
+        """
         builder, node = self.builder, self.node
         inner = inner_builder(builder, node, role, self.body)
         names = [value.name for value in self.inputs]
@@ -161,7 +165,7 @@ class LoopBuilder:
         return limit
 
     def _row(self, inner: Builder, own: dict[str, Value], reverse: bool) -> Value:
-        """The row of this iteration, int32[1]."""
+        """The row that this iteration takes and gives, int32[1]."""
         if not reverse:
             return own["counter"]
         after = inner.helper(self.node, "Add", own["counter"], _ONE)
@@ -180,7 +184,7 @@ class LoopBuilder:
         return inner.graph
 
     def _iteration(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
-        """The body; without `modes` a trial that leaves the results out."""
+        """The body for these types, built once; without `modes` it is a trial that leaves the results out."""
         sliced = tuple((value.dtype, value.shape) for value in self.sliced)
         what = (id(self.body), self.builder.path(self.node), self._fixed(), self.builder.graph.exact)
         key = (*what, tuple(states), tuple(extra), tuple(modes), signature(self.captured), sliced)
@@ -228,7 +232,9 @@ class LoopBuilder:
         return Body(inner, following, elements, made)
 
     def _kept(self, inner: Builder, value: Value, before: Value) -> Value:
-        """The next state, which has the shape of the one before; that is checked when it runs where it is not known yet."""
+        """The next state. A node checks at run time that it has the shape of the one before, where that is not known
+        yet.
+        """
         is_known = value.shape is not None and None not in value.shape and inner.graph.exact
         if is_known and value.shape == before.shape:
             return value
@@ -240,7 +246,9 @@ class LoopBuilder:
     def _results_in(
         self, inner: Builder, own: dict[str, Value], made: list[Value], rows: list[Value], modes: list[bool]
     ) -> list[Value]:
-        """The next states of the buffers (mode True), or of flat values that grow and of their elements' shape."""
+        """The next states of the results: a buffer with one more row (mode True), or the elements so far, flat, and
+        their shape.
+        """
         node = self.node
         following = []
         left = iter(rows)
@@ -272,7 +280,7 @@ class LoopBuilder:
             shape_of_shape = None if element.shape is None else len(element.shape)
             sizes: Value | Array = np.array([size or 0 for size in element.shape or ()], np.int64)
             if sizes_of_rows is not None and not isinstance(sizes_of_rows, tuple):
-                sizes = sizes_of_rows  # which a loop without an iteration leaves as they are
+                sizes = sizes_of_rows  # a loop without an iteration leaves these sizes as they are
             states += [State(element.dtype, (None,)), State("int64", (shape_of_shape,))]
             initial += [np.zeros(0, numpy_dtype(element.dtype)), sizes]
         return states, initial
@@ -290,7 +298,7 @@ class LoopBuilder:
         return self._expected(zeros, element)
 
     def _expected(self, rows: Value, element: Element) -> Value:
-        """The same, of which the graph knows what is likely."""
+        """The rows themselves; the graph is told the shape that they are likely to have."""
         if element.shape is not None:
             count = self.rows if isinstance(self.rows, int) and self.goes_on is None else None
             self.builder.graph.expect(rows, [count, *element.shape])
@@ -309,10 +317,10 @@ class LoopBuilder:
         return math.prod((self.rows, *element.known)) * numpy_dtype(element.dtype).itemsize <= _MOST_BUFFER_BYTES
 
     def _sizes(self, trial: Body) -> list[Sizes | None]:
-        """Of each element: numbers where they are certain, else a vector that the loop's operands tell before it begins.
+        """The sizes of each element: numbers where they are certain, else a vector computed before the loop begins.
 
-        None where nothing but an iteration can tell them. Sizes that came out alike for some sizes of the model's inputs prove nothing:
-        s % 2 and min(n, s) are such.
+        They are None where only an iteration can tell them. Sizes that came out alike for some sizes of the model's
+        inputs prove nothing: s % 2 and min(n, s) are such.
         """
         if self.certain:
             return [element.known for element in self.elements]
@@ -322,7 +330,11 @@ class LoopBuilder:
         ]
 
     def _sizes_before(self, inner: Builder, j: int, value: Value) -> Value | None:
-        """Those of the first iteration, which are those of all (ONNX says so): what makes the element, of which only the shape is read."""
+        """The sizes in the first iteration, which are those of all (ONNX says so); None where they cannot be
+        computed.
+
+        The nodes that make the element are copied before the loop, where only its shape is read.
+        """
         builder, node = self.builder, self.node
         sources = inner.graph.shape_sources(value)
         if sources is None:
@@ -343,18 +355,18 @@ class LoopBuilder:
                 return None
         try:
             first = builder.graph.graft(value, operands, builder.helper_name(node, "first"))
-        except GraphError:  # it cannot run on these sizes, or on none that are tried
+        except GraphError:  # the nodes cannot run on these sizes, or on none that are tried
             return None
         if first.shape is None:
             return None
-        if self.elements[j].shape is None:  # which sizes are alike is known outside of the body alone
+        if self.elements[j].shape is None:  # only the graph outside of the body knows which sizes are alike
             self.elements[j] = self.elements[j]._replace(shape=first.shape)
         return builder.helper(node, "Shape", first)
 
     def _result(
         self, element: Element, buffered: bool, scanned: Scanned, name: str, rows: list[Value], count: Value
     ) -> Value:
-        """The result as ONNX has it. `rows` starts with what the loop gave for it."""
+        """The result as ONNX has it, made of `rows`, whose first entries are what the loop gave for it."""
         helper, node = self.builder.helper, self.node
         known = element.known if self.certain else None
         value = rows[0]
@@ -390,7 +402,9 @@ class LoopBuilder:
     # ---- the node
 
     def add(self, names: list[str]) -> None:
-        """`names`: of the states after the loop, then of `given`; "" for what nobody reads."""
+        """Adds the loop. `names` has the states' names after the loop, then those of `given`; "" for results that
+        nobody reads.
+        """
         kinds = [kind for _, _, kind in self.states]
         self._add(
             [part for name, kind in zip(names, kinds, strict=False) for part in kind.names(name)] + names[len(kinds) :]
@@ -401,7 +415,7 @@ class LoopBuilder:
                 self.builder.values[name] = kind.packed(iter(parts))  # type: ignore[arg-type]
 
     def _add(self, names: list[str]) -> None:
-        """The same for the parts that states have."""
+        """Adds the loop; `names` has one entry for each tensor of a state."""
         builder, node = self.builder, self.node
         self.captured = captured(builder, [self.body])
         states = [State(value.dtype, value.shape) for value in self.initial]
@@ -447,7 +461,7 @@ class LoopBuilder:
         builder.keep(list(found), tuple(found.values()))
 
     def _add_nothing(self, names: list[str]) -> None:
-        """What a loop without an iteration gives: its states as they begin, and no rows."""
+        """The results of a loop without an iteration: its states as they begin, and no rows."""
         builder, node = self.builder, self.node
         results = zip(self.elements, self.sizes, self.given, names[len(self.initial) :], strict=True)
         values = list(self.initial)
@@ -457,7 +471,7 @@ class LoopBuilder:
         builder.keep_results(node._replace(outputs=names), *values)
 
     def _made_names(self, names: list[str], modes: list[bool], count: int) -> list[str]:
-        """Of what the WHILE gives: the file's names for what is a result as it is."""
+        """Names for the WHILE's outputs: the file's where such an output is a result as it stands."""
         states = len(self.initial)
         made = list(names[:states])
         for buffered, scanned, name in zip(modes, self.given, names[states:], strict=True):

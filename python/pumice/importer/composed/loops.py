@@ -1,4 +1,4 @@
-"""Loop and Scan of ONNX. The engine counts in int32: a trip count above 2^31 - 1 counts as that."""
+"""Loop and Scan of ONNX. A trip count above 2^31 - 1 counts as that, because the engine counts in int32."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_TRIPS = 2**31 - 1
 
 
 def _trip_count(loop: LoopBuilder, name: str) -> None:
-    """Of any number: at least 0, and as the engine counts at most 2^31 - 1."""
+    """Sets the loop's rows and limit from a trip count of any size, held to 0 .. 2^31 - 1. Raises GraphError."""
     builder, node = loop.builder, loop.node
     array = builder.array(name)
     if array is not None:
@@ -47,7 +47,7 @@ def _passes(node: NodeRecipe) -> bool:
 
 
 def _is_always_true(builder: Builder, body: Recipe) -> bool:
-    """Whether a body that goes on once goes on for ever, as far as can be seen."""
+    """Whether the body's condition stays true once it is, as far as can be seen."""
     name = body.outputs[0].name
     sources = {output: node.inputs[0] for node in body.nodes if _passes(node) for output in node.outputs}
     while name in sources:
@@ -75,7 +75,8 @@ def add_loop(builder: Builder, node: NodeRecipe) -> None:
         _trip_count(loop, inputs[0])
     first = single_bool(builder, node, inputs[1]) if inputs[1] else np.array([True])
     starts = isinstance(first, np.ndarray) and bool(first[0])
-    ignored = bool(inputs[0]) and not inputs[1]  # by the standard; without both the body's own condition ends the loop
+    # A Loop with a trip count and no condition ignores its body's condition (ONNX says so); without both it obeys.
+    ignored = bool(inputs[0]) and not inputs[1]
     if not (starts and (ignored or _is_always_true(builder, body))):
         loop.goes_on = first
     loop.number, loop.condition_in = body.inputs[0].name, body.inputs[1].name
@@ -89,7 +90,7 @@ def add_loop(builder: Builder, node: NodeRecipe) -> None:
     for name, output in zip(names[:states], body.outputs[1:], strict=False):
         made = builder.values.get(name)
         if isinstance(made, OptionalValue) and made.element and output.dtype and not Kind.of(output.dtype).optional:
-            builder.values[name] = made.element  # the body gives one
+            builder.values[name] = made.element  # the body always gives a value
 
 
 # ---- Scan
@@ -139,7 +140,10 @@ def add_scan(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _take_slices(loop: LoopBuilder, values: list[Value]) -> None:
-    """All as long as the first; where that is not known now, a Reshape fails when it is not so."""
+    """Sets the loop's slices, all as many as the first value has. Raises GraphError.
+
+    Where a number is not known now, a Reshape fails at run time if it is another.
+    """
     builder, node = loop.builder, loop.node
     lengths: list[int | None] = []
     for value, scanned in zip(values, loop.slices, strict=True):

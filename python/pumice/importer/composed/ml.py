@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 FLOAT, INT64 = 1, 7  # TensorProto.DataType
 _LAST, _ROWS = np.array([-1]), np.array([1])
-_LEAST = np.array(1e-30, np.float32)  # of a norm
+_LEAST = np.array(1e-30, np.float32)  # the least norm to divide by
 
 
 def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
-    """An attribute as a vector, empty where it is absent; under its name, or as a tensor under "_as_tensor"."""
+    """The numbers of an attribute as a vector, empty where it is absent. They may stand in a tensor
+    "<name>_as_tensor".
+
+    Raises GraphError for anything else.
+    """
     given = node.attributes.get(name, node.attributes.get(f"{name}_as_tensor", []))
     if isinstance(given, ConstantRecipe):
         return array_of(given.raw, given.dtype, given.shape).reshape(-1)
@@ -37,7 +41,7 @@ def only(builder: Builder, node: NodeRecipe) -> Value:
 
 
 def real(builder: Builder, node: NodeRecipe, value: Value) -> Value:
-    """The value as a float that the engine computes in."""
+    """The value as a float that the engine computes in. Raises Refused for float64."""
     if value.dtype == "float64":
         raise builder.refuse(node, "float64")
     return value if "float" in value.dtype else builder.helper(node, "Cast", value, to=FLOAT)
@@ -122,7 +126,7 @@ def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
-    """Where the element is among the keys, and the value that stands there."""
+    """LabelEncoder and CategoryMapper: the value at the place where the element stands among the keys."""
     given = {}
     for role in ("keys", "values"):
         for kind, dtype in (("int64s", "int64"), ("floats", "float32"), ("tensor", "")):
@@ -143,7 +147,7 @@ def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
     if keys.dtype.kind == "f" and np.isnan(keys).any():
         nan = builder.helper(node, "And", builder.helper(node, "IsNaN", apart), np.isnan(keys))
         same = builder.helper(node, "Or", same, nan)
-    # With what stands for none of them behind: the first that is true.
+    # A last column, always true, stands for elements that are no key: ArgMax gives the first that is true.
     none = builder.helper(node, "Expand", np.array([True]), _last_one(builder, node, apart))
     place = builder.helper(
         node,
@@ -156,7 +160,7 @@ def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _last_one(builder: Builder, node: NodeRecipe, apart: Value) -> Value:
-    """The shape of a value whose last size is 1."""
+    """The shape of `apart`, whose last size is 1."""
     return builder.helper(node, "Shape", apart)
 
 
@@ -206,7 +210,7 @@ def best(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> Va
 
 
 def _keep_class(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> None:
-    """The label of the largest score, and all scores."""
+    """Gives the label of the largest score, and all scores."""
     scores = transformed(builder, node, scores)
     builder.keep_results(node, best(builder, node, scores, labels), scores)
 
@@ -244,7 +248,7 @@ def _tree_ensemble_regressor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
-    """Where all weights are of one class they tell of the second of two."""
+    """TreeEnsembleClassifier: where all weights are of one class of two, they are the scores of the second."""
     labels = class_labels(builder, node, "classlabels_int64s")
     ensemble = ensemble_of_attributes(node, "class")
     binary = labels.size == 2 and len(np.unique(ensemble.entries[:, 0])) == 1
@@ -288,7 +292,7 @@ def _refused(why: str) -> Callable[[Builder, NodeRecipe], None]:
     return add
 
 
-REFUSED = ("ai.onnx.ml::ZipMap",)  # with a word of advice
+REFUSED = ("ai.onnx.ml::ZipMap",)  # operators that are refused with advice
 ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
     f"ai.onnx.ml::{name}": add
     for name, add in (

@@ -1,4 +1,4 @@
-"""TfIdfVectorizer of numbers: how often sequences of a pool are in a row, as comparisons and sums."""
+"""TfIdfVectorizer of numbers, which counts how often n-grams of a pool are in a row, as comparisons and sums."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _integer(node: NodeRecipe, name: str, least: int) -> int:
 
 
 def _pool(node: NodeRecipe) -> list[Array]:
-    """By length from 1 on: the sequences of that length, one a row."""
+    """The n-grams of the pool for each n from 1 on, [grams, n]. Raises GraphError."""
     pool = node.attributes.get("pool_int64s")
     starts = _integers(node, "ngram_counts")
     if not isinstance(pool, list) or not all(isinstance(one, int) for one in pool):
@@ -50,7 +50,10 @@ def _pool(node: NodeRecipe) -> list[Array]:
 
 
 def _counts(builder: Builder, node: NodeRecipe, x: Value, width: int, grams: Array, skips: int) -> Value | None:
-    """[.., grams]: how often each is in x, with up to so many elements left out between each two; none where it cannot be."""
+    """How often each gram is in x, [.., grams], with 0 to `skips` elements left out between neighbours.
+
+    None where no gram fits into a row.
+    """
     helper = builder.helper
     count = grams.shape[1]
     total: Value | None = None
@@ -70,7 +73,7 @@ def _counts(builder: Builder, node: NodeRecipe, x: Value, width: int, grams: Arr
 
 
 def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
-    """Counts (TF), weights of what is there (IDF), or both multiplied."""
+    """TfIdfVectorizer: counts (TF), the weights of grams that occur (IDF), or counts times weights (TFIDF)."""
     (x,) = builder.operands(node, 1, 1)
     width = x.shape[-1] if x.shape else None
     if width is None or x.shape is None or len(x.shape) not in (1, 2):
@@ -89,7 +92,7 @@ def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
         )
     helper = builder.helper
     parts: list[Value] = []
-    places = np.full(max(indices) + 1, -1)  # of each result among the counts
+    places = np.full(max(indices) + 1, -1)  # the column of each result among the counts; -1 without one
     factors = np.ones(max(indices) + 1, np.float32)
     factors[indices] = np.array(weights, np.float32)
     first = made = 0
@@ -102,7 +105,7 @@ def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
             places[indices[first : first + len(grams)]] = made + np.arange(len(grams))
             made += len(grams)
         first += len(grams)
-    # What nothing counts is 0: a last column, made of x so that it has its rows.
+    # A last column of zeros stands for what is not counted. It is made of x, so that it has as many rows.
     none = helper(node, "Slice", x, np.array([0]), np.array([0]), np.array([-1]))
     empty = helper(node, "ReduceSum", helper(node, "Cast", none, to=INT32), np.array([-1]), keepdims=1)
     counts = helper(node, "Concat", *parts, empty, axis=-1)

@@ -29,7 +29,7 @@ _NUMBERS = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
 
 
 class RandomState:
-    """The state of each run of a model: one key, and runs that are counted from 0 on. Thread-safe."""
+    """The random state for each run of a model: a key, and the number of the run, counted from 0 on. Thread-safe."""
 
     def __init__(self, seed: int | None) -> None:
         if seed is not None and not 0 <= seed < 2**64:
@@ -39,7 +39,7 @@ class RandomState:
         self._runs = itertools.count()
 
     def next(self) -> Array:
-        """The state of the next run."""
+        """The state of the next run, uint32[4]."""
         return np.array([self.seed, next(self._runs)], "<u8").view("<u4")
 
     def __str__(self) -> str:
@@ -47,7 +47,10 @@ class RandomState:
 
 
 def _attributes(node: NodeRecipe) -> dict[str, Any]:
-    """What tells the numbers of this node from others'."""
+    """The attributes that set this node's numbers apart from other nodes': its stream, or a key of its own.
+
+    Raises GraphError.
+    """
     seed = node.attributes.get("seed")
     if seed is None:
         return {"stream": node.attributes.get(STREAM, 0)}
@@ -57,12 +60,12 @@ def _attributes(node: NodeRecipe) -> dict[str, Any]:
 
 
 def _operands(builder: Builder, node: NodeRecipe, count: int) -> tuple[list[Value], Value]:
-    """The node's own inputs, and the state."""
+    """The node's own inputs, and the random state."""
     return builder.operands(node._replace(inputs=node.inputs[:-1]), count, count), builder.tensor(RANDOM_STATE)
 
 
 def _dtype(node: NodeRecipe, like: Value) -> Any:
-    """The number of the element type that is made."""
+    """ONNX's number for the element type that the node makes. Raises GraphError."""
     number = node.attributes.get("dtype", _NUMBERS.get(like.dtype))
     if number is None:
         raise graph_error("node", node.name, f"attribute 'dtype': expected for an input of {like.dtype}, given none")
@@ -107,7 +110,7 @@ def _bernoulli(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _training(builder: Builder, name: str) -> bool | Value:
-    """Whether a Dropout is one of training, where that is known."""
+    """Whether a Dropout is in training; a bool tensor where only the run tells."""
     if not name:
         return False
     array = builder.array(name)
@@ -115,7 +118,9 @@ def _training(builder: Builder, name: str) -> bool | Value:
 
 
 def _dropout(builder: Builder, node: NodeRecipe) -> None:
-    """Outside training its mask is true everywhere. In training a dropped element is 0 and the others grow by 1 / (1 - ratio)."""
+    """Dropout: in training a dropped element is 0 and the others grow by 1 / (1 - ratio); else its mask is true
+    everywhere.
+    """
     if not node.inputs or not node.inputs[0]:
         raise graph_error("node", node.name, "expected an input of Dropout, given none")
     training = _training(builder, node.inputs[2] if len(node.inputs) > 2 else "")
@@ -147,7 +152,7 @@ def _dropout(builder: Builder, node: NodeRecipe) -> None:
 
 
 def next_state(builder: Builder, node: NodeRecipe, state: Value, number: Value) -> Value:
-    """The state of one iteration of a loop."""
+    """The random state for one iteration of a loop."""
     return builder.helper(node, "pumice::RandomState", state, number, stream=node.attributes.get(STREAM, 0))
 
 

@@ -1,4 +1,6 @@
-"""Operators of ONNX whose results are as many as they find: as nodes that choose, and NonZero, which the program is cut at."""
+"""Operators of ONNX that have as many results as they find: nodes that choose, and NonZero, at which the program is
+cut.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def _added(
 
 
 def _unique(builder: Builder, node: NodeRecipe) -> None:
-    """In order, each slice differs from the one before or is of its group."""
+    """Unique: in order, each slice differs from the one before or is of its group."""
     helper = builder.helper
     one, first, far = np.array([1]), np.array([0]), np.array([2**31])
     x, axes = _slices_first(builder, node)
@@ -68,7 +70,7 @@ def _unique(builder: Builder, node: NodeRecipe) -> None:
     groups = helper(node, "Sub", helper(node, "CumSum", helper(node, "Cast", begins, to=INT64), np.array(0)), one)
     inverse = helper(node, "ScatterElements", groups, places, groups)
     indices, counts = helper(node, "Gather", places, starts), helper(node, "Sub", ends, starts)
-    if node.attributes.get("sorted", 1) == 0:  # by where they are first
+    if node.attributes.get("sorted", 1) == 0:  # slices in the order of their first places
         order = _added(builder, node, "TopK", indices, total, outputs=2, largest=0)[1]
         indices, counts = (helper(node, "Gather", value, order) for value in (indices, counts))
         numbers = helper(node, "Range", np.array(0), helper(node, "Squeeze", total), np.array(1))
@@ -82,7 +84,9 @@ def _unique(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _slices_first(builder: Builder, node: NodeRecipe) -> tuple[Value, list[int]]:
-    """Their axis in front, and where each axis comes from; none where all elements are one by one."""
+    """x with the slices in front, and where each axis comes from; flat and no axes where single elements are
+    compared.
+    """
     x, axis = builder.tensor(node.inputs[0]), node.attributes.get("axis")
     if axis is None:
         return builder.helper(node, "Reshape", x, np.array([-1])), []
@@ -99,7 +103,7 @@ def _slices_first(builder: Builder, node: NodeRecipe) -> tuple[Value, list[int]]
 
 
 def _same(builder: Builder, node: NodeRecipe, a: Value, b: Value) -> Value:
-    """NaN is one value."""
+    """Whether elements are alike; NaN is like NaN here."""
     helper = builder.helper
     same = helper(node, "Equal", a, b)
     if not a.dtype.startswith(("float", "bfloat")):
@@ -108,7 +112,7 @@ def _same(builder: Builder, node: NodeRecipe, a: Value, b: Value) -> Value:
 
 
 def _order(builder: Builder, node: NodeRecipe, x: Value, count: Value) -> Value:
-    """Where the slices are from the smallest to the largest: those alike in the order in which they are."""
+    """Where the slices are, from the smallest to the largest; slices that are alike stay in their order."""
     if x.shape is not None and len(x.shape) == 1:
         return _added(builder, node, "TopK", x, count, outputs=2, largest=0)[1]
     helper = builder.helper
@@ -117,7 +121,7 @@ def _order(builder: Builder, node: NodeRecipe, x: Value, count: Value) -> Value:
     columns = helper(
         node, "Transpose", helper(node, "Reshape", x, helper(node, "Concat", count, size, axis=0), allowzero=1)
     )
-    # By the last column first: sorting keeps the order of what is alike.
+    # The last column is sorted first: a sort keeps the order of what is alike.
     condition, body = (Graph(f"{builder.path(node)}.{role}") for role in ("condition", "body"))
     left, _, _ = _sort_inputs(condition, columns)
     condition.output("more", condition.add("Greater", left, condition.constant(np.array([0]))))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ..._pumice import Value
 
 Packed = tuple["Value", "Value", "Value"]
-SCALAR = np.zeros(0, np.int64)  # as a shape
-_MOST_PARTS = 1 << 12  # that are values of the graph each; a loop makes more
+SCALAR = np.zeros(0, np.int64)  # the shape of a scalar
+_MOST_PARTS = 1 << 12  # parts that are values of the graph each; a loop makes more
 
 
 def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceValue:
@@ -33,7 +33,7 @@ def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceVal
 
 
 def _integer(builder: Builder, node: NodeRecipe, name: str) -> int | Value:
-    """An index: a number where it is known, else int64[1]."""
+    """An index: a number where it is constant, else int64[1]. Raises GraphError."""
     array = builder.array(name)
     if array is None:
         single = builder.helper(node, "Reshape", builder.tensor(name), SINGLE)
@@ -44,14 +44,17 @@ def _integer(builder: Builder, node: NodeRecipe, name: str) -> int | Value:
 
 
 def _length(builder: Builder, node: NodeRecipe, packed: Packed) -> Value:
-    """int64[1]."""
+    """The number of tensors in a packed sequence, int64[1]."""
     return builder.helper(node, "Gather", builder.helper(node, "Shape", packed[2]), FIRST)
 
 
 def _from_the_start(
     builder: Builder, node: NodeRecipe, index: int | Value, packed: Packed, past: bool = False
 ) -> Value:
-    """int64[1] counted from the start, checked where it is known how many there are. `past`: behind the last is a place too."""
+    """An index as int64[1] counted from the start; it is checked at run time against the number of tensors.
+
+    `past`: the place behind the last tensor is valid too.
+    """
     given = np.array([index]) if isinstance(index, int) else index
     return builder.helper(node, "pumice::Position", given, _length(builder, node, packed), past=int(past))
 
@@ -59,7 +62,7 @@ def _from_the_start(
 def _segment(
     builder: Builder, node: NodeRecipe, packed: Packed, begin: Value | Array, end: Value | Array | None
 ) -> Packed:
-    """Tensors of a sequence from one to another, or to the end."""
+    """The tensors of a packed sequence from `begin` up to `end`, or to the last."""
     data, dims, rows = packed
     helper = builder.helper
 
@@ -79,7 +82,7 @@ def _segment(
 
 
 def _joined(builder: Builder, node: NodeRecipe, sequence: SequenceValue, *parts: Packed) -> SequenceValue:
-    """Another sequence of these parts, whose tensors have the ranks that those of `sequence` have."""
+    """A sequence of the tensors of all parts; they have the rank of those in `sequence`."""
     data, dims, rows = (builder.helper(node, "Concat", *same, axis=0) for same in zip(*parts, strict=True))
     made = SequenceValue(sequence.dtype, None, (data, dims, rows))
     made.rank = sequence.rank
@@ -87,7 +90,7 @@ def _joined(builder: Builder, node: NodeRecipe, sequence: SequenceValue, *parts:
 
 
 def _ranked(builder: Builder, value: Value, rank: int | None) -> Value:
-    """The same, of which the graph knows the rank."""
+    """The value itself; the graph is told its rank."""
     if rank is not None:
         builder.graph.expect(value, [None] * rank)
     return value
@@ -180,7 +183,7 @@ def _count(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _constant(builder: Builder, node: NodeRecipe, array: Array) -> None:
-    """What a node comes to."""
+    """Makes an array the result of a node."""
     name = node.outputs[0]
     recipe = ConstantRecipe(name, str(array.dtype), list(array.shape), array.tobytes())
     builder.constants = {**builder.constants, name: recipe}
@@ -210,13 +213,16 @@ def _concat(builder: Builder, node: NodeRecipe) -> None:
         total = helper(node, "Gather", helper(node, "ReduceSum", table, FIRST, keepdims=0), FIRST)
         rest = helper(node, "Slice", helper(node, "ReduceMax", table, FIRST, keepdims=0), SINGLE, np.array([2**31]))
         shape = helper(node, "Concat", total, rest, axis=0)
-    # Where one of them is smaller than another, there are too few elements.
+    # Reshape refuses tensors of unequal sizes: there are too few elements.
     made = helper(node, "Reshape", data, shape, output=node.outputs[0], allowzero=1)
     builder.keep(node.outputs, (_ranked(builder, made, rank),))
 
 
 def _concat_inside(builder: Builder, node: NodeRecipe, packed: Packed, axis: int, new: bool) -> Value:
-    """Along an axis that is not the first, for any number of tensors of any rank: a row holds a stretch of each of them."""
+    """Joins a packed sequence along an axis that is not the first, for any number of tensors of any rank.
+
+    A row of the result holds a stretch of each tensor.
+    """
     helper = builder.helper
     data, dims, _ = packed
     count, far = _length(builder, node, packed), np.array([2**31])
@@ -233,13 +239,12 @@ def _concat_inside(builder: Builder, node: NodeRecipe, packed: Packed, axis: int
     place = helper(node, "Range", np.array(0), columns, np.array(1))
     passed = helper(node, "GreaterOrEqual", helper(node, "Unsqueeze", place, SINGLE), ends)
     which = helper(node, "ReduceSum", helper(node, "Cast", passed, to=7), SINGLE, keepdims=0)
-    moved = helper(
-        node, "Sub", helper(node, "Mul", begins, rows), begins
-    )  # where a tensor begins, less where its stretch does
+    # The place where a tensor's elements begin, less the place where its stretch begins in a row.
+    moved = helper(node, "Sub", helper(node, "Mul", begins, rows), begins)
     first = helper(node, "Add", helper(node, "Gather", moved, which), place)
     row = helper(node, "Unsqueeze", helper(node, "Range", np.array(0), rows, np.array(1)), SINGLE)
     places = helper(node, "Add", helper(node, "Mul", row, helper(node, "Gather", stretches, which)), first)
-    # Where one of them is smaller than another, there are too few elements.
+    # Reshape refuses tensors of unequal sizes: there are too few elements.
     whole = helper(
         node, "Reshape", data, helper(node, "Reshape", helper(node, "Mul", rows, columns), SINGLE), allowzero=1
     )
@@ -313,9 +318,9 @@ def _loop(
     constants: dict[str, ConstantRecipe],
     captured: list[str],
 ) -> None:
-    """Runs the nodes once for each number below `count`, and gathers sequences: `given` names what each takes in, by its dtype.
+    """Adds a Loop that runs the nodes once for each number below `count`, and gathers a sequence for each output.
 
-    The number is called "<node>/number".
+    `given` maps the values that the sequences take in to their dtypes. The nodes read the number as "<node>/number".
     """
     names = list(node.outputs)
     states = [_named(node, f"made{j}") for j in range(len(names))]
@@ -351,7 +356,7 @@ def _loop(
 
 
 def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool) -> None:
-    """Parts of one size that is known when it runs, or of an axis that is."""
+    """SplitToSequence as a Loop: parts of one size, where the size or the axis is known only at run time."""
     helper = builder.helper
     x = builder.tensor(node.inputs[0])
     split = node.inputs[1] if len(node.inputs) > 1 else ""
@@ -389,7 +394,7 @@ def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool)
 
 
 def _map(builder: Builder, node: NodeRecipe) -> None:
-    """Its body is one of a Loop that takes from each sequence the tensor of its number."""
+    """SequenceMap as a Loop, whose body takes from each sequence the tensor of its number."""
     body = node.attributes.get("body")
     if not isinstance(body, Recipe) or len(body.inputs) != len(node.inputs) or len(body.outputs) < len(node.outputs):
         raise graph_error("node", node.name, f"expected a body of {len(node.inputs)} inputs as attribute 'body'")

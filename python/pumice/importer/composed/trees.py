@@ -12,11 +12,11 @@ from ..file.recipe import ConstantRecipe, NodeRecipe
 
 _LEAF, _NAN_IS_TRUE = 0, 8
 _MODES = {"LEAF": 0, "BRANCH_LEQ": 1, "BRANCH_LT": 2, "BRANCH_GTE": 3, "BRANCH_GT": 4, "BRANCH_EQ": 5, "BRANCH_NEQ": 6}
-_MEMBER = 6  # among the numbered modes, which are one less than those above
+_MEMBER = 6  # the mode of a test of membership; numbered modes are one less than those above
 
 
 class Ensemble(NamedTuple):
-    """See shaders/trees.comp."""
+    """The arrays of the node pumice::TreeEnsemble; shaders/trees.comp reads them."""
 
     nodes: Array  # int32[n, 5]: feature, mode, where true, where false, bits of the limit
     entries: Array  # int32[m, 2]: target, bits of the weight
@@ -45,7 +45,7 @@ def _list(node: NodeRecipe, name: str, dtype: Any, count: int | None = None) -> 
 
 
 def _depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
-    """The longest way from a root to a leaf. Raises GraphError for what is no tree."""
+    """The longest way from a root to a leaf. Raises GraphError for nodes that are no trees."""
     count = len(nodes)
     level = np.array(roots)
     for depth in range(count):
@@ -66,7 +66,9 @@ def _made(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> Ensem
 
 
 def ensemble_of_attributes(node: NodeRecipe, role: str) -> Ensemble:
-    """Of a TreeEnsembleRegressor or TreeEnsembleClassifier, whose weights are of the `role` "target" or "class"."""
+    """The trees of a TreeEnsembleRegressor (role "target") or TreeEnsembleClassifier (role "class"). Raises
+    GraphError.
+    """
     modes = _list(node, "nodes_modes", np.str_)
     count = len(modes)
     trees, numbers = (_list(node, f"nodes_{name}", np.int64, count) for name in ("treeids", "nodeids"))
@@ -102,7 +104,10 @@ def ensemble_of_attributes(node: NodeRecipe, role: str) -> Ensemble:
 
 
 def ensemble_of_tensors(node: NodeRecipe) -> Ensemble:
-    """Of a TreeEnsemble. A test of membership in a set becomes tests of equality, one after the other."""
+    """The trees of a TreeEnsemble. Tests of equality, one after the other, replace a test of membership in a set.
+
+    Raises GraphError.
+    """
     modes = _list(node, "nodes_modes", np.int64)
     count = len(modes)
     if np.any((modes < 0) | (modes > _MEMBER)):
@@ -125,7 +130,7 @@ def ensemble_of_tensors(node: NodeRecipe) -> Ensemble:
     rows: list[list[int]] = [[0] * 5 for _ in range(count)]
 
     def child(index: int, is_leaf: int) -> int:
-        """A leaf is a node of its own for each that leads to it."""
+        """The row of a child; a leaf gets a row for each branch that leads to it."""
         if not is_leaf:
             return index
         if not 0 <= index < len(weights):
@@ -166,7 +171,7 @@ def _ensemble(node: NodeRecipe, rows: list[list[int]], targets: Array, weights: 
 
 
 def _sets(node: NodeRecipe, values: Array) -> list[list[float]]:
-    """Each ends with NaN."""
+    """The sets in membership_values, where each ends with NaN."""
     sets: list[list[float]] = []
     current: list[float] = []
     for value in values.tolist():

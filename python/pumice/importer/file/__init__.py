@@ -1,1 +1,1 @@
-"""What a model file holds, and the Recipe that it becomes, which is free of the package onnx."""
+"""Reads model files. A file becomes a Recipe, which does not need the package onnx."""

@@ -1,4 +1,4 @@
-"""What a file is that was given for an ONNX model and is none, as far as its first bytes tell."""
+"""Tells by its first bytes what a file is that was given for an ONNX model and is none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from ...base.element_types import Bytes
 
-_HEADS = (  # of the first bytes: where, what stands there, what the file is
+# (offset, the bytes that stand there, what the file is)
+_HEADS = (
     (0, b"\x93NUMPY", "a NumPy array (.npy)"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes them; tf2onnx makes an ONNX model of one"),
     (4, b"TFL3", "a TensorFlow Lite model; tf2onnx makes an ONNX model of one"),
@@ -28,7 +29,7 @@ _HEADS = (  # of the first bytes: where, what stands there, what the file is
 
 
 class _Reader(io.RawIOBase):
-    """Bytes as a file object that copies no more of them than is read."""
+    """A file object on bytes that copies only those which are read."""
 
     def __init__(self, data: Bytes) -> None:
         self._data = memoryview(data)
@@ -55,7 +56,7 @@ class _Reader(io.RawIOBase):
 
 
 def kind_of(data: Bytes) -> str:
-    """In words; "" where it cannot be told."""
+    """A few words for what the file is; "" where that cannot be told."""
     head = bytes(data[:64])
     if not head:
         return "an empty file"
@@ -70,7 +71,7 @@ def kind_of(data: Bytes) -> str:
 
 
 def _kind_of_archive(data: Bytes) -> str:
-    """A zip file, by the names in it."""
+    """A few words for what a zip file is, by the names in it."""
     try:
         with zipfile.ZipFile(_Reader(data)) as archive:
             names = archive.namelist()

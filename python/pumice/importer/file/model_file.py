@@ -1,4 +1,4 @@
-"""Where a model comes from: a file, bytes, a file object or a ModelProto; and the files of weights beside it."""
+"""Sources of a model: a file, bytes, a file object or a ModelProto; and the files of weights beside it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Folder: TypeAlias = "str | os.PathLike[str]"
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ModelProto"
 
 
-_MOST_PIPED = 1 << 31  # bytes of what says no length: protobuf has no longer message
+_MOST_PIPED = 1 << 31  # bytes of a pipe or another source without a length: protobuf has no longer message
 _CHUNK = 1 << 24
 
 
 def reread(source: Source) -> Source:
-    """What can be read more than once: of a file object, the bytes that it still has.
+    """The source in a form that can be read more than once: for a file object the bytes that it still has.
 
-    Raises TypeError where they are none, GraphError where they have no end.
+    Raises TypeError for a file object of text, GraphError for one of a device and one without an end.
     """
     return _all_of(cast("BinaryIO", source), "the file object") if hasattr(source, "read") else source
 
 
 def _all_of(file: BinaryIO, what: str) -> bytes:
-    """To the end, where there is one."""
+    """All bytes to the end. Raises TypeError for text, GraphError for a device and where there is no end."""
     if _mode(file, stat.S_ISCHR) or _mode(file, stat.S_ISBLK):
         raise graph_error("model", "model", f"expected a file, a pipe or bytes, given {what} of a device")
     chunks: list[bytes] = []
@@ -51,7 +51,7 @@ def _all_of(file: BinaryIO, what: str) -> bytes:
 
 
 def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = False) -> bool:
-    """Whether a file of the system is of that kind; `otherwise` of what is none of its files, as bytes in memory."""
+    """Whether a file of the system is of that kind; `otherwise` for objects that are none, such as bytes in memory."""
     try:
         return is_kind(os.fstat(file.fileno()).st_mode)
     except (OSError, AttributeError):
@@ -59,7 +59,7 @@ def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = Fals
 
 
 def portable(source: Source) -> str | bytes:
-    """The same model for another process: a path from the root, or bytes."""
+    """The source in a form that another process can read: an absolute path, or bytes."""
     if isinstance(source, str | os.PathLike):
         return os.path.abspath(os.fspath(source))
     if isinstance(source, bytes | bytearray | memoryview):
@@ -68,17 +68,20 @@ def portable(source: Source) -> str | bytes:
 
 
 def bytes_of(source: Source) -> int:
-    """Of the model as it was given, as far as they are known before it is read; else 0."""
+    """The size of a model in bytes; 0 where it is not known before the model is read."""
     if isinstance(source, str | os.PathLike):
         try:
             return os.path.getsize(source)
-        except (OSError, ValueError):  # no such file, no name of one
+        except (OSError, ValueError):  # no such file, or no valid name
             return 0
     return memoryview(source).nbytes if isinstance(source, bytes | bytearray | memoryview) else 0
 
 
 def mapped(path: str | os.PathLike[str]) -> Bytes:
-    """A file's bytes, read as they are needed; a pipe's at once. Raises GraphError for a device, and for a pipe that has no end."""
+    """A file's bytes, which are read as they are needed; a pipe's are read at once.
+
+    Raises GraphError for a device and for a pipe that has no end, OSError.
+    """
     with open(path, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode
         if stat.S_ISREG(mode):
@@ -89,9 +92,10 @@ def mapped(path: str | os.PathLike[str]) -> Bytes:
 
 
 class ModelFile:
-    """A model as it was given. Raises FileNotFoundError and other OSErrors for a path that cannot be read.
+    """A model as it was given. Raises FileNotFoundError and other OSErrors for a path that cannot be read,
+    GraphError.
 
-    folder: where its files of weights lie; that of the model where it is None.
+    folder: where its files of weights lie; None for the model's own.
     """
 
     def __init__(self, source: Source, folder: Folder | None = None) -> None:
@@ -119,7 +123,9 @@ class ModelFile:
         return skeleton(self.data or b"")
 
     def beside(self, location: str, tensor: str) -> Bytes:
-        """The bytes of a file of weights that the model names. It may not lie outside the model's folder."""
+        """The bytes of a file of weights that the model names. Raises GraphError for one outside of the model's
+        folder.
+        """
         if location not in self._beside:
             path = self._path_beside(location, tensor)
             try:
@@ -154,7 +160,7 @@ class ModelFile:
         return real
 
     def _real_folders(self) -> list[str]:
-        """Where files of weights may lie: a model that is a link may have them beside what it links to."""
+        """The folders where files of weights may lie: the model's, and for a link also that of the file behind it."""
         folders = [os.path.realpath(self.folder or os.curdir)]
         if self.path:
             folders.append(os.path.dirname(os.path.realpath(self.path)))

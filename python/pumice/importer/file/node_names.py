@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
 
 def node_names(graph: GraphProto) -> list[str]:
-    """Reports go by names; files may give none, or one to several nodes."""
+    """A name for each node of a graph, all different. Reports go by them; files may give none, or one to several
+    nodes.
+    """
     taken: set[str] = set()
     names = []
     for index, node in enumerate(graph.node):

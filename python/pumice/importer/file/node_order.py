@@ -61,7 +61,7 @@ def _cycle(nodes: list[NodeRecipe], makers: dict[str, int], stuck: set[int]) -> 
 
 
 def needed(nodes: list[NodeRecipe], outputs: list[str]) -> list[NodeRecipe]:
-    """Without the nodes that no output depends on. `nodes` are in order."""
+    """The nodes that some output depends on. `nodes` are in order."""
     wanted = set(outputs)
     kept = []
     for node in reversed(nodes):

@@ -11,10 +11,11 @@ from .model_file import ModelFile
 from .onnx_skeleton import OWN_FILE
 from .recipe import STRING, ConstantRecipe, NotExpressible, Place, packed
 
-_MOST_ELEMENTS = 1 << 40  # on an axis
-_MOST_DENSE_BYTES = 1 << 28  # of a sparse tensor: a few bytes of a file may say how large it is
-_MOST_AXES = 32  # of a NumPy array
-_NAMES = {  # in ONNX, where it is another
+_MOST_ELEMENTS = 1 << 40  # an axis has fewer elements than this
+_MOST_DENSE_BYTES = 1 << 28  # size of a sparse tensor made dense: a few bytes of a file may ask for any
+_MOST_AXES = 32  # axes that a NumPy array can have
+# Names in ONNX that are not the dtype's in capitals.
+_NAMES = {
     "float64": "DOUBLE",
     "float32": "FLOAT",
     "float8_e8m0fnu": "FLOAT8E8M0",
@@ -27,7 +28,8 @@ DTYPES = {
     if hasattr(TensorProto, onnx_name)
 }
 DTYPES[TensorProto.STRING] = STRING
-# The field of a TensorProto that holds the elements where raw_data does not, and NumPy's type of its bits.
+# For each dtype the field of a TensorProto that holds the elements where raw_data does not, and NumPy's type of their
+# bits.
 _FIELDS = {
     "float32": ("float_data", "float32"),
     "float64": ("double_data", "float64"),
@@ -54,7 +56,7 @@ def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFil
     if tensor.HasField("raw_data"):
         return tensor.raw_data, None
     field, bits = _FIELDS[dtype]
-    lanes = max(8 // BITS[dtype], 1)  # of an entry
+    lanes = max(8 // BITS[dtype], 1)  # elements in an entry
     expected = -(-element_count(shape) // lanes)
     values = getattr(tensor, field)
     if len(values) != expected:
@@ -95,7 +97,10 @@ def _strings(tensor: TensorProto, shape: list[int]) -> bytes:
 
 
 def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
-    """A sparse tensor with all of its elements. Its indices are of the flat tensor, or a row for each value."""
+    """A sparse tensor with all of its elements. Its indices are of the flat tensor, or a row for each value.
+
+    Raises GraphError, NotExpressible.
+    """
     values, indices = constant_of(sparse.values, name, file), constant_of(sparse.indices, f"{name} (indices)", file)
     shape, count = list(sparse.dims), element_count(values.shape)
     if any(not 0 <= size < _MOST_ELEMENTS for size in shape) or len(values.shape) != 1:

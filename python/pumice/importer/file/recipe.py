@@ -1,4 +1,7 @@
-"""What a model file says, free of the package that parsed it: enough to make the engine's Graph, and to be kept on disk."""
+"""A Recipe is what a model file says, free of the package that parsed it.
+
+It is enough to make the engine's Graph, and can be kept on disk.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 from ...base.element_types import Bytes
 from ...base.errors import graph_error
 
-Overridable: TypeAlias = "bool | Collection[str]"  # names of initializers; all or none of them
-Sizes: TypeAlias = "list[int | None] | None"  # None for unknown sizes; no list: unknown rank
+Overridable: TypeAlias = "bool | Collection[str]"  # names of initializers; True for all, False for none
+Sizes: TypeAlias = "list[int | None] | None"  # None for an unknown size; no list for an unknown rank
 
 
 class NotExpressible(Exception):
@@ -67,7 +70,7 @@ class NodeRecipe(NamedTuple):
 
     @property
     def reads(self) -> list[str]:
-        """Inputs, and what subgraphs take from outside."""
+        """The values that the node reads: its inputs, and those that subgraphs take from outside."""
         return [*self.inputs, *(name for graph in self.subgraphs.values() for name in graph.captured)]
 
     @property
@@ -101,21 +104,21 @@ class Recipe(NamedTuple):
     warnings: Sequence[str] = ()
 
     def stored_bytes(self, precision: str) -> int:
-        """Of the constants on a device, roughly, but for those of subgraphs."""
+        """About how many bytes the constants take on a device at that precision, without those of subgraphs."""
         float32 = 1 if precision == "fp32" else 2
         sizes = ((len(constant.raw), constant.dtype) for constant in self.constants.values())
         return sum(size // float32 if dtype == "float32" else size for size, dtype in sizes)
 
     @property
     def complete(self) -> bool:
-        """Whether it holds all of the model."""
+        """Whether the Recipe holds all of the model."""
         return not self.unsupported and all(
             not node.unsupported and all(graph.complete for graph in node.subgraphs.values()) for node in self.nodes
         )
 
 
 def number(node: NodeRecipe, name: str, default: float) -> float:
-    """An attribute. Raises GraphError where it is no number."""
+    """A number among the attributes. Raises GraphError for anything else."""
     value = node.attributes.get(name, default)
     if not isinstance(value, int | float):
         raise graph_error("node", node.name, f"attribute '{name}': expected a number, given {value!r}")
@@ -123,7 +126,7 @@ def number(node: NodeRecipe, name: str, default: float) -> float:
 
 
 def integers(node: NodeRecipe, name: str) -> list[int] | None:
-    """An attribute of integers; None where it is absent."""
+    """A list of integers among the attributes; None where it is absent. Raises GraphError for anything else."""
     value = node.attributes.get(name)
     if value is None:
         return None
@@ -143,5 +146,5 @@ STRING = "string"  # the dtype of a ConstantRecipe of strings
 
 
 def packed(texts: Sequence[str]) -> bytes:
-    """What a ConstantRecipe of strings holds."""
+    """The bytes of a ConstantRecipe of strings."""
     return json.dumps(list(texts)).encode()

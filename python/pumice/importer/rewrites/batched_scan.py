@@ -1,4 +1,4 @@
-"""Scan of ONNX's operator set 8, which has a batch: a Scan over the images, whose body is a Scan of the form that came after."""
+"""Scan of ONNX's operator set 8, which has a batch, becomes a Scan over images whose body is a Scan of today's form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Image:
-    """What is done to one of them: nodes whose values have names of their own."""
+    """The nodes that scan one image; their values have names of their own."""
 
     def __init__(self, node: NodeRecipe, scope: Scope) -> None:
         self.node = node
@@ -38,9 +38,11 @@ class _Image:
 
 
 def unbatched_scan(node: NodeRecipe, scope: Scope) -> Nodes:
-    """The first input is how long each image is: rows behind that are not read, and results there are zero.
+    """The node as a Scan over the images of the batch.
 
-    A length is 0 to the number of rows; one beyond is taken as the nearest of these. Raises GraphError where constants say otherwise.
+    The first input has the length of each image: rows behind it are not read, and results there are zero. A length is
+    0 to the number of rows; one beyond is taken as the nearest of these. Raises GraphError where constants say
+    otherwise.
     """
     body, slices = node.attributes.get("body"), node.attributes.get("num_scan_inputs")
     lengths, given = next(iter(node.inputs), ""), node.inputs[1:]
@@ -64,7 +66,7 @@ def unbatched_scan(node: NodeRecipe, scope: Scope) -> Nodes:
         zero, one, last = image.constant(0), image.constant(1), image.constant(-1)
         size = image.add("Gather", image.add("Shape", rows[0]), zero)
         count = image.add("Min", image.add("Max", image.add("Reshape", length, last), zero), size)
-        # One step at least, as the shapes of the results are its own.
+        # The scan takes one step at least, because the shapes of the results are its own.
         steps = image.add("Max", count, one)
         rows = [image.add("Slice", name, zero, steps, zero) for name in rows]
     results = [image.fresh(f"result {i}") for i in range(len(node.outputs))]
@@ -84,7 +86,7 @@ def unbatched_scan(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _check_lengths(node: NodeRecipe, scope: Scope, rows: str) -> None:
-    """Of those that are constant; `rows` is the first input that is cut into rows."""
+    """Checks constant lengths; `rows` is the first input that is cut into rows. Raises GraphError."""
     constant, cut = scope.constants.get(node.inputs[0]), scope.constants.get(rows)
     if constant is None:
         return

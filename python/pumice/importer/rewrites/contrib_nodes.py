@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own domain, com.microsoft, that its optimizer writes, as nodes of ONNX's."""
+"""Operators of ONNX Runtime's own domain, com.microsoft, which its optimizer writes, as nodes of ONNX."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def _fused_matmul(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _activated(writer: Writer, value: str, parameters: list[float]) -> Nodes:
-    """The node's activation, where it has one; its parameters in the order that ONNX Runtime has them."""
+    """Ends with the node's activation, if it has one; `parameters` are in ONNX Runtime's order. Raises
+    NotExpressible.
+    """
     name = str(writer.node.attributes.get("activation", ""))
     if not name:
         return writer.last("Identity", value)
@@ -146,7 +148,7 @@ NODES: dict[str, Upgrade] = {
 
 
 def rewritten(node: NodeRecipe, scope: Scope) -> Nodes:
-    """The node as ONNX's own, with what it needs before it; as it is where it is another domain's or not known. Raises NotExpressible."""
+    """The node as nodes of ONNX; itself where it is of another domain or not known. Raises NotExpressible."""
     own = node.op == "SimplifiedLayerNormalization" and not node.domain  # ONNX Runtime writes it into ONNX's domain
     known = NODES.get(node.op) if node.domain == DOMAIN or own else None
     return known(node, scope) if known else [node]

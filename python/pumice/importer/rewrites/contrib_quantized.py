@@ -12,13 +12,13 @@ FLOAT = 1  # TensorProto.DataType
 
 
 def _real(writer: Writer, first: int) -> str:
-    """The tensor, scale and zero point that begin at an input."""
+    """The float tensor of the tensor, scale and zero point that begin at input `first`."""
     given = [input_of(writer.node, first + i) for i in range(3)]
     return writer.add("DequantizeLinear", *without_trailing_gaps(given))
 
 
 def _quantized(writer: Writer, value: str, first: int) -> Nodes:
-    """By the scale and zero point that begin at an input."""
+    """Ends with the value quantised by the scale and zero point that begin at input `first`."""
     return writer.last("QuantizeLinear", value, input_of(writer.node, first), input_of(writer.node, first + 1))
 
 
@@ -52,7 +52,9 @@ def _where(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Before operator set 13 of a matrix, which the last axis alone is not."""
+    """QLinearSoftmax. Before operator set 13 its input was a matrix, so only the last axis is taken. Raises
+    NotExpressible.
+    """
     axis = int(number(node, "axis", -1))
     if number(node, "opset", 13) < 13 and axis != -1:
         raise NotExpressible(f"axis={axis} of operator set {node.attributes['opset']}")
@@ -61,7 +63,7 @@ def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _gemm(node: NodeRecipe, scope: Scope) -> Nodes:
-    """c is int32, in units of both scales; without a scale of its own the result is float."""
+    """QGemm. c is int32 in units of both scales; without a scale of its own the result is float."""
     writer = Writer(node, scope)
     product = writer.add("Gemm", _real(writer, 0), _real(writer, 3), **node.attributes)
     if bias := input_of(node, 6):
@@ -71,7 +73,7 @@ def _gemm(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _product(writer: Writer, a: list[str], b: list[str], bias: str) -> Nodes:
-    """Of integers, each with its scale and zero point, as float."""
+    """The product of two integer matrices, each with its scale and zero point, as float."""
     zeros = without_trailing_gaps([a[2], b[2]])
     whole = writer.add("Cast", writer.add("MatMulInteger", a[0], b[0], *zeros), to=FLOAT)
     scale = writer.add("Mul", a[1], b[1])

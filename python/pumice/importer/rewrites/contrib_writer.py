@@ -1,4 +1,4 @@
-"""Nodes of ONNX in the place of one of ONNX Runtime's own domain."""
+"""Writes nodes of ONNX in place of a node of ONNX Runtime's own domain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .node_forms import Nodes, Scope, input_of
 
 
 class Writer:
-    """Nodes in the place of one."""
+    """The nodes that replace one node."""
 
     def __init__(self, node: NodeRecipe, scope: Scope) -> None:
         self.node = node
@@ -16,7 +16,7 @@ class Writer:
         self.outputs = node.outputs[:1]
 
     def add(self, op: str, *inputs: str, **attributes: Attribute) -> str:
-        """The value that the node makes."""
+        """Adds a node, and gives the name of its output."""
         return self.make(self.scope.fresh(self.node, op), op, *inputs, **attributes)
 
     def make(self, output: str, op: str, *inputs: str, **attributes: Attribute) -> str:
@@ -25,7 +25,7 @@ class Writer:
         return output
 
     def sum_of(self, values: list[str], output: str) -> str:
-        """Of several, as that output where it has a name."""
+        """The sum of several values; it is called `output` where that is given."""
         total = values[0]
         for i, value in enumerate(values[1:], 2):
             name = output if output and i == len(values) else self.scope.fresh(self.node, "sum")
@@ -33,12 +33,12 @@ class Writer:
         return total
 
     def last(self, op: str, *inputs: str, **attributes: Attribute) -> Nodes:
-        """The node itself, as another operator."""
+        """Ends with another operator that has the replaced node's name and first output."""
         self.nodes.append(NodeRecipe(op, self.node.name, without_trailing_gaps([*inputs]), self.outputs, attributes))
         return self.nodes
 
     def refuse(self, *attributes: str) -> None:
-        """Attributes that have to be absent or zero."""
+        """Raises NotExpressible for these attributes unless they are absent or zero."""
         for name in attributes:
             if self.node.attributes.get(name, 0) != 0:
                 raise NotExpressible(f"{name}={self.node.attributes[name]}")

@@ -1,4 +1,4 @@
-"""What bringing a node into another form needs: the names and constants of its model, and the parts of a node."""
+"""Helpers for bringing a node into another form: the names and constants of its model, and the parts of a node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scope:
     ) -> None:
         self.constants = constants
         self.taken = {*known, *producers}
-        self.producers = producers  # value -> operator
+        self.producers = producers  # value -> operator that makes it
         self.float_types = float_types
 
     def fresh(self, node: NodeRecipe, role: str) -> str:
@@ -54,7 +54,7 @@ def without(node: NodeRecipe, *names: str) -> dict[str, Attribute]:
 
 
 def like_input(node: NodeRecipe, scope: Scope, role: str, value: float) -> tuple[Nodes, str]:
-    """A scalar of the element type of input 0; a node casts it where the model has floats of several kinds."""
+    """A scalar constant of input 0's element type; a node casts it where the model has floats of several kinds."""
     if len(scope.float_types) <= 1:
         dtype = next(iter(scope.float_types), "float32")
         return [], scope.constant(node, role, np.array(value, numpy_dtype(dtype)))

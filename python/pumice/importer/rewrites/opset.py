@@ -79,7 +79,7 @@ def _split_count(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _dropout(node: NodeRecipe, scope: Scope) -> Nodes:
-    """The ratio means nothing outside training."""
+    """Dropout, whose ratio means nothing outside training."""
     return [node._replace(inputs=node.inputs[:1], attributes=without(node, "ratio", "is_test"))]
 
 
@@ -121,7 +121,9 @@ def _scatter(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Up to operator set 12 the input was taken as a matrix: the sizes before `axis` by all the others."""
+    """Softmax and its like, whose input was a matrix up to operator set 12: the sizes before `axis` by all the
+    others.
+    """
     axis = node.attributes.get("axis", 1)
     source = node.inputs[0]
     if axis == -1 or (axis == 1 and scope.producers.get(source) in ("Flatten", "Gemm")):
@@ -162,7 +164,7 @@ def _dft(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _group_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Scale and bias were those of groups."""
+    """GroupNormalization, whose scale and bias had one number for each group."""
     groups = scope.constant(node, "groups", np.array([node.attributes.get("num_groups", 1)], np.int64))
     one = scope.constant(node, "one", np.array([1], np.int64))
     flat = scope.constant(node, "flat", np.array([-1], np.int64))
@@ -185,7 +187,7 @@ def _group_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _one_hot(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Indices below 0 were nowhere, as one beyond the depth is."""
+    """OneHot: an index below 0 gave no one, as an index beyond the depth still does."""
     if len(node.inputs) < 2:
         return [node]
     indices, depth, below, made = (scope.fresh(node, role) for role in ("indices", "depth", "below", "nowhere"))
@@ -225,7 +227,7 @@ _UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
 }
 
 
-# Operator -> (operator set that brought the change, what to do with nodes of older ones), oldest change first.
+# Operator -> (operator set that brought the change, function for nodes of older sets), oldest change first.
 UPGRADES = {
     name: [*FIRST_UPGRADES.get(name, ()), *_UPGRADES.get(name, ())] for name in sorted({*FIRST_UPGRADES, *_UPGRADES})
 }
@@ -237,7 +239,7 @@ def upgraded(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
     for since, upgrade in UPGRADES.get(node.op, ()):
         if version >= since or node.domain:
             continue
-        if not input_of(node, 0) and node.op != "Scan":  # whose first input was optional
+        if not input_of(node, 0) and node.op != "Scan":  # Scan's first input was optional
             raise graph_error("node", node.name, f"{node.op} without its first input")
         nodes = [*nodes[:-1], *upgrade(nodes[-1], scope)]
     return nodes

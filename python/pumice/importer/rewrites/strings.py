@@ -1,6 +1,7 @@
-"""Strings of a model as numbers: each stands in a table, and what moves tensors moves their places there.
+"""Strings of a model as numbers: each has a place in a table, and operators that move tensors move the places.
 
-What computes with strings is refused; the empty string has the place 0, as that is what padding and empty loops give.
+Operators that compute with strings are refused. The empty string has the place 0, because padding and empty loops
+give 0.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from ..build.compounds import Kind
 from ..file.recipe import STRING, Attribute, ConstantRecipe, InputRecipe, NodeRecipe, NotExpressible, Recipe
 
 NUMBER = "int64"
-_NO_KEY = "_Unused"  # what ai.onnx.ml's encoders give for a key that they do not know
+_NO_KEY = "_Unused"  # the answer of ai.onnx.ml's encoders to a key that they do not know
 
 
 class _Moves(NamedTuple):
-    """Which inputs of an operator may be strings, all or none of them, and whether its results then are."""
+    """The inputs of an operator that may be strings, all or none of them, and whether its results then are."""
 
-    inputs: tuple[int, ...] | None = (0,)  # None: each
+    inputs: tuple[int, ...] | None = (0,)  # None for every input
     gives: bool = True
 
 
@@ -62,9 +63,10 @@ MOVES = {
     "SequenceInsert": _Moves((0, 1)),
     "Where": _Moves((1, 2)),
 }
-# Operators with subgraphs: the first of their inputs that the body takes, and of the body's own inputs that is given it.
+# For operators with subgraphs: the first input that the body takes, and the first input of the body that is given
+# one.
 _BODIES = {"Loop": (2, 2), "Scan": (0, 0), "SequenceMap": (0, 0)}
-# The attribute that labels stand in as numbers.
+# The attribute of integers in which a classifier's labels stand once they are numbers.
 _CLASSIFIERS = {
     "ai.onnx.ml::LinearClassifier": "classlabels_ints",
     "ai.onnx.ml::SVMClassifier": "classlabels_ints",
@@ -95,7 +97,7 @@ class _Table:
 
 
 class _Graph:
-    """One graph on its way; `strings` are those of its values that are, or hold, strings."""
+    """One graph that is being rewritten; `strings` are those of its values that are, or hold, strings."""
 
     def __init__(self, recipe: Recipe, table: _Table, outside: set[str]) -> None:
         self.recipe = recipe
@@ -104,7 +106,10 @@ class _Graph:
         self.nodes: list[NodeRecipe] = []
 
     def numbered(self, inputs: list[bool] | None = None) -> Recipe:
-        """`inputs`: which of them are strings, where the graph around it says so."""
+        """The graph with numbers in place of strings.
+
+        inputs: which of its inputs are strings, where the graph around it says so. Raises GraphError.
+        """
         recipe = self.recipe
         for i, value in enumerate(recipe.inputs):
             known = is_string(value.dtype) if inputs is None else inputs[i]
@@ -147,7 +152,7 @@ class _Graph:
         return self.table.constant(value) if isinstance(value, ConstantRecipe) else value
 
     def _made(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """The node, and which of its outputs are strings. Raises NotExpressible."""
+        """The rewritten node, and which of its outputs are strings. Raises NotExpressible."""
         if node.op in _BODIES and node.subgraphs:
             return self._with_body(node)
         if node.op == "If" and node.subgraphs:
@@ -191,7 +196,7 @@ class _Graph:
         body = node.attributes.get("body")
         given = [False] * taken + [name in self.strings for name in node.inputs[first:]]
         if not isinstance(body, Recipe) or len(body.inputs) != len(given):
-            return node, []  # wrong, as whoever builds it says
+            return node, []  # the builder refuses it
         made, results = self._subgraph(body, given)
         if node.op == "Loop":
             results = results[1:]
@@ -216,7 +221,7 @@ class _Graph:
         return node._replace(attributes=made), both[0]
 
     def _renamed(self, node: NodeRecipe, **names: str) -> NodeRecipe:
-        """Strings of attributes as their places, under other names."""
+        """The node with strings of attributes as places, in attributes of other names. Raises GraphError."""
         attributes = {name: value for name, value in node.attributes.items() if name not in names}
         for name, other in names.items():
             given = node.attributes.get(name)
@@ -252,7 +257,7 @@ class _Graph:
         return node, [gives]
 
     def _by_classes(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """The form of operator set 1: a class is the number of where it stands."""
+        """LabelEncoder of operator set 1, where the number of a class is its place in the list."""
         given = node.attributes["classes_strings"]
         numbers = list(range(len(given))) if isinstance(given, list) else []
         attributes = {**node.attributes, "cats_strings": given, "cats_int64s": numbers}
@@ -260,7 +265,7 @@ class _Graph:
         return self.category_mapper(node._replace(attributes=attributes))
 
     def category_mapper(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """From strings to integers or back, by what it is given."""
+        """CategoryMapper, which maps strings to integers or back, by what it is given."""
         of_strings = any(name in self.strings for name in node.inputs)
         roles = ("keys", "values") if of_strings else ("values", "keys")
         made = self._renamed(node, cats_strings=f"{roles[0]}_int64s").attributes
@@ -289,7 +294,9 @@ _ENCODERS = {
 
 
 def without_strings(recipe: Recipe) -> Recipe:
-    """A model with numbers in the place of strings, the strings, and which inputs and outputs are some."""
+    """The recipe with numbers in place of strings, with the table of strings and the names of inputs and outputs that
+    are some.
+    """
     table = _Table()
     graph = _Graph(recipe, table, set())
     made = graph.numbered()
