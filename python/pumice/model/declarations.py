@@ -1,4 +1,4 @@
-"""What a file declares of its outputs, held against what they are."""
+"""Compares what a file declares of its outputs with what they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .values import ModelValue, sizes_text
 
 
 def dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
-    """Sizes of the engine (None or below 0: unknown) with the names of those unknown."""
+    """Sizes of the engine, None or below 0 for unknown ones, as numbers, names, or None for those without a name."""
     if shape is None:
         return None
     named = list(names) + [""] * (len(shape) - len(names))
@@ -22,7 +22,7 @@ def dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
 
 
 def declared_value(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
-    """The engine's shape with the names that the file gives to sizes the engine does not know."""
+    """The output with the names that the file gives to sizes the engine does not know."""
     if declared is None or declared.shape is None:
         return output
     given = dimensions(declared.shape, declared.dimension_names) or ()
@@ -38,15 +38,18 @@ def declared_value(output: ModelValue, declared: InputRecipe | None) -> ModelVal
 
 
 class Declarations:
-    """Of a model's outputs. A difference is no error, since nothing of the model follows from it: `warn` is told of it."""
+    """The declared outputs of a model.
+
+    A difference is no error, since nothing of the model follows from a declaration: `warn` is called with it.
+    """
 
     def __init__(self, declared: Sequence[InputRecipe], warn: Callable[[str], None]) -> None:
         self._declared = {value.name: value for value in declared}
         self._warn = warn
-        self._told: set[str] = set()  # outputs of another shape: the first one that is seen is told
+        self._told: set[str] = set()  # outputs whose shape was warned of: only the first difference is told
 
     def check(self, outputs: Sequence[ModelValue]) -> None:
-        """What is known without a call."""
+        """Compares types and shapes that are known without a call."""
         for output in outputs:
             declared = self._declared.get(output.name)
             if declared is None:
@@ -57,7 +60,7 @@ class Declarations:
                 self._compare(declared, output.shape)
 
     def check_shapes(self, outputs: Sequence[ModelValue], results: Sequence[Array]) -> None:
-        """What a call has given, of a model whose outputs are all tensors."""
+        """Compares the shapes of a call's results, for a model whose outputs are all tensors."""
         for output, result in zip(outputs, results, strict=True):
             if (declared := self._declared.get(output.name)) is not None:
                 self._compare(declared, result.shape)
@@ -77,6 +80,6 @@ class Declarations:
 
 
 def _type_of(output: ModelValue) -> str:
-    """As a file writes it; see recipe.InputRecipe."""
+    """The type as a file writes it; see recipe.InputRecipe."""
     dtype = "string" if output.dtype == object else str(output.dtype)
     return str(Kind(dtype, "sequence" in output.kind, "optional" in output.kind))

@@ -1,4 +1,4 @@
-"""Inputs of a model from files, and made up where there are none."""
+"""Inputs of a model: read from files, or generated."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from ..base.errors import InputError
 from .model import Model
 from .values import ModelValue
 
-_GENERATED_SIZE = 224  # of unknown dimensions; the first one, most often the batch, gets 1
+_GENERATED_SIZE = 224  # size of unknown dimensions; the first one, most often the batch, gets 1
 _SEED = 0
-_MOST_GENERATED = 1 << 30  # elements of an input
+_MOST_GENERATED = 1 << 30  # elements of a generated input
 
 
 class Generated(NamedTuple):
-    """Inputs that were made up, and by dimension the sizes that nobody has given."""
+    """Generated inputs, and the sizes of dimensions that nobody has given."""
 
     arrays: dict[str, Array]
     made_up: dict[str, int]
 
     @property
     def note(self) -> str:
-        """In words, with how to give one; "" where all sizes are the model's or given."""
+        """The made-up sizes in words, with how to give another; "" where there are none."""
         if not self.made_up:
             return ""
         sizes = ", ".join(f"{name} = {size}" for name, size in self.made_up.items())
-        # One that is no batch is the more likely to be wrong.
+        # The example is a dimension that is no batch: its size is the more likely to be wrong.
         example = next((name for name, size in self.made_up.items() if size != 1), next(iter(self.made_up)))
         quoted = f"'{example}=16'" if "[" in example else f"{example}=16"
         return f"sizes made up: {sizes} (--dim {quoted} gives another)"
 
 
 def generated(model: Model, sizes: Mapping[str, int]) -> Generated:
-    """Random inputs, the same ones every time. `sizes`: of dimensions by their names, those without a name by input and axis, as in
-    "x[1]". Raises InputError.
+    """Random inputs, the same at every call, by name.
+
+    sizes: by a dimension's name, or by input and axis, as in "x[1]", where it has none. Raises InputError.
     """
     _check_tensors(model)
     known = list(dict.fromkeys(name for value in model.inputs for name in _open_sizes(value) if name))
@@ -50,13 +51,13 @@ def generated(model: Model, sizes: Mapping[str, int]) -> Generated:
         if name not in known:
             raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known) or 'none that is open'}")
     random = np.random.default_rng(_SEED)
-    chosen = dict(sizes)  # by name, so that every size of a name is the same
+    chosen = dict(sizes)  # sizes by name, so that all of one name are the same
     arrays = {value.name: _random(value, chosen, random) for value in model.inputs}
     return Generated(arrays, {name: size for name, size in chosen.items() if name not in sizes})
 
 
 def _open_sizes(value: ModelValue) -> list[str]:
-    """By axis the name of a dimension whose size the model leaves open; "" where it has a size."""
+    """For each axis the name of the dimension that the model leaves open; "" where the size is known."""
     return [
         "" if isinstance(size, int) else size or f"{value.name}[{axis}]" for axis, size in enumerate(value.shape or ())
     ]
@@ -84,8 +85,9 @@ def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generat
 
 
 def from_files(model: Model, given: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
-    """Inputs from NAME=FILE, or FILE alone for the only input or an .npz with all of them. image_options: of pictures, one of which
-    has to be among them. Raises InputError, OSError.
+    """Inputs from NAME=FILE, or from FILE alone for the only input or an .npz with all of them.
+
+    image_options: options of load_image; one of the files has to be a picture then. Raises InputError, OSError.
     """
     _check_tensors(model)
     if image_options and not any(_is_picture(entry) for entry in given):
@@ -110,7 +112,7 @@ def _input(model: Model, name: str) -> ModelValue:
 
 
 def _split(entry: str, names: list[str]) -> tuple[str | None, str]:
-    """The name of an input and a path; no name for an .npz that holds several."""
+    """The name of an input and its path; no name for an .npz that holds several."""
     for name in names:
         if entry.startswith(f"{name}="):
             return name, entry[len(name) + 1 :]
@@ -146,7 +148,7 @@ def _loaded(path: str) -> Any:
 
 @contextlib.contextmanager
 def _readable(path: str) -> Iterator[None]:
-    """What NumPy and zipfile raise for files that are not as they should be, as one error that names the file."""
+    """Turns what NumPy and zipfile raise for unreadable files into an InputError that names the file."""
     try:
         yield
     except (ValueError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile, tokenize.TokenError) as error:
@@ -195,7 +197,7 @@ def _tensor_proto(path: str) -> Array:
 
 
 def _image_defaults(value: ModelValue) -> dict[str, Any]:
-    """Layout, colours and size as the input's shape suggests them."""
+    """Layout, colours and size of a picture, as the input's shape suggests them."""
     shape = value.shape or ()
     if len(shape) not in (3, 4):
         layout = {2: "HW"}.get(len(shape), "NCHW")

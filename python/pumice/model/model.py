@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .._pumice import Program, ProgramRun
     from ..importer.file.recipe import Overridable
 
-_MOST_SIGNATURES = 256  # shapes and dtypes of arguments that are remembered as checked
+_MOST_SIGNATURES = 256  # signatures (shapes and dtypes of arguments) that are remembered as checked
 
 
 class Outputs(tuple[Array, ...]):
@@ -92,20 +92,23 @@ class ModelRun:
 
     @property
     def device_time(self) -> float | None:
-        """The same as device_seconds."""
+        """Time on the device, as device_seconds."""
         return self._run.device_seconds
 
     @property
     def cold(self) -> bool:
-        """Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it."""
+        """Whether a kernel ran for the first time in this run, whose time may then include the driver's compilation."""
         return self._run.cold
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
+        """Waits until the run has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
         self._run.wait(timeout)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Waits, then what the call of the model would have returned."""
+        """Waits, and gives what the call of the model would have returned; timeout in seconds.
+
+        Raises TimeoutError, DeviceLostError.
+        """
         return self._model._results(self._run.result(timeout), self._strings)
 
 
@@ -186,10 +189,10 @@ class Model:
         self.context = context
         self._program: Program | None = program
         self._call: Callable[[tuple[Array, ...], None, float | None], tuple[Array, ...]] = program.call
-        self._tensors = [self._value(value) for value in program.inputs]  # that the program takes
+        self._tensors = [self._value(value) for value in program.inputs]  # the program's inputs
         declared = {value.name: value for value in recipe.outputs}
         results = [declared_value(self._value(value), declared.get(value.name)) for value in program.outputs]
-        self.warnings = list(recipe.warnings)  # what the file says that is not as it says; also logged, and in report()
+        self.warnings = list(recipe.warnings)  # statements of the file that do not hold; also logged, and in report()
         self._declarations = Declarations(recipe.outputs, self.warn)
         packing = Packing(
             [one.name for one in recipe.inputs],
@@ -213,7 +216,7 @@ class Model:
         self._single = len(self.outputs) == 1
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
         self._checked: set[tuple[Any, ...]] = set()
-        self._is_new = False  # arguments of this signature have not been seen before
+        self._is_new = False  # whether the last arguments had a new signature
         forward_log()
         for warning in recipe.warnings:
             log_warning(f"model '{self.name}': {warning}")
@@ -257,9 +260,9 @@ class Model:
     def run_async(
         self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike
     ) -> ModelRun:
-        """Starts the model and returns at once, or where it has control flow or is cut when that has ended.
+        """Starts the model and returns at once; a model with control flow, or one that is cut, has ended then.
 
-        Arguments as of a call.
+        The arguments are those of a call.
         """
         strings = self._packing.call_strings() if self._packing else None
         run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
@@ -274,9 +277,10 @@ class Model:
     # ---- arguments
 
     def arguments(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
-        """Checked, in graph order, as arrays; of a sequence or an optional value its parts, of strings their places in a table.
+        """The arguments of a call, checked, as arrays in graph order.
 
-        Raises BindingError naming the input, what it expects and what it was given.
+        A sequence or an optional value becomes its parts, strings become their places in a table. Raises BindingError
+        naming the input, what it expects and what it was given.
         """
         return self._arguments(arrays, by_name, self._packing.call_strings() if self._packing else None)
 
@@ -301,12 +305,12 @@ class Model:
         return given
 
     def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
-        """The inputs by name, as they are given. Raises BindingError where one is missing or too many."""
+        """The inputs as they are given, by name. Raises BindingError where one is missing or too many."""
         names = (value.name for value in (*self.inputs, *self.overridable))
         return dict(zip(names, self._arranged(arrays, by_name), strict=True))
 
     def packed_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """Of outputs that are sequences or optional values, the tensors that the program makes of such values."""
+        """The program's tensors for given values of outputs that are sequences or optional values."""
         return self._packing.result_parts(values) if self._packing else {}
 
     def _arranged(self, given: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -342,7 +346,9 @@ class Model:
                 self._check_shape(array.shape, expected, sizes)
 
     def _check_shape(self, shape: tuple[int, ...], expected: ModelValue, sizes: dict[str, tuple[int, str]]) -> None:
-        """`sizes`: what the symbolic names have come to mean in the inputs before, and in which."""
+        """Raises BindingError (K10) for a wrong shape. `sizes`: what each symbolic name means so far, and the input
+        that said so.
+        """
         wanted = expected.shape or ()
         if not fits(shape, wanted):
             hint = rearrangement(expected.name, shape, wanted)
@@ -370,20 +376,24 @@ class Model:
 
     @property
     def seed(self) -> int | None:
-        """Of its random numbers: the one given, else one drawn from the system; None for a model that makes none.
+        """The seed of the model's random numbers: the one given, else one drawn from the system; None without random
+        numbers.
 
-        Another model of the same file and seed makes the same numbers on any device, run by run; the runs of one model differ. A node
-        with a `seed` of its own is not touched by this one.
+        Another model of the same file and seed makes the same numbers on any device, run by run; the runs of one
+        model differ. A node with a `seed` of its own does not use this one.
         """
         return self._random.seed if self._random else None
 
     @property
     def random_numbers(self) -> str:
-        """In words: by which seed they are made, and where that comes from; "" for a model that makes none."""
+        """The seed of the random numbers and where it comes from, in words; "" for a model that makes none."""
         return str(self._random or "")
 
     def report(self) -> ModelReport:
-        """For every node which kernel and precision run it, and why; and how many nodes there are before and after fusion."""
+        """A report that says for every node which kernel and precision run it, and why.
+
+        It also counts the nodes before and after fusion.
+        """
         info = self.context.info
         quirks = ", ".join(quirk.name for quirk in self.context.driver_quirks)
         device = f"{info.name} ({info.kind}), {self.context.choice}; driver quirks: {quirks or 'none'}"
@@ -400,7 +410,9 @@ class Model:
             log_warning(f"model '{self.name}': {text}")
 
     def loaded_again(self, context: Context | None = None, precision: str | None = None) -> Model:
-        """The same model on another context, by default its own, or at another precision. Raises as loading does."""
+        """Loads the model again: on another context, by default its own, or at another precision. Raises as loading
+        does.
+        """
         return Model(
             self.source,
             self.context if context is None else context,
@@ -411,9 +423,11 @@ class Model:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A model is pickled by where it came from: its path, which is read again, or its bytes; on the device of its context.
+        """A model is pickled by its source and its context's device: a path, which is read again, or the file's
+        bytes.
 
-        A model of the default context comes back to the default context. Raises StateError for a model that is closed.
+        A model of the default context comes back to the default context. Raises StateError for a model that is
+        closed.
         """
         _ = self.program
         source = portable(self.source)

@@ -12,7 +12,9 @@ from ..base.errors import binding_error
 
 
 def checked_precision(given: Any) -> str:
-    """A text as it is: the engine knows which there are. Raises BindingError (K5) for anything else."""
+    """The name of a precision. Raises BindingError (K5) for anything but text; the engine knows which names there
+    are.
+    """
     if isinstance(given, str):
         return given
     known = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -26,7 +28,7 @@ def checked_precision(given: Any) -> str:
 
 
 def refuse_unknown(given: Mapping[str, Any]) -> None:
-    """Of arguments by name that loading does not have. Raises BindingError (K4)."""
+    """Raises BindingError (K4) for keyword arguments that loading does not have."""
     for name, value in given.items():
         hint = ""
         if name in ("device", "devices", "provider", "providers"):
@@ -37,7 +39,7 @@ def refuse_unknown(given: Mapping[str, Any]) -> None:
 
 
 def listed(value: Any, kind: str) -> bool | list[str]:
-    """Of an argument that is True or False, or the names of some. Raises BindingError."""
+    """An argument that is True, False, or a list of names. Raises BindingError (K4) for anything else."""
     if isinstance(value, bool):
         return value
     names = list(value) if isinstance(value, list | tuple | set | frozenset) else None

@@ -1,4 +1,4 @@
-"""What became of a model's nodes, as text and in notebooks."""
+"""The report on a model's nodes, as text and in notebooks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ModelReport(list[dict[str, str]]):
 
     @property
     def summary(self) -> str:
-        """Before and after, in a line."""
+        """The number of nodes before and after fusion, in a line."""
         fused = ", ".join(f"{name} {count}" for name, count in self.fused.items())
         parts = [
             f"{sum(self.fused.values())} fused ({fused})" if fused else "none fused",

@@ -1,4 +1,4 @@
-"""What a model takes and gives: arrays, and lists of arrays where it has sequences."""
+"""Values that a model takes and gives: arrays, and lists of arrays where it has sequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base.string_table import CallStrings, StringTable
 from ..importer.build.compounds import Kind, packed_arrays, unpacked_arrays
 from ..importer.composed.random import RANDOM_STATE, RandomState
 
-_MOST_ARRAYS = 1 << 20  # of a sequence that a call gives: each is an object of Python
+_MOST_ARRAYS = 1 << 20  # arrays of a sequence that a call gives: each is an object of Python
 
 
 def sizes_text(shape: Sequence[int | str | None]) -> str:
@@ -28,7 +28,8 @@ def fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
     )
 
 
-# What brings an array into another shape: how it is written, of which rank, and the order of its axes after it (None: a new one).
+# Ways to bring an array into another shape: the text that does it, and the order of its axes after it (None: a new
+# one).
 _REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ("[None]", (None, 0)),
     ("[None]", (None, 0, 1)),
@@ -47,7 +48,9 @@ _REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
 
 
 def rearrangement(name: str, shape: Sequence[int], wanted: Sequence[int | str | None]) -> str:
-    """What a caller may have forgotten, as a hint: a batch of one, or that channels come first or last; "" where neither fits."""
+    """A hint at what a caller may have forgotten: a batch of one, or that channels come first or last; "" where
+    neither fits.
+    """
     for text, axes in _REARRANGEMENTS:
         drops = text == "[0]"
         rank = len(axes) + 1 if drops else sum(axis is not None for axis in axes)
@@ -108,11 +111,11 @@ class Packing:
         )
 
     def call_strings(self) -> CallStrings:
-        """Of one call, for its arguments and its results."""
+        """The strings of one call, for its arguments and its results."""
         return CallStrings(self._strings)
 
     def parts(self, values: Sequence[Any], strings: CallStrings) -> tuple[Any, ...]:
-        """Raises BindingError naming the input."""
+        """The program's tensors for given inputs of the model. Raises BindingError naming the input."""
         parts: list[Any] = []
         for value, kind, expected in zip(values, self._given, self.inputs, strict=True):
             if places := self._places.get(expected.name):
@@ -122,7 +125,7 @@ class Packing:
         return (*parts, self.random.next()) if self.random else tuple(parts)
 
     def result_parts(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """Of those outputs by name that are no tensors."""
+        """The program's tensors for outputs, by name, that are sequences or optional values."""
         made: dict[str, Array] = {}
         for kind, expected in zip(self._results, self.outputs, strict=True):
             if kind.compound and expected.name in values:
@@ -150,7 +153,7 @@ def _unpacked(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:
 
 
 def _grouped(names: list[str], tensors: list[ModelValue]) -> tuple[list[Kind], list[ModelValue]]:
-    """By value of the model, what it is."""
+    """The kind and the type of each value of the model, found by the names of the program's tensors."""
     known = {tensor.name: tensor for tensor in tensors}
     kinds = []
     values = []

@@ -27,18 +27,18 @@ _LOADING = {"precision", "folder", "seed", "fuse", "overridable"}
 
 
 def _array(value: Any) -> Any:
-    """Tensors of types that NumPy lacks come as TensorProto."""
+    """The array of a TensorProto, which stands for types that NumPy lacks; other values as they are."""
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def _refuse_options(what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    """The interface takes any keyword; one that means nothing here is refused."""
+    """Raises UnsupportedError for options that mean nothing here; the interface takes any keyword."""
     if unknown := [f"option '{name}'; there are {', '.join(sorted(known))}" for name in given if name not in known]:
         raise unsupported_error(f"{what} of pumice.onnx.backend", unknown)
 
 
 def _context(device: str) -> Context:
-    """Of "CPU" and "VULKAN" the default one; "VULKAN:1" is the device at that place of devices()."""
+    """The context of a device name: the default one for "CPU" and "VULKAN", that place of devices() for "VULKAN:1"."""
     number = device.partition(":")[2]
     return Context(int(number)) if number and not device.startswith("CPU") else default_context()
 
@@ -51,10 +51,11 @@ class PumiceBackendRep(BackendRep):
         self.model = model
 
     def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
-        """`inputs`: arrays or TensorProtos as a sequence in graph order, a mapping by name, or the one input. options: loop_timeout,
-        as of a call of a Model.
+        """Runs the model.
 
-        Returns a named tuple in graph order. Raises what calling a Model raises.
+        inputs: arrays or TensorProtos as a sequence in graph order, a mapping by name, or the one input. options:
+        loop_timeout, as of a call of a Model. Returns a named tuple in graph order. Raises what calling a Model
+        raises.
         """
         _refuse_options("run", options, {"loop_timeout"})
         if isinstance(inputs, Mapping):
@@ -91,7 +92,7 @@ class PumiceBackend(Backend):
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Any, ...]:
-        """prepare() and run(), each with its own of the options."""
+        """Calls prepare() and run(), each with its own of the options. Raises what they raise."""
         running = {name: options.pop(name) for name in ("loop_timeout",) if name in options}
         return cls.prepare(model, device, **options).run(inputs, **running)
 
@@ -104,8 +105,10 @@ class PumiceBackend(Backend):
         outputs_info: Sequence[tuple[Any, Sequence[int]]] | None = None,
         **options: Any,
     ) -> tuple[Any, ...]:
-        """One node on arrays. outputs_info: dtypes and shapes, where they are known. options: opset_version, by default the newest
-        that is known, and those of run_model().
+        """Runs one node on arrays. outputs_info: dtypes and shapes of the outputs, where they are known.
+
+        options: opset_version, by default the newest that is known, and those of run_model(). Raises what that
+        raises.
         """
         import numpy as np
         from onnx import helper

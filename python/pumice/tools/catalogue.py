@@ -141,11 +141,11 @@ class OperatorSchema:
 
     @property
     def qualified_name(self) -> str:
-        """With its domain: 'ai.onnx::Conv'."""
+        """The name with its domain: 'ai.onnx::Conv'."""
         return self.name if "::" in self.name else f"{self.domain}::{self.name}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The schema as plain values, for JSON."""
         return {
             "name": self.name,
             "domain": self.domain,
@@ -165,7 +165,7 @@ class OperatorSchema:
         }
 
     def facts(self) -> dict[str, str]:
-        """What one line each says of it."""
+        """Facts of one line each, by name."""
         facts = {
             self.levels: ", ".join(map(str, self.since)) or "none of ONNX",
             "summary": self.doc,
@@ -232,7 +232,7 @@ class ComposedSchema(OperatorSchema):
         self.in_place = []
 
     def facts(self) -> dict[str, str]:
-        """What one line each says of it."""
+        """Facts of one line each, by name."""
         return {key: value for key, value in super().facts().items() if key != "in place"}
 
 
@@ -257,16 +257,16 @@ class NnapiSchema(OperatorSchema):
 
     @functools.cached_property
     def since(self) -> tuple[int, ...]:
-        """The feature level that brought it."""
+        """The feature level that brought the operation."""
         return (self._operation.level,)
 
     @functools.cached_property
     def doc(self) -> str:
-        """What it does, in a sentence."""
+        """A sentence that says what the operation does."""
         return self._operation.summary
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The schema as plain values, for JSON."""
         return {
             "name": self.name,
             "domain": self.domain,
@@ -278,7 +278,7 @@ class NnapiSchema(OperatorSchema):
         }
 
     def facts(self) -> dict[str, str]:
-        """What one line each says of it."""
+        """Facts of one line each, by name."""
         facts = {
             self.levels: ", ".join(map(str, self.since)),
             "summary": self.doc,
@@ -303,9 +303,9 @@ def operators() -> list[OperatorSchema]: ...
 @overload
 def operators(name: str) -> OperatorSchema: ...
 def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
-    """All operators by name, those of NNAPI behind, or the one called so, with or without ONNX's domain.
+    """All operators by name, those of NNAPI last, or the operator of that name, with or without ONNX's domain.
 
-    Raises UnsupportedError with the names that are near, for one that there is not.
+    Raises UnsupportedError with similar names for a name that there is not.
     """
     known = _known()
     if name is None:

@@ -62,7 +62,7 @@ def _device_record(device: DeviceInfo) -> dict[str, Any]:
 
 
 def _default_device() -> tuple[str | None, str]:
-    """UUID of the device that is taken when none is named, and why."""
+    """The UUID of the device that is taken when none is named, and why."""
     try:
         with Context() as context:
             return context.info.uuid, context.choice
@@ -148,7 +148,7 @@ def _load(arguments: argparse.Namespace) -> Model:
 
 
 def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[tuple[Array, ...], Generated]:
-    """The arrays in graph order, and what of them was made up."""
+    """The inputs in graph order, and what of them was made up."""
     from ..model.inputs import Generated, from_files, generated
 
     if arguments.input:
@@ -169,7 +169,7 @@ def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[tuple[Array, .
 
 @contextlib.contextmanager
 def _telling(made: Generated) -> Iterator[None]:
-    """An error says as well which sizes nobody has given."""
+    """Adds to an error which sizes nobody has given."""
     try:
         yield
     except Error as error:
@@ -218,7 +218,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _named(model: Model, results: Sequence[Any]) -> dict[str, Array]:
-    """Arrays by name; those of a sequence are numbered, and an optional value that is not there has none. Strings are NumPy's own."""
+    """Results as arrays by name: those of a sequence are numbered, an absent optional value is left out.
+
+    Strings are NumPy's own.
+    """
     arrays: dict[str, Array] = {}
     for value, result in zip(model.outputs, results, strict=True):
         if isinstance(result, list):
@@ -248,7 +251,7 @@ def _labels(path: str | None) -> list[str]:
 
 
 def _statistics(array: Array) -> dict[str, float | None]:
-    """JSON has no NaN and no infinity: null stands for them."""
+    """Minimum, maximum and mean; None for NaN and infinity, which JSON does not have."""
     if array.size == 0 or array.dtype.kind not in "biuf":
         return {}
     wide = array.astype(np.float64)
@@ -280,7 +283,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from ..bench import first_results, measure
 
     if arguments.device:
-        os.environ["PUMICE_DEVICE"] = arguments.device  # for the processes of --cold as well
+        os.environ["PUMICE_DEVICE"] = arguments.device  # the processes of --cold read it
     with _load(arguments) as model:
         arrays, made = _inputs(model, arguments)
         with _telling(made), Progress("runs", not arguments.json) as progress:
@@ -402,7 +405,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
-        if sys.stdout is not None:  # None where it was closed
+        if sys.stdout is not None:  # standard output is None where it was closed
             sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said, at exit either

@@ -11,7 +11,7 @@ from ..device.images import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
 
 
 def _size(text: str) -> str | tuple[int, int]:
-    """ "224", "480x640" (height by width) or "keep"."""
+    """A size from text: "224", "480x640" (height by width) or "keep"."""
     if text == "keep":
         return text
     numbers = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
@@ -85,7 +85,7 @@ def add_generator_options(parser: argparse.ArgumentParser) -> None:
 
 
 def image_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given."""
+    """The image options that were given."""
     given = {
         "mode": arguments.image_mode,
         "fit": arguments.image_fit,

@@ -1,4 +1,4 @@
-"""What `%load_ext pumice` adds to IPython: the cell magic `%%glsl`."""
+"""The cell magic `%%glsl`, which `%load_ext pumice` adds to IPython."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _MAGIC = "%%glsl"
 
 
 def _empty_cell(lines: list[str]) -> list[str]:
-    """A cell magic without a cell, which IPython refuses before the magic sees it, as a line magic."""
+    """Turns a cell magic without a cell into a line magic: IPython refuses it before the magic sees it."""
     is_alone = lines and lines[0].startswith(_MAGIC) and not "".join(lines[1:]).strip()
     return [lines[0].removeprefix("%")] if is_alone else lines
 
