@@ -39,7 +39,7 @@ void bind_buffer(py::module_& module) {
       .def_property_readonly("bytes", &Buffer::bytes)
       .def_property_readonly("heap", [](const Buffer& self) { return std::string(name(self.heap())); })
       .def_property_readonly("context", &Buffer::context)
-      .def_property_readonly("id", &Buffer::id, "The number by which refusals name it.")
+      .def_property_readonly("id", &Buffer::id, "The number by which refusals name the buffer.")
       .def_property_readonly("mappable", &Buffer::mappable)
       .def_property_readonly("mapped", &Buffer::mapped)
       .def("map", &map,
@@ -65,7 +65,8 @@ void bind_buffer(py::module_& module) {
              return BufferRange{buffer, begin, bytes ? bytes_argument(*bytes, "R1", "bytes") : rest};
            }),
            py::arg("buffer").none(false), py::arg("offset") = 0, py::arg("bytes") = py::none(),
-           "bytes: None for what follows the offset. Whether the range lies inside the buffer is told where it is bound.\n"
+           "offset and size in bytes; None: up to the end of the buffer. Whether the range lies inside the buffer is "
+           "checked where it is bound.\n"
            "Raises BindingError (R1) for a negative number.")
       .def_readonly("buffer", &BufferRange::buffer)
       .def_readonly("offset", &BufferRange::offset)

@@ -71,13 +71,14 @@ std::vector<DriverQuirk> quirks_of(const std::shared_ptr<Context>& context) {
 }
 
 void bind_driver_quirk(py::module_& module) {
-  py::class_<DriverQuirk>(module, "DriverQuirk", "Where a driver does otherwise than Vulkan says, or than the engine could wish.")
+  py::class_<DriverQuirk>(module, "DriverQuirk", "A way in which a driver does otherwise than Vulkan says, or than the engine could wish.")
       .def_readonly("name", &DriverQuirk::name)
-      .def_readonly("summary", &DriverQuirk::summary, "What the driver does.")
-      .def_readonly("answer", &DriverQuirk::answer, "What the engine does about it.")
-      .def_readonly("test", &DriverQuirk::test, "The test of the engine's suite that shows it.")
+      .def_readonly("summary", &DriverQuirk::summary, "A sentence that says what the driver does.")
+      .def_readonly("answer", &DriverQuirk::answer, "A sentence that says what the engine does about the quirk.")
+      .def_readonly("test", &DriverQuirk::test, "The test of the engine's suite that shows the quirk.")
       .def_readonly("shown", &DriverQuirk::shown,
-                    "A trial of this driver has shown it; else the driver is known for it, or the Context was told to assume it.")
+                    "Whether a trial of this driver has shown the quirk; else the driver is known for it, or the Context was told "
+                    "to assume it.")
       .def("__repr__", [](const DriverQuirk& self) { return "<DriverQuirk " + self.name + ": " + self.summary + ">"; });
 }
 
@@ -100,16 +101,16 @@ void bind_device_info(py::module_& module) {
       });
   py::class_<DeviceInfo>(module, "DeviceInfo",
                          "Identity, kind, features and limits of a Vulkan device: a value, which can be compared, hashed and pickled.")
-      .def_readonly("index", &DeviceInfo::index, "Position in devices().")
+      .def_readonly("index", &DeviceInfo::index, "The device's position in devices().")
       .def_readonly("name", &DeviceInfo::name)
       .def_property_readonly(
           "kind", [](const DeviceInfo& self) { return std::string(name(self.kind)); },
           "'discrete', 'integrated', 'virtual', 'software' or 'other'.")
-      .def_readonly("uuid", &DeviceInfo::uuid, "32 hexadecimal digits, stable across processes.")
+      .def_readonly("uuid", &DeviceInfo::uuid, "The device's UUID, 32 hexadecimal digits, stable across processes.")
       .def_readonly("pci", &DeviceInfo::pci, "PCI address ('0000:3b:00.0'), empty where unknown.")
       .def_readonly("driver", &DeviceInfo::driver)
       .def_readonly("driver_info", &DeviceInfo::driver_info)
-      .def_readonly("driver_id", &DeviceInfo::driver_id, "VkDriverId.")
+      .def_readonly("driver_id", &DeviceInfo::driver_id, "The driver's VkDriverId.")
       .def_readonly("driver_version", &DeviceInfo::driver_version)
       .def_readonly("vendor_id", &DeviceInfo::vendor_id)
       .def_readonly("device_id", &DeviceInfo::device_id)
@@ -220,11 +221,10 @@ void bind_context(py::module_& module) {
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
                              "The device, with its features as enabled here.")
       .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
-      .def_property_readonly("without", &masked_features, "The features and extensions that it was told to do without.")
-      .def_property_readonly(
-          "driver_quirks", py::cpp_function(&quirks_of, py::call_guard<ReleasedGil>()),
-          "Where this driver does otherwise than Vulkan says, and what the engine does about it. Runs the trial of the driver "
-          "where that has not been.")
+      .def_property_readonly("without", &masked_features, "The features and extensions that the context does without.")
+      .def_property_readonly("driver_quirks", py::cpp_function(&quirks_of, py::call_guard<ReleasedGil>()),
+                             "The ways in which this driver does otherwise than Vulkan says, and what the engine does about it. Runs the "
+                             "trial of the driver where that has not been.")
       .def("feature", &Context::feature, py::arg("name"), "Whether a Vulkan feature is enabled.")
       .def("limit", &Context::limit, py::arg("name"), "A Vulkan limit by name.")
       .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers, images and device allocations.")
@@ -251,8 +251,8 @@ void bind_context(py::module_& module) {
           "has raised.")
       .def_property_readonly("closed", &Context::closed)
       .def_property_readonly("abandoned", &Context::abandoned,
-                             "An execution did not end and close() gave it up: what the device may still use is never freed, and whatever "
-                             "needs the device raises DeviceLostError.")
+                             "Whether close() gave up an execution that did not end: what the device may still use is never freed, and "
+                             "whatever needs the device raises DeviceLostError.")
       .def_property_readonly("patience", &Context::patience_seconds,
                              "Seconds without any execution finishing after which close() and the end of the process abandon the context: "
                              "PUMICE_ABANDON_SECONDS (30 where it is not set), and on top the longest execution that was waited for.")
@@ -286,7 +286,7 @@ void bind_context(py::module_& module) {
         for (auto& [level, text] : take_log()) entries.emplace_back(static_cast<int>(level), std::move(text));
         return entries;
       },
-      "What the engine has logged since the last call: (level of the logging module, text).");
+      "The messages that the engine has logged since the last call: (level of the logging module, text).");
 }
 
 }  // namespace pumice

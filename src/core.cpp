@@ -92,13 +92,14 @@ void bind_mapped_file(py::module_& module) {
   py::class_<MappedFile, std::shared_ptr<MappedFile>>(module, "MappedFile", py::buffer_protocol(),
                                                       "A file as read-only bytes, read as they are needed.")
       .def(py::init(&MappedFile::map), py::arg("descriptor"), py::arg("name"),
-           "descriptor: of an open regular file, which may be closed afterwards. name: for messages. Raises Error.")
+           "descriptor: an open regular file, which may be closed afterwards. name: what messages call the file. Raises "
+           "Error.")
       .def_buffer([](const MappedFile& self) {
         const auto bytes = self.bytes();
         const auto count = static_cast<py::ssize_t>(bytes.size());
         return py::buffer_info(reinterpret_cast<const uint8_t*>(bytes.data()), count);
       })
-      .def("view", [](const py::object& self) { return py::memoryview(self); }, "All of its bytes.");
+      .def("view", [](const py::object& self) { return py::memoryview(self); }, "The file's bytes, read-only and not copied.");
 }
 
 void bind_desc(py::module_& module) {
@@ -108,10 +109,11 @@ void bind_desc(py::module_& module) {
       .def(py::init(&make_desc), py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), py::arg("owned") = false,
            py::arg("alignment") = 0, py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
            py::arg("channel_axis") = py::none(), py::arg("total_bytes") = py::none(),
-           "shape, strides in elements (packed row-major unless given; 0 broadcasts); owned: bound at initialisation only; alignment:\n"
-           "guaranteed base offset in bytes. Of a quantized tensor: scale, a number or one for each channel of channel_axis, and "
-           "zero_point. total_bytes: of the whole tensor, padding after its last element included; None: what sizes and strides reach "
-           "over.\n"
+           "shape and strides in elements (packed row-major unless given; 0 broadcasts). owned: bound at initialisation "
+           "only. alignment: guaranteed base\n"
+           "offset in bytes. scale, zero_point: of a quantized tensor; scale is a number, or one for each channel of "
+           "channel_axis. total_bytes: size of\n"
+           "the whole tensor, padding after its last element included; None: what sizes and strides reach over.\n"
            "Raises GraphError (rules R4, R5, R6, R8).")
       .def_static(
           "with_layout",
@@ -119,7 +121,7 @@ void bind_desc(py::module_& module) {
             return TensorDesc::with_layout(dtype_argument(dtype), sizes_argument(shape, "shape"), layout, broadcast);
           },
           py::arg("dtype"), py::arg("shape"), py::arg("layout"), py::arg("broadcast") = std::vector<bool>(),
-          "Strides as pumice.strides gives them.")
+          "A TensorDesc with the strides that pumice.strides gives for the layout. Raises GraphError.")
       .def_property_readonly("dtype", [](const TensorDesc& self) { return std::string(name(self.dtype)); })
       .def_property_readonly("shape", [](const TensorDesc& self) { return sizes_of(self.shape); })
       .def_property_readonly("strides", [](const TensorDesc& self) { return sizes_of(self.strides); })
@@ -130,11 +132,11 @@ void bind_desc(py::module_& module) {
       .def_readonly("channel_axis", &TensorDesc::channel_axis)
       .def_property_readonly("rank", &TensorDesc::rank)
       .def_property_readonly("elements", &TensorDesc::elements)
-      .def_property_readonly(
-          "bytes", &TensorDesc::bytes,
-          "total_bytes, or where none was given: from element 0 to the last one reached, rounded up to 4; 0 where a size "
-          "is 0.")
-      .def_property_readonly("is_packed", &TensorDesc::is_packed, "Row-major without gaps; axes of size 1 may have any stride.")
+      .def_property_readonly("bytes", &TensorDesc::bytes,
+                             "Size in bytes: total_bytes, or where none was given from element 0 to the last one reached, rounded up to 4; "
+                             "0 where a size is 0.")
+      .def_property_readonly("is_packed", &TensorDesc::is_packed,
+                             "Whether the strides are row-major without gaps; axes of size 1 may have any stride.")
       .def_property_readonly(
           "overlaps", [](const TensorDesc& self) { return overlaps(self.shape, self.strides); },
           "Whether two indices reach one element (rule R9).")
@@ -145,20 +147,23 @@ void bind_desc(py::module_& module) {
           "physical_shape", [](const TensorDesc& self) { return sizes_of(physical_shape(self.shape, self.strides)); },
           "The shape in memory: axes of stride 0 are of size 1.")
       .def_property_readonly("required_alignment", &TensorDesc::required_alignment,
-                             "Bytes: the offset at which it is bound is a multiple of them (rule R3).")
+                             "Alignment in bytes: the offset at which the tensor is bound is a multiple of it (rule R3).")
       .def("packed_strides", [](const TensorDesc& self) { return sizes_of(packed_strides(self.shape)); })
-      .def("packed", &TensorDesc::packed, "The same with packed strides.")
+      .def("packed", &TensorDesc::packed, "A TensorDesc of the same sizes with packed strides.")
       .def(
           "broadcast_to", [](const TensorDesc& self, const Integers& shape) { return self.broadcast_to(sizes_argument(shape, "shape")); },
-          py::arg("shape"), "As numpy.broadcast_to: the new axes have stride 0. Raises GraphError.")
+          py::arg("shape"), "A TensorDesc of this shape, as numpy.broadcast_to makes one: the new axes have stride 0. Raises GraphError.")
       .def(
           "permute", [](const TensorDesc& self, const Integers& axes) { return self.permute(axes_argument(axes, "permute")); },
-          py::arg("axes"), "As numpy.transpose; negative axes count from the end. Raises GraphError.")
+          py::arg("axes"),
+          "A TensorDesc with its axes in another order, as numpy.transpose; negative axes count from the end. Raises "
+          "GraphError.")
       .def(
           "pad_rows",
           [](const TensorDesc& self, const Integer& multiple) { return self.pad_rows(sizes_argument({multiple}, "pad_rows")[0]); },
           py::arg("multiple"),
-          "Packed again with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.")
+          "A TensorDesc that is packed again, with rows (the innermost axis in memory) a multiple of so many elements "
+          "apart; the order of axes stays.")
       .def(
           "__eq__", [](const TensorDesc& self, const TensorDesc& other) { return self == other; }, py::is_operator())
       .def("__hash__", [](const TensorDesc& self) { return py::hash(fields_of(self)); })
@@ -193,12 +198,15 @@ void bind_core(py::module_& module) {
       .def_property_readonly("folder", [](const CacheState& self) { return self.folder.string(); })
       .def_readonly("files", &CacheState::files)
       .def_readonly("bytes", &CacheState::bytes)
-      .def_readonly("limit", &CacheState::limit, "Bytes: beyond it what was not used for longest is removed. PUMICE_CACHE_MB sets it.")
+      .def_readonly("limit", &CacheState::limit,
+                    "The most bytes of the cache; beyond them the entries that were not used for longest are removed. "
+                    "PUMICE_CACHE_MB sets it.")
       .def("__repr__", [](const CacheState& self) {
         return "<CacheState " + std::to_string(self.files) + " files, " + std::to_string(self.bytes) + " bytes of at most " +
                std::to_string(self.limit) + ">";
       });
-  module.def("cache_state", &cache_state, py::call_guard<ReleasedGil>(), "None where there is no cache (PUMICE_NO_CACHE).");
+  module.def("cache_state", &cache_state, py::call_guard<ReleasedGil>(),
+             "The state of the cache on disk; None where there is none (PUMICE_NO_CACHE).");
   module.def(
       "cache_directory",
       []() -> std::optional<std::string> {
@@ -209,10 +217,11 @@ void bind_core(py::module_& module) {
   module.def("prune_cache", &prune_cache, py::call_guard<ReleasedGil>(),
              "Brings the cache under its limit, the least recently used entries first, and removes what killed writers left.");
   module.def("read_cache_file", &read_entry, py::arg("path"), py::arg("kind"),
-             "What an entry of this kind holds; None where it is missing, truncated, corrupt or of another kind.");
+             "The content of an entry of this kind; None where it is missing, truncated, corrupt or of another kind.");
   module.def("write_cache_file", &write_entry, py::arg("path"), py::arg("kind"), py::arg("payload"),
-             "By atomic rename; makes the folder where needed. False where the file could not be written.");
-  module.def("sha256", &sha256_of, "Of the parts one after the other, as 64 digits.");
+             "Writes an entry by atomic rename, and makes the folder where needed. False where the file could not be "
+             "written.");
+  module.def("sha256", &sha256_of, "The SHA-256 of the parts one after the other, as 64 hexadecimal digits.");
 }
 
 }  // namespace pumice

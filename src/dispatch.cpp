@@ -181,19 +181,21 @@ void bind_lists(py::module_& module) {
             collect(*self.recording(), self.id());
           },
           py::arg("timeout") = py::none(),
-          "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.")
+          "Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, "
+          "OutOfBoundsError.")
       .def_property_readonly("device_seconds", &Submission::device_seconds,
                              "Time on the device; None unless committed with timing and finished.")
-      .def_property_readonly("device_time", &Submission::device_seconds, "The same as device_seconds.")
+      .def_property_readonly("device_time", &Submission::device_seconds, "Time on the device, as device_seconds.")
       .def_property_readonly("cold", &Submission::is_cold,
-                             "Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it.")
+                             "Whether a kernel ran for the first time in this execution, whose time may then include the driver's "
+                             "compilation.")
       .def("__repr__",
            [](const Submission& self) { return "<Submission " + std::to_string(self.id()) + (self.is_cold() ? ", cold>" : ">"); });
   py::class_<DispatchTime>(module, "DispatchTime", "How long the device took for one dispatch.")
       .def_readonly("label", &DispatchTime::label, "The node's name, or the kernel's.")
       .def_readonly("seconds", &DispatchTime::seconds)
       .def_readonly("cold", &DispatchTime::cold,
-                    "Whether its kernel ran for the first time, so that the time may have the driver's compilation in it.")
+                    "Whether the dispatch's kernel ran for the first time; the time may then include the driver's compilation.")
       .def("__repr__", [](const DispatchTime& self) {
         return "<DispatchTime '" + self.label + "': " + general_text(self.seconds) + " s" + (self.cold ? ", cold>" : ">");
       });
@@ -202,7 +204,8 @@ void bind_lists(py::module_& module) {
       .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
       .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, std::shared_ptr<const BindingTable>>(&CommandList::dispatch),
            py::arg("dispatchable").none(false), py::arg("table").none(false),
-           "The table is read at once; where the dispatchable was compiled with DESCRIPTORS_VOLATILE, at every exec. Raises BindingError.")
+           "Records a dispatch. The table is read at once; where the dispatchable was compiled with "
+           "DESCRIPTORS_VOLATILE, at every exec. Raises BindingError.")
       .def(
           "dispatch", [](CommandList& self, const BoundKernel& kernel) { self.dispatch(kernel.dispatch); }, py::arg("kernel"))
       .def(
@@ -218,10 +221,11 @@ void bind_lists(py::module_& module) {
             self.commit({profile, timing});
           },
           py::arg("timing") = false, py::arg("profile") = false,
-          "timing: measure the device time of an execution. profile: of every dispatch.")
+          "Ends the recording. timing: the device time of an execution is measured. profile: that of every dispatch is.")
       .def_property_readonly("committed", &CommandList::committed)
       .def("exec", &CommandList::exec,
-           "Submits once; returns at once. The first dispatch of a kernel may have the driver's compilation in it, which\n"
+           "Submits the list once, and returns at once. The first dispatch of a kernel may have the driver's compilation "
+           "in it, which\n"
            "Submission.cold tells and warm_up() has done beforehand.")
       .def(
           "wait",
@@ -265,7 +269,7 @@ void bind_lists(py::module_& module) {
 }  // namespace
 
 void bind_dispatch(py::module_& module) {
-  py::class_<BindingProperties>(module, "BindingProperties", "What a dispatchable needs to be bound.")
+  py::class_<BindingProperties>(module, "BindingProperties", "The numbers of descriptors and bytes that a dispatchable needs bound.")
       .def_readonly("descriptors", &BindingProperties::descriptors)
       .def_readonly("temporary_bytes", &BindingProperties::temporary_bytes)
       .def_readonly("persistent_bytes", &BindingProperties::persistent_bytes)
@@ -278,16 +282,17 @@ void bind_dispatch(py::module_& module) {
       });
   py::class_<Slot>(module, "Slot", "An input or output of a dispatchable.")
       .def_readonly("name", &Slot::name)
-      .def_readonly("desc", &Slot::desc, "None for an optional tensor that is described as absent.")
+      .def_readonly("desc", &Slot::desc, "The TensorDesc; None for an optional tensor that is described as absent.")
       .def("__repr__", [](const Slot& self) {
         return "<Slot '" + self.name + "' " + (self.desc ? to_string(*self.desc) : std::string("absent")) + ">";
       });
   py::class_<Dispatchable, std::shared_ptr<Dispatchable>>(module, "Dispatchable", "Compiled operators, compiled graphs and initializers.")
       .def_property_readonly("name", &Dispatchable::name)
       .def_property_readonly("context", &Dispatchable::context)
-      .def_property_readonly("inputs", &Dispatchable::inputs, "Its Slots, in order; an initializer has one for each operator.")
+      .def_property_readonly("inputs", &Dispatchable::inputs, "The Slots in order; an initializer has one for each operator.")
       .def_property_readonly("outputs", &Dispatchable::outputs)
-      .def_property_readonly("binding_properties", &Dispatchable::binding_properties, "To be read anew after a reset of an initializer.")
+      .def_property_readonly("binding_properties", &Dispatchable::binding_properties,
+                             "The BindingProperties, which a reset of an initializer changes.")
       .def(
           "supports_in_place",
           [](const Dispatchable& self, const Integer& input, const Integer& output) {
@@ -295,35 +300,38 @@ void bind_dispatch(py::module_& module) {
             return i && j && self.supports_in_place(*i, *j);
           },
           py::arg("input") = 0, py::arg("output") = 0,
-          "Whether that output may be bound to the range of that input, where their descriptions are one.");
+          "Whether that output may be bound to the range of that input, where both have one description.");
   py::class_<BindingTable, std::shared_ptr<BindingTable>>(
       module, "BindingTable", "Checks every binding rule at the call; a refused call (BindingError) changes nothing. Not thread-safe.")
       .def(py::init([](std::shared_ptr<const Dispatchable> dispatchable, const std::optional<Integer>& descriptors) {
              return std::make_shared<BindingTable>(std::move(dispatchable), descriptors_argument(descriptors));
            }),
            py::arg("dispatchable"), py::arg("descriptors") = py::none(),
-           "descriptors: how many the table may use; None: as many as are needed. Raises BindingError (C10).")
+           "A table for a dispatchable. descriptors: how many the table may use; None: as many as are needed. Raises "
+           "BindingError (C10).")
       .def(
           "bind_inputs",
           [](BindingTable& self, const py::object& list) { self.bind_inputs(bindings_of(self, SlotName::Kind::inputs, list)); },
           py::arg("bindings"),
-          "A binding for every input: None, a Tensor, a Buffer or a BufferRange; of an initializer a list of those for every operator. "
-          "None "
-          "or a list of none unbinds all. Raises BindingError.")
+          "Binds every input to None, a Tensor, a Buffer or a BufferRange; those of an initializer to a list of these "
+          "for every operator. None or an empty list unbinds all. Raises BindingError.")
       .def(
           "bind_outputs",
           [](BindingTable& self, const py::object& list) { self.bind_outputs(bindings_of(self, SlotName::Kind::outputs, list)); },
-          py::arg("bindings"), "Likewise; of an initializer the persistent resource of every operator. Raises BindingError.")
+          py::arg("bindings"),
+          "Binds every output, as bind_inputs does; those of an initializer are the persistent resources of the "
+          "operators. Raises BindingError.")
       .def(
           "bind_temporary",
           [](BindingTable& self, const py::object& one) { self.bind_temporary(resource_of(self, SlotName::Kind::temporary, one)); },
-          py::arg("binding"), "None unbinds. Raises BindingError.")
+          py::arg("binding"), "Binds the resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raises BindingError.")
       .def(
           "bind_persistent",
           [](BindingTable& self, const py::object& one) { self.bind_persistent(resource_of(self, SlotName::Kind::persistent, one)); },
-          py::arg("binding"), "None unbinds. Raises BindingError.")
+          py::arg("binding"), "Binds the resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raises BindingError.")
       .def("bind", &bind_by_name,
-           "All inputs and outputs at once, by the names of their slots; those not named are bound to nothing. Raises BindingError.")
+           "Binds all inputs and outputs at once, by the names of their slots; those not named are bound to nothing. "
+           "Raises BindingError.")
       .def(
           "time_bindings",
           [](BindingTable& self, const py::object& inputs, const py::object& outputs, const Integer& runs) {

@@ -46,7 +46,7 @@ void add_lifetime(Class& bound) {
             const ReleasedGil release;  // it may wait for work in flight
             object.reset();
           },
-          "Lets go of it; what is made of it keeps it. Idempotent.")
+          "Releases the object; whatever is made of it keeps it alive. Idempotent.")
       .def_property_readonly("closed", [](const Held<T>& self) { return !self.object; })
       .def("__enter__", [](const py::object& self) { return self; })
       .def("__exit__", [](const py::object& self, const py::args&) { self.attr("close")(); });
@@ -213,7 +213,7 @@ py::typing::Dict<py::str, int> info_of(const HeldContext& self) {
 }
 
 void bind_dv_context(py::module_& module) {
-  py::class_<HeldContext> bound(module, "DvContext", "What dv commands run on.");
+  py::class_<HeldContext> bound(module, "DvContext", "A device for dv commands.");
   bound
       .def(py::init([](const std::shared_ptr<Context>& device, bool strict, bool separate) {
              return HeldContext{std::make_shared<dv::Context>(device, strict, separate), "Context"};
@@ -223,7 +223,7 @@ void bind_dv_context(py::module_& module) {
           "device", [](const HeldContext& self) { return self.get()->device(); }, "The engine's context.")
       .def_property_readonly(
           "strict", [](const HeldContext& self) { return self.get()->strict(); },
-          "Its lists refuse what the vendor's hardware does not take.")
+          "Whether lists refuse what the vendor's hardware does not take.")
       .def_property_readonly("info", &info_of, "Properties of the device by name.")
       .def_property_readonly(
           "last_error", [](const HeldContext& self) { return self.get()->last_error(); },
@@ -244,11 +244,11 @@ void bind_dv_memory(py::module_& module) {
            }),
            py::arg("context"), py::arg("size"), "size in bytes; content undefined. Raises BindingError for 0, OutOfMemoryError.")
       .def_property_readonly(
-          "size", [](const HeldMemory& self) { return self.get()->bytes(); }, "Bytes, a multiple of 4096.")
+          "size", [](const HeldMemory& self) { return self.get()->bytes(); }, "Size in bytes, a multiple of 4096.")
       .def_property_readonly(
-          "handle", [](const HeldMemory& self) { return self.get()->handle(); }, "What stands for it in a raw command.")
+          "handle", [](const HeldMemory& self) { return self.get()->handle(); }, "The number that stands for the memory in a raw command.")
       .def_property_readonly("mapped", [](const HeldMemory& self) { return self.get()->mapped(); })
-      .def("map", &map, "All of it as a NumPy array of uint8; the same memory every time until unmap().")
+      .def("map", &map, "Maps the memory, and gives all of it as a NumPy array of uint8; the same memory every time until unmap().")
       .def(
           "unmap",
           [](const HeldMemory& self) {
@@ -270,21 +270,25 @@ void bind_dv_memory(py::module_& module) {
             const auto memory = self.get();
             noting(memory->context(), [&] { memory->sync_end(); });
           },
-          "Ends it: what the host wrote is seen by the device.")
+          "Ends access by the host: what the host wrote is seen by the device.")
       .def(
           "to_device",
           [](const HeldMemory& self, uint64_t offset, uint64_t size) {
             const auto memory = self.get();
             noting(memory->context(), [&] { memory->to_device(offset, size); });
           },
-          py::arg("offset"), py::arg("size"), "A range of bytes, at once. Raises BindingError past the end and where it is not mapped.")
+          py::arg("offset"), py::arg("size"),
+          "Shows the device a range of bytes that the host wrote, at once. Raises BindingError past the end and where the memory is not "
+          "mapped.")
       .def(
           "to_cpu",
           [](const HeldMemory& self, uint64_t offset, uint64_t size) {
             const auto memory = self.get();
             noting(memory->context(), [&] { memory->to_cpu(offset, size); });
           },
-          py::arg("offset"), py::arg("size"), "A range of bytes, at once. Raises BindingError past the end and where it is not mapped.");
+          py::arg("offset"), py::arg("size"),
+          "Shows the host a range of bytes that the device wrote, at once. Raises BindingError past the end and where the memory is not "
+          "mapped.");
   add_lifetime<dv::Memory>(bound);
   module.def("dv_total_size", &dv::Memory::total_bytes, "Bytes of all dv memories of the process.");
 }
@@ -341,7 +345,7 @@ void bind_dv_list(py::module_& module) {
             const auto list = self.get();
             return noting(list->context(), [&] { return list->last_exec_time(); });
           },
-          "The same in whole microseconds, as the vendor's function of this name gives it.")
+          "last_exec_seconds in whole microseconds, as the vendor's function of this name gives it.")
       .def_property_readonly(
           "dispatch_count",
           [](const HeldList& self) {
@@ -362,7 +366,7 @@ void bind_dv(py::module_& module) {
   module.def("dv_version_string", &dv::version_string);
   module.def("dv_constants", &constants, "Numbers that fields of commands take, by name.");
   module.def("dv_structures", &structure_table,
-             "By name of a raw structure its size and, by name, the fields' offsets, formats and counts.");
+             "By the name of each raw structure its size and its fields: by name their offsets, formats and counts.");
   module.def(
       "dv_required_bytes", [](const py::bytes& raw, bool strict) { return dv::required_bytes(raw_bytes(raw), strict); }, py::arg("raw"),
       py::arg("strict") = false);

@@ -184,14 +184,14 @@ constexpr const char* kUnpackText =
 void bind_dv_packing(py::module_& module) {
   py::class_<Unpacked>(module, "UnpackedWeights", "The parts of a layer's packed weights.")
       .def_property_readonly(
-          "weights", [](const Unpacked& self) { return self.weights; }, "float16, the table applied.")
+          "weights", [](const Unpacked& self) { return self.weights; }, "Weights: float16, with the table applied.")
       .def_property_readonly(
-          "indices", [](const Unpacked& self) { return self.indices; }, "uint8; None without a table.")
+          "indices", [](const Unpacked& self) { return self.indices; }, "Indices into the table: uint8; None without a table.")
       .def_property_readonly(
-          "table", [](const Unpacked& self) { return self.table; }, "float16 of shape (256,), or None.")
+          "table", [](const Unpacked& self) { return self.table; }, "The table: float16 of shape (256,), or None.")
       .def_property_readonly(
-          "bias", [](const Unpacked& self) { return self.bias; }, "float16, one for each output.")
-      .def_property_readonly("prelu", [](const Unpacked& self) { return self.prelu; }, "float16, one for each kernel, or None.");
+          "bias", [](const Unpacked& self) { return self.bias; }, "Biases: float16, one for each output.")
+      .def_property_readonly("prelu", [](const Unpacked& self) { return self.prelu; }, "Slopes: float16, one for each kernel, or None.");
   const auto def_pack = [&](const char* name, const auto& pack, const std::string& text) {
     module.def(name, pack, py::arg("weights"), py::arg("bias") = py::none(), py::kw_only(), py::arg("table") = py::none(),
                py::arg("prelu") = py::none(), (text + "\n" + kPackText).c_str());

@@ -151,26 +151,29 @@ void bind_execution(py::module_& module) {
   execution.def_property_readonly("program", [](const PyExecution& self) { return self.execution->program(); })
       .def_property_readonly("state", &state_name, "'preparation', 'computation' or 'completed'.")
       .def("set", &set_input, py::arg("name"), py::arg("array"),
-           "An input. An array that is contiguous is read when the execution computes, another one is copied. Raises BindingError (no such "
-           "input, another dtype).")
+           "Sets an input. An array that is contiguous is read when the execution computes, another one is copied. "
+           "Raises BindingError (no such input, another dtype).")
       .def("set_output", &set_output, py::arg("name"), py::arg("array"),
-           "The array that an output is written to, from its first element on: writable, contiguous and of the output's dtype. None: new "
-           "arrays. Raises BindingError.")
+           "Sets the array that an output is written to, from its first element on: writable, contiguous and of the "
+           "output's dtype. None: new arrays. Raises BindingError.")
       .def("compute", &compute, py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-           "Runs; the outputs by name. timeout: seconds for all of it. loop_timeout: see Program.__call__.\n"
-           "Raises StateError, BindingError, TimeoutError, OutputSizeError (an array of set_output is too small), GraphError.")
+           "Runs the program, and gives the outputs by name. timeout: seconds for all of it. loop_timeout: see "
+           "Program.__call__.\n"
+           "Raises StateError, BindingError, TimeoutError, OutputSizeError (an array of set_output is too small), "
+           "GraphError.")
       .def("start", &start, py::arg("wait_for") = Events(), py::arg("timeout") = py::none(), py::arg("duration") = py::none(),
            py::arg("loop_timeout") = kLoopSeconds, py::keep_alive<0, 1>(),
-           "Returns an Event at once; runs when all events of `wait_for` have ended. One of them that fails, or had failed, is this one's "
-           "error. timeout: seconds from this call; duration: seconds from the end of the last event waited for.\n"
+           "Returns an Event at once, and runs the program when all events of `wait_for` have ended. One of them that "
+           "fails, or had failed, is this one's error. timeout: seconds from this call; duration: seconds from the end "
+           "of the last event waited for.\n"
            "Raises BindingError where an output's shape is unknown and it has no array.")
       .def_property_readonly("outputs", &results_of, "The outputs by name. Raises StateError before the end and after an error.")
       .def("output_shape", &shape_of_output, py::arg("name"),
            "The true shape of an output, after OutputSizeError too. Raises StateError before the end and after another error.")
-      .def_property_readonly(
-          "report", &report_of,
-          "Of the last computation: submissions, dispatches, host_syncs, of these read_backs (the host waited to read elements that "
-          "shapes depend on), and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.")
+      .def_property_readonly("report", &report_of,
+                             "Counts of the last computation: submissions, dispatches, host_syncs, of these read_backs (the host waited to "
+                             "read elements that shapes depend on), and for every loop that was entered node, kind, entries, trips, "
+                             "host_syncs, wasted_iterations.")
       .def_property_readonly(
           "timing", &timing_of,
           "Seconds of the last computation: on_device, in_driver (the device's included), and both _after_fence: from the "
@@ -188,7 +191,8 @@ void bind_execution(py::module_& module) {
             return results_of(one);
           },
           py::arg("execution"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-          "As Execution.compute. Raises StateError while another execution of this burst runs, BindingError for another program's.");
+          "Runs an execution, as Execution.compute does. Raises StateError while another execution of this burst runs, "
+          "BindingError for another program's.");
   // Threads end before the interpreter does.
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     for (const auto& one : py::list(living())) {

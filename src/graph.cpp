@@ -215,16 +215,16 @@ void bind_graph(py::module_& module) {
   bind_program(module);
   py::class_<UploadMemory, std::shared_ptr<UploadMemory>>(
       module, "UploadMemory",
-      "The memory of a graph's constants: on the host what they pass through on their way, on the device where they go to. Where they are "
-      "many it is made in the background, and Graph.compile waits for it. bytes: of the constants, as far as is known yet. Not "
-      "thread-safe.")
+      "The memory of a graph's constants: staging memory on the host, and their place on the device. Where they are "
+      "many it is made in the background, and Graph.compile waits for it. bytes: of the constants, as far as is "
+      "known yet. Not thread-safe.")
       .def(py::init([](const std::shared_ptr<Context>& context, uint64_t bytes) {
              const ReleasedGil release;
              return std::make_shared<UploadMemory>(context, bytes);
            }),
            py::arg("context").none(false), py::arg("bytes"))
       .def("expect", &UploadMemory::expect, py::arg("device_bytes"), py::call_guard<ReleasedGil>(),
-           "There will be about so many bytes of them on the device.");
+           "Says about how many bytes of constants there will be on the device.");
   module.def(
       "graph_rules",
       [] {
@@ -241,7 +241,7 @@ void bind_graph(py::module_& module) {
           kinds[py::str(kind.name.data(), kind.name.size())] = py::str(kind.summary.data(), kind.summary.size());
         return kinds;
       },
-      "What a program may make of several nodes, by the names that `fuse` takes, and what each does.");
+      "The fusions that a program may make of several nodes, by the names that `fuse` takes, with what each does.");
   // All classes come before their functions, which name each other in signatures.
   py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
   py::class_<PyNode> node_class(module, "Node", "A node of a Graph.");
@@ -250,10 +250,12 @@ void bind_graph(py::module_& module) {
   value_class.def_property_readonly("name", [](const PyValue& self) { return self.get().name; })
       .def_property_readonly("dtype", [](const PyValue& self) { return std::string(name(self.get().dtype)); })
       .def_property_readonly(
-          "shape", [](const PyValue& self) { return shape_object(self.get().shape); }, "None for unknown sizes; None alone: unknown rank.")
+          "shape", [](const PyValue& self) { return shape_object(self.get().shape); },
+          "The sizes, None for unknown ones; None alone for an unknown rank.")
       .def_property_readonly(
           "scale", [](const PyValue& self) { return scale_of(self.get().quantization); },
-          "Of a quantized tensor, whose integers stand for (integer - zero_point) * scale: a number, or one for each channel.")
+          "The scale of a quantized tensor, whose integers stand for (integer - zero_point) * scale: a number, or one "
+          "for each channel.")
       .def_property_readonly("zero_point", [](const PyValue& self) { return self.get().quantization.zero_point; })
       .def_property_readonly("channel_axis", [](const PyValue& self) { return self.get().quantization.channel_axis; })
       .def_property_readonly("graph", [](const PyValue& self) { return self.graph; })
@@ -269,9 +271,9 @@ void bind_graph(py::module_& module) {
   node_class.def_property_readonly(
                 "op", [](const PyNode& self) { return std::string(self.get().op()); }, "'Conv', 'If', 'While' ..")
       .def_property_readonly("name", [](const PyNode& self) { return self.get().name; })
-      .def_property_readonly("inputs", &operands_of, "None for optional ones left out.")
+      .def_property_readonly("inputs", &operands_of, "The inputs; None for optional ones that are left out.")
       .def_property_readonly("outputs", [](const PyNode& self) { return values_of(self.graph, self.get().outputs); })
-      .def_property_readonly("attributes", &attributes_of_node, "Those that were given, by name; tensors as arrays.")
+      .def_property_readonly("attributes", &attributes_of_node, "The attributes that were given, by name; tensors as arrays.")
       .def("__repr__", [](const PyNode& self) { return "<Node '" + self.get().name + "': " + std::string(self.get().op()) + ">"; });
   graph_class
       .def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }),
@@ -290,12 +292,11 @@ void bind_graph(py::module_& module) {
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(), py::arg("owned") = false,
           py::arg("scale") = py::none(), py::arg("zero_point") = py::none(), py::arg("channel_axis") = py::none(),
           py::arg("assumed") = false,
-          "shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight "
-          "that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose "
-          "integers "
-          "stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. assumed: of a graph that "
-          "a node runs, whose sizes may turn out to be "
-          "others when it runs. Raises GraphError.")
+          "An input of the graph. shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: "
+          "symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and "
+          "executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) "
+          "* scale; scale is a number, or one for each channel of channel_axis. assumed: of a graph that a node runs, "
+          "whose sizes may turn out to be others when it runs. Raises GraphError.")
       .def(
           "constant",
           [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name, const Scale& scale,
@@ -305,17 +306,19 @@ void bind_graph(py::module_& module) {
             return PyValue{self, self->constant(std::move(tensor), std::move(name))};
           },
           py::arg("array"), py::arg("name") = "", py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
-          py::arg("channel_axis") = py::none(), "scale, zero_point, channel_axis: see input(). Raises GraphError.")
-      .def(
-          "constant_bytes", &constant_bytes, py::arg("raw"), py::arg("dtype"), py::arg("shape"), py::arg("name") = "",
-          "raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and "
-          "large ones of a MappedFile not read before the device gets them. Raises GraphError.")
+          py::arg("channel_axis") = py::none(),
+          "A constant with the array's elements. scale, zero_point, channel_axis: see input(). Raises GraphError.")
+      .def("constant_bytes", &constant_bytes, py::arg("raw"), py::arg("dtype"), py::arg("shape"), py::arg("name") = "",
+           "A constant of bytes. raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits "
+           "two to a byte. They are not copied, and large ones of a MappedFile not read before the device gets them. "
+           "Raises GraphError.")
       .def("add", &add, py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
-           "A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output "
-           "gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: "
-           "numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.\n"
-           "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are "
-           "known).")
+           "Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; "
+           "attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own "
+           "('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of "
+           "int32, float32 or bool, and scale, zero_point and dtype are the output's.\n"
+           "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, "
+           "shapes where they are known).")
       .def("if_", &add_if, py::arg("condition"), py::arg("then"), py::arg("orelse"), py::arg("inputs") = std::vector<py::object>(),
            py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
            "Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. "
@@ -359,10 +362,10 @@ void bind_graph(py::module_& module) {
             self->expect(value.id, *shape_argument(shape));
           },
           py::arg("value"), py::arg("shape"),
-          "Sizes that a value is likely to have, where they are not known (None: nothing more is known): a value of others is as good when "
-          "the graph runs.")
-      .def_property_readonly("exact", &Graph::exact, "All sizes are known, and none depends on what only a device knows.")
-      .def("finish", &Graph::finish, "Idempotent; later changes raise StateError.")
+          "Tells the sizes that a value is likely to have, where they are not known (None: nothing more is known): a "
+          "value of others is as good when the graph runs.")
+      .def_property_readonly("exact", &Graph::exact, "Whether all sizes are known, and none depends on what only a device knows.")
+      .def("finish", &Graph::finish, "Ends the graph: later changes raise StateError. Idempotent.")
       .def_property_readonly("finished", &Graph::finished)
       .def_property_readonly("inputs", [](const std::shared_ptr<Graph>& self) { return values_of(self, self->inputs()); })
       .def_property_readonly("outputs",
@@ -378,25 +381,23 @@ void bind_graph(py::module_& module) {
             for (size_t i = 0; i < self->nodes().size(); ++i) nodes.append(PyNode{self, i});
             return nodes;
           },
-          "In an order in which they can run.")
+          "The nodes, in an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
            py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("memory") = py::none(),
            py::arg("check_indices") = false, py::arg("deterministic").noconvert() = false,
-           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: "
-           "whether "
-           "nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now "
-           "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, "
-           "begun before, of the same context. check_indices: a call raises IndexRangeError where an index that only the device knows is "
-           "out "
-           "of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool "
-           "take several updates of one element in their order, so that every run gives the same bits. Raises UnsupportedError with all "
-           "that is not supported.")
+           "Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become "
+           "outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names "
+           "of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', "
+           "'kernels'), how much of it is done, and of how much. memory: of the constants, begun before, of the same "
+           "context. check_indices: a call raises IndexRangeError where an index that only the device knows is out of "
+           "range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, "
+           "ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same "
+           "bits. Raises UnsupportedError with all that is not supported.")
       .def("compile_operator", &compile_graph_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),
-           "The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned "
-           "inputs "
-           "and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be "
-           "known.\n"
+           "Compiles the whole graph as one operator for binding tables, initializers and command lists: a slot for "
+           "every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the "
+           "temporary one. All sizes of the inputs have to be known.\n"
            "flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).")
       .def(
           "__len__", [](const Graph& self) { return self.nodes().size(); }, "The number of nodes.")

@@ -95,7 +95,7 @@ void bind_image(py::module_& module) {
       .def_property_readonly("format", [](const Image& self) { return std::string(name(self.format())); })
       .def_property_readonly("shape", [](const Image& self) { return sizes_of(self.shape()); })
       .def_property_readonly("dtype", [](const Image& self) { return numpy_dtype(channel_type(self.format())); })
-      .def_property_readonly("dimensions", &Image::dimensions, "1 to 3, without the channels.")
+      .def_property_readonly("dimensions", &Image::dimensions, "The number of axes without the channels, 1 to 3.")
       .def_property_readonly("filter", [](const Image& self) { return std::string(name(self.sampling().filter)); })
       .def_property_readonly("address", [](const Image& self) { return std::string(name(self.sampling().address)); })
       .def_property_readonly("normalized", [](const Image& self) { return self.sampling().normalized; })

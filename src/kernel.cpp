@@ -434,12 +434,12 @@ void bind_kernel(py::module_& module) {
            py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = Record(), py::arg("includes") = py::none(),
            py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("path") = "",
            py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes, py::arg("local_size") = py::none(),
-           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in "
-           "place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: "
-           "folders. path: of the file that the source is from. debug: check bounds. message_bytes: of the ring for printf. local_size: of "
-           "a text that "
-           "declares none.\nRaises "
-           "ShaderCompileError, UnsupportedError, BindingError.")
+           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. "
+           "options: replace those that follow from the device and the arrays; arrays are then of the types that the "
+           "shader declares. include_dirs: folders that #include looks into. path: the file that the source is from. "
+           "debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a "
+           "workgroup, for a text that declares none.\n"
+           "Raises ShaderCompileError, UnsupportedError, BindingError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
       .def_property_readonly(
@@ -453,13 +453,14 @@ void bind_kernel(py::module_& module) {
               found.emplace(name(variant->shader()->options.storage), std::const_pointer_cast<Shader>(variant->shader()));
             return found;
           },
-          "What was built so far: storage name -> Shader. A call makes the one that its arrays need.")
+          "The builds so far: storage name -> Shader. A call makes the one that its arrays need.")
       .def_property_readonly(
           "messages", [](const PyKernel& self) { return self.kernel->debug()->log->messages(); },
-          "What printf said in the executions that were waited for, until take_messages(); the latest 100,000.")
+          "The messages that printf wrote in executions that were waited for, until take_messages(); the latest "
+          "100,000.")
       .def_property_readonly(
           "messages_lost", [](const PyKernel& self) { return self.kernel->debug()->log->lost(); },
-          "Messages that found no room, since take_messages().")
+          "The number of messages that found no room, since take_messages().")
       .def(
           "take_messages", [](const PyKernel& self) { return self.kernel->debug()->log->take(); },
           "The messages, which are then forgotten.")
@@ -467,17 +468,19 @@ void bind_kernel(py::module_& module) {
           "disassemble", [](const PyKernel& self) { return self.plain->shader()->disassemble(); },
           "The SPIR-V of the fp32 build (or that of the given options) as text.")
       .def(
-          "_replace", [](PyKernel& self, const PyKernel& other) { self = other; }, py::arg("other"), "Becomes another kernel.")
+          "_replace", [](PyKernel& self, const PyKernel& other) { self = other; }, py::arg("other"),
+          "Makes this kernel what the other one is.")
       .def("dtype", &element_dtype, py::arg("name"), py::arg("length") = py::none(),
            "The NumPy dtype of one element of an array in a buffer (in the fp32 build): of structures with the offsets that the shader "
            "has, of vec3 with the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. Of a block with more "
            "members than an array, the whole block; length: of the array of any length at its end.\nRaises BindingError.")
       .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
-           "Runs once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: Tensors, NumPy arrays (copied "
-           "in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by "
-           "columns) and arrays, dicts for structures; threads= or groups=. The first call with arrays of some types makes a kernel, which "
-           "some drivers compile at its first dispatch: it takes longer than all others.")
+           "Runs the kernel once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: "
+           "Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: "
+           "numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or "
+           "groups=. The first call with arrays of some types makes a kernel, which some drivers compile at its first "
+           "dispatch: it takes longer than all others.")
       .def("__repr__", [](const PyKernel& self) { return "<Kernel '" + self.kernel->name() + "'>"; });
 }
 

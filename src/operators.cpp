@@ -195,10 +195,10 @@ void bind_table(py::module_& module) {
       .def_property_readonly("name", [](const ValueRole& self) { return self.name; })
       .def_property_readonly("dtypes", &dtypes_of, "Element types that are supported; none: ONNX has the value, the engine does not.")
       .def_readonly("optional", &ValueRole::optional)
-      .def_readonly("variadic", &ValueRole::variadic, "Any number of values from here on.")
+      .def_readonly("variadic", &ValueRole::variadic, "Whether any number of values may stand from here on.")
       .def_property_readonly(
           "type", [](const ValueRole& self) { return self.type == 0 ? std::string() : std::string(1, self.type); },
-          "Values of one letter have one element type; empty: on its own.")
+          "A letter that the values of one element type share; empty for a type of its own.")
       .def("__repr__", [](const ValueRole& self) { return "<ValueRole " + std::string(self.name) + ": " + names(self.dtypes) + ">"; });
   py::class_<AttributeSchema>(module, "AttributeSchema", "An attribute of an operator.")
       .def_property_readonly("name", [](const AttributeSchema& self) { return self.name; })
@@ -206,7 +206,7 @@ void bind_table(py::module_& module) {
       .def_property_readonly("required", [](const AttributeSchema& self) { return !self.fallback && !self.optional; })
       .def_property_readonly(
           "default", [](const AttributeSchema& self) { return self.fallback ? attribute_object(*self.fallback) : py::none(); },
-          "None where it is required or may be left out.")
+          "The value of an attribute that is not given; None where it is required or may be left out.")
       .def_property_readonly(
           "choices",
           [](const AttributeSchema& self) -> py::typing::List<py::object> {
@@ -221,7 +221,7 @@ void bind_table(py::module_& module) {
   py::class_<OperatorRow>(module, "OperatorRow", "One operator of the table, in the newest form of its ONNX operator.")
       .def_readonly("name", &OperatorRow::name)
       .def_property_readonly(
-          "skeleton", [](const OperatorRow& self) { return name(self.skeleton); }, "The kind of kernel that it lowers to.")
+          "skeleton", [](const OperatorRow& self) { return name(self.skeleton); }, "The kind of kernel that the operator lowers to.")
       .def_property_readonly("inputs", [](const OperatorRow& self) { return self.schema.inputs; })
       .def_property_readonly("outputs", [](const OperatorRow& self) { return self.schema.outputs; })
       .def_property_readonly("attributes", [](const OperatorRow& self) { return self.schema.attributes; })
@@ -239,7 +239,7 @@ void bind_table(py::module_& module) {
             return inputs;
           },
           "Inputs whose values have to be known on the host: axes, shapes, counts.")
-      .def_readonly("expression", &OperatorRow::expression, "What an elementwise operator computes; empty for all others.")
+      .def_readonly("expression", &OperatorRow::expression, "The expression that an elementwise operator computes; empty for all others.")
       .def("__repr__", [](const OperatorRow& self) { return "<OperatorRow " + std::string(self.name) + ">"; });
   module.def(
       "operators",
@@ -269,9 +269,10 @@ void bind_expression(py::module_& module) {
       .def_property_readonly("names", &Expression::names, "Free names, in order of first use.")
       .def("substitute", &Expression::substitute, py::arg("replacements"))
       .def("weight", &Expression::weight, py::arg("has_doubles") = false,
-           "What its GLSL costs to compile: about the instructions that its functions expand to, of doubles or of floats.")
+           "The cost of compiling its GLSL: about the instructions that its functions expand to, of doubles or of "
+           "floats.")
       .def("glsl", &glsl_of, py::arg("types"), "(text, GLSL type of the result) for the dtypes of the names.")
-      .def("evaluate", &evaluate, py::arg("values"), "One element on the host: exact for integers, in double precision else.");
+      .def("evaluate", &evaluate, py::arg("values"), "Evaluates one element on the host: exact for integers, in double precision else.");
 }
 
 void bind_precision(py::module_& module) {
@@ -279,8 +280,8 @@ void bind_precision(py::module_& module) {
       .def_property_readonly("precision", [](const PrecisionSupport& self) { return std::string(self.precision); })
       .def_property_readonly(
           "storage", [](const PrecisionSupport& self) { return std::string(name(self.storage)); },
-          "What floats are stored as inside: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.")
-      .def_readonly("matrices", &PrecisionSupport::matrices, "Matrix units multiply them and sum in float32.")
+          "The type that floats are stored as inside: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.")
+      .def_readonly("matrices", &PrecisionSupport::matrices, "Whether matrix units multiply numbers of this precision and sum in float32.")
       .def_readonly("lacks", &PrecisionSupport::lacks,
                     "Features of the device and extensions of the shader compiler that native storage and matrix units would need.")
       .def("__repr__", [](const PrecisionSupport& self) {
@@ -292,14 +293,14 @@ void bind_precision(py::module_& module) {
 }
 
 constexpr const char* kOptions =
-    "precision: what floats of 16 and 32 bits are inside, \"fp32\", \"fp16\" or \"bf16\", summed in float32: bound tensors are as they are "
-    "described, and are converted as they are read and written; owned ones are converted once, by the initializer. None: as they are "
-    "described.\n"
-    "flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then "
-    "costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: nothing, as no "
-    "kernel "
-    "is a vendor's. DETERMINISTIC: several updates of one element by ScatterElements, ScatterND or MaxUnpool are taken in their order. "
-    "Raises UnsupportedError.";
+    "Compiles the operator for a context.\n"
+    "precision: what floats of 16 and 32 bits are inside, \"fp32\", \"fp16\" or \"bf16\", summed in float32: bound "
+    "tensors are as they are described, and are converted as they are read and written; owned ones are converted "
+    "once, by the initializer. None: as they are described.\n"
+    "flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list "
+    "is executed, which then costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 "
+    "or None. DISABLE_META_COMMANDS: nothing, as no kernel is a vendor's. DETERMINISTIC: several updates of one "
+    "element by ScatterElements, ScatterND or MaxUnpool are taken in their order. Raises UnsupportedError.";
 
 }  // namespace
 
@@ -334,7 +335,8 @@ void bind_operators(py::module_& module) {
       .def(py::init<std::shared_ptr<Context>, std::vector<std::shared_ptr<const CompiledOperator>>>(), py::arg("context").none(false),
            py::arg("operators"))
       .def("reset", &Initializer::reset, py::arg("operators"),
-           "Tables and lists of before are void. Raises BindingError (I6) while an earlier initialisation is still running.");
+           "Makes it the initializer of other operators; tables and lists made before are void. Raises BindingError (I6) "
+           "while an earlier initialisation is still running.");
   py::class_<Operator>(module, "Operator", "One operator described by its name, tensors and attributes; no device is touched.")
       .def(py::init(&make_operator), py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("activation") = py::none(),
            "inputs, outputs: a TensorDesc, or None for an optional tensor left out. An input that operators() lists among host_inputs "

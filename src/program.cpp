@@ -266,25 +266,27 @@ void bind_program(py::module_& module) {
       .def_readonly("name", &ProgramValue::name)
       .def_property_readonly("dtype", [](const ProgramValue& self) { return std::string(name(self.dtype)); })
       .def_property_readonly(
-          "shape", [](const ProgramValue& self) { return shape_object(self.shape); }, "None for unknown sizes; None alone: unknown rank.")
+          "shape", [](const ProgramValue& self) { return shape_object(self.shape); },
+          "The sizes, None for unknown ones; None alone for an unknown rank.")
       .def_readonly("dimension_names", &ProgramValue::dimension_names, "Symbolic names of the sizes, empty where there is none.")
       .def("__repr__", [](const ProgramValue& self) { return "<ProgramValue '" + self.name + "' " + std::string(name(self.dtype)) + ">"; });
   py::class_<PyRun>(module, "ProgramRun", "One execution of a program in flight or finished, started by Program.run_async.")
       .def_property_readonly(
-          "id", [](const PyRun& self) { return self.submission().id(); }, "Its id on the context's timeline.")
+          "id", [](const PyRun& self) { return self.submission().id(); }, "The execution's id on the context's timeline.")
       .def("__int__", [](const PyRun& self) { return self.submission().id(); })
       .def_property_readonly("done", [](const PyRun& self) { return self.submission().done(); })
       .def_property_readonly(
           "device_seconds", [](const PyRun& self) { return self.submission().device_seconds(); },
           "Time on the device; None where it was not measured or has not finished.")
       .def_property_readonly(
-          "device_time", [](const PyRun& self) { return self.submission().device_seconds(); }, "The same as device_seconds.")
+          "device_time", [](const PyRun& self) { return self.submission().device_seconds(); }, "Time on the device, as device_seconds.")
       .def_property_readonly(
           "cold", [](const PyRun& self) { return self.submission().is_cold(); },
-          "Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it.")
+          "Whether a kernel ran for the first time in this execution, whose time may then include the driver's "
+          "compilation.")
       .def("wait", &PyRun::wait, py::arg("timeout") = py::none(),
-           "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
-      .def("result", &PyRun::result, py::arg("timeout") = py::none(), "Waits; the outputs as new arrays, in graph order.")
+           "Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
+      .def("result", &PyRun::result, py::arg("timeout") = py::none(), "Waits, and gives the outputs as new arrays in graph order.")
       .def("__repr__", [](const PyRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
   py::class_<Program, std::shared_ptr<Program>> program(
       module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.");
@@ -295,14 +297,14 @@ void bind_program(py::module_& module) {
       .def_property_readonly("outputs", &Program::outputs)
       .def_property_readonly("context", &Program::context)
       .def_property_readonly("checks_indices", &Program::checks_indices,
-                             "Whether it was compiled with check_indices and has indices that only the device knows.")
-      .def(
-          "__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-          "Arrays by name in, arrays by name out. timeout: seconds for all of it. loop_timeout: seconds for each WHILE from each time that "
-          "it is entered, at most 15; None: no limit. Raises TimeoutError, after which the program is as usable as before; BindingError "
-          "naming the input, what it expects and what it was given.")
+                             "Whether the program was compiled with check_indices and has indices that only the device knows.")
+      .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+           "Runs the program on arrays by name, and gives arrays by name. timeout: seconds for all of it. loop_timeout: "
+           "seconds for each WHILE from each time that it is entered, at most 15; None: no limit. Raises TimeoutError, "
+           "after which the program is as usable as before; BindingError naming the input, what it expects and what it "
+           "was given.")
       .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-           "Arrays in graph order in and out.")
+           "Runs the program on arrays in graph order, and gives arrays in graph order.")
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {
@@ -315,7 +317,9 @@ void bind_program(py::module_& module) {
       .def("compiled", &compiled, py::arg("shapes"),
            "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
       .def_property_readonly("persistent", &Program::persistent, "The range that holds the weights.")
-      .def("report", &report, "For every node which kernel and precision run it, and why: node, op, kernel, precision, note.")
+      .def("report", &report,
+           "A row for every node that says which kernel and precision run it, and why: node, op, kernel, precision, "
+           "note.")
       .def("arena", &arena, py::arg("shapes"),
            "Bytes of temporary memory for these input shapes, the least possible, and what is recorded.")
       .def("plan", &plan, py::arg("shapes"),

@@ -171,7 +171,7 @@ std::optional<LocalSize> local_size_argument(const GivenLocalSize& given) {
 }
 
 void bind_shader(py::module_& module) {
-  py::class_<ShaderOptions>(module, "ShaderOptions", "What a shader is compiled for, as explicit data: compiling needs no GPU.")
+  py::class_<ShaderOptions>(module, "ShaderOptions", "The target that a shader is compiled for, as explicit data: compiling needs no GPU.")
       .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false,
            py::arg("fp16_uniform") = false, py::arg("int8_storage") = false, py::arg("int8_packed") = false,
            py::arg("int8_arithmetic") = false, py::arg("int8_uniform") = false, py::arg("int16_storage") = false,
@@ -191,7 +191,7 @@ void bind_shader(py::module_& module) {
       .def_property_readonly("generation", [](const ShaderOptions& self) { return std::string(name(self.generation)); })
       .def_property_readonly("profile", [](const ShaderOptions& self) { return self.profile.macros(); })
       .def_property_readonly("preamble", py::overload_cast<const ShaderOptions&>(&preamble),
-                             "The text of the GLSL extension for these options, whole: a shader gets what it names of it.")
+                             "The whole text of the GLSL extension for these options; a shader gets the parts that it names.")
       .def(py::self == py::self)
       .def("__repr__", &repr_of);
   py::class_<Shader, std::shared_ptr<Shader>>(module, "Shader", "A compiled shader and its interface, read from the SPIR-V.")
@@ -227,11 +227,11 @@ void bind_shader(py::module_& module) {
       py::arg("source"), py::arg_v("options", default_options(), "ShaderOptions()"),
       py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
       py::arg("profile") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("local_size") = py::none(),
-      "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into "
-      "next; profile: device macros in place of the options' own.\n"
-      "local_size: invocations of a workgroup, one to three numbers, of a text that declares none; extra invocations are guarded, unless "
-      "the text has shared memory, barriers or subgroup operations. Without any such a text is compiled as it stands, with a local size of "
-      "1.\n"
+      "Compiles GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; "
+      "include_dirs: folders that are looked into next; profile: device macros in place of the options' own.\n"
+      "local_size: invocations of a workgroup, one to three numbers, of a text that declares none; extra "
+      "invocations are guarded, unless the text has shared memory, barriers or subgroup operations. Without any "
+      "such a text is compiled as it stands, with a local size of 1.\n"
       "Raises ShaderCompileError, UnsupportedError, BindingError (K2: local_size).");
   module.def(
       "reflect", [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); }, py::arg("spirv"),
@@ -247,7 +247,7 @@ void bind_shader(py::module_& module) {
   module.def("compile_counts", &compile_counts, "How many shaders this process compiled and how many it found in the caches.");
   module.def("glslang_version", [] { return std::string(glslang_version()); }, "Version of the shader compiler; nothing is loaded.");
   module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<ReleasedGil>(),
-             "Does the shader compiler know a GLSL extension?");
+             "Whether the shader compiler knows a GLSL extension.");
   module.def("embedded_shaders", [] { return embedded_shaders(); }, "Paths of the shaders that the engine contains.");
   module.def("embedded_shader", [](const std::string& path) { return std::string(embedded_shader(path)); }, py::arg("path"));
 }

@@ -220,17 +220,18 @@ using TensorClass = py::class_<Tensor, std::shared_ptr<Tensor>>;
 void bind_facts(TensorClass& tensor) {
   tensor.def_property_readonly("desc", &Tensor::desc)
       .def_property_readonly("buffer", &Tensor::buffer)
-      .def_property_readonly("offset", &Tensor::offset, "Of the first element in the buffer, in elements.")
+      .def_property_readonly("offset", &Tensor::offset, "Place of the first element in the buffer, in elements.")
       .def_property_readonly("dtype", [](const Tensor& self) { return numpy_dtype(self.desc().dtype); })
       .def_property_readonly("shape", [](const Tensor& self) { return sizes_of(self.desc().shape); })
       .def_property_readonly(
-          "strides", [](const Tensor& self) { return sizes_of(self.desc().strides); }, "In elements.")
+          "strides", [](const Tensor& self) { return sizes_of(self.desc().strides); }, "Strides in elements.")
       .def_property_readonly("ndim", [](const Tensor& self) { return self.desc().rank(); })
       .def_property_readonly("size", [](const Tensor& self) { return self.desc().elements(); })
       .def_property_readonly(
-          "nbytes", [](const Tensor& self) { return self.desc().element_bytes(); }, "Of all elements, without gaps.")
+          "nbytes", [](const Tensor& self) { return self.desc().element_bytes(); }, "Bytes of all elements, without gaps.")
       .def_property_readonly("is_contiguous", &Tensor::is_contiguous,
-                             "Row-major, and at an offset that every kernel takes: .contiguous() is the tensor itself.")
+                             "Whether the elements are row-major and begin at an offset that every kernel takes: .contiguous() is the "
+                             "tensor itself then.")
       .def_property_readonly("context", [](const Tensor& self) { return self.buffer()->context(); })
       .def("__len__",
            [](const Tensor& self) {
@@ -248,7 +249,7 @@ void bind_elements(TensorClass& tensor) {
            "those\n"
            "of ml_dtypes.")
       .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
-           "As numpy(), then converted to dtype on the host. Raises ValueError for copy=False.")
+           "The elements that numpy() gives, converted to dtype on the host. Raises ValueError for copy=False.")
       .def(
           "tolist", [](const Tensor& self) { return to_numpy(self).attr("tolist")(); }, "The elements as nested lists of Python numbers.")
       .def(
@@ -273,7 +274,7 @@ void bind_elements(TensorClass& tensor) {
             return packed_copy(self, check_signals);
           },
           "A packed copy with memory of its own, made on the device (4-bit dtypes: through the host).")
-      .def("contiguous", &contiguous_of, "Itself where is_contiguous, else a copy.")
+      .def("contiguous", &contiguous_of, "The tensor itself where is_contiguous, else a copy.")
       .def("to", &converted_to, py::arg("dtype"),
            "A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to nearest even. Itself\n"
            "where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.");
@@ -328,7 +329,8 @@ void bind_tensor(py::module_& module) {
                return Tensor(std::move(desc), std::move(buffer), *first);
              }),
              py::arg("desc"), py::arg("buffer").none(false), py::arg("offset") = 0,
-             "offset of the first element, in elements. Raises BindingError (R1) where the buffer is too small.");
+             "offset: place of the first element in the buffer, in elements. Raises BindingError (R1) where the buffer is "
+             "too small.");
   bind_facts(tensor);
   bind_elements(tensor);
   bind_views(tensor);

@@ -87,11 +87,11 @@ class MappedFile:
     """
     def __init__(self, descriptor: typing.SupportsInt | typing.SupportsIndex, name: str) -> None:
         """
-        descriptor: of an open regular file, which may be closed afterwards. name: for messages. Raises Error.
+        descriptor: an open regular file, which may be closed afterwards. name: what messages call the file. Raises Error.
         """
     def view(self) -> memoryview:
         """
-        All of its bytes.
+        The file's bytes, read-only and not copied.
         """
 class TensorDesc:
     """
@@ -104,7 +104,7 @@ class TensorDesc:
     @staticmethod
     def with_layout(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> TensorDesc:
         """
-        Strides as pumice.strides gives them.
+        A TensorDesc with the strides that pumice.strides gives for the layout. Raises GraphError.
         """
     def __eq__(self, other: object) -> bool:
         ...
@@ -114,8 +114,9 @@ class TensorDesc:
         ...
     def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsIndex = 0, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None, total_bytes: typing.SupportsIndex | None = None) -> None:
         """
-        shape, strides in elements (packed row-major unless given; 0 broadcasts); owned: bound at initialisation only; alignment:
-        guaranteed base offset in bytes. Of a quantized tensor: scale, a number or one for each channel of channel_axis, and zero_point. total_bytes: of the whole tensor, padding after its last element included; None: what sizes and strides reach over.
+        shape and strides in elements (packed row-major unless given; 0 broadcasts). owned: bound at initialisation only. alignment: guaranteed base
+        offset in bytes. scale, zero_point: of a quantized tensor; scale is a number, or one for each channel of channel_axis. total_bytes: size of
+        the whole tensor, padding after its last element included; None: what sizes and strides reach over.
         Raises GraphError (rules R4, R5, R6, R8).
         """
     def __repr__(self) -> str:
@@ -124,21 +125,21 @@ class TensorDesc:
         ...
     def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsIndex]) -> TensorDesc:
         """
-        As numpy.broadcast_to: the new axes have stride 0. Raises GraphError.
+        A TensorDesc of this shape, as numpy.broadcast_to makes one: the new axes have stride 0. Raises GraphError.
         """
     def packed(self) -> TensorDesc:
         """
-        The same with packed strides.
+        A TensorDesc of the same sizes with packed strides.
         """
     def packed_strides(self) -> tuple[int, ...]:
         ...
     def pad_rows(self, multiple: typing.SupportsIndex) -> TensorDesc:
         """
-        Packed again with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.
+        A TensorDesc that is packed again, with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.
         """
     def permute(self, axes: collections.abc.Sequence[typing.SupportsIndex]) -> TensorDesc:
         """
-        As numpy.transpose; negative axes count from the end. Raises GraphError.
+        A TensorDesc with its axes in another order, as numpy.transpose; negative axes count from the end. Raises GraphError.
         """
     @property
     def alignment(self) -> int:
@@ -146,7 +147,7 @@ class TensorDesc:
     @property
     def bytes(self) -> int:
         """
-        total_bytes, or where none was given: from element 0 to the last one reached, rounded up to 4; 0 where a size is 0.
+        Size in bytes: total_bytes, or where none was given from element 0 to the last one reached, rounded up to 4; 0 where a size is 0.
         """
     @property
     def channel_axis(self) -> int | None:
@@ -160,7 +161,7 @@ class TensorDesc:
     @property
     def is_packed(self) -> bool:
         """
-        Row-major without gaps; axes of size 1 may have any stride.
+        Whether the strides are row-major without gaps; axes of size 1 may have any stride.
         """
     @property
     def layout(self) -> str | None:
@@ -186,7 +187,7 @@ class TensorDesc:
     @property
     def required_alignment(self) -> int:
         """
-        Bytes: the offset at which it is bound is a multiple of them (rule R3).
+        Alignment in bytes: the offset at which the tensor is bound is a multiple of it (rule R3).
         """
     @property
     def scale(self) -> None | float | tuple[float, ...]:
@@ -218,7 +219,7 @@ class CacheState:
     @property
     def limit(self) -> int:
         """
-        Bytes: beyond it what was not used for longest is removed. PUMICE_CACHE_MB sets it.
+        The most bytes of the cache; beyond them the entries that were not used for longest are removed. PUMICE_CACHE_MB sets it.
         """
 class MatrixShape:
     """
@@ -286,7 +287,7 @@ class DeviceInfo:
     @property
     def driver_id(self) -> int:
         """
-        VkDriverId.
+        The driver's VkDriverId.
         """
     @property
     def driver_info(self) -> str:
@@ -307,7 +308,7 @@ class DeviceInfo:
     @property
     def index(self) -> int:
         """
-        Position in devices().
+        The device's position in devices().
         """
     @property
     def kind(self) -> str:
@@ -340,21 +341,21 @@ class DeviceInfo:
     @property
     def uuid(self) -> str:
         """
-        32 hexadecimal digits, stable across processes.
+        The device's UUID, 32 hexadecimal digits, stable across processes.
         """
     @property
     def vendor_id(self) -> int:
         ...
 class DriverQuirk:
     """
-    Where a driver does otherwise than Vulkan says, or than the engine could wish.
+    A way in which a driver does otherwise than Vulkan says, or than the engine could wish.
     """
     def __repr__(self) -> str:
         ...
     @property
     def answer(self) -> str:
         """
-        What the engine does about it.
+        A sentence that says what the engine does about the quirk.
         """
     @property
     def name(self) -> str:
@@ -362,17 +363,17 @@ class DriverQuirk:
     @property
     def shown(self) -> bool:
         """
-        A trial of this driver has shown it; else the driver is known for it, or the Context was told to assume it.
+        Whether a trial of this driver has shown the quirk; else the driver is known for it, or the Context was told to assume it.
         """
     @property
     def summary(self) -> str:
         """
-        What the driver does.
+        A sentence that says what the driver does.
         """
     @property
     def test(self) -> str:
         """
-        The test of the engine's suite that shows it.
+        The test of the engine's suite that shows the quirk.
         """
 class MemoryCounts:
     """
@@ -447,7 +448,7 @@ class Context:
     @property
     def abandoned(self) -> bool:
         """
-        An execution did not end and close() gave it up: what the device may still use is never freed, and whatever needs the device raises DeviceLostError.
+        Whether close() gave up an execution that did not end: what the device may still use is never freed, and whatever needs the device raises DeviceLostError.
         """
     @property
     def choice(self) -> str:
@@ -465,7 +466,7 @@ class Context:
     @property
     def driver_quirks(self) -> list[DriverQuirk]:
         """
-        Where this driver does otherwise than Vulkan says, and what the engine does about it. Runs the trial of the driver where that has not been.
+        The ways in which this driver does otherwise than Vulkan says, and what the engine does about it. Runs the trial of the driver where that has not been.
         """
     @property
     def info(self) -> DeviceInfo:
@@ -493,7 +494,7 @@ class Context:
     @property
     def without(self) -> list[str]:
         """
-        The features and extensions that it was told to do without.
+        The features and extensions that the context does without.
         """
 class Buffer:
     """
@@ -542,7 +543,7 @@ class Buffer:
     @property
     def id(self) -> int:
         """
-        The number by which refusals name it.
+        The number by which refusals name the buffer.
         """
     @property
     def mappable(self) -> bool:
@@ -556,7 +557,7 @@ class BufferRange:
     """
     def __init__(self, buffer: Buffer, offset: typing.SupportsIndex = 0, bytes: typing.SupportsIndex | None = None) -> None:
         """
-        bytes: None for what follows the offset. Whether the range lies inside the buffer is told where it is bound.
+        offset and size in bytes; None: up to the end of the buffer. Whether the range lies inside the buffer is checked where it is bound.
         Raises BindingError (R1) for a negative number.
         """
     def __repr__(self) -> str:
@@ -590,7 +591,7 @@ class Tensor:
         ...
     def __array__(self, dtype: typing.Any = None, copy: typing.Any = None) -> typing.Any:
         """
-        As numpy(), then converted to dtype on the host. Raises ValueError for copy=False.
+        The elements that numpy() gives, converted to dtype on the host. Raises ValueError for copy=False.
         """
     def __bool__(self) -> bool:
         ...
@@ -637,7 +638,7 @@ class Tensor:
         ...
     def __init__(self, desc: TensorDesc, buffer: Buffer, offset: typing.SupportsIndex = 0) -> None:
         """
-        offset of the first element, in elements. Raises BindingError (R1) where the buffer is too small.
+        offset: place of the first element in the buffer, in elements. Raises BindingError (R1) where the buffer is too small.
         """
     def __int__(self) -> int:
         ...
@@ -722,11 +723,11 @@ class Tensor:
         ...
     def all(self) -> bool:
         """
-        Whether no element is zero; True of no elements.
+        Whether no element is zero; True where there are no elements.
         """
     def any(self) -> bool:
         """
-        Whether an element is not zero; False of no elements.
+        Whether an element is not zero; False where there are no elements.
         """
     def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsIndex]) -> Tensor:
         """
@@ -734,7 +735,7 @@ class Tensor:
         """
     def contiguous(self) -> Tensor:
         """
-        Itself where is_contiguous, else a copy.
+        The tensor itself where is_contiguous, else a copy.
         """
     def copy(self) -> Tensor:
         """
@@ -803,12 +804,12 @@ class Tensor:
     @property
     def is_contiguous(self) -> bool:
         """
-        Row-major, and at an offset that every kernel takes: .contiguous() is the tensor itself.
+        Whether the elements are row-major and begin at an offset that every kernel takes: .contiguous() is the tensor itself then.
         """
     @property
     def nbytes(self) -> int:
         """
-        Of all elements, without gaps.
+        Bytes of all elements, without gaps.
         """
     @property
     def ndim(self) -> int:
@@ -816,7 +817,7 @@ class Tensor:
     @property
     def offset(self) -> int:
         """
-        Of the first element in the buffer, in elements.
+        Place of the first element in the buffer, in elements.
         """
     @property
     def shape(self) -> tuple[int, ...]:
@@ -827,7 +828,7 @@ class Tensor:
     @property
     def strides(self) -> tuple[int, ...]:
         """
-        In elements.
+        Strides in elements.
         """
 class Image:
     """
@@ -871,7 +872,7 @@ class Image:
     @property
     def dimensions(self) -> int:
         """
-        1 to 3, without the channels.
+        The number of axes without the channels, 1 to 3.
         """
     @property
     def dtype(self) -> np.dtype[typing.Any]:
@@ -890,7 +891,7 @@ class Image:
         ...
 class ShaderOptions:
     """
-    What a shader is compiled for, as explicit data: compiling needs no GPU.
+    The target that a shader is compiled for, as explicit data: compiling needs no GPU.
     """
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
@@ -912,7 +913,7 @@ class ShaderOptions:
     @property
     def preamble(self) -> str:
         """
-        The text of the GLSL extension for these options, whole: a shader gets what it names of it.
+        The whole text of the GLSL extension for these options; a shader gets the parts that it names.
         """
     @property
     def profile(self) -> dict[str, str]:
@@ -973,7 +974,7 @@ class CompileCounts:
         ...
 class Message:
     """
-    What one invocation of a kernel printed.
+    A message that one invocation of a kernel printed.
     """
     def __repr__(self) -> str:
         ...
@@ -985,7 +986,7 @@ class Message:
     @property
     def invocation(self) -> tuple[int, int, int]:
         """
-        gl_GlobalInvocationID
+        The invocation's gl_GlobalInvocationID, (x, y, z).
         """
     @property
     def line(self) -> int:
@@ -1008,14 +1009,14 @@ class Kernel:
     """
     def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: dict[str, typing.Any] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: ShaderOptions | None = None, include_dirs: collections.abc.Sequence[str] = [], path: str = '', debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576, local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> None:
         """
-        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: folders. path: of the file that the source is from. debug: check bounds. message_bytes: of the ring for printf. local_size: of a text that declares none.
+        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: replace those that follow from the device and the arrays; arrays are then of the types that the shader declares. include_dirs: folders that #include looks into. path: the file that the source is from. debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a workgroup, for a text that declares none.
         Raises ShaderCompileError, UnsupportedError, BindingError.
         """
     def __repr__(self) -> str:
         ...
     def _replace(self, other: Kernel) -> None:
         """
-        Becomes another kernel.
+        Makes this kernel what the other one is.
         """
     def bind(self, *args: typing.Any, **kwargs: typing.Any) -> BoundKernel:
         """
@@ -1032,7 +1033,7 @@ class Kernel:
         """
     def run(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """
-        Runs once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=. The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it takes longer than all others.
+        Runs the kernel once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=. The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it takes longer than all others.
         """
     def take_messages(self) -> list[Message]:
         """
@@ -1041,12 +1042,12 @@ class Kernel:
     @property
     def messages(self) -> list[Message]:
         """
-        What printf said in the executions that were waited for, until take_messages(); the latest 100,000.
+        The messages that printf wrote in executions that were waited for, until take_messages(); the latest 100,000.
         """
     @property
     def messages_lost(self) -> int:
         """
-        Messages that found no room, since take_messages().
+        The number of messages that found no room, since take_messages().
         """
     @property
     def name(self) -> str:
@@ -1062,11 +1063,11 @@ class Kernel:
     @property
     def variants(self) -> dict[str, Shader]:
         """
-        What was built so far: storage name -> Shader. A call makes the one that its arrays need.
+        The builds so far: storage name -> Shader. A call makes the one that its arrays need.
         """
 class BindingProperties:
     """
-    What a dispatchable needs to be bound.
+    The numbers of descriptors and bytes that a dispatchable needs bound.
     """
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
@@ -1091,7 +1092,7 @@ class Slot:
     @property
     def desc(self) -> TensorDesc | None:
         """
-        None for an optional tensor that is described as absent.
+        The TensorDesc; None for an optional tensor that is described as absent.
         """
     @property
     def name(self) -> str:
@@ -1102,12 +1103,12 @@ class Dispatchable:
     """
     def supports_in_place(self, input: typing.SupportsIndex = 0, output: typing.SupportsIndex = 0) -> bool:
         """
-        Whether that output may be bound to the range of that input, where their descriptions are one.
+        Whether that output may be bound to the range of that input, where both have one description.
         """
     @property
     def binding_properties(self) -> BindingProperties:
         """
-        To be read anew after a reset of an initializer.
+        The BindingProperties, which a reset of an initializer changes.
         """
     @property
     def context(self) -> Context:
@@ -1115,7 +1116,7 @@ class Dispatchable:
     @property
     def inputs(self) -> list[Slot]:
         """
-        Its Slots, in order; an initializer has one for each operator.
+        The Slots in order; an initializer has one for each operator.
         """
     @property
     def name(self) -> str:
@@ -1129,29 +1130,29 @@ class BindingTable:
     """
     def __init__(self, dispatchable: Dispatchable, descriptors: typing.SupportsIndex | None = None) -> None:
         """
-        descriptors: how many the table may use; None: as many as are needed. Raises BindingError (C10).
+        A table for a dispatchable. descriptors: how many the table may use; None: as many as are needed. Raises BindingError (C10).
         """
     def __repr__(self) -> str:
         ...
     def bind(self, **kwargs: typing.Any) -> None:
         """
-        All inputs and outputs at once, by the names of their slots; those not named are bound to nothing. Raises BindingError.
+        Binds all inputs and outputs at once, by the names of their slots; those not named are bound to nothing. Raises BindingError.
         """
     def bind_inputs(self, bindings: typing.Any) -> None:
         """
-        A binding for every input: None, a Tensor, a Buffer or a BufferRange; of an initializer a list of those for every operator. None or a list of none unbinds all. Raises BindingError.
+        Binds every input to None, a Tensor, a Buffer or a BufferRange; those of an initializer to a list of these for every operator. None or an empty list unbinds all. Raises BindingError.
         """
     def bind_outputs(self, bindings: typing.Any) -> None:
         """
-        Likewise; of an initializer the persistent resource of every operator. Raises BindingError.
+        Binds every output, as bind_inputs does; those of an initializer are the persistent resources of the operators. Raises BindingError.
         """
     def bind_persistent(self, binding: typing.Any) -> None:
         """
-        None unbinds. Raises BindingError.
+        Binds the resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raises BindingError.
         """
     def bind_temporary(self, binding: typing.Any) -> None:
         """
-        None unbinds. Raises BindingError.
+        Binds the resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raises BindingError.
         """
     def reset(self, dispatchable: Dispatchable, descriptors: typing.SupportsIndex | None = None) -> None:
         """
@@ -1178,12 +1179,12 @@ class Submission:
         ...
     def wait(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.
+        Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.
         """
     @property
     def cold(self) -> bool:
         """
-        Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it.
+        Whether a kernel ran for the first time in this execution, whose time may then include the driver's compilation.
         """
     @property
     def device_seconds(self) -> float | None:
@@ -1193,7 +1194,7 @@ class Submission:
     @property
     def device_time(self) -> float | None:
         """
-        The same as device_seconds.
+        Time on the device, as device_seconds.
         """
     @property
     def done(self) -> bool:
@@ -1210,7 +1211,7 @@ class DispatchTime:
     @property
     def cold(self) -> bool:
         """
-        Whether its kernel ran for the first time, so that the time may have the driver's compilation in it.
+        Whether the dispatch's kernel ran for the first time; the time may then include the driver's compilation.
         """
     @property
     def label(self) -> str:
@@ -1230,21 +1231,21 @@ class CommandList:
         ...
     def commit(self, timing: bool = False, profile: bool = False) -> None:
         """
-        timing: measure the device time of an execution. profile: of every dispatch.
+        Ends the recording. timing: the device time of an execution is measured. profile: that of every dispatch is.
         """
     def copy(self, source: typing.Any, target: typing.Any) -> None:
         ...
     @typing.overload
     def dispatch(self, dispatchable: Dispatchable, table: BindingTable) -> None:
         """
-        The table is read at once; where the dispatchable was compiled with DESCRIPTORS_VOLATILE, at every exec. Raises BindingError.
+        Records a dispatch. The table is read at once; where the dispatchable was compiled with DESCRIPTORS_VOLATILE, at every exec. Raises BindingError.
         """
     @typing.overload
     def dispatch(self, kernel: BoundKernel) -> None:
         ...
     def exec(self) -> Submission:
         """
-        Submits once; returns at once. The first dispatch of a kernel may have the driver's compilation in it, which
+        Submits the list once, and returns at once. The first dispatch of a kernel may have the driver's compilation in it, which
         Submission.cold tells and warm_up() has done beforehand.
         """
     def time(self, runs: typing.SupportsIndex, warm_up: typing.SupportsIndex | None = None) -> list[float]:
@@ -1291,7 +1292,7 @@ class PrecisionSupport:
     @property
     def matrices(self) -> bool:
         """
-        Matrix units multiply them and sum in float32.
+        Whether matrix units multiply numbers of this precision and sum in float32.
         """
     @property
     def precision(self) -> str:
@@ -1299,7 +1300,7 @@ class PrecisionSupport:
     @property
     def storage(self) -> str:
         """
-        What floats are stored as inside: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.
+        The type that floats are stored as inside: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.
         """
 class ValueRole:
     """
@@ -1321,12 +1322,12 @@ class ValueRole:
     @property
     def type(self) -> str:
         """
-        Values of one letter have one element type; empty: on its own.
+        A letter that the values of one element type share; empty for a type of its own.
         """
     @property
     def variadic(self) -> bool:
         """
-        Any number of values from here on.
+        Whether any number of values may stand from here on.
         """
 class AttributeSchema:
     """
@@ -1342,7 +1343,7 @@ class AttributeSchema:
     @property
     def default(self) -> typing.Any:
         """
-        None where it is required or may be left out.
+        The value of an attribute that is not given; None where it is required or may be left out.
         """
     @property
     def kind(self) -> str:
@@ -1367,7 +1368,7 @@ class OperatorRow:
     @property
     def expression(self) -> str:
         """
-        What an elementwise operator computes; empty for all others.
+        The expression that an elementwise operator computes; empty for all others.
         """
     @property
     def host_inputs(self) -> list[int]:
@@ -1396,7 +1397,7 @@ class OperatorRow:
     @property
     def skeleton(self) -> str:
         """
-        The kind of kernel that it lowers to.
+        The kind of kernel that the operator lowers to.
         """
 class Expression:
     """
@@ -1408,7 +1409,7 @@ class Expression:
         """
     def evaluate(self, values: dict[str, typing.Any]) -> int | float:
         """
-        One element on the host: exact for integers, in double precision else.
+        Evaluates one element on the host: exact for integers, in double precision else.
         """
     def glsl(self, types: collections.abc.Mapping[str, str]) -> tuple[str, str]:
         """
@@ -1418,7 +1419,7 @@ class Expression:
         ...
     def weight(self, has_doubles: bool = False) -> int:
         """
-        What its GLSL costs to compile: about the instructions that its functions expand to, of doubles or of floats.
+        The cost of compiling its GLSL: about the instructions that its functions expand to, of doubles or of floats.
         """
     @property
     def names(self) -> list[str]:
@@ -1437,7 +1438,7 @@ class Initializer(Dispatchable):
         ...
     def reset(self, operators: collections.abc.Sequence[CompiledOperator]) -> None:
         """
-        Tables and lists of before are void. Raises BindingError (I6) while an earlier initialisation is still running.
+        Makes it the initializer of other operators; tables and lists made before are void. Raises BindingError (I6) while an earlier initialisation is still running.
         """
 class Operator:
     """
@@ -1454,6 +1455,7 @@ class Operator:
         """
     def compile(self, context: Context, precision: str | None = None, flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
+        Compiles the operator for a context.
         precision: what floats of 16 and 32 bits are inside, "fp32", "fp16" or "bf16", summed in float32: bound tensors are as they are described, and are converted as they are read and written; owned ones are converted once, by the initializer. None: as they are described.
         flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: nothing, as no kernel is a vendor's. DETERMINISTIC: several updates of one element by ScatterElements, ScatterND or MaxUnpool are taken in their order. Raises UnsupportedError.
         """
@@ -1480,7 +1482,7 @@ class ProgramValue:
     @property
     def shape(self) -> tuple[int | None, ...] | None:
         """
-        None for unknown sizes; None alone: unknown rank.
+        The sizes, None for unknown ones; None alone for an unknown rank.
         """
 class ProgramRun:
     """
@@ -1492,16 +1494,16 @@ class ProgramRun:
         ...
     def result(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> tuple[np.typing.NDArray[typing.Any], ...]:
         """
-        Waits; the outputs as new arrays, in graph order.
+        Waits, and gives the outputs as new arrays in graph order.
         """
     def wait(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.
+        Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.
         """
     @property
     def cold(self) -> bool:
         """
-        Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it.
+        Whether a kernel ran for the first time in this execution, whose time may then include the driver's compilation.
         """
     @property
     def device_seconds(self) -> float | None:
@@ -1511,7 +1513,7 @@ class ProgramRun:
     @property
     def device_time(self) -> float | None:
         """
-        The same as device_seconds.
+        Time on the device, as device_seconds.
         """
     @property
     def done(self) -> bool:
@@ -1519,7 +1521,7 @@ class ProgramRun:
     @property
     def id(self) -> int:
         """
-        Its id on the context's timeline.
+        The execution's id on the context's timeline.
         """
 class Program:
     """
@@ -1527,7 +1529,7 @@ class Program:
     """
     def __call__(self, inputs: dict[str, typing.Any], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, np.typing.NDArray[typing.Any]]:
         """
-        Arrays by name in, arrays by name out. timeout: seconds for all of it. loop_timeout: seconds for each WHILE from each time that it is entered, at most 15; None: no limit. Raises TimeoutError, after which the program is as usable as before; BindingError naming the input, what it expects and what it was given.
+        Runs the program on arrays by name, and gives arrays by name. timeout: seconds for all of it. loop_timeout: seconds for each WHILE from each time that it is entered, at most 15; None: no limit. Raises TimeoutError, after which the program is as usable as before; BindingError naming the input, what it expects and what it was given.
         """
     def __enter__(self) -> Program:
         ...
@@ -1545,7 +1547,7 @@ class Program:
         """
     def call(self, inputs: tuple[typing.Any, ...], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> tuple[np.typing.NDArray[typing.Any], ...]:
         """
-        Arrays in graph order in and out.
+        Runs the program on arrays in graph order, and gives arrays in graph order.
         """
     def close(self) -> None:
         """
@@ -1570,7 +1572,7 @@ class Program:
         """
     def report(self) -> list[dict[str, typing.Any]]:
         """
-        For every node which kernel and precision run it, and why: node, op, kernel, precision, note.
+        A row for every node that says which kernel and precision run it, and why: node, op, kernel, precision, note.
         """
     def run_async(self, inputs: tuple[typing.Any, ...], loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> ProgramRun:
         """
@@ -1579,7 +1581,7 @@ class Program:
     @property
     def checks_indices(self) -> bool:
         """
-        Whether it was compiled with check_indices and has indices that only the device knows.
+        Whether the program was compiled with check_indices and has indices that only the device knows.
         """
     @property
     def closed(self) -> bool:
@@ -1620,7 +1622,7 @@ class Execution:
         ...
     def compute(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, np.typing.NDArray[typing.Any]]:
         """
-        Runs; the outputs by name. timeout: seconds for all of it. loop_timeout: see Program.__call__.
+        Runs the program, and gives the outputs by name. timeout: seconds for all of it. loop_timeout: see Program.__call__.
         Raises StateError, BindingError, TimeoutError, OutputSizeError (an array of set_output is too small), GraphError.
         """
     def output_shape(self, name: str) -> tuple[int, ...]:
@@ -1629,15 +1631,15 @@ class Execution:
         """
     def set(self, name: str, array: typing.Any) -> None:
         """
-        An input. An array that is contiguous is read when the execution computes, another one is copied. Raises BindingError (no such input, another dtype).
+        Sets an input. An array that is contiguous is read when the execution computes, another one is copied. Raises BindingError (no such input, another dtype).
         """
     def set_output(self, name: str, array: np.typing.NDArray[typing.Any] | None) -> None:
         """
-        The array that an output is written to, from its first element on: writable, contiguous and of the output's dtype. None: new arrays. Raises BindingError.
+        Sets the array that an output is written to, from its first element on: writable, contiguous and of the output's dtype. None: new arrays. Raises BindingError.
         """
     def start(self, wait_for: collections.abc.Sequence[Event] = [], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, duration: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> Event:
         """
-        Returns an Event at once; runs when all events of `wait_for` have ended. One of them that fails, or had failed, is this one's error. timeout: seconds from this call; duration: seconds from the end of the last event waited for.
+        Returns an Event at once, and runs the program when all events of `wait_for` have ended. One of them that fails, or had failed, is this one's error. timeout: seconds from this call; duration: seconds from the end of the last event waited for.
         Raises BindingError where an output's shape is unknown and it has no array.
         """
     @property
@@ -1651,7 +1653,7 @@ class Execution:
     @property
     def report(self) -> dict[str, typing.Any]:
         """
-        Of the last computation: submissions, dispatches, host_syncs, of these read_backs (the host waited to read elements that shapes depend on), and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.
+        Counts of the last computation: submissions, dispatches, host_syncs, of these read_backs (the host waited to read elements that shapes depend on), and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.
         """
     @property
     def state(self) -> str:
@@ -1669,17 +1671,17 @@ class Burst:
     """
     def compute(self, execution: Execution, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, np.typing.NDArray[typing.Any]]:
         """
-        As Execution.compute. Raises StateError while another execution of this burst runs, BindingError for another program's.
+        Runs an execution, as Execution.compute does. Raises StateError while another execution of this burst runs, BindingError for another program's.
         """
 class UploadMemory:
     """
-    The memory of a graph's constants: on the host what they pass through on their way, on the device where they go to. Where they are many it is made in the background, and Graph.compile waits for it. bytes: of the constants, as far as is known yet. Not thread-safe.
+    The memory of a graph's constants: staging memory on the host, and their place on the device. Where they are many it is made in the background, and Graph.compile waits for it. bytes: of the constants, as far as is known yet. Not thread-safe.
     """
     def __init__(self, context: Context, bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
     def expect(self, device_bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
-        There will be about so many bytes of them on the device.
+        Says about how many bytes of constants there will be on the device.
         """
 class Value:
     """
@@ -1711,12 +1713,12 @@ class Value:
     @property
     def scale(self) -> None | float | tuple[float, ...]:
         """
-        Of a quantized tensor, whose integers stand for (integer - zero_point) * scale: a number, or one for each channel.
+        The scale of a quantized tensor, whose integers stand for (integer - zero_point) * scale: a number, or one for each channel.
         """
     @property
     def shape(self) -> tuple[int | None, ...] | None:
         """
-        None for unknown sizes; None alone: unknown rank.
+        The sizes, None for unknown ones; None alone for an unknown rank.
         """
     @property
     def zero_point(self) -> int | None:
@@ -1730,12 +1732,12 @@ class Node:
     @property
     def attributes(self) -> dict[str, typing.Any]:
         """
-        Those that were given, by name; tensors as arrays.
+        The attributes that were given, by name; tensors as arrays.
         """
     @property
     def inputs(self) -> list[Value | None]:
         """
-        None for optional ones left out.
+        The inputs; None for optional ones that are left out.
         """
     @property
     def name(self) -> str:
@@ -1762,33 +1764,33 @@ class Graph:
         ...
     def add(self, op: str, *args: typing.Any, outputs: typing.SupportsIndex = 1, name: str = '', output_names: collections.abc.Sequence[str] = [], **kwargs: typing.Any) -> typing.Any:
         """
-        A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.
+        Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.
         Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
         """
     def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None, check_indices: bool = False, deterministic: bool = False) -> Program:
         """
-        precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, begun before, of the same context. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. Raises UnsupportedError with all that is not supported.
+        Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, begun before, of the same context. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. Raises UnsupportedError with all that is not supported.
         """
     def compile_operator(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
-        The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be known.
+        Compiles the whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be known.
         flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).
         """
     def constant(self, array: np.typing.NDArray[typing.Any], name: str = '', scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None) -> Value:
         """
-        scale, zero_point, channel_axis: see input(). Raises GraphError.
+        A constant with the array's elements. scale, zero_point, channel_axis: see input(). Raises GraphError.
         """
     def constant_bytes(self, raw: typing.Any, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], name: str = '') -> Value:
         """
-        raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and large ones of a MappedFile not read before the device gets them. Raises GraphError.
+        A constant of bytes. raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and large ones of a MappedFile not read before the device gets them. Raises GraphError.
         """
     def expect(self, value: Value, shape: collections.abc.Sequence[typing.SupportsIndex | None]) -> None:
         """
-        Sizes that a value is likely to have, where they are not known (None: nothing more is known): a value of others is as good when the graph runs.
+        Tells the sizes that a value is likely to have, where they are not known (None: nothing more is known): a value of others is as good when the graph runs.
         """
     def finish(self) -> None:
         """
-        Idempotent; later changes raise StateError.
+        Ends the graph: later changes raise StateError. Idempotent.
         """
     def graft(self, value: Value, inputs: collections.abc.Sequence[typing.Any], stem: str) -> Value:
         """
@@ -1801,7 +1803,7 @@ class Graph:
         """
     def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None, assumed: bool = False) -> Value:
         """
-        shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. assumed: of a graph that a node runs, whose sizes may turn out to be others when it runs. Raises GraphError.
+        An input of the graph. shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. assumed: of a graph that a node runs, whose sizes may turn out to be others when it runs. Raises GraphError.
         """
     def output(self, name: str, value: typing.Any) -> None:
         ...
@@ -1817,7 +1819,7 @@ class Graph:
     @property
     def exact(self) -> bool:
         """
-        All sizes are known, and none depends on what only a device knows.
+        Whether all sizes are known, and none depends on what only a device knows.
         """
     @property
     def finished(self) -> bool:
@@ -1831,7 +1833,7 @@ class Graph:
     @property
     def nodes(self) -> list[Node]:
         """
-        In an order in which they can run.
+        The nodes, in an order in which they can run.
         """
     @property
     def outputs(self) -> dict[str, Value]:
@@ -1875,7 +1877,7 @@ class NnapiOperation:
         ...
 class DvContext:
     """
-    What dv commands run on.
+    A device for dv commands.
     """
     def __enter__(self) -> typing.Any:
         ...
@@ -1885,7 +1887,7 @@ class DvContext:
         ...
     def close(self) -> None:
         """
-        Lets go of it; what is made of it keeps it. Idempotent.
+        Releases the object; whatever is made of it keeps it alive. Idempotent.
         """
     def device_exists(self, dev_type_id: typing.SupportsInt | typing.SupportsIndex) -> bool:
         """
@@ -1915,7 +1917,7 @@ class DvContext:
     @property
     def strict(self) -> bool:
         """
-        Its lists refuse what the vendor's hardware does not take.
+        Whether lists refuse what the vendor's hardware does not take.
         """
 class DvMemory:
     """
@@ -1931,15 +1933,15 @@ class DvMemory:
         """
     def close(self) -> None:
         """
-        Lets go of it; what is made of it keeps it. Idempotent.
+        Releases the object; whatever is made of it keeps it alive. Idempotent.
         """
     def map(self) -> np.typing.NDArray[np.uint8]:
         """
-        All of it as a NumPy array of uint8; the same memory every time until unmap().
+        Maps the memory, and gives all of it as a NumPy array of uint8; the same memory every time until unmap().
         """
     def sync_end(self) -> None:
         """
-        Ends it: what the host wrote is seen by the device.
+        Ends access by the host: what the host wrote is seen by the device.
         """
     def sync_start(self, read: bool = True, write: bool = True) -> None:
         """
@@ -1947,11 +1949,11 @@ class DvMemory:
         """
     def to_cpu(self, offset: typing.SupportsInt | typing.SupportsIndex, size: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
-        A range of bytes, at once. Raises BindingError past the end and where it is not mapped.
+        Shows the host a range of bytes that the device wrote, at once. Raises BindingError past the end and where the memory is not mapped.
         """
     def to_device(self, offset: typing.SupportsInt | typing.SupportsIndex, size: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
-        A range of bytes, at once. Raises BindingError past the end and where it is not mapped.
+        Shows the device a range of bytes that the host wrote, at once. Raises BindingError past the end and where the memory is not mapped.
         """
     def unmap(self) -> None:
         """
@@ -1963,7 +1965,7 @@ class DvMemory:
     @property
     def handle(self) -> int:
         """
-        What stands for it in a raw command.
+        The number that stands for the memory in a raw command.
         """
     @property
     def mapped(self) -> bool:
@@ -1971,7 +1973,7 @@ class DvMemory:
     @property
     def size(self) -> int:
         """
-        Bytes, a multiple of 4096.
+        Size in bytes, a multiple of 4096.
         """
 class DvCommandList:
     """
@@ -1991,7 +1993,7 @@ class DvCommandList:
         """
     def close(self) -> None:
         """
-        Lets go of it; what is made of it keeps it. Idempotent.
+        Releases the object; whatever is made of it keeps it alive. Idempotent.
         """
     def commit(self) -> None:
         """
@@ -2024,7 +2026,7 @@ class DvCommandList:
     @property
     def last_exec_time(self) -> int:
         """
-        The same in whole microseconds, as the vendor's function of this name gives it.
+        last_exec_seconds in whole microseconds, as the vendor's function of this name gives it.
         """
 class UnpackedWeights:
     """
@@ -2033,27 +2035,27 @@ class UnpackedWeights:
     @property
     def bias(self) -> np.typing.NDArray[typing.Any]:
         """
-        float16, one for each output.
+        Biases: float16, one for each output.
         """
     @property
     def indices(self) -> np.typing.NDArray[typing.Any] | None:
         """
-        uint8; None without a table.
+        Indices into the table: uint8; None without a table.
         """
     @property
     def prelu(self) -> np.typing.NDArray[typing.Any] | None:
         """
-        float16, one for each kernel, or None.
+        Slopes: float16, one for each kernel, or None.
         """
     @property
     def table(self) -> np.typing.NDArray[typing.Any] | None:
         """
-        float16 of shape (256,), or None.
+        The table: float16 of shape (256,), or None.
         """
     @property
     def weights(self) -> np.typing.NDArray[typing.Any]:
         """
-        float16, the table applied.
+        Weights: float16, with the table applied.
         """
 class TimeoutError(Error, builtins.TimeoutError):
     """
@@ -2075,11 +2077,11 @@ def cache_directory() -> str | None:
     """
 def cache_state() -> CacheState | None:
     """
-    None where there is no cache (PUMICE_NO_CACHE).
+    The state of the cache on disk; None where there is none (PUMICE_NO_CACHE).
     """
 def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None, profile: collections.abc.Mapping[str, str] | None = None, include_dirs: collections.abc.Sequence[str] = [], local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> Shader:
     """
-    GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into next; profile: device macros in place of the options' own.
+    Compiles GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into next; profile: device macros in place of the options' own.
     local_size: invocations of a workgroup, one to three numbers, of a text that declares none; extra invocations are guarded, unless the text has shared memory, barriers or subgroup operations. Without any such a text is compiled as it stands, with a local size of 1.
     Raises ShaderCompileError, UnsupportedError, BindingError (K2: local_size).
     """
@@ -2109,7 +2111,7 @@ def dv_run_outputs(raw: bytes, strict: bool = False) -> list[tuple[int, int, int
     ...
 def dv_structures() -> dict[str, tuple[int, dict[str, tuple[int, str, int]]]]:
     """
-    By name of a raw structure its size and, by name, the fields' offsets, formats and counts.
+    By the name of each raw structure its size and its fields: by name their offsets, formats and counts.
     """
 def dv_total_size() -> int:
     """
@@ -2147,11 +2149,11 @@ def from_whc8(values: np.typing.NDArray[typing.Any], shape: collections.abc.Sequ
     """
 def fusions() -> dict[str, str]:
     """
-    What a program may make of several nodes, by the names that `fuse` takes, and what each does.
+    The fusions that a program may make of several nodes, by the names that `fuse` takes, with what each does.
     """
 def glslang_accepts(extension: str) -> bool:
     """
-    Does the shader compiler know a GLSL extension?
+    Whether the shader compiler knows a GLSL extension.
     """
 def glslang_version() -> str:
     """
@@ -2225,7 +2227,7 @@ def quantize_weights(weights: np.typing.NDArray[typing.Any]) -> tuple[np.typing.
     """
 def read_cache_file(path: str, kind: str) -> bytes | None:
     """
-    What an entry of this kind holds; None where it is missing, truncated, corrupt or of another kind.
+    The content of an entry of this kind; None where it is missing, truncated, corrupt or of another kind.
     """
 def reflect(spirv: bytes) -> dict[str, typing.Any]:
     """
@@ -2233,7 +2235,7 @@ def reflect(spirv: bytes) -> dict[str, typing.Any]:
     """
 def sha256(*args: typing.Any) -> str:
     """
-    Of the parts one after the other, as 64 digits.
+    The SHA-256 of the parts one after the other, as 64 hexadecimal digits.
     """
 def strides(shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> tuple[int, ...]:
     """
@@ -2243,7 +2245,7 @@ def strides(shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, 
     """
 def take_log() -> list[tuple[int, str]]:
     """
-    What the engine has logged since the last call: (level of the logging module, text).
+    The messages that the engine has logged since the last call: (level of the logging module, text).
     """
 def take_validation_messages() -> list[str]:
     """
@@ -2282,6 +2284,6 @@ def whc8_index(shape: typing.Annotated[collections.abc.Sequence[typing.SupportsI
     """
 def write_cache_file(path: str, kind: str, payload: bytes) -> bool:
     """
-    By atomic rename; makes the folder where needed. False where the file could not be written.
+    Writes an entry by atomic rename, and makes the folder where needed. False where the file could not be written.
     """
 __version__: str = '0.1.0'
