@@ -34,7 +34,7 @@ ALLOWED = {"fp32": 1e-3, "fp16": 2e-2}
 
 @dataclass(frozen=True)
 class Architecture:
-    name: str  # of exporting.MODULES
+    name: str  # name in exporting.MODULES
     batch: int
 
 

@@ -29,7 +29,7 @@ class Shape:
     dtype: str = "float16"
     causal: bool = False
     kv_heads: int = 0  # 0: as many as heads
-    written: bool = False  # in primitives, of which nothing is fused
+    written: bool = False  # written in primitives, of which nothing is fused
 
     def __str__(self) -> str:
         heads = f"{self.heads} of {self.kv_heads}" if self.kv_heads else str(self.heads)

@@ -1,4 +1,4 @@
-"""What it costs to bind a table of 20 tensors with every check, and that replay pays none of it."""
+"""The cost of binding a table of 20 tensors with every check; replay pays none of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is timed side by side: an engine with a model, in this process or, for peers, in a process of its own."""
+"""Contenders that are timed side by side: an engine with a model, in this process or, for peers, in a process of its
+own.
+"""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def flat_of(context: pumice.Context) -> pumice.Execution:
 
 
 def branch_of(context: pumice.Context, rows: int) -> pumice.Execution:
-    """Many dispatches on so many rows where a condition that the device computes is true."""
+    """A branch of many dispatches on so many rows, taken where a condition that the device computes is true."""
     branch, other = pumice.Graph("long"), pumice.Graph("short")
     x = branch.add("Expand", branch.input("x", "float32", [64]), np.array([rows, 64]))
     for _ in range(LENGTH):
@@ -98,7 +98,7 @@ def chosen(execution: pumice.Execution, *, taken: bool) -> None:
 
 
 def per_iteration(session: Session) -> Iterator[Row]:
-    """Of a body of ten operators."""
+    """The time of one iteration of a loop whose body has ten operators."""
     context = session.context
     loops = {
         "WHILE, the device decides": loop_of(X, known=False, context=context, trips=TRIPS),

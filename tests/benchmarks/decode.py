@@ -114,7 +114,7 @@ class Loop:
         self.tensors = {
             value.name: pumice.tensor(np.zeros(sizes[value.name], value.dtype), context) for value in program.inputs
         }
-        outputs = {f"new_{name}": tensor for name, tensor in self.tensors.items()}  # in place
+        outputs = {f"new_{name}": tensor for name, tensor in self.tensors.items()}  # each cache is written in place
         outputs |= {"next": pumice.empty([1, 1], "int64", context), "grown": pumice.empty([1], "int64", context)}
         bound = {value.name: outputs[value.name] for value in program.outputs}
         self.commands = pumice.CommandList(context)

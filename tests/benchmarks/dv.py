@@ -21,7 +21,7 @@ from .timing import Absent, Sampler, measure, sampler
 
 RUNS = 2000
 SLACK = 20.0  # microseconds that exec and wait may cost in C above the device's own submit and wait
-MOST_RATIO = 1.1  # of a committed list to the ONNX path
+MOST_RATIO = 1.1  # time of a committed list over that of the ONNX path, at most
 MS = 1e3
 OWN, IN_C, IN_PYTHON = "submit and wait in C++", "dv exec and wait in C", "dv exec and wait in Python"
 
@@ -40,7 +40,7 @@ def in_python(context: pumice.Context) -> Sampler:
 
 
 class SmallList:
-    """The same through the C library, on the device that the context is of."""
+    """A list of one command in the C library, on the device that the context is of."""
 
     def __init__(self, context: pumice.Context) -> None:
         os.environ["PUMICE_DEVICE"] = f"uuid:{context.info.uuid}"

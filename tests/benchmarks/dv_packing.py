@@ -1,4 +1,4 @@
-"""What a byte of source weights costs to pack for the dv interface, on one core."""
+"""The cost of packing a byte of source weights for the dv interface, on one core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In the processes of peers: architectures of full size in PyTorch, exported, and the peers that run them."""
+"""Code for the processes of peers: architectures of full size in PyTorch, exported, and the peers that run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .peers import captured, cuda_torch, graph_sampler
 from .timing import Absent
 
 FP32, FP16, TRACED = "model.onnx", "model.fp16.onnx", "model.pt"
-WORDS = 97  # in the vocabulary of the corpus
+WORDS = 97  # words in the corpus's vocabulary
 
 
 def bert_base() -> Any:
@@ -52,8 +52,8 @@ MODULES: Mapping[str, tuple[Callable[[], Any], Callable[[int], tuple[Array, ...]
 }
 
 
-# What ncnn is given for an input: it converts no integers, so that a mask comes as numbers. These modules are traced for it,
-# because pnnx, with a model's ONNX file, tries words that are not in the vocabulary.
+# The dtypes that ncnn is given for inputs: it converts no integers, so that a mask comes as numbers. These modules
+# are traced for it, because pnnx, with a model's ONNX file, tries words that are not in the vocabulary.
 NCNN_INPUTS: Mapping[str, Sequence[str]] = {"bert_base": ("int32", "int32", "float32")}
 
 
@@ -62,7 +62,7 @@ def ncnn_inputs(name: str, inputs: Sequence[Array]) -> list[Array]:
 
 
 def module(name: str) -> Any:
-    """With seeded weights; made once in a process, on the CPU."""
+    """The module of that name with seeded weights, on the CPU; made once in a process."""
     if name not in _modules:
         _modules[name] = import_module("corpus.export").seeded(MODULES[name][0]())
     return _modules[name]
@@ -129,7 +129,7 @@ def onnxruntime_contender(model: Path, inputs: Sequence[Array], provider: str) -
             raise Absent("onnxruntime-ep-webgpu is not installed") from None
         name = plugin.get_ep_name()
         devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
-        if not devices:  # of a library that was registered before there are some
+        if not devices:  # the plugin's library has to be registered before it has devices
             onnxruntime.register_execution_provider_library(name, plugin.get_library_path())
             devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
         if not devices:

@@ -1,4 +1,4 @@
-"""From the start of a process to its first right result with the digits model, and what that process had to load."""
+"""The time from the start of a process to its first right result with the digits model, and what that process loaded."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ print(json.dumps({"end": end, "right": right}))
 
 
 def process(code: str, environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
-    """What the program prints, and the seconds from its start to its result. Raises Absent where it fails or is wrong."""
+    """The facts that a program prints, and the seconds from its start to its result.
+
+    Raises Absent where it fails or is wrong.
+    """
     inherited = {name: value for name, value in os.environ.items() if name != "PUMICE_NO_CACHE"}
     command = [sys.executable, "-c", code, str(DIGITS), *arguments]
     begin = time.monotonic()
@@ -100,7 +103,9 @@ def process(code: str, environment: Mapping[str, str], *arguments: str) -> dict[
 
 
 def compile_bytecode() -> None:
-    """As pip does when it installs; a checkout may run where Python is told to keep none."""
+    """Compiles the package to bytecode, as pip does when it installs; a checkout may run where Python is told to keep
+    none.
+    """
     compileall.compile_dir(Path(pumice.__file__).parent, maxlevels=0, quiet=2)
 
 

@@ -82,7 +82,10 @@ def processor_time(call: Callable[[], object]) -> float:
 
 
 def python_cost(session: Session, times: Mapping[str, Times], count: int, commands: pumice.CommandList) -> Row:
-    """Of exec and wait, beyond what they cost in C++. A software driver's own time varies more: there it is left out."""
+    """What exec and wait cost in Python beyond their cost in C++.
+
+    A software driver's own time varies more: there it is left out.
+    """
     label = f"list of {count}: Python's own cost"
     if not session.software:
         return difference(label, times[_exec(count)], times[_own(count)])

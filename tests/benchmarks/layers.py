@@ -18,13 +18,13 @@ from .session import Session
 from .timing import Absent, Times, measure
 
 MS = 1e3
-SHARE = 2.0  # of ncnn's time, at most
+SHARE = 2.0  # share of ncnn's time, at most
 
 
 @dataclass(frozen=True)
 class Layer:
     name: str
-    shape: tuple[int, ...]  # of the input, without the batch of a convolution
+    shape: tuple[int, ...]  # shape of the input, without the batch of a convolution
     weights: tuple[int, ...]  # [out, in] or [out, in, height, width]
     group: int = 1
 

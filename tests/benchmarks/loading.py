@@ -23,7 +23,7 @@ from .timing import Absent
 
 MB = 1e6
 STAGING = 64 << 20  # bytes
-BASE = 64 << 20  # what loading any model takes: the importer, kernels
+BASE = 64 << 20  # bytes that loading any model takes: the importer, kernels
 
 # Prints what a load took; the peak is that of the process above what it had before.
 LOAD = """
@@ -56,7 +56,7 @@ def load(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     if done.returncode:
         raise Absent((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if facts["software"]:  # whose memory is the host's
+    if facts["software"]:  # the memory of a software device is the host's
         facts["host_bytes"] -= facts["device_bytes"]
     return facts
 

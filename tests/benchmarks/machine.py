@@ -33,7 +33,7 @@ def header(context: pumice.Context) -> dict[str, Any]:
 
 
 def load() -> str:
-    """Of the last minute, five and fifteen."""
+    """The load averages of the last minute, five and fifteen."""
     return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 

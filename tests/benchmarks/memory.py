@@ -38,7 +38,7 @@ def run(session: Session) -> Iterator[Table]:
 
 
 def rows(case: Case, precision: str, x: Array, uuid: str) -> tuple[Row, Row]:
-    """In a context of its own, so that nothing else is counted."""
+    """Rows for a model in a context of its own, so that nothing else is counted."""
     with (
         pumice.Context(f"uuid:{uuid}") as context,
         pumice.load(case.path, context=context, precision=precision) as model,
@@ -58,7 +58,9 @@ def rows(case: Case, precision: str, x: Array, uuid: str) -> tuple[Row, Row]:
 
 
 def weight_bytes(path: Path) -> int:
-    """Of the initializers of an fp32 model that are its weights; shapes and axes are integers and stay on the host."""
+    """Bytes of an fp32 model's weights: its initializers of floats. Shapes and axes are integers and stay on the
+    host.
+    """
     import onnx
 
     return sum(

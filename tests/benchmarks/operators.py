@@ -19,7 +19,7 @@ from .session import Session
 from .timing import Sampler, Times, measure
 
 MANY_ON_SOFTWARE = 1 << 24  # bytes of a large tensor
-SHARE = 0.8  # of the copy's bandwidth
+SHARE = 0.8  # share of the copy's bandwidth, at least
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Timed:
 
     teraflops: float | None = None
     microseconds: float | None = None
-    copies: int = 1  # of B, in turn, so that it comes from memory and not from a cache
+    copies: int = 1  # copies of B that are read in turn, so that it comes from memory and not from a cache
 
     def seconds(self, work: float) -> float | None:
         if self.teraflops:
@@ -89,7 +89,7 @@ def program_of(case: Case, context: pumice.Context, relu: bool = False) -> tuple
 
 
 def shapes_of(case: Case) -> list[tuple[list[int], str]]:
-    """Of what PyTorch's expression is over."""
+    """Shapes and dtypes of the inputs of PyTorch's expression."""
     return [(list(one.shape), one.dtype) for one in case.inputs if one is not None and not one.constant]
 
 

@@ -45,7 +45,11 @@ def software_driver() -> str:
 
 
 def ncnn_device(device: str) -> int:
-    """Its index of the device that we run on. ncnn finds drivers by itself; where it finds none, it is told ours."""
+    """The index that ncnn has for the device that we run on.
+
+    ncnn finds drivers by itself; where it finds none, it is told ours. Raises Absent where it does not see the
+    device.
+    """
     ncnn: Any = import_module("ncnn")
     if ncnn.get_gpu_count() == 0 and (driver := software_driver()):
         ncnn.destroy_gpu_instance()
@@ -161,8 +165,11 @@ def torch_operator(expression: str, shapes: Sequence[tuple[Sequence[int], str]])
 
 
 def torch_loop(what: str, size: int, iterations: int) -> Local:
-    """So many times five running sums and softmaxes of a matrix: "eager" and "a graph an iteration", whose condition the host
-    reads each time, or "flat", all of them in one CUDA graph."""
+    """A loop of PyTorch with five running sums and softmaxes of a matrix in each iteration.
+
+    what: "eager" and "a graph an iteration", whose condition the host reads each time, or "flat", all of them in one
+    CUDA graph.
+    """
     torch = cuda_torch()
     x = torch.ones(size, size, device="cuda")
     i, n = (

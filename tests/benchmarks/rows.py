@@ -1,4 +1,4 @@
-"""What a benchmark reports: rows of figures, some with a target, in titled tables."""
+"""The rows that a benchmark reports: figures, some with a target, in titled tables."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def summary(tables: Sequence[Table]) -> str:
 
 
 def sampled(make: Callable[[], Sampler], row: Row) -> Sampler | None:
-    """None where it cannot be made, and the row says why."""
+    """The sampler that `make` makes; None where it cannot, and the row says why."""
     try:
         return make()
     except (Absent, pumice.Error) as reason:

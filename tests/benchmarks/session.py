@@ -1,4 +1,4 @@
-"""What every benchmark is given: the device, the effort to make, the models to take and the peers."""
+"""The session that every benchmark is given: the device, the effort to make, the models to take and the peers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Session:
         return "H200" in self.context.info.name
 
     def cases(self) -> Iterator[Case]:
-        """Those asked for; a case that is long on this device has to be named."""
+        """The cases that were asked for; a case that is long on this device has to be named."""
         for case in CASES:
             if case.name in self.only or (not self.only and not (case.long_on_software and self.software)):
                 yield case

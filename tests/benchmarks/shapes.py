@@ -1,4 +1,4 @@
-"""What a new input shape costs the host: an encoder, and a decoder whose cache grows by one place at every step."""
+"""The cost of a new input shape for the host: an encoder, and a decoder whose cache grows by one place at every step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def decoder_inputs(layers: int, past: int) -> tuple[Array, ...]:
 
 
 def host_seconds(program: pumice.Program, inputs: Callable[[int], tuple[Array, ...]]) -> Times:
-    """From a call with shapes that are new to the submission of its work."""
+    """The seconds from a call with shapes that are new to the submission of its work."""
     program.call(inputs(FIRST - 1))
     seconds = []
     for length in range(FIRST, FIRST + STEPS):

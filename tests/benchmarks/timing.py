@@ -21,7 +21,7 @@ class Effort:
     rounds: int
     budget: float  # seconds that a contender gets in a round
     runs: int | None = None  # calls in a round, where they fit in the budget; None: what the benchmark thinks fit
-    processes: int = 10  # of which the best counts, where a whole process is measured
+    processes: int = 10  # processes of which the best counts, where a whole process is measured
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Times:
 
     @property
     def median(self) -> float:
-        """Of the quietest round."""
+        """The median of the quietest round."""
         return min(statistics.median(seconds) for seconds in self.rounds)
 
 

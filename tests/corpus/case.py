@@ -1,4 +1,4 @@
-"""What a model of the corpus is: how to make it, which inputs it takes, and of which sizes."""
+"""Cases of the corpus: how to make a model, which inputs it takes, and of which sizes."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class Case:
     exporters: Sequence[str] = ("dynamo", "script")
     variants: Sequence[str] = ()
     opset: int | None = None  # the exporter's own choice
-    options: dict[str, Any] = field(default_factory=dict)  # of the exporter
+    options: dict[str, Any] = field(default_factory=dict)  # options of the exporter
 
     @property
     def names(self) -> list[str]:
-        """Of its files."""
+        """Names of the case's files."""
         made = [f"{self.name}.{exporter}" for exporter in self.exporters] if len(self.exporters) > 1 else [self.name]
         return made + [f"{self.name}.{variant}" for variant in self.variants]
 

@@ -196,7 +196,7 @@ class Mamba(nn.Module):
 
 
 class ScannedMamba(nn.Module):
-    """The same recurrence as PyTorch's own scan, which the exporter writes as Scan."""
+    """The recurrence of Mamba as PyTorch's own scan, which the exporter writes as Scan."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()

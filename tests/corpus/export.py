@@ -45,7 +45,10 @@ def cases() -> Iterator[Case]:
 
 
 def seeded(module: nn.Module) -> nn.Module:
-    """With weights that keep activations near 1: 1 / sqrt(fan in), norms near 1, statistics of batches that are not 0 and 1."""
+    """The module with weights that keep activations near 1.
+
+    They are about 1 / sqrt(fan in), norms are near 1, and statistics of batches are not 0 and 1.
+    """
     random = torch.Generator().manual_seed(0)
     for name, parameter in module.named_parameters():
         _fill(name, parameter, random)
@@ -80,7 +83,7 @@ def exported(case: Case, exporter: str, dtype: torch.dtype = torch.float32) -> o
         return made
     torch.manual_seed(0)
     module = case.make()
-    if not isinstance(module, torch.jit.ScriptModule):  # which is seeded already
+    if not isinstance(module, torch.jit.ScriptModule):  # a scripted module is seeded already
         module = seeded(module).to(dtype)
     example = tuple(
         torch.from_numpy(array).to(dtype) if array.dtype == np.float32 else torch.from_numpy(array)
@@ -121,7 +124,7 @@ def _dynamic(case: Case) -> tuple[Any, ...] | None:
 
 
 def files(case: Case) -> Iterator[Callable[[], Stored]]:
-    """What exports each file of a case."""
+    """A function for each file of a case, which exports it."""
     for name, exporter in zip(case.names, case.exporters, strict=False):
         yield functools.partial(_file, case, name, exporter)
     for variant in case.variants:
@@ -140,7 +143,7 @@ def _possible(case: Case, model: onnx.ModelProto) -> list[Sizes]:
     for sizes in case.sizes:
         try:
             session.run(None, arrays(case.inputs, sizes))
-        except Exception as error:  # of the runtime's own class
+        except Exception as error:  # the runtime raises errors of its own class
             if sizes is case.sizes[0]:
                 raise
             print(f"{case.name} without {sizes}: {str(error).splitlines()[0][:100]}")
@@ -150,7 +153,7 @@ def _possible(case: Case, model: onnx.ModelProto) -> list[Sizes]:
 
 
 def _variant(case: Case, variant: str) -> Stored:
-    """Of the file of the first exporter."""
+    """A variant of the file of the first exporter."""
     base = _file(case, case.names[0], case.exporters[0])
     name = f"{case.name}.{variant}"
     inputs = base.inputs
@@ -164,14 +167,16 @@ def _variant(case: Case, variant: str) -> Stored:
 
 
 def quantised(base: Stored, variant: str) -> onnx.ModelProto:
-    """By ONNX Runtime: weights in int8, activations measured as the model runs ("dynamic") or beforehand ("qdq")."""
+    """The model as ONNX Runtime quantises it: weights in int8, activations measured beforehand ("qdq") or as it runs
+    ("dynamic").
+    """
     from onnxruntime import quantization
 
     with tempfile.TemporaryDirectory() as folder:
         source, prepared, made = (str(Path(folder) / name) for name in ("source.onnx", "prepared.onnx", "made.onnx"))
         plain = onnx.ModelProto()
         plain.CopyFrom(base.model)
-        del plain.graph.value_info[:]  # which does not hold for what the quantiser makes of the graph
+        del plain.graph.value_info[:]  # these shapes do not hold for what the quantiser makes of the graph
         onnx.save(plain, source)
         quantization.quant_pre_process(source, prepared, skip_symbolic_shape=True)
         if variant == "dynamic_int8":

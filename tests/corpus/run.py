@@ -44,7 +44,10 @@ def error_of(actual: Any, expected: Any, share: float = 1.0) -> float:
 
 
 def worst_error(stored: Stored, model: pumice.Model, runtime: Any) -> float:
-    """Over all sizes and outputs. In a quantised model a number between two steps may go to either: one in a hundred is left out."""
+    """The worst error over all sizes and outputs.
+
+    In a quantised model a number between two steps may go to either: one in a hundred is left out.
+    """
     share = 0.99 if stored.exporter.endswith("int8") else 1.0
     worst = 0.0
     for sizes in stored.sizes:
@@ -62,16 +65,18 @@ def worst_error(stored: Stored, model: pumice.Model, runtime: Any) -> float:
 def depth(model: onnx.ModelProto) -> int:
     """Nodes on the longest way from an input to an output."""
     level: dict[str, int] = {}
-    for node in model.graph.node:  # in the order in which they can run
+    for node in model.graph.node:  # nodes are in the order in which they can run
         below = max((level.get(name, 0) for name in node.input), default=0)
         level.update(dict.fromkeys(node.output, below + 1))
     return max((level.get(value.name, 0) for value in model.graph.output), default=0)
 
 
 def tolerance(stored: Stored, precision: str = "fp32") -> float:
-    """In parts of the largest number. Each node on the longest way rounds, and such errors add up as random ones do: in halves
-    2 sqrt(depth) roundings to 11 bits; in fp32 64 sqrt(depth) to 24 bits, for there a node is also a sum of many products. Where products
-    run on integers, sums between two of 127 steps go to either, and so does what follows from them: two such steps.
+    """The tolerance for a model's results, as a part of the largest number.
+
+    Each node on the longest way rounds, and such errors add up as random ones do: in halves 2 sqrt(depth) roundings
+    to 11 bits; in fp32 64 sqrt(depth) to 24 bits, for there a node is also a sum of many products. Where products run
+    on integers, sums between two of 127 steps go to either, and so does what follows from them: two such steps.
     """
     if stored.exporter.endswith("qdq_int8"):
         return 2 / 127
@@ -82,7 +87,7 @@ def tolerance(stored: Stored, precision: str = "fp32") -> float:
 
 
 def dispatches(model: pumice.Model, given: Sequence[Any]) -> int | None:
-    """None for a program with control flow or cuts, which is no one list of them."""
+    """How many dispatches a call takes; None for a program with control flow or cuts, which is no one list of them."""
     try:
         return len(model.program.profile(model.arguments(*given)))
     except pumice.UnsupportedError:

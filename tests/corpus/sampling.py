@@ -43,7 +43,7 @@ class Turned(nn.Module):
 
 
 class Sized(nn.Module):
-    """To sizes that are given, and by factors."""
+    """Resizes images to sizes that are given, and by factors."""
 
     def __init__(self, mode: str, aligned: bool | None = None, soft: bool = False) -> None:
         super().__init__()

@@ -20,8 +20,8 @@ from .case import Input, Sizes
 FOLDER = Path(__file__).parent / "graphs"
 SUFFIX = ".onnx.xz"
 _KEPT = 128  # elements; smaller tensors stay as they are
-_DESCRIBED = "made as "  # in a tensor's doc_string
-_KEY = "corpus"  # of the metadata
+_DESCRIBED = "made as "  # begins the doc_string of a tensor that is left out
+_KEY = "corpus"  # key in the metadata
 _DTYPES = {1: np.float32, 10: np.float16, 11: np.float64, 16: ml_dtypes.bfloat16, 3: np.int8, 2: np.uint8}
 
 
@@ -86,7 +86,7 @@ def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def _strip(message: Any) -> None:
-    """Without stack traces and texts, which say where and by what it was exported."""
+    """Removes stack traces and texts from a message: they say where and by what it was exported."""
     for field in ("doc_string", "metadata_props"):
         if field in message.DESCRIPTOR.fields_by_name:
             message.ClearField(field)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from .case import Case, Input, floats, integers, lengths
 
-WORDS = 97  # in the vocabulary
+WORDS = 97  # words in the vocabulary
 
 
 class Attention(nn.Module):

@@ -222,7 +222,9 @@ class Inception(nn.Module):
 
 
 class Standardised(nn.Conv2d):
-    """Its weights have mean 0 and variance 1 in each filter, by a norm that takes its statistics as it runs."""
+    """A convolution whose weights have mean 0 and variance 1 in each filter, by a norm that takes its statistics as
+    it runs.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         rows = self.weight.reshape(1, self.out_channels, -1)
