@@ -38,7 +38,7 @@ class Outcome:
 
 @functools.cache
 def all_tests() -> dict[str, Any]:
-    """By name. Their generators compute with NaN and infinities, of which NumPy warns."""
+    """The node tests by name. Their generators compute with NaN and infinities, of which NumPy warns."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
@@ -51,7 +51,7 @@ def first_line(error: BaseException) -> str:
 
 
 def compare(wanted: Any, given: Any, test: Any) -> None:
-    """As the package's own runner, which compares no sequences of scalars."""
+    """Compares results as the package's own runner does, which compares no sequences of scalars."""
     if not isinstance(wanted, list):
         atol = LEFT_OVER.get(test.name, test.atol)
         Runner.assert_similar_outputs([wanted], [given], rtol=test.rtol, atol=atol)

@@ -22,7 +22,8 @@ AT_ONCE = 16  # expressions of a graph
 Array = npt.NDArray[Any]
 F32 = np.float32
 
-# What a driver that takes float32 for real numbers would fold: numbers that others absorb, that cancel, that are powers of two.
+# Numbers that a driver would fold which takes float32 for real numbers: they absorb others, cancel, or are powers of
+# two.
 NUMBERS = (
     12582912.0,
     -12582912.0,
@@ -45,7 +46,7 @@ NUMBERS = (
 
 
 def larger(a: Array, b: Array) -> Array:
-    """As the engine's Max has it: NaN where either is, of equals the second."""
+    """The larger operand as the engine's Max has it: NaN where either is, of equals the second."""
     return np.where((a > b) | (a != a), a, b).astype(a.dtype)
 
 
@@ -122,7 +123,7 @@ class Maker:
         return Term(self.graph.input(name, "float32", [self.size]), array, name)
 
     def numbers(self) -> Array:
-        """Of all sizes, with ties, equals and some that are integers; no denormal ones, which a device may flush."""
+        """Numbers of all sizes, with ties, equals and integers; no denormal ones, which a device may flush."""
         x = self.random.standard_normal(self.size) * np.exp2(self.random.integers(-6, 7, self.size))
         x[::5] = np.round(x[::5] * 2) / 2
         x[1::7] = self.random.choice([0.0, -0.0, 1.0, -1.0, 1e30, -1e30, 1e-30, 16777216.0, 0.5], x[1::7].size)
@@ -141,7 +142,7 @@ class Maker:
         return Term(value, array, f"{op}({', '.join(term.text for term in terms)})", op, terms)
 
     def undone(self, x: Term) -> tuple[str, Term, Term] | None:
-        """What gives an operand of the last operation back where numbers are real: a driver that thinks so drops both."""
+        """An operation that undoes the last one where numbers are real: a driver that thinks so drops both."""
         if x.op not in UNDONE:
             return None
         a, b = x.operands

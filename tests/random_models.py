@@ -21,7 +21,7 @@ from random_nodes.maker import is_float
 from random_nodes.oracle import Array, Data, RefusedError, describe, epsilon, same
 
 OPSETS = (18, 20, 21, 21, 22, 23, 24, 26)
-ULPS = 64  # of the sum of what a result adds up
+ULPS = 64  # tolerance in units in the last place of the sum of what a result adds up
 LOOSE = {"float16": 3e-2, "float32": 1e-3, "float64": 1e-6}
 
 
@@ -56,7 +56,7 @@ def random_model(seed: int, only: str | None = None) -> tuple[Maker, collections
 
 
 def terms_of(made: Made, reads: list[Data]) -> Array | float:
-    """How large what an element of the result is added up from is."""
+    """The size of what each element of the result is added up from."""
     if not made.sums:
         return 0.0
     try:

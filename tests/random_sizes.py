@@ -25,7 +25,7 @@ BINDINGS = 8
 # Their results are bounded by nothing but what they are given.
 INDEXED = words("Gather GatherElements GatherND ScatterElements ScatterND OneHot")
 WITHOUT = frozenset({"float16"})  # is kept in more bits between nodes, which a step function would show
-# Made for one set of sizes: with others ONNX says nothing of them.
+# Operators whose operands are made for one set of sizes: ONNX says nothing of them with others.
 LEFT_OUT = words("MaxUnpool MaxRoiPool RoiAlign NonMaxSuppression TensorScatter Attention MelWeightMatrix")
 # Nodes that leave some of their operands unread.
 PASSED_BY = words(
@@ -99,7 +99,7 @@ def other_sizes(m: Maker, binding: int) -> dict[str, Array]:
 
 
 def filled(array: Array, shape: list[int]) -> Array:
-    """As many of an array's numbers as a shape has places for, over and over."""
+    """An array of a shape, filled with the numbers of another one over and over."""
     if array.size == 0:
         return np.ones(shape, array.dtype)
     return np.asarray(np.resize(array, shape), array.dtype)

@@ -30,8 +30,8 @@ sys.path[:0] = [str(TESTS / "fuzz"), str(TESTS), str(TESTS / "support")]
 
 SANITIZED = "PUMICE_SANITIZED" in os.environ
 SECONDS = 60.0 if SANITIZED else 10.0  # for a file, the compilation of its kernels included
-MOST_BYTES = 1 << (33 if SANITIZED else 30)  # that a file may add to the worker
-_MOST_ELEMENTS = 1 << 16  # of an input that is made up
+MOST_BYTES = 1 << (33 if SANITIZED else 30)  # bytes that a file may add to the worker
+_MOST_ELEMENTS = 1 << 16  # elements of an input that is made up
 _LOOP_SECONDS = 1.0
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -39,7 +39,9 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 @dataclass
 class Outcome:
-    """What one file came to: "refused", "ran" or a find, with what was raised; the inputs and results of what ran."""
+    """The outcome of one file: "refused", "ran" or a find, with the error; the inputs and results of a model that
+    ran.
+    """
 
     kind: str
     detail: str = ""
@@ -51,7 +53,7 @@ class Outcome:
 
 
 def _inputs(model: Any, chance: np.random.Generator) -> Arrays | None:
-    """None where they would be too large to be made up, or are no tensors."""
+    """Made-up inputs for a model; None where they would be too large, or are no tensors."""
     arrays, sizes = {}, {}
     for value in model.inputs:
         if value.kind != "tensor" or value.shape is None:
@@ -154,7 +156,7 @@ class Process:
             self._process = spawn.Process(target=self._target, args=(other,), daemon=True)
             self._process.start()
             other.close()
-            seconds += 60  # to start
+            seconds += 60  # time for the worker to start
         try:
             self._pipe.send(question)
             if not self._pipe.poll(seconds):
@@ -179,7 +181,7 @@ class Fuzzer:
         self.worker, self.judge = Process(work), Process(judge)
 
     def check(self, data: bytes) -> Outcome:
-        """Of one file; its kind is "refused", "ran" or "right", or else what is wrong."""
+        """Runs one file. The outcome's kind is "refused", "ran" or "right", or else says what is wrong."""
         try:
             outcome: Outcome = self.worker.ask(data, SECONDS)
         except TimeoutError:

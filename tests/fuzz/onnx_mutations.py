@@ -85,7 +85,7 @@ Change = Callable[[random.Random, Any], None]
 
 
 def graphs_of(graph: Graph) -> list[Graph]:
-    """It and those in it."""
+    """The graph and all graphs in it."""
     found = [graph]
     for node in graph.node:
         for attribute in node.attribute:
@@ -247,7 +247,7 @@ def change_initializer(chance: random.Random, graph: Graph) -> None:
 
 
 def change_value(chance: random.Random, graph: Graph) -> None:
-    """Of an input, an output or what is said of another value."""
+    """Changes an input, an output or the declaration of another value."""
     values = chance.choice([graph.input, graph.input, graph.output, graph.value_info])
     if not values or chance.random() < 0.15:
         values.add().name = any_name(chance, graph)

@@ -1,4 +1,4 @@
-"""What a file declares and is not so, and what of its form is newer than what is known: no errors, and not passed over."""
+"""Wrong declarations and newer forms of a file are no errors, and are reported."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_domain_that_is_imported_twice_is_a_warning(
 
 
 def test_operators_of_the_engines_own_domain_are_imported(context: pumice.Context) -> None:
-    """What the table has, a file may name: FloorDivide is no operator of ONNX."""
+    """A file may name every operator of the table, such as FloorDivide, which ONNX lacks."""
     x = np.arange(-4, 4, dtype="int32").reshape(2, 4)
     inputs = [value("x", ["N", 4], TensorProto.INT32)]
     proto = model([node("FloorDivide", ["x", "d"], domain="pumice")], inputs, constants={"d": np.full(4, 3, "int32")})

@@ -17,9 +17,9 @@ from pumice import _pumice
 
 WIDTH, LAYERS = 1024, 32
 STAGING = 48 << 20
-BASE = 64 << 20  # what a load takes beside it: the importer, kernels, the shader compiler
-COMPILER = 16 << 20  # what the compiler of a GPU\'s driver keeps of the trial that a new driver is put to
-SLACK = 24 << 20  # what loads of the same small model differ by
+BASE = 64 << 20  # bytes that a load takes beside the model: the importer, kernels, the shader compiler
+COMPILER = 16 << 20  # bytes that the compiler of a GPU's driver keeps of the trial that a new driver is put to
+SLACK = 24 << 20  # bytes by which loads of the same small model differ
 
 LOAD = """
 import json, sys
@@ -39,7 +39,7 @@ print(json.dumps([taken, device, context.info.kind == "software", result]))
 
 
 def save(folder: Path, width: int) -> dict[str, Path]:
-    """The same model as one file and as two."""
+    """Saves a model as one file, and with its weights in another."""
     random = np.random.default_rng(1)
     weights = {f"w{i}": random.random((width, width), np.float32) / (width / 2) for i in range(LAYERS)}
     nodes = [node("MatMul", [f"h{i}" if i else "x", f"w{i}"], [f"h{i + 1}"]) for i in range(LAYERS)]
@@ -53,7 +53,7 @@ def save(folder: Path, width: int) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], dict[str, Path]]:
-    """With 134 MB of weights in it, and with next to nothing."""
+    """The files of a model with 134 MB of weights, and of one with next to none."""
     folder = tmp_path_factory.mktemp("large")
     return save(folder, WIDTH), save(folder, 32)
 
@@ -67,7 +67,7 @@ def test_a_load_takes_one_staging_buffer(
     models: tuple[dict[str, Path], dict[str, Path]], form: str, precision: str, kind: str
 ) -> None:
     weights = LAYERS * WIDTH * WIDTH * (2 if precision == "fp16" else 4)
-    for _ in range(2):  # from the file, and from the cache
+    for _ in range(2):  # the second load is from the cache
         (peak, device, is_software, result), (least, *_) = (
             json.loads(output_of("-c", LOAD, str(paths[form]), precision, kind)) for paths in models
         )
@@ -80,20 +80,21 @@ def test_a_load_takes_one_staging_buffer(
 def test_a_first_load_takes_one_staging_buffer_and_little_else(
     models: tuple[dict[str, Path], dict[str, Path]], tmp_path: Path
 ) -> None:
-    """With caches that are empty, so that it imports onnx and compiles its kernels."""
+    """The caches are empty, so that the load imports onnx and compiles its kernels."""
     caches = {"PUMICE_CACHE_DIR": str(tmp_path), "PUMICE_VALIDATION": "0"}
     path = str(models[0]["inside"])
     peak, device, is_software, _ = json.loads(output_of("-c", LOAD, path, "fp32", "path", **caches))
     assert peak <= STAGING + BASE + (device if is_software else COMPILER)
 
 
-ROWS = {"empty": 0, "one": 1, "small": 999, "part": 1 << 15, "parts": (1 << 16) + 5, "many": 3 << 16}  # of 64 numbers
+# Rows of 64 numbers in each weight.
+ROWS = {"empty": 0, "one": 1, "small": 999, "part": 1 << 15, "parts": (1 << 16) + 5, "many": 3 << 16}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("outside", [False, True])
 def test_weights_of_all_sizes_arrive(tmp_path: Path, outside: bool, precision: str) -> None:
-    """Those that are packed, and so staged whole, among those that are staged in parts."""
+    """Weights that are packed, and so staged whole, stand between weights that are staged in parts."""
     weights = {name: np.arange(rows * 64, dtype=np.float32).reshape(rows, 64) % 2039 for name, rows in ROWS.items()}
     wide = np.eye(64, dtype=np.float32)
     packed = {"wide": wide, "tall": wide[:, np.arange(1 << 16) % 64]}

@@ -180,7 +180,8 @@ def test_normalisations_of_what_has_no_channels_are_refused() -> None:
     vector = np.zeros(3, "float32")
     for op, count in (("BatchNormalization", 4), ("InstanceNormalization", 2)):
         graph = pumice.Graph()
-        graph.add(op, graph.input("x", "float32", None), *[vector] * count)  # of any rank: nothing can be said
+        # nothing can be said of an input of any rank
+        graph.add(op, graph.input("x", "float32", None), *[vector] * count)
         with pytest.raises(pumice.GraphError):
             graph.add(op, graph.input("y", "float32", [3]), *[vector] * count)
 

@@ -101,7 +101,7 @@ def test_tensors_are_taken_as_inputs(pair: pumice.Model, context: pumice.Context
 
 
 WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str, str, str]] = {
-    # what is wrong: (positional, by name, rule, input, text)
+    # Each name says what is wrong; the values are (positional, by name, rule, input, text).
     "float64": (
         (x().astype(np.float64), x()),
         {},

@@ -125,7 +125,7 @@ CANDY_720 = {  # row, column: B, G, R
 
 
 def test_candy_at_720_is_right(shared_models: Path, context: pumice.Context) -> None:
-    """Its normalisations sum over 518,400 elements: more than a loop of some drivers can count."""
+    """Candy's normalisations sum over 518,400 elements: more than a loop of some drivers can count."""
     image = pytest.importorskip("PIL.Image")
     from pumice.device.images import load_image
 

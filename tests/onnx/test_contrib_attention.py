@@ -112,7 +112,7 @@ def test_the_same_as_onnx_runtime(name: str, context: pumice.Context) -> None:
 
 
 def attention(q: Array, k: Array, v: Array, bias: Any = 0.0) -> Array:
-    """Of [batch, heads, rows, size], as rows."""
+    """Attention of [batch, heads, rows, size], as [batch, rows, heads * size]."""
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1]) + bias
     shares = np.exp(scores - scores.max(-1, keepdims=True))
     made = shares / shares.sum(-1, keepdims=True) @ v
@@ -137,7 +137,7 @@ def test_queries_keys_and_values_in_one(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("past", [0, PAST])
 def test_a_mask_of_all_places(context: pumice.Context, past: int) -> None:
-    """Its rows are the last of the keys."""
+    """The rows in use of a mask of all places are the last of the keys."""
     mask = ids(BATCH, 1, 12, 12, below=2)
     mask[..., 0] = 1
     before = random(2, BATCH, HEADS, past, SIZE, seed=5)
@@ -286,7 +286,7 @@ def test_ranks_that_are_not_known_before(context: pumice.Context) -> None:
 
 
 def test_a_model_is_prompted_and_goes_on(context: pumice.Context) -> None:
-    """With a cache that grows, and with one that has room, one loaded model gives what one prompt of all rows gives."""
+    """One loaded model gives, with a cache that grows and with one that has room, what one prompt of all rows gives."""
     rows, prompt = 8, 5
     case = with_open_sizes(grouped([rows, rows], rows, 0, rotary=True))
     loaded = pumice.load(case.model, context)

@@ -34,7 +34,8 @@ HALVES = (  # run in fp16 too
     "wav2vec2.script",
     "whisper_decoder.script",
 )
-COPIES = (".script", ".fp16", "_int8")  # of models that the fast tier runs as well, most of them
+# Endings of copies, most of which are of models that the fast tier runs as well.
+COPIES = (".script", ".fp16", "_int8")
 SAMPLE = ("bert.script", "llama.script", "bert.qdq_int8", "gpt2.dynamic_int8", "resnet.qdq_int8", "t5.fp16", "vit.fp16")
 EXPORTED_AGAIN = ("alibi", "gan_generator", "script_if", "sklearn_logistic", "gru")
 

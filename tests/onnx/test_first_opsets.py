@@ -178,7 +178,7 @@ def test_forms_of_the_first_sets(context: pumice.Context, form: tuple[Any, ...],
 
 
 def test_a_network_of_set_3_gives_what_it_does_in_the_newest_set(context: pumice.Context) -> None:
-    """As exporters of that age wrote them, with masks that nobody reads."""
+    """The nodes are those that exporters of that age wrote, with masks that nobody reads."""
     weights = {
         "w": r(4, 3, 3, 3),
         "b": r(4),

@@ -177,7 +177,7 @@ MEGABYTE = "n" * (1 << 20)
 def check(error: BaseException) -> None:
     text = str(error)
     assert len(text) < LONG + 200
-    assert "left out" in text or "nnn ..." in text  # what a shader's author wrote is cut with dots
+    assert "left out" in text or "nnn ..." in text  # texts of a shader's author are cut with dots
 
 
 @pytest.mark.parametrize("what", ["node", "operator", "input", "attribute", "output", "text", "domain"])

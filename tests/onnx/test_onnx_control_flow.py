@@ -119,7 +119,7 @@ def test_a_loop_of_known_shapes_is_counted_on_the_device(context: pumice.Context
 
 
 def test_a_counted_loop_with_values_between_an_if_and_other_nodes(context: pumice.Context) -> None:
-    """They have memory of their own in each iteration."""
+    """The values between have memory of their own in each iteration."""
     halves = subgraph([node("Mul", ["x_in", "half"], ["h"])], [], [value("h", None)])
     keeps = subgraph([node("Add", ["x_in", "x"], ["k"])], [], [value("k", None)])
     nodes = [
@@ -162,7 +162,7 @@ def test_values_that_grow_and_results_of_scalars(context: pumice.Context) -> Non
 
 
 def test_a_trip_count_of_all_that_is_possible(context: pumice.Context) -> None:
-    """What exporters write for a loop that only its condition ends; and one below 0, which is none."""
+    """Exporters write such a count for a loop that only its condition ends; a count below 0 is no trip."""
     proto = repeated(adding("below"), m=scalar(2**63 - 1), c=np.array(True))
     check(context, proto, [{"x": ramp(2, 4)}])
     proto = repeated(adding("below"))
@@ -297,9 +297,8 @@ def test_a_loop_has_no_timeout_unless_it_is_given_one(context: pumice.Context) -
         loaded.run_async(ramp(1, 4), np.array(True), loop_timeout=0.05)
     np.testing.assert_array_equal(loaded(ramp(1, 4), np.array(False)), ramp(1, 4))
     patient = repeated(adding(), m=scalar(300), c=np.array(True))
-    np.testing.assert_allclose(
-        pumice.load(patient, context)(ramp(1, 4)), ramp(1, 4) + 300 * 299 / 2, rtol=1e-6
-    )  # of sizes unknown at import
+    # The sizes of the input are unknown at import.
+    np.testing.assert_allclose(pumice.load(patient, context)(ramp(1, 4)), ramp(1, 4) + 300 * 299 / 2, rtol=1e-6)
 
 
 def test_a_condition_left_out_is_ignored_where_there_is_a_trip_count(context: pumice.Context) -> None:
@@ -390,13 +389,16 @@ def test_control_flow_is_validated_as_nodes(context: pumice.Context, precision: 
 
 
 def standard_cases() -> list[Any]:
-    """As onnx.backend.test.case.node.collect_testcases() gives them, without running the generators of all operators."""
+    """The cases of collect_testcases() in onnx.backend.test.case.node, without running the generators of all
+    operators.
+    """
     from onnx.backend.test.case import node as cases
 
     for module in ("if_", "loop", "scan"):
         importlib.import_module(f"{cases.__name__}.{module}")
     ops = {"If", "Loop", "Scan"}
-    tensors = [case for case in cases._NodeTestCases if not re.search("_seq|_opt", case.name)]  # see test_sequences.py
+    # test_sequences.py has the others
+    tensors = [case for case in cases._NodeTestCases if not re.search("_seq|_opt", case.name)]
     found = [case for case in tensors if ops & {node.op_type for node in case.model.graph.node}]
     return [pytest.param(case, id=case.name) for case in found]
 

@@ -22,7 +22,7 @@ def ramp(*shape: int) -> Array:
 
 
 def check(proto: onnx.ModelProto, *inputs: Array, rtol: float = 1e-5) -> list[Array]:
-    """Its results are those of the reference."""
+    """Checks the model's results against the reference, and gives them."""
     x = inputs or (ramp(3, 4),)
     names = [value.name for value in proto.graph.input]
     wanted = ReferenceEvaluator(proto).run(None, dict(zip(names, x, strict=False)))
@@ -51,7 +51,7 @@ def with_functions(nodes: list[Any], *functions: onnx.FunctionProto, **more: Any
 
 
 def leaky() -> onnx.FunctionProto:
-    """With an attribute that has a default value."""
+    """A function with an attribute that has a default value."""
     inner = node("LeakyRelu", ["a"], ["b"])
     inner.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
     return local("Leaky", [inner], ["a"], ["b"], attribute_protos=[helper.make_attribute("slope", 0.25)])
@@ -200,7 +200,7 @@ def test_names_of_subgraphs_may_be_those_of_other_subgraphs() -> None:
 
 
 def test_a_subgraph_that_hides_a_value_around_it() -> None:
-    """Not what the standard allows, but what is written."""
+    """The standard does not allow this, but files have it."""
     inner = subgraph([node("Neg", ["x"], ["h"]), node("Abs", ["h"], ["r"])], [], [value("r", None)])
     other = subgraph([node("Identity", ["x"], ["r"])], [], [value("r", None)])
     nodes = [
@@ -255,7 +255,7 @@ LEFT_OUT: dict[str, onnx.NodeProto] = {
 
 @pytest.mark.parametrize("op", LEFT_OUT)
 def test_results_before_others_may_be_left_out(op: str) -> None:
-    """Beside a node of which nothing is asked for."""
+    """The model has another node of which nothing is asked for."""
     weights = {"w": ramp(1, 9, 5), "r": ramp(1, 9, 3), "w4": ramp(1, 12, 5), "r4": ramp(1, 12, 3), "scale": ramp(5)}
     weights |= {"k": np.array([2]), "parts": np.array([1, 3, 1])}
     weights |= {"s": np.array(0.5, np.float32), "z": np.array(3, np.uint8)}
@@ -275,7 +275,7 @@ def test_what_is_said_of_training_and_of_the_model_is_left_alone() -> None:
     proto.training_info.add().algorithm.node.append(node("Wobble"))
     helper.set_model_props(proto, {"license": "MIT"})
     proto.doc_string = "text"
-    for _ in range(2):  # from the file, and from the cache
+    for _ in range(2):  # the second load is from the cache
         loaded = pumice.load(proto.SerializeToString())
         assert loaded(ramp(3, 4)).y.shape == (3, 3)
         assert loaded.metadata == {"license": "MIT"}

@@ -177,7 +177,7 @@ def typeless_input() -> onnx.ModelProto:
 
 
 BROKEN: dict[str, tuple[onnx.ModelProto, str, str]] = {
-    # what is wrong: (model, name in .node, text in the message)
+    # Each name says what is wrong; the values are (model, name in .node, text in the message).
     "no opset": (no_opset(), "model", "operator set"),
     "no output": (model([node("Relu")], outputs=[]), "model", "at least one output"),
     "unknown output": (model([node("Relu")], outputs=["z"]), "z", "given 'z'"),

@@ -18,7 +18,7 @@ X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
 
 
 def with_inputs(version: int = 8) -> onnx.ModelProto:
-    """Its first initializer is listed before the input, the second behind it."""
+    """A model whose first initializer is listed before the input, and the second behind it."""
     proto = gemm()
     proto.ir_version = version
     inputs = [value("w", [4, 3]), *proto.graph.input, value("b", [3])]

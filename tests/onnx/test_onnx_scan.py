@@ -54,7 +54,7 @@ def test_a_scan_of_two_inputs(context: pumice.Context, attributes: dict[str, lis
 
 
 def test_a_scan_of_symbolic_sizes_stays_on_the_device(context: pumice.Context) -> None:
-    """What its iterations give has the sizes of other values, one of them computed."""
+    """Results of the iterations have the sizes of other values, one of them computed."""
     nodes = [
         node("MatMul", ["h", "w"], ["hw"]),
         node("Add", ["hw", "x_t"], ["sum"]),
@@ -107,7 +107,7 @@ def test_slices_of_other_lengths_are_refused(context: pumice.Context) -> None:
 
 
 def batched(lengths: bool, directions: list[int]) -> onnx.ModelProto:
-    """Of two inputs: s = s + a, and s * b."""
+    """A Scan of set 8 over two inputs: s = s + a, and s * b."""
     nodes = [node("Add", ["s", "a"], ["s_out"]), node("Mul", ["s_out", "b"], ["r"])]
     body = subgraph(nodes, [value(name, [2]) for name in "sab"], [value(name, [2]) for name in ("s_out", "r")])
     inputs = ["lengths" if lengths else "", "start", "p", "q"]

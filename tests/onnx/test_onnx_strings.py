@@ -353,7 +353,7 @@ def test_strings_come_back_from_the_cache_and_are_defaults(
 LEARNT = ["logistic", "neighbours", "forest", "machine", "bayes", "one-hot", "ordinal"]
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of skl2onnx, which reads old names
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # skl2onnx reads old names
 @pytest.mark.parametrize("name", LEARNT)
 def test_pipelines_of_scikit_learn_with_labels_or_columns_of_words(context: pumice.Context, name: str) -> None:
     skl2onnx = pytest.importorskip("skl2onnx")

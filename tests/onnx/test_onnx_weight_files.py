@@ -272,7 +272,7 @@ def with_weights_beside(folder: Path) -> Path:
 
 
 def edit(path: Path, **entries: str) -> None:
-    """Of the first initializer's place in its file of weights."""
+    """Changes entries of the first initializer's place in its file of weights."""
     proto = onnx.load(path, load_external_data=False)
     for entry in proto.graph.initializer[0].external_data:
         entry.value = entries.get(entry.key, entry.value)

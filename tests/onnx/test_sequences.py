@@ -345,7 +345,9 @@ def test_a_position_outside_of_a_sequence_of_unknown_length_is_refused(
 def test_a_refused_position_is_named_with_the_length_of_the_sequence(
     context: pumice.Context, op: str, is_computed: bool, at: int
 ) -> None:
-    """Behind the last a tensor can be inserted; a sequence whose length the call tells is as one of known length."""
+    """A tensor can be inserted behind the last; a sequence whose length the call tells is treated as one of known
+    length.
+    """
     info = helper.make_tensor_value_info
     nodes = [helper.make_node("SplitToSequence", ["x"], ["s"], axis=0)]
     if op == "SequenceAt":

@@ -84,7 +84,7 @@ def scatter_elements(m: Maker, op: str) -> None:
     axis, told = axis_of(m, x)
     shapes, rows = [], []
     for one in x.data:
-        # Without a reduction each element is written once, for otherwise any update may win.
+        # Each element is written once without a reduction, for otherwise any update may win.
         order = np.argsort(m.random.random(one.shape), axis=axis)
         keep = one.shape[axis] if m.chance(0.5) else m.whole(1, one.shape[axis])
         rows.append(np.take(order, range(keep), axis=axis).astype("int64"))

@@ -19,7 +19,7 @@ ALL = (*FLOATS, *INTEGERS, "bool")
 NAMED = ((2, 5, 3), (3, 1, 4), (1, 3, 2), (4, 2, 4), (3, 0, 2), (5, 3, 8))
 SIZES = (1, 2, 3, 4, 5, 8)
 MOST_ELEMENTS = 4096
-Size = tuple[int, ...]  # of one axis, one a call
+Size = tuple[int, ...]  # sizes of one axis, one a call
 
 # Operators whose results are rounded once from their operands, or moved: the same bits everywhere where the operands have the same.
 ROUNDED = words(
@@ -49,7 +49,7 @@ class Value:
 
     name: str
     data: list[Data]
-    exact: bool = True  # its bits are known, so that a step function may read it
+    exact: bool = True  # whether its bits are known, so that a step function may read it
 
     @property
     def dtype(self) -> str:
@@ -114,7 +114,7 @@ class Maker:
         return options[int(self.random.integers(len(options)))]
 
     def whole(self, low: int, high: int) -> int:
-        """Both ends may come."""
+        """A random integer from `low` to `high`, both included."""
         return int(self.random.integers(low, high + 1))
 
     # ---- sizes

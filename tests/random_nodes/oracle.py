@@ -41,7 +41,7 @@ def _shrink(x: Array, given: dict[str, Any]) -> Array:
     return np.where(x < -edge, x + bias, np.where(x > edge, x - bias, 0.0))
 
 
-# In float64, where both oracles compute in float32.
+# Functions in float64, where both oracles compute in float32.
 DOUBLES: dict[str, Callable[[Array, dict[str, Any]], Array]] = {
     "Erf": lambda x, given: _error(x),
     "Gelu": _gelu,
@@ -61,9 +61,10 @@ WRONG_OF_NOTHING = frozenset({"Einsum", "LSTM", "GRU", "RNN", "Unique", "MatMul"
 
 
 class RefusedError(Exception):
-    """What a node is refused for by every oracle."""
+    """Every oracle refuses the node, for this reason."""
 
 
+# Operators with windows, and which input has the filters; 0 for none.
 WINDOWED = {
     "Conv": 1,
     "ConvInteger": 1,
@@ -71,7 +72,7 @@ WINDOWED = {
     "MaxPool": 0,
     "AveragePool": 0,
     "LpPool": 0,
-}  # and the input of the filters
+}
 POOLED = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"})
 
 
@@ -184,7 +185,7 @@ class OneNode:
         return self.node.op_type == "Resize" and modes == [b"pytorch_half_pixel"]
 
     def by_other(self, data: Sequence[Data]) -> list[Data]:
-        """By the oracle that was not asked. Raises RefusedError."""
+        """The results of the oracle that was not asked. Raises RefusedError."""
         if why := refusal_of(self.node, data):
             raise RefusedError(why)
         return self.by_runtime(data) if self.reference_first(data) else self.by_reference(data)
@@ -203,7 +204,7 @@ class OneNode:
         return self.node.op_type in DOUBLES and data[0].dtype == np.float64
 
     def by_reference(self, data: Sequence[Data]) -> list[Data]:
-        """By onnx's executor in Python; floats narrower than float32 are computed in float32 and rounded at the end."""
+        """The results of onnx's executor in Python; narrow floats are computed in float32 and rounded at the end."""
         if self.node.op_type == "Loop" and not self.node.input[1]:
             raise RefusedError("onnx's reference takes a condition left out for a false one")
         wide = [widened(one) for one in data]
@@ -273,7 +274,7 @@ def same(one: Data, other: Data) -> bool:
 
 
 def describe(got: Data, expected: Data) -> str:
-    """Where two values differ first."""
+    """The place where two values differ first."""
     if isinstance(got, list) or isinstance(expected, list):
         return f"{got} instead of {expected}"[:300]
     if got.dtype != expected.dtype:

@@ -1,4 +1,4 @@
-"""Which function makes a node of which operator."""
+"""The functions that make a node, by operator."""
 
 from __future__ import annotations
 

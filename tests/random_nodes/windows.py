@@ -249,7 +249,7 @@ def matmul_integer(m: Maker, op: str) -> None:
 def whole_convolution(
     m: Maker, x: Value, w: Value, attributes: dict[str, Any], zx: Value | None, zw: Value | None
 ) -> Any:
-    """By a convolution in float32, in which integers of this size are exact."""
+    """An integer convolution by one in float32, in which integers of this size are exact."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], **{k: v for k, v in attributes.items() if v is not None})
     by: list[OneNode] = []
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pumice
 
-# Both are picklable: a function and a class of a module.
+# A function and a class of a module, so that both are picklable.
 Run = Callable[[int, pumice.Context, Any], Any]
 Lost = Callable[[int, list[str]], Any]
 LONGEST = 300.0  # seconds for one seed
@@ -53,7 +53,9 @@ class Worker:
 
 
 def results(given: argparse.Namespace, run: Run, options: Any, lost: Lost) -> Iterator[Any]:
-    """What `run` gives for each seed, in any order. lost: makes what stands for a seed that has no result, from the reasons."""
+    """The results of `run` for each seed, in any order. lost: makes what stands for a seed without one, from the
+    reasons.
+    """
     spawn = multiprocessing.get_context("spawn")
     end = time.monotonic() + given.seconds
     ahead = itertools.takewhile(lambda _: time.monotonic() < end, given.seeds)
