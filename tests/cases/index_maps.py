@@ -15,7 +15,9 @@ def moved(op: str, note: str, *inputs: Given | None, **options: Any) -> Case:
 
 
 def transposes() -> Iterator[Case]:
-    """Through tiles of 64 or 32 a side, where rows and columns are long enough: at their borders, within one and past several."""
+    """Transpositions through tiles of 64 or 32 a side, where rows and columns are long enough: at their borders,
+    within one and past several.
+    """
     for rows, columns in ((16, 16), (15, 33), (32, 64), (33, 65), (64, 32), (130, 66), (67, 131)):
         yield moved("Transpose", f"tiles of {rows} by {columns}", x(rows, columns))
     for dtype, bits in INTEGERS.items():

@@ -210,7 +210,7 @@ def dynamic() -> Iterator[Case]:
 
 
 def quantity(numbers: Array | None, columns: bool, axis: int | None = None) -> Array | int:
-    """Of rows or columns of a matrix or (`axis`) of channels, so that it broadcasts."""
+    """A zero point or scale for rows or columns of a matrix, or for channels (`axis`), in a shape that broadcasts."""
     if numbers is None:
         return 0
     wide = numbers.astype("int64" if numbers.dtype.kind in "iu" else "float32")
@@ -222,7 +222,7 @@ def quantity(numbers: Array | None, columns: bool, axis: int | None = None) -> A
 
 
 def matmul_integer(a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None) -> Array:
-    """With the vectors' axes left out at the end, as a zero point of a row needs that row."""
+    """MatMulInteger, which leaves out the axes of vectors only at the end: a zero point of a row needs that row."""
     left, right = np.atleast_2d(a.astype("int64")), b.astype("int64")
     if right.ndim == 1:
         right = right[:, None]

@@ -140,7 +140,7 @@ def more_maps() -> Iterator[Case]:
 
 
 def doubles() -> Iterator[Case]:
-    """What computes in double precision."""
+    """Maps that compute in double precision."""
     tight = {"fp32": (1e-15, 1e-15)}
     for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Mean", "Sum"):
         yield case(

@@ -1,4 +1,4 @@
-"""What a row of the operators' test table is.
+"""Rows of the operators' test table.
 
 A row is `case(OP, NOTE, *inputs, **attributes)`. Inputs are arrays to be given at the call (`x`), constants of the graph (`w`, and
 every array written out with `fixed`) or None where an optional input is left out. Random floats are multiples of 1/64 between -2
@@ -63,7 +63,7 @@ def fixed(values: Any, dtype: str = "int64") -> Given:
 
 
 def given(values: Any, dtype: str = "float32") -> Given:
-    """These elements, given at the call."""
+    """An input of these elements, given at the call."""
     array = np.array(values, dtype)
     return Given(array.shape, dtype, False, written=array)
 
@@ -92,7 +92,7 @@ class Case:
 
     @property
     def has_wide_integers(self) -> bool:
-        """Of 64 bits, for the device to read."""
+        """Whether the device reads an input of 64-bit integers."""
         return any(one is not None and not one.constant and one.dtype in ("int64", "uint64") for one in self.inputs)
 
     def tolerance(self, precision: str) -> tuple[float, float]:

@@ -115,7 +115,7 @@ def product(op: str, m: int, n: int, k: int, dtype: str, given: bool, copies: in
 
 
 def small() -> Iterator[Case]:
-    """All of these as tests: halves are what float32 rows are at the precision fp16."""
+    """The timed cases in sizes for tests: halves are float32 rows at the precision fp16."""
     yield from streamed(1 << 16, ("float32",), columns=64, side=8)
     shapes = {
         (op, max(m // 16, 1), max(n // 16, 1), max(k // 16, 1), "float32" if dtype == "float16" else dtype, given)

@@ -1,4 +1,4 @@
-"""What IF and WHILE do: iterations, state, branches, shapes that change, and every way of nesting them."""
+"""IF and WHILE: iterations, state, branches, shapes that change, and every way of nesting them."""
 
 from __future__ import annotations
 

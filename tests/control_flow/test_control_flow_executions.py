@@ -236,7 +236,7 @@ def test_an_error_reaches_everything_that_waits(context: pumice.Context) -> None
     with pytest.raises(pumice.TimeoutError, match="forever"):
         two.wait()
     with pytest.raises(pumice.TimeoutError, match="forever"):
-        third.start(wait_for=[two])  # at the call, where it is known
+        third.start(wait_for=[two])  # an execution that has failed already is refused at the call
     assert third.compute()["last"] == [4]
 
 

@@ -21,7 +21,7 @@ from control_graphs import (
 
 
 def fibonacci_loop(context: pumice.Context, size: int = 2) -> pumice.Execution:
-    """Of vectors, so that it is no loop over single elements; of single elements it is one kernel."""
+    """A loop over vectors, because a loop over single elements becomes one kernel."""
     graph = pumice.Graph("fibonacci")
     n = hidden(graph, graph.input("n", "int32", [1]))
     first, second = np.zeros(size, "int32"), np.ones(size, "int32")
@@ -94,7 +94,7 @@ def test_single_elements_go_through_one_kernel(context: pumice.Context) -> None:
 
 
 def test_a_kernel_keeps_the_bits_of_floats_and_the_truth_of_bools(context: pumice.Context) -> None:
-    """The same loop over one element, by the kernel, and over three equal ones, by rounds."""
+    """A loop over one element runs as a kernel, the same over three equal elements in rounds."""
 
     def run(size: int) -> tuple[str, np.ndarray, np.ndarray]:
         condition, body = pumice.Graph("more"), pumice.Graph("next")

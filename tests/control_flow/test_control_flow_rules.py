@@ -1,4 +1,4 @@
-"""What IF and WHILE nodes refuse: one test for each rule of pumice.graph_rules(), and that the list is whole."""
+"""Refusals of IF and WHILE nodes: one test for each rule of pumice.graph_rules(), and that the list is whole."""
 
 from __future__ import annotations
 

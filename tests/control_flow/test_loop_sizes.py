@@ -171,7 +171,7 @@ def test_a_loop_of_a_computed_size_stays_on_the_device(context: pumice.Context) 
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("ends", ["trips", "condition"])
 def test_a_loop_without_a_trip_gives_no_rows(context: pumice.Context, constant: bool, ends: str) -> None:
-    """With its number of trips as a constant and as an input."""
+    """The number of trips, 0, is a constant or an input."""
     for expression, gives in (("3", "expand"), ("s", "slice"), ("s % 2", "fill"), ("3", "state")):
         proto = model(expression, True, gives, ends, 0 if constant else None)
         with pumice.load(proto.SerializeToString(), context) as loaded:

@@ -14,7 +14,7 @@ from onnx_models import model, node, subgraph, value
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
-# What is not zero
+# NonZero and Compress
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_non_zero_of_an_input_is_read_by_the_device(context: pumice.Context) -> 
 
 
 def test_non_zero_of_what_follows_from_shapes_needs_no_cut(context: pumice.Context) -> None:
-    """How positions were counted before there was Range."""
+    """Models counted positions so before there was Range."""
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Gather", ["s", "zero"], ["n"]),
@@ -229,7 +229,7 @@ def test_a_size_that_a_symbolic_one_limits(context: pumice.Context) -> None:
     check(context, model(nodes, [value("x", [2, "N"])], constants=constants), {"x": ramp(2, 20)}, {"x": ramp(2, 90)})
 
 
-# With control flow
+# Cuts in control flow
 
 
 def typed(proto: onnx.ModelProto, kind: int) -> onnx.ModelProto:
@@ -355,7 +355,7 @@ def test_a_compiled_operator_has_no_cuts(context: pumice.Context) -> None:
 
 
 def test_a_shape_that_was_known_by_chance_is_not_taken_for_a_constant(context: pumice.Context) -> None:
-    """Of numbers from 0 on there is one below 1, unless there are none."""
+    """Among the numbers from 0 on there is one below 1, unless there are no numbers."""
     nodes = [
         node("Relu", ["x"], ["r"]),
         node("NonZero", ["r"], ["i"]),

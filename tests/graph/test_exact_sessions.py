@@ -1,4 +1,4 @@
-"""What the tests compare products of integers with is exact, whatever the processor."""
+"""The sessions of ONNX Runtime that tests compare products of integers with are exact, whatever the processor."""
 
 from __future__ import annotations
 

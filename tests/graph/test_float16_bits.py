@@ -27,7 +27,9 @@ def number(dtype: Any) -> int:
 def test_bits_of_a_computed_value_are_those_of_its_dtype(
     context: pumice.Context, dtype: str, known: bool, precision: str
 ) -> None:
-    """Of an input, of what a node made, of a constant; from integers to floats that a node reads on; and there and back."""
+    """BitCast reads an input, a node's result and a constant, makes floats of integers that a node reads, and goes
+    both ways.
+    """
     x = np.array([1, -2.5, 0.0, 96, -0.125, 3], FLOATS[dtype])
     whole = INTEGERS[x.itemsize]
     nodes = [

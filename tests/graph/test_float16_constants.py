@@ -95,7 +95,7 @@ def chosen(graph: Any, x: Any, constant: Any) -> Any:
 
 @reader
 def shared(graph: Any, x: Any, constant: Any) -> Any:
-    """By nodes of both kinds."""
+    """A constant that nodes of both kinds share."""
     large = constant(6)
     scaled = graph.add("Mul", x, large, name="node")
     return graph.add(
@@ -176,7 +176,7 @@ def test_what_is_filled_with_a_number_beyond_float16_stays_float32(context: pumi
 
 
 def test_a_lone_number_that_would_become_zero_stays_float32(context: pumice.Context) -> None:
-    """As the epsilon of a norm that is written out."""
+    """A small constant, such as the epsilon of a norm that is written out, keeps its value."""
     graph = pumice.Graph()
     x = graph.input("x", "float32", [4])
     graph.output("y", graph.add("Div", np.array(1e-12, np.float32), graph.add("Add", x, np.array(1e-12, np.float32))))

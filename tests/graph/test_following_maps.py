@@ -58,7 +58,7 @@ PRODUCERS = producers()
 
 
 def results(case: Case, maps: list[str], context: pumice.Context, fuse: bool) -> tuple[dict[str, Array], int]:
-    """What each map makes of the case's result, and how many of them became part of its kernel."""
+    """The results of each map behind the case's operator, and how many of the maps became part of its kernel."""
     graph = pumice.Graph("followed")
     values, given = values_in(graph, case, case.arrays())
     for name in maps:
@@ -72,7 +72,7 @@ def same(a: Array, b: Array) -> bool:
 
 
 def apart(case: Case, maps: list[str], context: pumice.Context) -> dict[str, Array]:
-    """What each map makes of the case's result as an input of its own program."""
+    """The results of each map on the case's result, which is the input of another program."""
     graph = pumice.Graph("before")
     values, given = values_in(graph, case, case.arrays())
     graph.output("y", graph.add(case.op, *values, **case.attributes))
@@ -154,7 +154,7 @@ def test_every_map_before_every_map_is_the_same_fused(context: pumice.Context) -
 
 
 def test_a_text_that_is_pasted_has_a_name_of_its_own() -> None:
-    """What is fused stands in one file of the kernels, in functions over names."""
+    """Fused maps are pasted in one file of the kernels, in functions over names."""
     shaders = Path(__file__).resolve().parents[2] / "shaders"
     pasted = {
         path.name

@@ -147,7 +147,7 @@ def test_the_later_of_two_products_reads_the_earlier(context: pumice.Context) ->
 
 
 def test_sizes_that_broadcast_at_a_call_only(context: pumice.Context) -> None:
-    """Of one rank and unknown sizes: whether they are the same shows when the program is bound."""
+    """The tensors have one rank and unknown sizes: whether these are equal shows when the program is bound."""
     program, _ = compiled(product("any", (2, 5, 8), (8, 6), free=True), context)
     x, w, b = numbers(2, 5, 8), numbers(8, 6), numbers(6)
     for own, beside in (((2, 5), (2, 5)), ((2, 5), (1, 5)), ((1, 5), (2, 5)), ((2, 1), (1, 5)), ((1, 1), (3, 2))):
@@ -198,7 +198,7 @@ def test_what_comes_later_or_broadcasts_is_not_read(context: pumice.Context) -> 
 
 
 def everything(graph: pumice.Graph) -> list[Array]:
-    """Of each fusion something, in one graph."""
+    """Adds an example of each fusion to one graph."""
     x = graph.input("x", "float32", [1, 8, 16])
     scale, zero = np.array(0.05, "float32"), np.array(3, "uint8")
 

@@ -21,7 +21,7 @@ def test_runs_in_flight_have_slots_of_their_own(context: pumice.Context) -> None
     for i, run in enumerate(runs):
         np.testing.assert_array_equal(run.result()[0], np.full(1000, i + 1))
         assert run.done
-        np.testing.assert_array_equal(run.result()[0], np.full(1000, i + 1))  # and again
+        np.testing.assert_array_equal(run.result()[0], np.full(1000, i + 1))  # result() may be called again
 
 
 def test_runs_that_nobody_waits_for_are_dropped_safely(context: pumice.Context) -> None:
@@ -123,9 +123,8 @@ def test_a_timeout_leaves_the_program_usable(context: pumice.Context) -> None:
 
 def test_a_profile_names_every_node(context: pumice.Context) -> None:
     program = compiled(context, deep)
-    times = [
-        one for one in program.profile((random(1, 4, 8, 8),)) if one.label != "copy"
-    ]  # to and from memory that is not mappable
+    # Copies to and from memory that is not mappable are no nodes.
+    times = [one for one in program.profile((random(1, 4, 8, 8),)) if one.label != "copy"]
     assert len(times) == program.arena([[1, 4, 8, 8]])["dispatches"]
     assert all(0 <= one.seconds < 60 and not one.cold for one in times)
     assert {one.label.split("_")[0] for one in times} == {"Conv", "GlobalAveragePool", "Gemm", "Softmax"}

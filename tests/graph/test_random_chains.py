@@ -19,7 +19,7 @@ from pumice.onnx import import_graph
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 OPSET = 20
 MOST_ELEMENTS = 20_000
-LARGEST = 500.0  # of a value that is still compared in fp16
+LARGEST = 500.0  # absolute values up to this are compared in fp16
 UNARY = (
     "Relu",
     "Sigmoid",
@@ -107,7 +107,7 @@ def clip(chain: Chain, x: str, shape: Shape) -> None:
 
 
 def binary(chain: Chain, x: str, shape: Shape) -> None:
-    """With another value of its shape, or a constant that is broadcast."""
+    """Adds an operator on x and another value of its shape, or a constant that is broadcast."""
     same = [name for name, other in chain.shapes.items() if other == shape]
     if chain.chance():
         other = chain.pick(same)

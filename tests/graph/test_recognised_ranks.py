@@ -1,4 +1,4 @@
-"""What is recognised in several nodes keeps the shape that they have, whatever the ranks of their constants and of their inputs."""
+"""Nodes that become one keep the shape of their result, whatever the ranks of their constants and inputs."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def product_with_a_bias(g: Written, x: Any) -> Any:
 
 
 def quantised(g: Written, x: Any) -> Any:
-    """By scales of the number's own shape, where that is one that the operators take."""
+    """A value quantised by a scale and a zero point of the ranks that `g` gives to numbers."""
     scale, zero = g.number(0.05), g.number(3, "int8")
     return g.DequantizeLinear(g.QuantizeLinear(g.Mul(x, 2), scale, zero), scale, zero)
 

@@ -56,7 +56,7 @@ def scaled_before(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumi
 
 
 def scaled_by_its_size(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """As exporters ask for the size of a head, where other sizes are symbolic."""
+    """Attention scaled by the size of a head, as exporters read it from the shape where other sizes are symbolic."""
     last = graph.add("Slice", graph.add("Shape", q), np.array([-1]), np.array([2**31]))
     root = graph.add("Sqrt", graph.add("Cast", last, to=CAST_FLOAT))
     each = graph.add("Sqrt", graph.add("Div", number([1]), root))
@@ -65,7 +65,7 @@ def scaled_by_its_size(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v:
 
 
 def transposed_in_rows(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
-    """As the exporter of torch.export writes it for symbolic sizes."""
+    """Attention with keys transposed in rows, as torch.export writes it for symbolic sizes."""
     shape = graph.add("Shape", k)
 
     def part(first: int, last: int) -> pumice.Value:
@@ -154,7 +154,8 @@ def one_after_another(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: 
     return q
 
 
-RECOGNISED: dict[Build, int] = {  # and how many dispatches are left
+# The number of dispatches that are left of each graph.
+RECOGNISED: dict[Build, int] = {
     scaled_after: 1,
     scaled_before: 1,
     scaled_by_its_size: 1,
@@ -318,7 +319,7 @@ def layer_norm_without_bias(graph: pumice.Graph, x: pumice.Value) -> pumice.Valu
 
 
 def layer_norm_as_a_factor(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
-    """As TensorFlow writes it."""
+    """LayerNormalization as TensorFlow writes it: x times a factor, plus a rest."""
     middle = mean(graph, x)
     centred = graph.add("Sub", x, middle)
     variance = graph.add("Add", mean(graph, graph.add("Mul", centred, centred)), number(1e-3))
@@ -363,7 +364,8 @@ def test_what_is_written_out_becomes_one_dispatch(build: Any, precision: str, co
     x = random(3, 5, WIDTH)
     fused, plain = (one_input(build, context, precision, fuse) for fuse in (True, False))
     before, after = (program.arena([list(x.shape)])["dispatches"] for program in (plain, fused))
-    assert after == 1 < before if precision == "fp32" else after <= 3 < before  # with casts at the border
+    # at other precisions casts at the border are added
+    assert after == 1 < before if precision == "fp32" else after <= 3 < before
     tolerance = 2e-5 if precision == "fp32" else 1e-2
     exact = one_input(build, context, "fp32", fuse=False)({"x": x})["y"]
     assert_close(fused({"x": x})["y"], exact, rtol=tolerance, atol=tolerance)

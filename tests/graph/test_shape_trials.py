@@ -75,7 +75,7 @@ LENGTHS = [*range(1, 140), *range(140, 2000, 37), 2048, 4096, 8191, 65536]
 
 
 def by_chance(context: pumice.Context, seed: int) -> int:
-    """Of the four outputs those whose announced size is not that of every call; what calls give is checked beside it."""
+    """How many of four outputs announce a size that is not that of every call; the results of calls are checked too."""
     proto, ends = sliced(seed)
     wrong = 0
     with pumice.load(proto, context, progress=False) as loaded:
@@ -171,7 +171,7 @@ def test_a_condition_of_a_value_without_a_shape(context: pumice.Context, declare
 
 @pytest.mark.parametrize("op", ["ReduceMax", "Size", "Gather"])
 def test_a_condition_behind_branches_of_two_ranks(context: pumice.Context, op: str) -> None:
-    """As torch exports squeeze() of an axis whose size it does not know."""
+    """The graph is what torch exports for squeeze() of an axis whose size it does not know."""
     first = node("If", ["is_flat"], ["z"], **branches((2, 1)))
     shape = [node("Shape", ["x"], ["sizes"]), node("Gather", ["sizes", "minus"], ["last_size"])]
     flat = [node("Greater", ["last_size", "one_size"], ["is_flat"]), first]
@@ -257,7 +257,7 @@ def test_random_numbers_like_a_value_without_a_rank_have_its_element_type(
 def test_a_signal_of_batch_and_length_is_one_of_real_numbers(
     context: pumice.Context, shape: Any, onesided: int, windowed: bool
 ) -> None:
-    """As torch.stft is exported."""
+    """The graph is what torch exports for torch.stft."""
     window = np.hanning(16).astype("float32")
     inputs = ["x", "step", "window" if windowed else "", "length"]
     constants = {"step": np.array(5), "length": np.array(16)} | ({"window": window} if windowed else {})

@@ -9,7 +9,7 @@ import pytest
 
 from process import output_of, python
 
-# What a driver compiles for a while: fused maps of functions that expand to much.
+# A program that drivers compile for a while: fused maps of functions that expand to much.
 PROGRAM = """
 import logging, sys
 import pumice

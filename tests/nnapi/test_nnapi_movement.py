@@ -140,7 +140,7 @@ def test_the_rank_of_any_shape(context: pumice.Context) -> None:
 
 
 def test_a_slice_that_begins_where_the_device_says(context: pumice.Context) -> None:
-    """Its sizes are known: another place is no other binding."""
+    """The sizes of the slice are known, so that another place is no other binding."""
     graph = pumice.Graph()
     x, begin = graph.input("x", "float32", [6, 5]), graph.input("begin", "int32", [2])
     y = graph.add("nnapi::SLICE", x, begin, [2, 1])

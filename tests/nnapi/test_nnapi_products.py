@@ -85,7 +85,7 @@ def test_batches_of_products_of_integers(context: pumice.Context, dtype: str) ->
 
 
 def padded_sizes(size: int, kernel: int, step: int, dilation: int, scheme: int) -> tuple[int, int]:
-    """What a padding scheme puts before and behind an axis."""
+    """The padding that a scheme puts before and behind an axis."""
     if scheme == 2:
         return 0, 0
     reach = (kernel - 1) * dilation + 1
@@ -250,7 +250,7 @@ def test_images_that_follow_each_other_are_not_turned_in_between(context: pumice
     turned = [
         row for row in program.report() if row["op"] == "Transpose" and row["note"] not in ("folded", "not needed")
     ]
-    assert len(turned) == 2  # at the ends
+    assert len(turned) == 2  # one at each end of the model
 
 
 # ---- pools, sizes, blocks

@@ -1,4 +1,4 @@
-"""What the graph builder refuses of NNAPI's operations, what it leaves behind, and small models made of them."""
+"""Refusals of NNAPI's operations by the graph builder, what it leaves behind, and small models made of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("MEAN", (floats(2), [0], True), {}, "operand 2, 'keep_dims': int32 expected; given bool"),
     ("FULLY_CONNECTED", (Q, Q, floats(2), 0), {"scale": 1.0}, "'bias': int32 expected; given float32"),
     ("FULLY_CONNECTED", (floats(2, 3), Q, floats(2), 0), {}, "'weights': float32 expected, as operand 0; given uint8"),
-    # what INT32 has not
+    # operations that are not defined for INT32
     *(
         (op, operands, {}, "expected; given int32")
         for op, operands in {
@@ -328,7 +328,7 @@ def test_a_program_is_compiled_for_each_rank(context: pumice.Context) -> None:
 
 
 def test_a_batch_of_unknown_size_needs_no_check(context: pumice.Context) -> None:
-    """What a network asks of its sizes is known when it is built: nothing is left to do when it is bound."""
+    """A network's demands on its sizes are checked when it is built: nothing is left to do when it is bound."""
     graph = pumice.Graph()
     x = graph.input("x", "float32", [None, 8, 8, 3])
     y = graph.add("nnapi::CONV_2D", x, np.ones((4, 3, 3, 3), "float32"), np.zeros(4, "float32"), 1, 2, 2, 1)
@@ -345,7 +345,7 @@ def test_a_batch_of_unknown_size_needs_no_check(context: pumice.Context) -> None
 
 
 def test_the_body_and_the_condition_of_a_fibonacci_loop(context: pumice.Context) -> None:
-    """What a WHILE over a growing vector runs: i + 1, the last two elements' sum behind the others, and i < n."""
+    """A WHILE over a growing vector runs i + 1, the last two elements' sum behind the others, and i < n."""
     body = pumice.Graph("body")
     i, n = body.input("i", "int32", [1]), body.input("n", "int32", [1])
     fib = body.input("fib", "float32", [None])

@@ -19,7 +19,7 @@ from nnapi_operations import assert_near
 
 
 class Known(Enum):
-    """What an operation knows when it is added."""
+    """Facts about its operands that an operation knows when it is added."""
 
     ALL = "everything"
     RANKS = "ranks and lists"
@@ -30,7 +30,7 @@ class Known(Enum):
 
 
 def expected(draw: Draw, operands: Operands) -> tuple[np.ndarray, ...] | None:
-    """None: the operands are illegal."""
+    """The results that the specification has; None for illegal operands."""
     given = [one if isinstance(one, int | float) else one.array for one in operands]
     given = [
         one.tolist() if isinstance(op, Numbers) and one.ndim == 1 else one
@@ -81,7 +81,7 @@ def ranks_of(operands: Operands) -> list[int]:
 
 
 def bound(draw: Draw, known: Known) -> list[tuple[Operands, tuple[np.ndarray, ...] | None]]:
-    """What one program is called with, and what it has to give."""
+    """The operands that one program is called with, each with the results that it has to give."""
     first = draw.bindings[0]
     every = []
     for operands in draw.bindings:
@@ -139,7 +139,7 @@ def check(context: pumice.Context, draw: Draw, known: Known) -> tuple[int, int]:
 
 
 def run_draws(context: pumice.Context, seed: int) -> Iterator[tuple[str, int, int]]:
-    """Without end: the operation's name, legal and illegal cases."""
+    """The operation's name, legal and illegal cases of one draw after the other, without end."""
     random = np.random.default_rng(seed)
     for op in cycle(KINDS):
         draw = draws(random, op)
@@ -311,7 +311,9 @@ def device_begin(graph: pumice.Graph, names: str, rank: int) -> Any:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_slice_that_the_device_begins_past_the_end_reads_no_other_row(context: pumice.Context, known: bool) -> None:
-    """It begins as near as leaves room for it; a program that checks indices names the node, the number and its place."""
+    """A slice begins as near as leaves room for it; a program that checks indices names the node, the number and its
+    place.
+    """
     graph = pumice.Graph()
     shape = [4, 5]
     x = graph.input("x", "float32", shape if known else [None, None])

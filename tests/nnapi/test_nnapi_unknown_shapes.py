@@ -173,7 +173,7 @@ def declared_shape(rank: int, unknown: str) -> list[None] | None:
 def unknown_operands(
     graph: pumice.Graph, operands: tuple[Any, ...], fed: dict[str, np.ndarray], unknown: str
 ) -> list[Any]:
-    """As operands_of() makes them, without their shapes."""
+    """Operands as operands_of() makes them, without their shapes."""
     made = []
     for i, one in enumerate(operands):
         array = one.array if isinstance(one, Quantized) else one
@@ -187,7 +187,9 @@ def unknown_operands(
 
 
 def results_in_a_loop(context: pumice.Context, op: str, given: Call, unknown: str) -> list[np.ndarray]:
-    """Of an operation in the body of a loop that runs twice; all that the body takes is of unknown shape."""
+    """The results of an operation in the body of a loop that runs twice; the shapes of all the body's inputs are
+    unknown.
+    """
     graph, body, condition = pumice.Graph("main"), pumice.Graph("body"), pumice.Graph("condition")
     known = pumice.Graph()
     made = known.add(f"nnapi::{op}", *operands_of(known, given.operands, {}), **given.declared)

@@ -23,7 +23,7 @@ RANGE = 1 << 16  # bytes
 SMALLER = [1 << bits for bits in range(12, 17)]
 LACKING = {"lanes": (), "tiled": ("subgroupShuffle",)}
 
-# What is larger than a range as a whole and is not cut: by operator, why. Other operators refuse nothing.
+# Operators that do not cut an operand, and why; other operators refuse no operand larger than a range.
 WHOLE = {
     "ArgMax": "a row",
     "ArgMin": "a row",
@@ -57,7 +57,7 @@ def short(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Ite
 
 @pytest.fixture(scope="module")
 def shorter(pumice_context: pumice.Context) -> Iterator[dict[int, pumice.Context]]:
-    """By their ranges."""
+    """Contexts by the size of their ranges."""
     with ExitStack() as stack:
         yield {size: stack.enter_context(lesser(pumice_context, {"maxStorageBufferRange": size})) for size in SMALLER}
 

@@ -113,12 +113,12 @@ def split(case: Case, array: Array) -> pumice.Value:
 
 
 def pooled(case: Case, array: Array) -> pumice.Value:
-    """As an image, which would like to lie channels last."""
+    """The array as the result of a MaxPool, which would like to lie channels last."""
     return case.add("MaxPool", case.source(array), kernel_shape=[1] * (array.ndim - 2))
 
 
 def convolved_before(case: Case, array: Array) -> pumice.Value:
-    """Likewise, by a convolution with the unit matrix."""
+    """The array as the result of a convolution with the unit matrix, which would like to lie channels last."""
     unit = np.eye(array.shape[1], dtype=array.dtype).reshape(array.shape[1], array.shape[1], *[1] * (array.ndim - 2))
     return case.add("Conv", case.source(array), case.source(unit))
 
@@ -176,7 +176,7 @@ def geometry(case: Case, axes: int) -> dict[str, Any]:
 
 
 def image_sizes(case: Case) -> tuple[list[int], list[int]]:
-    """Of an image and of a kernel that fits into it, dilated."""
+    """Sizes of an image and of a kernel that fits into it, dilated."""
     axes = case.pick(1, 2, 2, 2, 3)
     kernel = [case.pick(1, 2, 3) for _ in range(axes)]
     return [case.pick(*range(2 * size, 2 * size + 4)) for size in kernel], kernel

@@ -1,4 +1,4 @@
-"""What the operators that move data do beside the test table: strided tensors, indices out of range, refusals."""
+"""Operators that move data, beyond the test table: strided tensors, indices out of range, refusals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(
 
 
 def _part(random: np.random.Generator, tensor: pumice.Tensor, array: Array, order: list[int]) -> tuple[Any, Array]:
-    """The same part of both, with its axes in another order; it begins where the tensor does."""
+    """A part of the tensor from its first element on, with its axes in another order, and the same part of the array."""
     ends = tuple(slice(0, int(random.integers(1, size + 1))) for size in array.shape)
     return tensor[ends].transpose(order), array[ends].transpose(order)
 

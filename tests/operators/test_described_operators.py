@@ -21,7 +21,7 @@ OF_THE_HOST = ("Constant", "NonZero", "Shape", "Size")
 
 
 def cases() -> Iterator[Any]:
-    """All of the operators that read inputs on the host, one of every other; the rest are slow."""
+    """All cases of operators that read inputs on the host, one of every other operator; the rest are slow."""
     seen = set(OF_THE_HOST)
     for case in CASES:
         if case.op in OF_THE_HOST:
@@ -246,7 +246,7 @@ def test_views_are_copies_between_any_strides(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("columns", [36, 601])
 def test_halves_of_a_strided_operand(context: pumice.Context, columns: int) -> None:
-    """So many that an invocation makes several fours of them."""
+    """The columns are so many that an invocation makes several vectors of four."""
     rows = 48
     values = np.random.default_rng(0).integers(-99, 99, (columns, rows)).astype("float16")
     x = Operand(values.T, [1, rows])

@@ -25,7 +25,7 @@ POOLS = {
 
 
 def refused(context: pumice.Context, proto: Any, shapes: dict[str, list[int]], text: str, **dtypes: str) -> None:
-    """By the operator alone, and by a call of a model that did not know the sizes."""
+    """Checks that the operator alone refuses the shapes, and a call of a model that did not know them."""
     given = {name: np.ones(shape, dtypes.get(name, "float32")) for name, shape in shapes.items()}
     loaded = pumice.load(proto, context, progress=False)
     with pytest.raises(pumice.GraphError, match=text):

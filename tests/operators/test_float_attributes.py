@@ -15,7 +15,7 @@ from pumice.tools.catalogue import page
 Array = np.ndarray[Any, Any]
 DOUBLE = 11
 X = np.array([-7.0, -2.5, -1.0, -0.3, -0.001, 0.0, 0.001, 0.3, 1.0, 2.5, 7.0])
-# By operator: its float attributes with their defaults, and what it computes.
+# Operators with their float attributes, the defaults of these, and the function that they compute.
 OPERATORS: dict[str, tuple[dict[str, float], Callable[..., Array]]] = {
     "LeakyRelu": ({"alpha": 0.01}, lambda x, alpha: np.where(x < 0, alpha * x, x)),
     "ThresholdedRelu": ({"alpha": 1.0}, lambda x, alpha: np.where(x > alpha, x, 0)),

@@ -42,7 +42,7 @@ def narrow(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> It
 
 @pytest.fixture(scope="module", params=LACKING)
 def least(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """What every device of Vulkan has."""
+    """A context with the limits that every device of Vulkan has."""
     with lesser(pumice_context, LEAST, LACKING[request.param]) as made:
         yield made
 
@@ -59,7 +59,7 @@ def test_kernels_find_their_place_by_the_grid_alone() -> None:
 
 
 def axes_of(text: str) -> str | None:
-    """What a kernel says of its grid; none where it does not read its place."""
+    """The number of axes that a kernel gives its grid; None for one that does not read its place."""
     if "include/grid.glsl" not in text:
         return None
     said = re.search(r"#define GRID_AXES (\d)", text)
@@ -282,7 +282,7 @@ def test_large_pictures_are_computed_whole_within_what_every_device_has(
 
 @pytest.mark.slow
 def test_a_recurrent_layer_over_131074_steps_is_computed_whole(context: pumice.Context) -> None:
-    """With a state that does not run on: every step's output depends on its own input alone."""
+    """The state does not run on: every step's output depends on its own input alone."""
     steps, batch, units = 131_074, 8, 4
     x, weights = ramp(steps, batch, 3), ramp(1, 4 * units, 3)
     expected_gates = np.split(x @ weights[0].T, 4, -1)
@@ -310,7 +310,7 @@ def test_a_recurrent_layer_over_131074_steps_is_computed_whole(context: pumice.C
 
 
 def test_a_kernel_of_a_user_is_refused_where_its_grid_does_not_fit(small: pumice.Context) -> None:
-    """Its text may read the built-in variables, so that nothing can be folded behind its back."""
+    """A user's text may read the built-in variables, so that nothing can be folded behind its back."""
     kernel = pumice.Kernel(
         "layout(local_size_x = 4) in;\nlayout(binding = 0) buffer Y { float y[]; };\n"
         "void main() { y[gl_GlobalInvocationID.x] = 1.0; }",

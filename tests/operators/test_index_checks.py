@@ -22,9 +22,9 @@ class Reader(NamedTuple):
     """A node with indices: `add` makes it of the indices and of the other operands, which it makes itself."""
 
     op: str
-    input: int  # which one they are
-    shape: Shape  # of the indices
-    sizes: tuple[int, ...]  # of the axes that they are of, one after the other along their last axis
+    input: int  # which input the indices are
+    shape: Shape  # shape of the indices
+    sizes: tuple[int, ...]  # sizes of the axes that the indices are of, one after the other along their last axis
     add: Callable[[Any, Any, bool], Any]
     from_end: bool = True
     dtype: str = "int64"
@@ -117,7 +117,7 @@ IDS = [f"{one.op}{one.shape}".replace(" ", "") for one in READERS]
 
 
 def indices_of(reader: Reader, seed: int, wrong: int) -> tuple[Array, list[int]]:
-    """So many of them out of range; the places of these in row-major order."""
+    """Random indices, `wrong` of them out of range, and the places of these in row-major order."""
     numbers = random.Random(seed)
     count = int(np.prod(reader.shape))
     places = sorted(numbers.sample(range(count), min(wrong, count)))
@@ -216,7 +216,7 @@ COUNTED_AS_0 = ("Gather", "GatherElements", "GatherND", "RotaryEmbedding", "RoiA
 
 @pytest.mark.parametrize("reader", [one for one in READERS if one.op in COUNTED_AS_0], ids=lambda one: str(one.op))
 def test_an_index_out_of_range_that_is_not_checked_counts_as_0(context: pumice.Context, reader: Reader) -> None:
-    """What lies beside the tensor is not read."""
+    """No element beside the tensor is read."""
     graph = pumice.Graph()
     graph.output("y", reader.add(graph, graph.input("indices", reader.dtype, list(reader.shape)), True))
     inputs = floats(graph)

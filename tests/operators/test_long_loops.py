@@ -124,7 +124,7 @@ def box_sums(x: Array, rows: int, columns: int) -> Array:
 @pytest.mark.parametrize("channels", [1, 4])
 def test_windows_of_many_elements_are_pooled_axis_by_axis(channels: int, context: pumice.Context) -> None:
     x, size = numbers(1, channels, 300, 303), 290
-    x[..., -1] += 2  # what a loop reads last
+    x[..., -1] += 2  # a loop reads these last
     shape = {"kernel_shape": [size, size]}
     sums = box_sums(x, size, size)
     assert_close(run(context, "AveragePool", x, **shape)[0], sums / size**2, rtol=1e-4, atol=1e-5)
@@ -148,7 +148,7 @@ def test_padding_that_counts_divides_windows_of_many_elements(context: pumice.Co
     made = run(context, "AveragePool", x, count_include_pad=1, **options)[0]
     assert_close(made * 100, expected / (640 * 638) * 100, rtol=1e-4, atol=1e-5)
     assert_close(run(context, "AveragePool", x, **options)[0] * 100, expected / inside * 100, rtol=1e-4, atol=1e-4)
-    # With ceil_mode the last window hangs over the end, where not even padding counts.
+    # The last window hangs over the end with ceil_mode, where not even padding counts.
     more = {"kernel_shape": [299, 299], "strides": [299, 299], "ceil_mode": 1, "count_include_pad": 1}
     made = run(context, "AveragePool", x, **more)[0]
     assert made.shape == (1, 2, 2, 2)
@@ -171,7 +171,7 @@ def test_windows_over_three_axes_are_pooled_axis_by_axis(context: pumice.Context
 @pytest.mark.parametrize("size", [200, 270, 700])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_regions_of_many_samples_are_whole(size: int, mode: str, context: pumice.Context) -> None:
-    """As many samples as a region has elements: 270 x 270 in one cell were cut off silently."""
+    """There are as many samples as a region has elements: 270 x 270 in one cell were cut off silently."""
     x = numbers(1, 2, size, size)
     x[:, :, -3:] += 4
     boxes = np.array([[0, 0, size - 1, size - 1], [-9, -5, size + 20, size + 31]], "float32")
@@ -244,7 +244,7 @@ REFUSED: list[tuple[str, list[Array | None], dict[str, Any]]] = [
 def test_loops_that_are_not_cut_are_refused_by_name(
     op: str, inputs: list[Array | None], attributes: dict[str, Any], context: pumice.Context
 ) -> None:
-    """Where a driver ends long loops; elsewhere they run."""
+    """Such loops are refused where a driver ends long loops; elsewhere they run."""
     if "loop_limit" not in {quirk.name for quirk in context.driver_quirks}:
         pytest.skip("this driver runs loops of any length")
     with pytest.raises(pumice.UnsupportedError, match=r"would loop \d+ times; this driver ends loops after \d+"):

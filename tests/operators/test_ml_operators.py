@@ -164,7 +164,7 @@ def test_classes_by_trees(context: pumice.Context, transform: str, classes: int)
     model = ml(
         "TreeEnsembleClassifier", [ROWS], 2, 1, classlabels_int64s=labels, post_transform=transform, **attributes
     )
-    # Of two classes, ONNX Runtime takes the second where its score is above 0.
+    # ONNX Runtime takes the second of two classes where its score is above 0.
     wanted = onnx_runtime(model, [ROWS]) if classes > 2 else ReferenceEvaluator(model).run(None, {"x0": ROWS})
     compare(context, model, [ROWS], wanted)
 
@@ -216,7 +216,7 @@ PIPELINES = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of skl2onnx, which reads old names
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # skl2onnx reads old names
 @pytest.mark.parametrize("name", PIPELINES)
 def test_pipelines_of_scikit_learn(context: pumice.Context, name: str) -> None:
     skl2onnx = pytest.importorskip("skl2onnx")
@@ -259,7 +259,7 @@ def test_pipelines_of_scikit_learn(context: pumice.Context, name: str) -> None:
     if base.is_classifier(fitted):
         assert np.mean(results[0] == fitted.predict(data)) > 0.99
     if hasattr(fitted, "predict_proba"):
-        # Both find the probabilities of many pairs step by step, and not as far as they could.
+        # Both engines find the probabilities of many pairs step by step, and not as far as they could.
         atol = 5e-3 if "probabilities" in name else 1e-4
         np.testing.assert_allclose(results[1], fitted.predict_proba(data), atol=atol)
 

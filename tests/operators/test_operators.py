@@ -66,7 +66,7 @@ MEETING = (
 
 @pytest.fixture(scope="module")
 def contexts(pumice_context: pumice.Context) -> Iterator[dict[tuple[str, ...], pumice.Context]]:
-    """By the features that they lack."""
+    """Contexts by the features that they lack."""
     lacking = {features for _, features in MODES.values() if features}
     made = {
         features: pumice.Context(f"uuid:{pumice_context.info.uuid}", without=list(features)) for features in lacking
@@ -143,7 +143,7 @@ def cubic_to_the_border(x: Array, grid: Array, mode: str, padding_mode: str, ali
     return [reference_node("GridSample", 1, options, [wide, moved])[0].astype(x.dtype)]
 
 
-# By case or by operator.
+# References by the case's name or by the operator.
 OWN_REFERENCES = {
     "GlobalLpPool": global_powers,
     "ConvTranspose: depthwise": transposed_convolution,
@@ -224,7 +224,7 @@ def run(case: Case, context: pumice.Context, precision: str = "fp32") -> list[Ar
 
 def modes(case: Case) -> Iterator[str]:
     yield "fp32"
-    if case.has_floats and case.op != "DynamicQuantizeLinear":  # whose integers follow the scale, and so its rounding
+    if case.has_floats and case.op != "DynamicQuantizeLinear":  # its integers follow the scale, and so its rounding
         yield from ("fp16", "fp16_packed", "bf16_packed")
     if case.has_wide_integers:
         yield "fp32_pairs"
@@ -349,7 +349,7 @@ def test_four_bits_inside_a_program(dtype: str, pumice_context: pumice.Context) 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (0, 3), (4, 32)], ids=str)
 def test_four_bits_at_the_border_of_a_program(dtype: str, shape: tuple[int, ...], context: pumice.Context) -> None:
-    """As inputs, outputs and constants, NumPy keeps an element a byte and the device two."""
+    """NumPy keeps an element a byte, and the device two, of inputs, outputs and constants."""
     low, high = (-8, 7) if dtype == "int4" else (0, 15)
     random = np.random.default_rng(3)
     x, zero = random.integers(low, high, shape, endpoint=True).astype(dtype), np.array(3, dtype)

@@ -27,7 +27,7 @@ FIRST_COMPARED = 7  # the oldest set that ONNX Runtime and the reference run
 
 
 def views() -> dict[str, list[Any]]:
-    """By operator: the schemas that hold at some operator set from OLDEST on, the oldest first."""
+    """For each operator the schemas that hold at some operator set from OLDEST on, the oldest first."""
     found: dict[str, list[Any]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "" and schema.since_version <= NEWEST:
@@ -86,7 +86,7 @@ def one_node(
 
 
 def expected(model: onnx.ModelProto, inputs: dict[str, Array]) -> Iterator[list[Array]]:
-    """Of ONNX Runtime and of the reference, where they run it."""
+    """The results of ONNX Runtime and of the reference, where they run the model."""
     from onnx.reference import ReferenceEvaluator
 
     outputs = [output.name for output in model.graph.output]
@@ -99,7 +99,9 @@ def expected(model: onnx.ModelProto, inputs: dict[str, Array]) -> Iterator[list[
 
 
 def check(context: pumice.Context, model: onnx.ModelProto, inputs: dict[str, Array], fp32: tuple[float, float]) -> str:
-    """What came of it: "right" where it is as one of the others has it, "refused", or "unknown" where nothing else runs it."""
+    """Runs a model: "right" where another engine has the same results, "refused", or "unknown" where nothing else
+    runs it.
+    """
     try:
         with pumice.Model(model, context) as loaded:
             given = loaded(**inputs)
@@ -268,7 +270,8 @@ def test_changes_of_form_are_all_known() -> None:
     }
     for name in sorted(claimed & set(VIEWS)):
         for one, other in zip(VIEWS[name], VIEWS[name][1:], strict=False):
-            dropped = set(one.attributes) - set(other.attributes) - {"consumed_inputs"}  # of any node, see first_opsets
+            # first_opsets takes this off any node
+            dropped = set(one.attributes) - set(other.attributes) - {"consumed_inputs"}
             moved = [i.name for i in one.inputs] != [i.name for i in other.inputs][: len(one.inputs)]
             defaults = [
                 key

@@ -47,7 +47,7 @@ def test_the_generator_gives_the_known_answers() -> None:
 
 
 def test_the_device_gives_the_known_answers(context: pumice.Context) -> None:
-    """Through the state of an iteration, which is one block as it is."""
+    """The answers come through the state of an iteration, which is one block as it is."""
     for words, key, expected in (
         ([0, 0, 0, 0], 0, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
         ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], 0x299F31D0A4093822, "d16cfe09 94fdcceb 5001e420 24126ea1"),
@@ -221,7 +221,7 @@ def test_shapes_and_types_of_others(context: pumice.Context, precision: str) -> 
 
 
 def test_iterations_and_branches_differ(context: pumice.Context) -> None:
-    """In a Loop, in a Scan and in both branches of an If."""
+    """The numbers are made in a Loop, in a Scan and in both branches of an If."""
     numbers = [helper.make_node("RandomUniform", [], ["r"], shape=[3]), helper.make_node("Identity", ["go"], ["on"])]
     bool_value = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "on")]
     body = helper.make_graph(

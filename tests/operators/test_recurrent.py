@@ -46,7 +46,7 @@ def test_recurrent_layers_agree_with_the_reference_of_onnx(op: str, direction: s
         assert_close(actual, wanted, rtol=1e-5, atol=1e-5)
 
 
-# Of ONNX's gates, the place in PyTorch's.
+# For each of ONNX's gates its place among PyTorch's.
 TORCH_GATES = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}
 
 
@@ -75,7 +75,7 @@ def test_recurrent_layers_agree_with_pytorch(op: str, context: pumice.Context) -
 
 @pytest.mark.parametrize("op", list(recurrents.GATES))
 def test_ten_thousand_steps(op: str, context: pumice.Context) -> None:
-    """In a few dispatches of many steps each."""
+    """A few dispatches make many steps each."""
     data = np.random.default_rng(1).standard_normal((10_000, 1, 3)).astype("float32")
     constants = weights(op, 1, 3, 5)
     model = recurrents.REFERENCES[op]

@@ -26,7 +26,7 @@ MODES: list[dict[str, Any]] = [
 def test_one_element_is_taken_from_the_first_place(
     context: pumice.Context, attributes: dict[str, Any], to: float
 ) -> None:
-    """By scales, of which 0.4 leaves one of 4 elements too, and by sizes (1)."""
+    """The size comes from scales, of which 0.4 leaves one of 4 elements too, or from sizes."""
     x = np.random.default_rng(0).standard_normal((1, 1, 4, 4)).astype("float32")
     x[0, 0, 0] = [1, 2, 4, 8]
     constants = {"scales": np.array([1, 1, 1, to], "float32")} if to < 1 else {"sizes": np.array([1, 1, 4, 1])}

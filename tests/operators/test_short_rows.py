@@ -24,7 +24,7 @@ SPECIAL = (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0**-14, 3.0
 
 @pytest.fixture(scope="module", params=["lanes", "tiled"])
 def device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """With the kernels of software devices, and with those of GPUs, whose workgroups meet in shared memory."""
+    """Devices with the kernels of software devices, and with those of GPUs, whose workgroups meet in shared memory."""
     if request.param == "lanes":
         yield pumice_context
         return
@@ -46,7 +46,9 @@ def first_of(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
 
 
 def elements(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Of few values and of many, all of the type's range, and what compares in a way of its own."""
+    """Elements of few values and of many, of all the type's range, and special ones that compare in a way of their
+    own.
+    """
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype in INTEGERS:
@@ -179,7 +181,7 @@ def test_short_rows_share_workgroups(device: pumice.Context, op: str) -> None:
         program = row_graph(op, length).compile(device)
         plan = program.plan([[int(size) for size in program.inputs[0].shape or ()]])
         program.close()
-        widest = {"softmax.comp": 1, "layer_norm.comp": 1}  # with lanes a workgroup is one subgroup of eight
+        widest = {"softmax.comp": 1, "layer_norm.comp": 1}  # a workgroup of lanes is one subgroup of eight
         for step in plan:
             groups = math.prod(step["groups"])
             share = widest.get(step["kernel"], 8) if device.feature("subgroupShuffle") else 8

@@ -20,7 +20,7 @@ MOST_ELEMENTS, CASES_EACH = 4096, 2
 
 
 def small_cases() -> dict[str, list[Case]]:
-    """Of each operator, those of the most inputs."""
+    """The small cases of each operator that have the most inputs."""
     small = [
         case
         for case in CASES
@@ -47,7 +47,7 @@ def test_a_letter_of_two_sizes_in_one_term_is_refused(
 
 
 def misshapen(array: Array) -> Iterator[Array]:
-    """The same elements, or none, in other shapes."""
+    """Arrays of other shapes with the same elements, with fewer or with none."""
     first = array.reshape(-1)[:1] if array.size else np.zeros(1, array.dtype)
     yield first.reshape(())
     yield array.reshape(-1)
