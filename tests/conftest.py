@@ -14,7 +14,7 @@ import pumice
 from pumice import dv
 
 ROOT = Path(__file__).resolve().parent.parent
-PIPELINES: set[str] = set()  # of all workers; subprocesses' are not among them
+PIPELINES: set[str] = set()  # pipelines of all workers; those of subprocesses are not among them
 SHARED_MODELS = ROOT.parent / "shared" / "models"
 
 
@@ -87,7 +87,7 @@ def shared_models() -> Path:
 
 @pytest.fixture(scope="session")
 def plugin_arguments() -> list[str]:
-    """What gives the plugin to another pytest: a development build has no entry point."""
+    """Arguments that give the plugin to another pytest: a development build has no entry point."""
     points = importlib.metadata.entry_points(group="pytest11")
     return [] if any(point.name == "pumice" for point in points) else ["-p", "pumice.pytest_plugin"]
 

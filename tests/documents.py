@@ -57,7 +57,7 @@ def rules() -> str:
 
 # ---- docs/glsl.md
 
-# What a column of the tables stands for: the options of one way to compile a text.
+# The columns of the tables, each with the options of one way to compile a text.
 MODES: dict[str, dict[str, Any]] = {
     "fp32": {},
     "fp16": {"storage": "fp16"},

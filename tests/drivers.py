@@ -52,7 +52,7 @@ class Driver:
 
 
 def drivers(absent: list[str]) -> Iterator[Driver]:
-    """Those that can be had; the others' names and reasons are added to `absent`."""
+    """The drivers that can be had; the others' names and reasons are added to `absent`."""
     installed = os.environ.get("VK_DRIVER_FILES", "")
     if installed:
         for width in WIDTHS:
@@ -116,7 +116,7 @@ def manifest(name: str, library: Path, version: str) -> Path:
 
 
 def command(*words: str, why: str, folder: Path | None = None) -> str:
-    """What it prints. Raises AbsentError with `why` where it cannot run or fails."""
+    """The output of a command. Raises AbsentError with `why` where it cannot run or fails."""
     try:
         return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
     except OSError as error:
@@ -133,8 +133,8 @@ def command(*words: str, why: str, folder: Path | None = None) -> str:
 class Outcome:
     device: str
     counts: Counter[str]  # passed, failed, skipped
-    skips: Counter[str]  # by reason
-    status: int  # of pytest
+    skips: Counter[str]  # number of tests skipped for each reason
+    status: int  # exit status of pytest
 
 
 def run(driver: Driver, arguments: list[str]) -> Outcome:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 STUB = Path(__file__).resolve().parents[1] / "python" / "pumice" / "_pumice.pyi"
 
-# What pybind11-stubgen writes, and what mypy --strict and a reader need in its place.
+# Patterns of pybind11-stubgen's text, and what mypy --strict and a reader need in their place.
 CORRECTIONS = {
     # Names of ours that hide those of the standard library or of NumPy where they stand.
     r"class TimeoutError\(Error, TimeoutError\)": "class TimeoutError(Error, builtins.TimeoutError)",
@@ -23,7 +23,7 @@ CORRECTIONS = {
     r"import collections\.abc\nimport numpy\n": "import builtins\nimport collections.abc\nimport numpy as np\n",
     r"\bnumpy\.ndarray\b(?!\[)": "numpy.typing.NDArray[typing.Any]",
     r"\bnumpy\.(?=typing\.NDArray\[|dtype\b|uint8\b)": "np.",
-    # What signatures leave open.
+    # Types that signatures leave open.
     r"(def __[gs]etstate__\([^\n]*?)\btuple\b(?!\[)": r"\1tuple[typing.Any, ...]",
     r"(\*args|\*\*kwargs)(?=[,)])": r"\1: typing.Any",
     r"def __eq__\(self, arg0: \w+\)": "def __eq__(self, other: object)",

@@ -54,7 +54,7 @@ class World:
     buffers: dict[str, Buffer]
     memories: list[Memory]
     subjects: list[tuple[pumice.Dispatchable, Model]]
-    strategies: list[Strategy[list[tuple[str, Any]]]]  # of each subject: sequences of calls
+    strategies: list[Strategy[list[tuple[str, Any]]]]  # sequences of calls for each subject
 
     def real(self, binding: Any) -> Any:
         if isinstance(binding, list):
@@ -223,7 +223,7 @@ def test_random_tables_agree_with_the_oracle(world: World, data: st.DataObject) 
 
 @pytest.mark.slow
 def test_many_random_tables_agree_with_the_oracle(world: World) -> None:
-    """And most rules that ranges can break are among them."""
+    """The random tables break most of the rules that ranges can break."""
 
     @settings(max_examples=500, deadline=None, suppress_health_check=QUIET)
     @given(data=st.data())

@@ -122,7 +122,7 @@ def test_h6_in_place_needs_one_description(context: pumice.Context, memory: Buff
     table = bound(operator(context, "Relu", [square], [output]), parts(memory, 0, size=1024))
     error = refused("H6", table.bind_outputs, parts(memory, 0, size=1024))
     assert error.given == f"float32[8, 8] with strides {list(output.strides)} in {output.bytes} bytes"
-    assert str(error).count("with strides") == 2  # of either tensor, once
+    assert str(error).count("with strides") == 2  # each of the two tensors is described once
     table.bind_outputs(parts(memory, 1024, size=1024))
     same = bound(operator(context, "Relu", [output], [output]), parts(memory, 0, size=1024))
     same.bind_outputs(parts(memory, 0, size=1024))

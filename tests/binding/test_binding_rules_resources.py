@@ -100,7 +100,7 @@ def test_p4_temporary_memory_needs_no_content_and_is_shared(
     commands = CommandList(context)
     for compiled, w, y in zip((conv, other), weights, results, strict=False):
         initialise(context, compiled)
-        execute(context, compiled, [x, w, None], [y])  # in memory of its own
+        execute(context, compiled, [x, w, None], [y])  # execute() makes temporary memory for each
     for compiled, w, y in zip((conv, other), weights, results[2:], strict=True):
         table = BindingTable(compiled)
         table.bind_inputs([x, w, None])

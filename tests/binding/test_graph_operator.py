@@ -90,7 +90,7 @@ def test_temporary_memory_is_planned_by_lifetime(context: pumice.Context) -> Non
 
 
 def test_owned_inputs_through_views_and_as_outputs(context: pumice.Context) -> None:
-    """None of these reads the weight in a form of its own."""
+    """No node here reads the weight in a form of its own."""
     w = random(6, 4)
     graph = pumice.Graph()
     owned = graph.input("w", "float32", w.shape, owned=True)
@@ -124,7 +124,7 @@ def test_c8_a_graph_counts_its_own_inputs(context: pumice.Context) -> None:
     with pytest.raises(pumice.BindingError, match="C2"):
         table.bind_outputs([BufferRange(memory, 1024, 256), None])
     table.bind_outputs([BufferRange(memory, 1024, 256)])
-    assert not compiled.supports_in_place(0, 0)  # it is more than one dispatch, or a fused one
+    assert not compiled.supports_in_place(0, 0)  # the graph is more than one dispatch, or a fused one
     with pytest.raises(pumice.BindingError, match="H4"):
         table.bind_outputs([BufferRange(memory, 0, 256)])
 

@@ -80,7 +80,7 @@ def test_damaged_shaders_are_compiled_anew(cache: Path) -> None:
         whole[2][:-1],
         whole[3] + b"\0",
         whole[4][:half] + bytes([whole[4][half] ^ 4]) + whole[4][half + 1 :],
-        whole[0],  # of another shader, and whole
+        whole[0],  # a whole entry of another shader
         b"#!/bin/sh\n" * 100,
     ]
     for entry, content in zip(entries, damaged, strict=True):

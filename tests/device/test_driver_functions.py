@@ -1,4 +1,4 @@
-"""What a driver computes is right whatever instructions and vectors its host has."""
+"""Functions of drivers are right whatever instructions and vectors the host has."""
 
 from __future__ import annotations
 

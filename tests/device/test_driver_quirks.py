@@ -1,4 +1,4 @@
-"""What drivers do otherwise than Vulkan says: the trial of the driver, and what the engine does about each quirk."""
+"""Quirks of drivers: the trial that finds them, and what the engine does about each."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def flushes(context: pumice.Context) -> bool:
 
 
 def wrong(given: Array, expected: Array, context: pumice.Context, *operands: Array) -> Array:
-    """Where the bits differ: NaNs are alike, and denormal numbers may be zero where the device flushes them."""
+    """The places where the bits differ: NaNs are alike, and denormal numbers may be zero where the device flushes
+    them.
+    """
     least = np.finfo(F32).tiny
     same = driver_points.same_bits(given, expected)
     if flushes(context):

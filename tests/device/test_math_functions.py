@@ -50,7 +50,7 @@ UNARY = [
     "Celu",
 ]
 BINARY = ("Pow", "Div", "Mod", "Mul", "Add", "Max")
-CHAINS = 12  # of a graph
+CHAINS = 12  # chains of functions in a graph
 SPECIAL = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 1e30, -1e30])
 TOLERANCE = 1e-3  # relative: a chain may enlarge the last bits of its first function
 
@@ -146,7 +146,7 @@ FUNCTION = re.compile(
 
 @pytest.mark.parametrize("file", ["math.glsl", "math_exact.glsl", "math_double.glsl", "math_wide.glsl"])
 def test_functions_end_at_their_end_alone(file: str) -> None:
-    """Behind an early return lavapipe has been seen to mix up results."""
+    """Functions return at their end alone: behind an early return lavapipe has been seen to mix up results."""
     text = (SHADERS / "include" / file).read_text()
     early = [name for name, body in FUNCTION.findall(text) if body.count("return") > 1]
     assert early == []

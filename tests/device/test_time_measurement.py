@@ -132,4 +132,4 @@ def test_every_name_of_a_time_says_its_unit() -> None:
     face = "".join(path.read_text() for path in (ROOT / "python/pumice").glob("*.py"))
     for text in (stub, face):
         assert not re.search(r"(?i)nanosec|millisec|_ms\b|(?<!st_mtime)(?<!user)_ns\b", text)
-    assert re.findall(r"(?i)\S*microsec\S*", stub) == ["microseconds,"]  # of the vendor's own last_exec_time
+    assert re.findall(r"(?i)\S*microsec\S*", stub) == ["microseconds,"]  # the unit of the vendor's own last_exec_time

@@ -20,7 +20,7 @@ RNG = np.random.default_rng(7)
 
 
 def weight(*shape: int) -> NDArray[np.float32]:
-    """Of float16 values, so that packing loses nothing."""
+    """Random weights that float16 holds, so that packing loses nothing."""
     fan = int(np.prod(shape[1:])) or 1
     return (RNG.standard_normal(shape) / np.sqrt(fan)).astype("float16").astype("float32")
 

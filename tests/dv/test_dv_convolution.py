@@ -40,7 +40,7 @@ def conv(m: int, c: int, kx: int = 3, ky: int = 3, **more: Any) -> Run:
 
 SIDES = (1, 1, 1, 1)
 
-# By name: channels, height and width of the input, and the run.
+# Convolutions by name: channels, height and width of the input, and the run.
 RUNS = {
     "3x3": (16, 7, 10, conv(24, 16, pads=SIDES)),
     "1x1 of many channels": (72, 5, 6, conv(16, 72, 1, 1)),

@@ -149,7 +149,7 @@ def test_a_list_retains_what_its_commands_name(c: Calls, context: int) -> None:
 
 
 def every_call(c: Calls, kind: str, handle: Any) -> dict[str, Any]:
-    """What each function that takes such a handle returns for it."""
+    """The result of each function that takes a handle of this kind."""
     info = np.full(8, 32, np.int32)
     calls: dict[str, dict[str, list[Any]]] = {
         "context": {
@@ -234,7 +234,7 @@ def test_a_dead_handle_is_an_error_of_every_function(c: Calls, context: int, kin
     }
     handle = made[kind]()
     assert getattr(c, f"{kind}_release")(handle) == 0
-    newer = made[kind]()  # it does not take the dead one's place
+    newer = made[kind]()  # a new handle does not take the place of the dead one
     assert newer != handle
     assert every_call(c, kind, handle) == DEAD[kind]
     assert getattr(c, f"{kind}_release")(newer) == 0

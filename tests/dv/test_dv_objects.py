@@ -22,7 +22,7 @@ def no_garbage() -> None:
 
 
 def size_in_use() -> int:
-    gc.collect()  # what earlier tests left in tracebacks
+    gc.collect()  # frees memories that tracebacks of earlier tests hold
     return dv.total_size()
 
 

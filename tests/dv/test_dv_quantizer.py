@@ -13,7 +13,7 @@ from pumice import dv
 
 
 def least_error(weights: NDArray[np.float16], clusters: int) -> float:
-    """Of the best clusters, each a run of the sorted weights: a plain dynamic program over all cuts."""
+    """The error of the best clusters, each a run of the sorted weights: a plain dynamic program over all cuts."""
     values = np.sort(weights.astype("float64"))
     sums, squares = (np.concatenate([[0], np.cumsum(values**k)]) for k in (1, 2))
     begin, end = np.ogrid[: len(values) + 1, : len(values) + 1]

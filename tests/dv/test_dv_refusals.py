@@ -1,4 +1,4 @@
-"""What the dv interface refuses, by the run and the field that the refusal names."""
+"""Refusals of the dv interface, which name the run and the field."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ INPUT, OUTPUT, WEIGHTS, SOURCE = 0, 8192, 24576, 45056  # places in one memory
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one memory", "separate memories"])
 def context(pumice_context: pumice.Context, request: pytest.FixtureRequest) -> Iterator[dv.Context]:
-    """Of a host that sees the device's memory, and of one that maps copies of it."""
+    """A host that sees the device's memory, and one that maps copies of it."""
     with dv.Context(pumice_context, separate=request.param) as made:
         yield made
 
@@ -134,7 +134,7 @@ class Case:
         return self.memory.read(np.uint8, WEIGHTS - OUTPUT, OUTPUT).tobytes()
 
     def expected(self) -> tuple[bytes, bytes]:
-        """What the layer makes of either of its weights, which the host wrote."""
+        """The layer's results with each of the two weights, which the host wrote."""
         results = []
         for packed in (self.first, self.second):
             self.place(packed)

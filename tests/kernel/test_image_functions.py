@@ -64,7 +64,7 @@ EXTENTS = {1: (8192,), 2: (128, 1024), 3: (16, 64, 128)}
 
 
 def image_formats(mode: str) -> tuple[str, str]:
-    """Of single elements and of vectors."""
+    """The image formats of single elements and of vectors."""
     storage = storage_of(mode)
     return ("r16f" if storage == "fp16" else "r32f", "rgba16f" if storage.startswith("fp16") else "rgba32f")
 

@@ -71,7 +71,7 @@ void main() { uint i = gl_GlobalInvocationID.x; if (i < p.length()) y[i] = textu
 
 
 def sampled(picture: Array, points: Array, filter: str, address: str) -> Array:
-    """What a sampler gives at points (x, y) in texels."""
+    """The values that a sampler gives at points (x, y) in texels."""
 
     def texel(y: Array, x: Array) -> Array:
         h, w = picture.shape

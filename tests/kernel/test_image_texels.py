@@ -119,7 +119,7 @@ def test_an_image_of_too_many_bytes_is_refused(context: pumice.Context) -> None:
 
 
 def test_images_are_counted_closed_and_freed(context: pumice.Context) -> None:
-    gc.collect()  # what the errors of other tests hold
+    gc.collect()  # frees images that errors of other tests hold
     before = context.memory.images, context.memory.image_bytes
     held = [pumice.Image(context, "r32f", (n, n)) for n in range(1, 40)]
     assert context.memory.images == before[0] + 39 and context.memory.image_bytes > before[1]

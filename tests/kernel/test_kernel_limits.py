@@ -1,4 +1,6 @@
-"""What a kernel needs of a device: features and limits, refused with names and numbers before the driver sees the shader."""
+"""Features and limits that kernels need of a device: refused with names and numbers before the driver sees the
+shader.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,7 @@ def module(*capabilities: int) -> bytes:
 
 
 def test_each_feature_has_one_name_in_the_reflection_and_on_the_device() -> None:
-    """What the engine can turn on goes by the same name everywhere; what it cannot is refused by name."""
+    """A feature that the engine can turn on has the same name everywhere; others are refused by name."""
     interface = pumice.reflect(module(*range(1, 100), *range(4400, 6300)))
     known = set(pumice.devices()[0].features)
     used = [feature for feature in interface["features"] if not feature.startswith("capability ")]
@@ -229,7 +231,7 @@ def test_sizes_that_double_at_each_level_take_no_time(context: pumice.Context) -
 
 
 def test_types_that_double_at_each_level_take_no_time() -> None:
-    """As no compiler writes them."""
+    """The types are nested as no compiler writes them."""
     plain = pumice.compile(
         f"layout(local_size_x = 1) in;\n{HEAD}shared float s;\nvoid main() {{ s = y[0]; y[1] = s; }}"
     ).spirv

@@ -39,7 +39,7 @@ ORDER = {
     "dv": ["include", "memory", "weights", "commands", "", "c"],
 }
 
-# Which folders may include the headers of other libraries; every other place may not.
+# Folders that may include the headers of other libraries; every other place may not.
 FOREIGN = {
     r"(vulkan|volk)": r"cpp/device/((driver/)?[^/]*\.cpp|driver/vulkan\.h)",
     r"(glslang|SPIRV)": r"cpp/shader/glslang/",

@@ -1,4 +1,6 @@
-"""What is installed: the extension, its stub and types, what an import costs, libraries, a machine without Vulkan."""
+"""The installed package: the extension, its stub and types, what an import costs, libraries, a machine without
+Vulkan.
+"""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_no_module_needs_itself() -> None:
 
 
 def test_a_stage_imports_only_stages_before_it() -> None:
-    """In functions too: what is imported late is imported for speed, not to hide an arrow."""
+    """Imports in functions count too: they are late for speed, not to hide an arrow."""
     assert not upward([line for line in arrows() if line[0] != ""])  # __init__ brings the names of all stages
 
 

@@ -19,7 +19,7 @@ import pumice
 from pumice import dv
 
 MODULES = ("", "dv", "testing", "onnx", "onnx.backend")
-# What a public class has beside methods with plain names.
+# Methods of public classes whose names begin with an underscore.
 SPECIAL = {"__init__", "__call__", "__array__", "__dlpack__"}
 # Callables whose arguments are no choices: Python's own protocols, and what a class inherits of tuples, lists and exceptions.
 NOT_OURS = {"load_ipython_extension"}
@@ -66,7 +66,7 @@ def of_python(function: Any) -> Iterator[str]:
 
 
 def of_method(cls: type, name: str) -> Iterator[str]:
-    """Of the class that has it, which may be one of the engine's."""
+    """The arguments of a method, from the class that has it, which may be one of the engine's."""
     for base in cls.__mro__:
         if name not in vars(base):
             continue
@@ -85,7 +85,7 @@ def of_method(cls: type, name: str) -> Iterator[str]:
 def of_class(cls: type) -> Iterator[str]:
     for name in dir(cls):
         if name == "__init__" and dataclasses.is_dataclass(cls):
-            continue  # see test_every_field_of_a_command_is_in_its_bytes
+            continue  # test_every_field_of_a_command_is_in_its_bytes covers these
         if name in SPECIAL or not name.startswith("_"):
             for argument in dict.fromkeys(of_method(cls, name)):
                 yield f"{name}.{argument}"

@@ -33,7 +33,7 @@ def test_shaders_of_2024_may_declare_their_own_structure_of_eight(mode: str, tmp
     validate(pumice.compile(OWN_STRUCTURE, pumice.ShaderOptions(generation="2024", **MODES[mode])), tmp_path)
 
 
-# As shaders of 2024 have it: the structure also where halves are computed with, of which they make no use then.
+# Shaders of 2024 declare the structure also where halves are computed with, and make no use of it then.
 OWN_STRUCTURE_ALWAYS = OWN_STRUCTURE.replace(
     "#if NCNN_fp16_storage && !NCNN_fp16_arithmetic\n", "#if NCNN_fp16_storage\n"
 ).replace(

@@ -28,7 +28,7 @@ VECTORS = {
 def test_every_number_converts_to_small_ones(
     target: str, arithmetic: bool, lanes: int, context: pumice.Context, tmp_path: Path
 ) -> None:
-    """Where the small types have arithmetic, and where they are for buffers alone."""
+    """The small types have arithmetic, or are for buffers alone."""
     storage = {"int16_storage": True, "int8_storage": True, "storage": "fp16"}
     options = pumice.ShaderOptions(**storage, fp16_arithmetic=arithmetic, int16=arithmetic, int8=arithmetic)
     kind = {name: name if lanes == 1 else f"{VECTORS[name]}{lanes}" for name in NUMBERS}

@@ -96,7 +96,7 @@ def test_without_a_local_size_a_kernel_says_where_one_is_needed(pumice_context: 
         return  # not even a shader without a size
     with pytest.raises(pumice.ShaderCompileError, match=r"(?s)without a local size.*local_size=.*\^"):
         pumice.Kernel(TOGETHER[name], pumice_context)
-    for _ in range(2):  # from the compiler, from the cache
+    for _ in range(2):  # the second shader is from the cache
         shader = pumice.compile(TOGETHER[name])
         assert shader.interface["local_size"] == (1, 1, 1) and not shader.interface["guarded"]
 
@@ -179,7 +179,7 @@ def test_a_local_size_is_within_what_the_device_takes(pumice_context: pumice.Con
 
 
 def test_a_kernel_that_was_never_made_can_be_shown() -> None:
-    assert repr(pumice.Kernel.__new__(pumice.Kernel)) == "<Kernel, not made>"  # as a traceback of its failure shows it
+    assert repr(pumice.Kernel.__new__(pumice.Kernel)) == "<Kernel, not made>"  # a traceback of its failure shows it so
     assert repr(pumice.dv.Context.__new__(pumice.dv.Context)) == "<dv.Context, not made>"
 
 

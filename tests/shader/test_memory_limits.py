@@ -42,7 +42,7 @@ def lines(program: str) -> list[str]:
 
 @needs_limits
 def test_a_compiler_without_room_is_out_of_memory_and_compiles_later() -> None:
-    """From nothing at all, over too little for the library and for its stack, to enough."""
+    """The room grows from nothing, over too little for the library and for its stack, to enough."""
     made = lines(
         "for room in (0, 4, 16, 24, 32): print(compiled(text(3, room), room))\nprint(compiled(text(3, 99), 100))\n"
     )

@@ -148,7 +148,7 @@ def test_an_error_in_a_macros_text_names_the_macro() -> None:
 
 @pytest.mark.parametrize("kind", hostile_shaders.SOURCES)
 def test_a_hostile_text_is_refused_in_bounded_time_and_memory(kind: str) -> None:
-    """In a process of its own, which must live and compile the next shader."""
+    """The text is compiled in a process of its own, which must live and compile the next shader."""
     done = python("-m", "hostile_shaders", kind, cwd=hostile_shaders.FOLDER, PUMICE_NO_CACHE="1")
     assert done.returncode == 0, f"rc {done.returncode}: {done.stderr[-2000:]}"
     result = json.loads(done.stdout)

@@ -144,7 +144,7 @@ def test_a_copy_from_out_of_bounds_gives_zeros_and_one_to_there_nothing(
 
 
 def test_zeros_stand_for_a_structure_out_of_bounds(context: pumice.Context, tmp_path: Path) -> None:
-    """Of numbers that the module does not calculate with, so that it can only load, store and convert them."""
+    """The structure holds numbers that the module does not calculate with: it can only load, store and convert them."""
     text = """
 struct Box { float16_t a; f16vec3 b; float c[2]; uint8_t d; };
 layout(binding = 0) readonly buffer S { Box s[]; };

@@ -31,8 +31,8 @@ def test_an_access_out_of_bounds_is_named_and_does_no_harm(context: pumice.Conte
     assert str(error) == (
         "reach:5: kernel 'reach': write to 'y' at index 3, which has 3 elements, by invocation (3, 0, 0); one of 2 accesses out of bounds"
     )
-    np.testing.assert_array_equal(y, x[:3] + 1)  # what was in bounds is done
-    kernel(x=x, y=y, threads=3)  # and the kernel goes on
+    np.testing.assert_array_equal(y, x[:3] + 1)  # writes in bounds are done
+    kernel(x=x, y=y, threads=3)  # the kernel goes on
 
 
 def test_a_read_out_of_bounds_gives_zero(context: pumice.Context) -> None:
@@ -112,7 +112,7 @@ void main() {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_extensions_macros_are_checked(context: pumice.Context, mode: str) -> None:
-    """The same access, in bounds and out of them, in every storage and arithmetic."""
+    """The access is made in bounds and out of them, in every storage and arithmetic."""
     options = pumice.ShaderOptions(**MODES[mode], debug=True)
     source = """
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };

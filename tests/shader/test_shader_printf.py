@@ -25,7 +25,7 @@ def body(text: str, header: str = "") -> str:
 
 
 def printed(context: pumice.Context, call: str, threads: int = 1, **options: Any) -> list[str]:
-    """What a kernel with this statement says."""
+    """The messages of a kernel with this statement."""
     kernel = pumice.Kernel(body(call, options.pop("header", "")), context, **options)
     ones = np.ones(4, "float32")
     kernel(x=ones, y=ones.copy(), threads=threads)

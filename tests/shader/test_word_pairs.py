@@ -58,7 +58,7 @@ QUOTIENTS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def computed(context: pumice.Context, dtype: str, texts: Sequence[str], a: Array, b: Array) -> list[Array]:
-    """What a kernel makes of a and b by each of the texts."""
+    """The results of a kernel that computes each of the texts of a and b."""
     stores = "".join(f"y[{i}u * n + i] = {text}; " for i, text in enumerate(texts))
     kernel = pumice.Kernel(
         f"{EXTENSION}#define T {dtype}_t\nlayout(binding = 0) readonly buffer A {{ T xa[]; }};\n"

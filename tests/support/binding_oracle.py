@@ -41,14 +41,14 @@ class Described:
 
 @dataclass(frozen=True)
 class Model:
-    """What the oracle knows of a dispatchable."""
+    """The facts that the oracle knows of a dispatchable."""
 
     inputs: tuple[Described, ...] = ()
     outputs: tuple[Described, ...] = ()
     temporary: int = 0
     persistent: int = 0
     in_place: frozenset[tuple[int, int]] = frozenset()
-    targets: tuple[Model, ...] | None = None  # of an initializer
+    targets: tuple[Model, ...] | None = None  # the operators of an initializer
 
 
 Binding = Range | list[Range | None] | None

@@ -1,4 +1,4 @@
-"""What tests of binding tables do again and again: initialise, execute, expect a refusal."""
+"""Helpers for tests of binding tables: initialise, execute, expect a refusal."""
 
 from __future__ import annotations
 

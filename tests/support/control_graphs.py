@@ -80,7 +80,7 @@ def loop_of(condition: pumice.Graph, body: pumice.Graph, dtype: str = "int32", n
 
 
 def hidden(graph: pumice.Graph, value: pumice.Value) -> pumice.Value:
-    """The same value as one that the host does not know."""
+    """A copy of a value from 0 on, which the host does not know."""
     return graph.add("Abs", value)
 
 

@@ -18,7 +18,7 @@ def ramp(*shape: int) -> Array:
 
 
 def sparse(count: int, *shape: int, dtype: str = "float32") -> Array:
-    """So many elements that are not zero."""
+    """An array with `count` ones at random places, zeros elsewhere."""
     array = np.zeros(int(np.prod(shape)), dtype)
     array[np.random.default_rng(count).permutation(array.size)[:count]] = 1
     return array.reshape(shape)

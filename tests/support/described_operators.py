@@ -24,8 +24,8 @@ class Operand:
     """An array for the device, and where its elements lie."""
 
     array: Array
-    strides: Sequence[int] | None = None  # in elements; None: packed
-    offset: int = 0  # of the first byte, past the guard
+    strides: Sequence[int] | None = None  # strides in elements; None: packed
+    offset: int = 0  # offset of the first byte, past the guard
 
     @property
     def desc(self) -> TensorDesc:

@@ -39,7 +39,7 @@ def same_bits(given: Array, expected: Array) -> Array:
 
 
 def truncated(x: Array, dtype: str) -> Array:
-    """As the engine's Cast does: at the ends of the range where a number is beyond it, 0 for NaN."""
+    """Floats as integers as the engine's Cast makes them: the ends of the range for numbers beyond it, 0 for NaN."""
     info = np.iinfo(dtype)
     inside = np.where(x != x, 0, np.clip(np.trunc(x), -float(2**62), float(2**62))).astype(np.int64).astype(dtype)
     beyond = np.where(x >= float(info.max) + 1, np.asarray(info.max, dtype), inside)

@@ -1,4 +1,4 @@
-"""What convolution commands of the dv interface compute, in NumPy, from the formulas of the interface alone."""
+"""Convolution commands of the dv interface in NumPy, from the formulas of the interface alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pumice.dv as dv
 
 Array = npt.NDArray[Any]
-CANCELLED = 2e-6  # of the largest result: what float32 rounds, which near 0 is many numbers of float16
+CANCELLED = 2e-6  # share of the largest result that float32 rounds off, which near 0 is many numbers of float16
 
 ACTIVATIONS = {
     0: lambda x, a: x,
@@ -172,8 +172,8 @@ class Command:
     inputs: Array  # (N, C, H, W), float16
     topo: int | None = None
     adds: bool = False
-    added: list[Array] | None = None  # by run that writes, (N, C, H, W); None: the input
-    offset: int = 64  # of the input in its memory
+    added: list[Array] | None = None  # for each run that writes, (N, C, H, W); None: the input
+    offset: int = 64  # place of the input in its memory
     output_offset: int = 128
     transposed: bool = False  # tensors with x innermost, packed kernels likewise
     memories: list[dv.Memory] = field(default_factory=list)
@@ -183,7 +183,7 @@ class Command:
         return 1 << (len(self.runs) - 1) if self.topo is None else self.topo
 
     def expected(self) -> list[list[Array]]:
-        """By image, of each run that writes: float16."""
+        """The results of each run that writes, for each image, float16."""
         results = []
         for n, image in enumerate(self.inputs):
             x, made = image, list[Array]()

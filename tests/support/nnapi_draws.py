@@ -23,7 +23,9 @@ class Numbers(NamedTuple):
 
 
 class Indices(NamedTuple):
-    """Of a program that is given them when it runs the host does not look at them: they have to be legal then."""
+    """Indices. A program that is given them when it runs does not look at them on the host: they have to be legal
+    then.
+    """
 
     array: np.ndarray
 
@@ -35,7 +37,7 @@ Operands = tuple[Operand, ...]
 class Draw(NamedTuple):
     op: str
     rule: Callable[..., Any]
-    bindings: list[Operands]  # of one program; plain numbers are the same in all of them
+    bindings: list[Operands]  # the operands that one program is bound to; plain numbers are the same in all of them
     dtype: str
 
 
@@ -47,7 +49,7 @@ def numbers(values: Any) -> Numbers:
 
 
 def shape_near(random: Random, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Another one of the same rank."""
+    """A shape of the same rank with sizes nearby."""
     return tuple(max(1, size + int(random.integers(-2, 3))) for size in shape)
 
 
@@ -133,7 +135,7 @@ def draws(random: Random, op: str) -> Draw:
     shape = tuple(int(size) for size in random.integers(1, 6, random.integers(1, 5)))
     shapes = [shape, *(shape_near(random, shape) for _ in range(2))]
     if random.random() < 0.2:
-        shapes[-1] = (*shape, 2)  # of another rank
+        shapes[-1] = (*shape, 2)  # one shape of another rank
     bindings: list[Operands] = []
     plain: list[int | float] = []
     for i, one in enumerate(shapes):

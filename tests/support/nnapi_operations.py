@@ -1,4 +1,6 @@
-"""What the tests of NNAPI's operations share: one operation as a program, quantized arrays, and how they are compared."""
+"""Helpers of the tests of NNAPI's operations: one operation as a program, quantized arrays, and how they are
+compared.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def loop_body(
 
 
 def typed(proto: onnx.ModelProto, **types: int) -> onnx.ModelProto:
-    """With element types of the outputs, without which ONNX Runtime takes no model."""
+    """The model with element types of its outputs, without which ONNX Runtime takes none."""
     for output in proto.graph.output:
         output.type.tensor_type.elem_type = types.get(output.name, FLOAT)
     return proto

@@ -31,7 +31,7 @@ def model(
     opset: int = 17,
     **graph: Any,
 ) -> onnx.ModelProto:
-    """Not checked: the tests make wrong ones too."""
+    """A model of these nodes. It is not checked: the tests make wrong ones too."""
     made = helper.make_graph(
         list(nodes),
         "small",
@@ -70,13 +70,13 @@ def subgraph(
     outputs: list[onnx.ValueInfoProto],
     **constants: np.ndarray[Any, Any],
 ) -> onnx.GraphProto:
-    """What an If, Loop or Scan runs."""
+    """The body of an If, Loop or Scan."""
     initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)
 
 
 def results_of(case: Any, context: pumice.Context) -> Iterator[tuple[Any, Any]]:
-    """Of a test of the standard's own: each output and what it has to be."""
+    """Each output of a test of the standard's own, with what it has to be."""
     loaded = pumice.load(case.model, context)
     for inputs, outputs in case.data_sets:
         results = loaded(*inputs)
@@ -84,12 +84,12 @@ def results_of(case: Any, context: pumice.Context) -> Iterator[tuple[Any, Any]]:
 
 
 def recipe(proto: onnx.ModelProto) -> Recipe:
-    """What the importer makes of it."""
+    """The importer's Recipe of a model."""
     file = ModelFile(proto)
     return recipe_of(parse(file), file)
 
 
 def constant(made: Recipe, name: str) -> np.ndarray[Any, Any]:
-    """Of a recipe."""
+    """The elements of a Recipe's constant."""
     found = made.constants[name]
     return array_of(found.raw, found.dtype, found.shape)

@@ -51,7 +51,7 @@ class Writer:
         return self.add("Transpose", self.add("Reshape", x, self.add("Concat", *sizes, axis=0)), perm=[0, 2, 1, 3])
 
     def attention(self, x: str, heads: int, width: int, mask: str, past: Sequence[str] = ()) -> tuple[str, list[str]]:
-        """And the keys and values with those of the past before them."""
+        """The result of an attention layer, and its keys and values with those of the past before them."""
         q, k, v = (self.heads(self.linear(x, width, width), heads, width) for _ in range(3))
         if past:
             k, v = (self.add("Concat", before, now, axis=2) for before, now in zip(past, (k, v), strict=True))

@@ -24,7 +24,7 @@ def python(*arguments: str, cwd: Path | None = None, **environment: str) -> subp
 
 
 def output_of(*arguments: str, cwd: Path | None = None, **environment: str) -> str:
-    """What a fresh interpreter prints; it must succeed and say nothing on its standard error."""
+    """The output of a fresh interpreter, which must succeed and say nothing on its standard error."""
     done = python(*arguments, cwd=cwd, **environment)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout

@@ -40,7 +40,7 @@ def philox(counters: Array, key: tuple[int, int]) -> Array:
 
 
 def words(count: int, state: Array, stream: int, key: int | None = None) -> Array:
-    """Of the blocks that `count` numbers need, four each."""
+    """The words of the blocks that `count` numbers need, four words a block."""
     blocks = -(-count // 4)
     counters = np.zeros((blocks, 4), np.uint32)
     counters[:, 0] = np.arange(blocks)

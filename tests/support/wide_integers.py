@@ -28,7 +28,7 @@ def pairs(dtype: str) -> tuple[Array, Array]:
 
 
 def divisible_pairs(dtype: str) -> tuple[Array, Array]:
-    """Those whose quotient SPIR-V defines."""
+    """The pairs whose quotient SPIR-V defines."""
     a, b = pairs(dtype)
     defined = (b != 0) & ~((b.view("int64") == -1) & (a.view("int64") == LOWEST) & (dtype == "int64"))
     return a[defined], b[defined]

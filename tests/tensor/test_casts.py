@@ -12,7 +12,7 @@ import pumice
 from described_operators import Array, Operand, executed
 from pumice import _pumice
 
-# By ONNX's number.
+# Element types with ONNX's numbers.
 DTYPES: dict[str, int] = {
     "float64": 11,
     "float32": 1,

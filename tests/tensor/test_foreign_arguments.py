@@ -30,7 +30,7 @@ void main() { uint i = gl_GlobalInvocationID.x; y[i] = x[i] * p.factor + p.shift
 
 
 class Dtype:
-    """That of a library which is not NumPy: it has a name and no kind."""
+    """A dtype of a library which is not NumPy: it has a name and no kind."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Dtype:
 
 
 class OtherTensor:
-    """What torch has: memory that NumPy and DLPack share, a dtype of its own, and reasons to give neither."""
+    """A tensor like torch's: memory that NumPy and DLPack share, a dtype of its own, and reasons to give neither."""
 
     def __init__(self, array: Array, refuses: str = "", copies: bool = False, read_only: bool = False) -> None:
         self.array = array
@@ -124,7 +124,7 @@ def test_what_a_kernel_writes_is_not_lost_in_a_copy(
 
 
 def entries(context: pumice.Context) -> dict[str, Callable[[Any], Any]]:
-    """What takes an array of the caller's, by name."""
+    """Functions that take an array of the caller's, by name."""
     loaded = pumice.load(gemm(), context)
     program = relu_graph().compile(context)
     execution = program.execution()
@@ -174,7 +174,7 @@ def entries(context: pumice.Context) -> dict[str, Callable[[Any], Any]]:
 
 
 def not_refused(takers: dict[str, Callable[[Any], Any]], given: Any, text: str) -> dict[str, str]:
-    """What came of those that do not say such a thing."""
+    """The functions that do not refuse with such a text, and what they did instead."""
     failed = {}
     for name, take in takers.items():
         try:
@@ -199,7 +199,8 @@ def test_an_output_is_not_written_behind_a_mask(context: pumice.Context) -> None
         execution.set_output("y", np.ma.masked_array(np.zeros((5, 4), FLOAT)))
 
 
-OF_NUMPY_ALONE = {  # whose arguments are NumPy's arrays by their type
+# Functions that take NumPy's arrays by their type.
+OF_NUMPY_ALONE = {
     "a bound program",
     "from_host",
     "a tensor's upload",

@@ -17,7 +17,7 @@ NUMBERS = [-1, -16, *HUGE]
 
 
 class Index:
-    """What numbers an index without being an int."""
+    """A number that is an index without being an int."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -37,12 +37,14 @@ def listed(context: pumice.Context) -> CommandList:
     return commands
 
 
-# What is refused for a negative number, and for one beyond 64 bits: the rules that may say so. Some numbers are in range for some.
+# Functions that refuse a negative number, or one beyond 64 bits, and the rules that may say so. Some numbers are in
+# range for some.
 PLACES: dict[str, tuple[Callable[[pumice.Context, Any], object], set[str]]] = {
     "BufferRange offset": (lambda context, n: BufferRange(Buffer(context, 64), n, 32), {"R1"}),
     "BufferRange bytes": (lambda context, n: BufferRange(Buffer(context, 64), 0, n), {"R1"}),
     "Tensor offset": (lambda context, n: Tensor(TensorDesc("float32", [1]), Buffer(context, 64), n), {"R1", "R8"}),
-    "Buffer bytes": (lambda context, n: Buffer(context, n), {"M5", ""}),  # without a rule: the memory is not there
+    # "" is a refusal without a rule: the memory is not there
+    "Buffer bytes": (lambda context, n: Buffer(context, n), {"M5", ""}),
     "size": (lambda context, n: TensorDesc("float32", [n, 0]), {"R8"}),
     "sizes of a layout": (lambda context, n: TensorDesc.with_layout("float32", [n, 1, 1, 1], "NHWC"), {"R8"}),
     "stride": (lambda context, n: TensorDesc("float32", [2], strides=[n]), {"R8"}),

@@ -36,7 +36,7 @@ BITS |= {name: ml_dtypes.iinfo(dtype_of(name)).bits for name in INTEGERS}
 
 
 def codes(name: str) -> Array:
-    """Of all elements."""
+    """An array of all elements of the type."""
     return np.arange(1 << BITS[name], dtype=np.uint8).view(dtype_of(name))
 
 

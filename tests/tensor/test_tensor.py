@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import pumice
 from tensor_arrays import DTYPES, WHOLE_BYTES, Array, counted
 
-# From and to NumPy.
+# Copies from and to NumPy.
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -74,7 +74,7 @@ def test_elements_that_no_tensor_has_are_refused(context: pumice.Context, array:
 
 
 def test_special_floats_keep_their_bits(context: pumice.Context) -> None:
-    """Also where the copy is made by a kernel."""
+    """The bits stay also where a kernel makes the copy."""
     words = np.array([0x7FC00001, 0x7F800001, 0x80000000, 0x00000001, 0xFF800000, 0x7F800000], "uint32")
     tensor = pumice.tensor(words.view("float32").reshape(2, 3), context)
     np.testing.assert_array_equal(tensor.numpy().view("uint32").ravel(), words)

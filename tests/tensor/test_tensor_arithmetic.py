@@ -25,7 +25,7 @@ COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le"
 IN_PLACE = {name: getattr(operator, f"i{name.rstrip('_')}") for name in BINARY}
 UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": operator.abs, "invert": operator.invert}
 DTYPES = [np.dtype(name) for name in NUMPY_DTYPES]
-REFUSALS = (TypeError, OverflowError, ValueError)  # what NumPy raises for operands that it does not take
+REFUSALS = (TypeError, OverflowError, ValueError)  # errors that NumPy raises for operands that it does not take
 POWER_ULP = {"float64": 8, "float32": 4, "float16": 1, "bfloat16": 1}
 POWERS = ("pow",)
 
@@ -67,7 +67,7 @@ PAIRS = arrays.mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call gives, or the class of what it raises."""
+    """The result of a call, or the class of the error that it raises."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -315,7 +315,7 @@ def test_in_place_other_views_of_the_memory_see_it(context: pumice.Context) -> N
     row += t[0]
     assert t[1].tolist() == [8, 12, 16, 20]
     line = pumice.tensor(np.arange(6), context)
-    line[1:] += line[:-1]  # as if the operands were read before anything is written
+    line[1:] += line[:-1]  # the operands seem to be read before anything is written
     assert line.tolist() == [0, 1, 3, 5, 7, 9]
     with pytest.raises(TypeError, match="Cannot cast 'divide' output from float64 to int32"):
         t /= 2
@@ -422,7 +422,7 @@ def test_operators_are_compiled_once_and_kept(context: pumice.Context) -> None:
             total *= number + 2
             total *= 1 / (number + 2)
         made = own.pipelines_created
-        assert made <= before + 2  # of the multiplication, which numbers of Python do not compile anew
+        assert made <= before + 2  # pipelines of the multiplication, which Python's numbers do not compile anew
         for size in range(1, 300):  # more shapes than plans are kept
             assert (pumice.ones(size, context=own) + 1).shape == (size,)
         assert own.pipelines_created <= made + 4

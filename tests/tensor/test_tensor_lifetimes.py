@@ -92,7 +92,7 @@ void main() { uint i = gl_GlobalInvocationID.x; float v = x[i]; for (int k = 0; 
 
 
 class Interrupted(Exception):
-    """What the signal handler of these tests raises."""
+    """Raised by the signal handler of these tests."""
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def alarm(seconds: float) -> Iterator[None]:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
 def test_signals_interrupt_transfers(context: pumice.Context) -> None:
-    """As Ctrl-C does: the wait is given up, what was submitted runs on, and the tensors stay usable."""
+    """A signal acts like Ctrl-C: the wait is given up, what was submitted runs on, and the tensors stay usable."""
     tensor = pumice.zeros(1 << 16, "float32", context)
     kernel = pumice.Kernel(BUSY, context).bind(x=tensor, threads=1 << 16)
 

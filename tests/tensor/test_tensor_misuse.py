@@ -157,7 +157,7 @@ def test_a_buffer_may_be_closed_while_other_threads_use_it(
     context: pumice.Context, call: Callable[[pumice.Tensor], object]
 ) -> None:
     errors: list[BaseException] = []
-    call(pumice.zeros(1 << 20, "float32", context))  # what is compiled is compiled now
+    call(pumice.zeros(1 << 20, "float32", context))  # everything that the threads need is compiled now
 
     def work(tensor: pumice.Tensor, begun: threading.Event) -> None:
         try:

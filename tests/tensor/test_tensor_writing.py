@@ -1,4 +1,4 @@
-"""What writes to tensors: assignment, fills, copies and conversions on the device."""
+"""Writes to tensors: assignment, fills, copies and conversions on the device."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: object, status: int =
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a refusal says, with exit status 2 and nothing on standard output."""
+    """The message of a refusal, which has exit status 2 and prints nothing on standard output."""
     try:
         status = main([str(argument) for argument in arguments])
     except SystemExit as stopped:  # argparse
@@ -437,7 +437,7 @@ def test_loading_a_model_shows_how_far_it_is(wanted: str) -> None:
     os.close(inside)
     shown = b""
     with contextlib.suppress(OSError):  # where nothing is left to read
-        while part := os.read(terminal, 1 << 16):  # at most a page at once
+        while part := os.read(terminal, 1 << 16):  # a terminal gives at most a page at once
             shown += part
     os.close(terminal)
     for phase in (b"nodes", b"weights"):

@@ -72,7 +72,7 @@ def waits(context: pumice.Context) -> None:
 
 @covers("Context.close.timeout")
 def closing(context: pumice.Context) -> None:
-    """What it does to a context whose work hangs is tested in test_endless_work.py."""
+    """test_endless_work.py tests the closing of a context whose work hangs."""
     with pumice.Context(f"uuid:{context.info.uuid}") as own:
         refused(lambda: own.close(timeout=-1.0), "seconds")
         assert not own.closed
@@ -187,7 +187,7 @@ def operators(context: pumice.Context) -> None:
     assert relu(context, flags=["ALLOW_HALF_PRECISION_COMPUTATION"]).binding_properties.temporary_bytes > 0
     refused(lambda: relu(context, flags=["WOBBLE"]), "WOBBLE")
     compiled = relu(context, flags=["DESCRIPTORS_VOLATILE"])
-    pumice.CommandList(context).dispatch(compiled, pumice.BindingTable(compiled))  # to be bound later
+    pumice.CommandList(context).dispatch(compiled, pumice.BindingTable(compiled))  # its bindings may come later
     plain = relu(context)
     refused(lambda: pumice.CommandList(context).dispatch(plain, pumice.BindingTable(plain)))
 

@@ -28,7 +28,7 @@ def contexts(context: pumice.Context) -> None:
         memory.sync_start()
         memory.sync_end()
         view = memory.map()
-        view[0] = 9  # without a sync the device sees this where it shares the memory
+        view[0] = 9  # a device that shares the memory sees this without a sync
         seen.append(int(memory.read("uint8", 1)[0]))
     assert seen[1] == 7
 
@@ -95,7 +95,7 @@ def lists(context: pumice.Context) -> None:
     "dv.Maximizer.required_bytes.strict",
 )
 def strictness(context: pumice.Context) -> None:
-    """What only the vendor's hardware refuses; (1, 0) and (2, 0) stand for memories."""
+    """Commands that only the vendor's hardware refuses; (1, 0) and (2, 0) stand for memories."""
     conv, of_bytes = (
         dv.Conv(**BUFFERS, w=8, h=8, c=c, run=[dv.Run(pool_enable=dv.POOL_MAX, pool_size=(1, 2), m=c)]) for c in (16, 3)
     )

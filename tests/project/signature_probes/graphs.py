@@ -246,12 +246,12 @@ def events(context: pumice.Context) -> None:
     times_out(lambda: event.wait(timeout=0.01))
     quick = network().compile(context).execution()
     quick.set("x", X)
-    times_out(lambda: quick.start(wait_for=[event]).wait())  # its error is this one's
+    times_out(lambda: quick.start(wait_for=[event]).wait())  # the error of the other execution is this one's
 
 
 @covers("validate.context", "validate.precision", "validate.progress")
 def validations(context: pumice.Context) -> None:
-    """Of a model that is loaded as well: at another precision it is loaded again."""
+    """Validates a file, and a loaded model, which is loaded again at another precision."""
     from onnx_models import gemm
 
     x = np.ones((2, 4), "float32")

@@ -11,7 +11,7 @@ import numpy as np
 import pumice
 from signature_probes.probe import covers, differ, refused
 
-# What an option of shaders changes: a value that is not the default, with others that it needs.
+# Options of shaders: for each a value that is not the default, with others that it needs.
 SHADER_OPTIONS: dict[str, dict[str, Any]] = {
     "storage": {"storage": "fp16"},
     "fp16_arithmetic": {"fp16_arithmetic": True, "storage": "fp16"},
@@ -43,7 +43,7 @@ void main() { uint i = gl_GlobalInvocationID.x; x[i] = float(ncnn_wobble); }"""
 
 
 def seen(options: pumice.ShaderOptions) -> tuple[str, bytes]:
-    """What a shader of these options gets, and becomes."""
+    """The preamble that a shader of these options gets, and its SPIR-V."""
     return options.preamble, pumice.compile(PROBE_SHADER, options).spirv
 
 

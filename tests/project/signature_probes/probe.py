@@ -1,4 +1,4 @@
-"""What probes are made of."""
+"""Helpers of the probes."""
 
 from __future__ import annotations
 
