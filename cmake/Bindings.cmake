@@ -1,6 +1,6 @@
-# pumice._pumice, the staged package of a development build, and what a wheel installs.
+# Builds pumice._pumice, stages the package of a development build, and says which files a wheel installs.
 
-if(NOT pybind11_DIR OR NOT EXISTS "${pybind11_DIR}")  # the folder of an isolated build vanishes with it
+if(NOT pybind11_DIR OR NOT EXISTS "${pybind11_DIR}")  # a cached folder of an isolated build vanishes with that build
   execute_process(
     COMMAND "${Python_EXECUTABLE}" -m pybind11 --cmakedir
     OUTPUT_VARIABLE pybind11_DIR OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
@@ -12,7 +12,7 @@ file(GLOB BINDING_SOURCES CONFIGURE_DEPENDS src/*.cpp)
 pybind11_add_module(_pumice MODULE NO_EXTRAS ${BINDING_SOURCES})
 target_link_libraries(_pumice PRIVATE pumice_engine)
 target_precompile_headers(_pumice PRIVATE <pybind11/pybind11.h> <pybind11/numpy.h> <pybind11/stl.h> <pybind11/functional.h>)
-target_compile_options(_pumice PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # ccache needs it
+target_compile_options(_pumice PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # ccache needs this for precompiled headers
 target_compile_definitions(_pumice PRIVATE PUMICE_VERSION="${PROJECT_VERSION}")
 add_dependencies(_pumice pumice_glslang)
 
@@ -30,7 +30,7 @@ endif()
 install(TARGETS _pumice pumice_glslang LIBRARY DESTINATION pumice)
 foreach(library IN LISTS GLSLANG_LIBRARIES)
   get_target_property(type ${library} TYPE)
-  if(type STREQUAL "SHARED_LIBRARY")  # copied, so that an installed package needs no other one at run time
+  if(type STREQUAL "SHARED_LIBRARY")  # shared libraries are copied, so that an installed package needs no other one at run time
     install(FILES $<TARGET_FILE:${library}> DESTINATION pumice RENAME $<TARGET_SONAME_FILE_NAME:${library}>)
   endif()
 endforeach()

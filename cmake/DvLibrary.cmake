@@ -1,5 +1,5 @@
-# dmpdv: the C interface of the dv driver, a shared library beside the Python module that needs no Python. With its headers, a
-# pkg-config file and a CMake package, all of which find each other wherever the folder is.
+# Builds dmpdv, the C interface of the dv driver: a shared library beside the Python module that needs no Python. Its headers, a
+# pkg-config file and a CMake package are installed with it; all of them find each other wherever the folder is.
 
 file(GLOB DV_SOURCES CONFIGURE_DEPENDS cpp/dv/c/*.cpp)
 add_library(dmpdv SHARED ${DV_SOURCES})

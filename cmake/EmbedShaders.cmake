@@ -1,5 +1,5 @@
 # Puts the texts of shaders/**/*.{comp,glsl} into pumice_engine, for embedded_shader(). A new shader needs no edit here: the
-# build looks for files again by itself. Also the script that writes the generated source (cmake -P, with ROOT and OUTPUT).
+# build looks for files again by itself. This file is also the script that writes the generated source (cmake -P, with ROOT and OUTPUT).
 
 if(CMAKE_SCRIPT_MODE_FILE)
   file(GLOB_RECURSE paths RELATIVE "${ROOT}" "${ROOT}/*.comp" "${ROOT}/*.glsl")
@@ -17,7 +17,7 @@ endif()
 
 set(SHADER_ROOT "${CMAKE_CURRENT_SOURCE_DIR}/shaders")
 file(GLOB_RECURSE SHADER_FILES CONFIGURE_DEPENDS "${SHADER_ROOT}/*.comp" "${SHADER_ROOT}/*.glsl")
-string(SHA256 SHADER_LIST "${SHADER_FILES}")  # in the command line, so that a removed file runs it again
+string(SHA256 SHADER_LIST "${SHADER_FILES}")  # stands in the command line, so that a removed file runs the command again
 add_custom_command(
   OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/embedded_shaders.cpp"
   COMMAND "${CMAKE_COMMAND}" "-DROOT=${SHADER_ROOT}" "-DOUTPUT=${CMAKE_CURRENT_BINARY_DIR}/embedded_shaders.cpp" "-DLIST=${SHADER_LIST}"

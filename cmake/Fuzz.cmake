@@ -1,4 +1,5 @@
-# fuzz_dv_commands: with clang a libFuzzer program, else one that takes files (AFL++: its compilers, "@@").
+# Builds fuzz_dv_commands: with clang a libFuzzer program, else a program that takes files (for AFL++, built with its compilers and
+# run with "@@").
 add_executable(fuzz_dv_commands tests/fuzz/dv_commands.cpp)
 target_link_libraries(fuzz_dv_commands PRIVATE pumice_engine)
 set_target_properties(fuzz_dv_commands PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PUMICE_SITE}")

