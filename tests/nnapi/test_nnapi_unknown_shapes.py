@@ -151,8 +151,12 @@ CALLS: dict[str, tuple[Call, ...]] = {
     "INSTANCE_NORMALIZATION": (call(IMAGE, 1.5, 0.5, 0.25, False), call(IMAGE, 1.5, 0.5, 0.25, True)),
     "LOCAL_RESPONSE_NORMALIZATION": (call(IMAGE, 1, 2.0, 0.5, 0.5), call(X, 1, 2.0, 0.5, 0.5, -2)),
 }
-EVERY = [pytest.param(op, i, id=f"{op}-{i}") for op in CALLS for i in range(len(CALLS[op]))]
-FIRST = [pytest.param(op, 0, id=op) for op in CALLS]
+# The first call of each operation is quick; the others are in the slow tier.
+EVERY = [
+    pytest.param(op, i, id=f"{op}-{i}", marks=[pytest.mark.slow] if i else [])
+    for op in CALLS
+    for i in range(len(CALLS[op]))
+]
 SHAPES = ["rank", "sizes"]
 
 
@@ -227,18 +231,10 @@ def check(made: list[np.ndarray], expected: Any) -> None:
 
 
 @pytest.mark.parametrize("unknown", SHAPES)
-@pytest.mark.parametrize(("op", "i"), FIRST)
+@pytest.mark.parametrize(("op", "i"), EVERY)
 def test_what_is_accepted_with_known_shapes_is_accepted_in_a_loop_without(
     context: pumice.Context, op: str, i: int, unknown: str
 ) -> None:
-    given = CALLS[op][i]
-    check(results_in_a_loop(context, op, given, unknown), run(context, op, *given.operands, **given.declared))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unknown", SHAPES)
-@pytest.mark.parametrize(("op", "i"), EVERY)
-def test_every_call_is_accepted_in_a_loop(context: pumice.Context, op: str, i: int, unknown: str) -> None:
     given = CALLS[op][i]
     check(results_in_a_loop(context, op, given, unknown), run(context, op, *given.operands, **given.declared))
 
