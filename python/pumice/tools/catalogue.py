@@ -144,13 +144,12 @@ class OperatorSchema:
         """The name with its domain: 'ai.onnx::Conv'."""
         return self.name if "::" in self.name else f"{self.domain}::{self.name}"
 
+    def _head(self) -> dict[str, Any]:
+        return {"name": self.name, "domain": self.domain, "since": list(self.since), "doc": self.doc}
+
     def as_dict(self) -> dict[str, Any]:
         """The schema as plain values, for JSON."""
-        return {
-            "name": self.name,
-            "domain": self.domain,
-            "since": list(self.since),
-            "doc": self.doc,
+        return self._head() | {
             "skeleton": self.skeleton,
             "expression": self.expression,
             "inputs": [_role_record(role) for role in self.inputs],
@@ -267,11 +266,7 @@ class NnapiSchema(OperatorSchema):
 
     def as_dict(self) -> dict[str, Any]:
         """The schema as plain values, for JSON."""
-        return {
-            "name": self.name,
-            "domain": self.domain,
-            "since": list(self.since),
-            "doc": self.doc,
+        return self._head() | {
             "inputs": [_role_record(role) | {"kind": role.kind} for role in self.inputs],
             "implicit": [_role_record(role) | {"kind": role.kind} for role in self.implicit],
             "outputs": [_role_record(role) for role in self.outputs],
