@@ -8,27 +8,13 @@ import numpy as np
 import pytest
 
 import pumice
-from binding_tables import F40, F64, execute, initialise, operator, parts, refused
+from binding_tables import F40, F64, OWNED, ROWS, execute, initialise, operator, parts, refused
 from pumice import BindingTable, Buffer, BufferRange, Initializer, TensorDesc
-
-OWNED = TensorDesc("float32", [8, 8], owned=True)  # 256 bytes
-ROWS = TensorDesc("float32", [4, 8])
 
 
 @pytest.fixture
 def memory(context: pumice.Context) -> Buffer:
     return Buffer(context, 4096)
-
-
-@pytest.fixture
-def relu(context: pumice.Context) -> pumice.CompiledOperator:
-    return operator(context, "Relu", [F64], [F64])
-
-
-@pytest.fixture
-def multiply(context: pumice.Context) -> pumice.CompiledOperator:
-    """Has a persistent resource."""
-    return operator(context, "MatMul", [ROWS, OWNED], [ROWS])
 
 
 def bound(compiled: pumice.CompiledOperator, inputs: list[BufferRange]) -> BindingTable:

@@ -11,20 +11,6 @@ import pumice
 from binding_tables import F64, execute, initialise, operator, parts, refused
 from pumice import BindingTable, Buffer, BufferRange, Initializer, TensorDesc
 
-OWNED = TensorDesc("float32", [8, 8], owned=True)
-ROWS = TensorDesc("float32", [4, 8])
-
-
-@pytest.fixture
-def relu(context: pumice.Context) -> pumice.CompiledOperator:
-    return operator(context, "Relu", [F64], [F64])
-
-
-@pytest.fixture
-def multiply(context: pumice.Context) -> pumice.CompiledOperator:
-    """Has an owned input."""
-    return operator(context, "MatMul", [ROWS, OWNED], [ROWS])
-
 
 @pytest.fixture
 def memory(context: pumice.Context) -> Buffer:

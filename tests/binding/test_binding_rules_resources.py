@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import gc
-import threading
 
 import numpy as np
 import pytest
 
 import pumice
-from binding_tables import F64, execute, initialise, operator, parts, refused, run, table_of
+from binding_tables import F64, OWNED, ROWS, execute, initialise, operator, parts, refused, run, table_of
 from pumice import BindingTable, Buffer, BufferRange, CommandList, Initializer, TensorDesc
+from threads import in_threads
 
 X, W, Y = (TensorDesc("float32", shape) for shape in ([1, 3, 9, 7], [5, 3, 3, 3], [1, 5, 7, 5]))
-ROWS, OWNED = TensorDesc("float32", [4, 8]), TensorDesc("float32", [8, 8], owned=True)
-
-
-@pytest.fixture
-def relu(context: pumice.Context) -> pumice.CompiledOperator:
-    return operator(context, "Relu", [F64], [F64])
 
 
 @pytest.fixture
@@ -27,12 +21,6 @@ def conv(context: pumice.Context) -> pumice.CompiledOperator:
     compiled = operator(context, "Conv", [X, W, None], [Y])
     assert compiled.binding_properties.temporary_bytes > 0
     return compiled
-
-
-@pytest.fixture
-def multiply(context: pumice.Context) -> pumice.CompiledOperator:
-    """Has a persistent resource."""
-    return operator(context, "MatMul", [ROWS, OWNED], [ROWS])
 
 
 @pytest.fixture
@@ -286,21 +274,14 @@ def test_l3_operators_live_as_long_as_their_work(context: pumice.Context) -> Non
 
 def test_l3_threads_have_tables_of_their_own(relu: pumice.CompiledOperator, context: pumice.Context) -> None:
     initialise(context, relu)
-    wrong: list[object] = []
 
     def work(value: int) -> None:
         x, y = pumice.tensor(np.full(64, value, "float32"), context), pumice.empty(64, "float32", context)
         for _ in range(10):
             execute(context, relu, [x], [y])
-            if (y.numpy() != value).any():
-                wrong.append(value)
+            assert (y.numpy() == value).all()
 
-    threads = [threading.Thread(target=work, args=(value,)) for value in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_threads(work, range(4))
 
 
 def test_l4_dispatches_wait_for_what_they_depend_on(relu: pumice.CompiledOperator, context: pumice.Context) -> None:

@@ -10,6 +10,7 @@ from control_graphs import (
     collatz,
     count_up,
     counting_loop,
+    cumulated,
     fibonacci,
     graph_of,
     identity,
@@ -106,12 +107,7 @@ def test_branches_of_different_rank(context: pumice.Context) -> None:
 
 
 def test_an_if_pays_only_for_the_branch_taken(context: pumice.Context) -> None:
-    body = pumice.Graph("long")
-    x = body.input("x", "float32", [64])
-    for _ in range(40):
-        x = body.add("CumSum", x, np.array(0))
-    body.output("y", x)
-    program = choice(body, identity("float32", (64,)), "float32", (64,)).compile(context)
+    program = choice(cumulated("float32", 64), identity("float32", (64,)), "float32", (64,)).compile(context)
     x = np.zeros(64, "float32")
     program({"decides": truth(True), "x": x}), program({"decides": truth(False), "x": x})
     execution = program.execution()

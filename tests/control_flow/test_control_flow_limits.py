@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 import pumice
 from control_graphs import count_up, counting_loop, graph_of, identity, integer, less_than_limit, truth
+from threads import in_threads
 
 ENDLESS = {"start": integer(0), "limit": integer(2**31 - 1)}
 
@@ -104,18 +104,14 @@ def test_an_execution_has_a_limit_too(context: pumice.Context, endless: pumice.G
 
 def test_eight_threads_run_one_program(context: pumice.Context) -> None:
     program = counting_loop().compile(context)
-    results: dict[int, int] = {}
 
-    def work(i: int) -> None:
-        for trips in (i, 20 + i):
-            results[i] = int(program({"start": integer(0), "limit": integer(trips)}, loop_timeout=15)["last"][0])
+    def work(i: int) -> list[int]:
+        return [
+            int(program({"start": integer(0), "limit": integer(trips)}, loop_timeout=15)["last"][0])
+            for trips in (i, 20 + i)
+        ]
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == {i: 20 + i for i in range(8)}
+    assert in_threads(work, range(8)) == [[i, 20 + i] for i in range(8)]
 
 
 def test_thousands_of_nested_levels(context: pumice.Context) -> None:

@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pytest
 import pumice.dv as dv
 from dv_library import Calls, doubling, load_library
 from process import NO_DRIVER, output_of
+from threads import in_threads
 
 EINVAL, ENODATA, ENOTSUP, EALREADY = 22, 61, 95, 114
 SANITIZED = "PUMICE_SANITIZED" in os.environ  # the library needs the runtime of the sanitizers before all others
@@ -268,21 +269,17 @@ def test_a_command_names_live_memories(c: Calls, context: int) -> None:
 def test_handles_are_released_and_used_by_many_threads(c: Calls, context: int) -> None:
     """Each handle is released as often as it lives, by any of the threads: all later calls are errors and none of them crashes."""
     handles = [c.mem_alloc(context, PAGE) for _ in range(40)]
-    counts: list[int] = []
 
-    def work(seed: int) -> None:
+    def work(seed: int) -> list[int]:
+        counts = []
         for handle in np.random.default_rng(seed).permutation(handles):
             c.mem_map(int(handle))
             c.mem_sync_start(int(handle), 1, 1)
             counts.append(c.mem_release(int(handle)))
             c.mem_unmap(int(handle))
+        return counts
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(counts) == [-1] * 120 + [0] * 40
+    assert sorted(chain(*in_threads(work, range(4)))) == [-1] * 120 + [0] * 40
 
 
 def test_memory_calls(c: Calls, context: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-import threading
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 import pumice
 import pumice.dv as dv
 from dv_commands import PAGE, committed, doubling
+from threads import in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -329,46 +330,31 @@ def test_weights_are_read_at_commit_and_again_where_they_were_published(dv_conte
 
 
 def test_lists_run_in_threads(dv_context: dv.Context) -> None:
-    failures: list[BaseException] = []
-
     def work(number: int) -> None:
-        try:
-            with dv_context.memory(PAGE) as memory:
-                memory.write(np.full(1024, number, np.float16))
-                with committed(dv_context, doubling(memory)) as commands:
-                    for _ in range(20):
-                        ids = [commands.exec() for _ in range(3)]
-                        commands.wait(ids[0], timeout=60)
-                        commands.wait(ids[2], timeout=60)
-                    assert (memory.read(np.float16, 1024, 2048) == 2 * number).all()
-        except BaseException as error:
-            failures.append(error)
+        with dv_context.memory(PAGE) as memory:
+            memory.write(np.full(1024, number, np.float16))
+            with committed(dv_context, doubling(memory)) as commands:
+                for _ in range(20):
+                    ids = [commands.exec() for _ in range(3)]
+                    commands.wait(ids[0], timeout=60)
+                    commands.wait(ids[2], timeout=60)
+                assert (memory.read(np.float16, 1024, 2048) == 2 * number).all()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, range(6))
 
 
 def test_one_list_is_executed_and_waited_for_by_many_threads(dv_context: dv.Context) -> None:
     memory = dv_context.memory(PAGE)
     commands = committed(dv_context, doubling(memory))
-    ids: list[int] = []
 
-    def work() -> None:
-        for _ in range(25):
-            i = commands.exec()
-            commands.wait(i, timeout=60)
-            ids.append(i)
+    def work(count: int) -> list[int]:
+        ids = []
+        for _ in range(count):
+            ids.append(commands.exec())
+            commands.wait(ids[-1], timeout=60)
+        return ids
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(ids)) == 100
+    assert len(set(chain(*in_threads(work, [25] * 4)))) == 100
 
 
 def test_the_host_of_separate_memory_sees_and_shows_what_it_syncs(pumice_context: pumice.Context) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +10,7 @@ from numpy.typing import NDArray
 
 import pumice
 from pumice import dv
+from threads import in_threads
 
 SEVENTH_COLUMN = {0: (2, 5), 1: (0, 3), 2: (1, 3), 3: (2, 3), 4: (0, 0), 5: (1, 0), 6: (2, 0)}
 BLOCK_CHANNELS = {1: 64, 3: 8, 5: 2, 7: 1}
@@ -280,10 +279,4 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
 def test_threads_pack_at_the_same_time() -> None:
     made = layer(5, (256, 256, 3, 3), 256, False, False)
     expected = dv.pack_conv_weights(**made)
-    results: list[bytes] = []
-    threads = [threading.Thread(target=lambda: results.append(dv.pack_conv_weights(**made))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [expected] * 4
+    assert in_threads(lambda _: dv.pack_conv_weights(**made), range(4)) == [expected] * 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from test_program import BIAS, WEIGHT, add_one, compiled, conv2d, conv_relu, dee
 
 import pumice
 from pumice.testing import assert_close
+from threads import in_threads
 
 
 def test_runs_in_flight_have_slots_of_their_own(context: pumice.Context) -> None:
@@ -33,23 +33,14 @@ def test_runs_that_nobody_waits_for_are_dropped_safely(context: pumice.Context) 
 
 def test_many_threads_may_call_one_program(context: pumice.Context) -> None:
     program = compiled(context, conv_relu)
-    failures: list[BaseException] = []
 
     def work(seed: int) -> None:
-        try:
-            for i in range(8):
-                x = random(1 + seed % 2, 4, 5, 5, seed=seed * 100 + i)
-                expected = np.maximum(conv2d(x, WEIGHT, BIAS), 0).astype("float32")
-                assert_close(program({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
-        except BaseException as error:
-            failures.append(error)
+        for i in range(8):
+            x = random(1 + seed % 2, 4, 5, 5, seed=seed * 100 + i)
+            expected = np.maximum(conv2d(x, WEIGHT, BIAS), 0).astype("float32")
+            assert_close(program({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures[0]
+    in_threads(work, range(6))
 
 
 def test_a_program_outlives_its_graph_and_its_runs_outlive_it(context: pumice.Context) -> None:

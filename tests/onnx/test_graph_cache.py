@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from pumice._pumice import read_cache_file, write_cache_file
 from pumice.base.element_types import array_of
 from pumice.importer import load as graph_cache
 from pumice.importer.file.recipe import ConstantRecipe, Recipe
+from threads import in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -270,11 +270,7 @@ def test_a_cache_that_is_a_file_is_no_error(path: Path, cache: Path) -> None:
 def test_writers_at_the_same_time_leave_one_good_entry(
     path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = [threading.Thread(target=read, args=(path,)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(read, [path] * 8)
     assert entry_of(cache).suffix == ".graph"
     assert not imports(path, monkeypatch)
 

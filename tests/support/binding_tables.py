@@ -12,6 +12,8 @@ from pumice import BindingTable, Buffer, BufferRange, CommandList, TensorDesc
 
 F64 = TensorDesc("float32", [64])  # 256 bytes
 F40 = TensorDesc("float32", [40])  # 160 bytes
+ROWS = TensorDesc("float32", [4, 8])
+OWNED = TensorDesc("float32", [8, 8], owned=True)  # 256 bytes
 
 
 def operator(

@@ -84,6 +84,16 @@ def hidden(graph: pumice.Graph, value: pumice.Value) -> pumice.Value:
     return graph.add("Abs", value)
 
 
+def cumulated(dtype: str, size: int) -> pumice.Graph:
+    """A branch of 40 dispatches over `size` elements; the host decides about an IF with it."""
+    graph = pumice.Graph("long")
+    x = graph.input("x", dtype, [size])
+    for _ in range(40):
+        x = graph.add("CumSum", x, np.array(0))
+    graph.output("y", x)
+    return graph
+
+
 def only_loop(execution: pumice.Execution) -> dict[str, object]:
     (loop,) = execution.report["loops"]
     return loop

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ import pytest
 
 import pumice
 from tensor_arrays import counted
+from threads import in_threads
 
 # Lifetimes, threads, waits.
 
@@ -57,24 +57,15 @@ def test_tensors_of_closed_buffers_and_contexts_say_so() -> None:
 
 def test_threads_write_and_read_views_of_one_tensor(context: pumice.Context) -> None:
     tensor = pumice.zeros((64, 8), "float32", context)
-    errors: list[BaseException] = []
 
     def work(column: int) -> None:
-        try:
-            for turn in range(20):
-                tensor[:, column] = float(turn + column)
-                values = tensor[:, column].numpy()
-                assert (values == turn + column).all()
-                assert (tensor[:, column].copy().to("int32").numpy() == turn + column).all()
-        except BaseException as error:
-            errors.append(error)
+        for turn in range(20):
+            tensor[:, column] = float(turn + column)
+            values = tensor[:, column].numpy()
+            assert (values == turn + column).all()
+            assert (tensor[:, column].copy().to("int32").numpy() == turn + column).all()
 
-    threads = [threading.Thread(target=work, args=(column,)) for column in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(work, range(8))
     np.testing.assert_array_equal(tensor.numpy(), np.broadcast_to(np.arange(8) + 19, (64, 8)))
 
 
