@@ -8,10 +8,10 @@ import sys
 
 import numpy as np
 import pytest
-from test_program import BIAS, WEIGHT, add_one, compiled, conv2d, conv_relu, deep, random
 
 import pumice
 from pumice.testing import assert_close
+from small_programs import BIAS, WEIGHT, add_one, compiled, conv2d, conv_relu, deep, random
 from threads import in_threads
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from test_contrib_operators import Array, Case, ids, random
 
 import pumice
+from contrib_nodes import Array, Case, ids, random
 
 BATCH, ROWS, KEYS, HEADS, SIZE, PAST = 2, 5, 7, 4, 6, 3
 W = HEADS * SIZE

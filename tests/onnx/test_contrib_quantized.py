@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from test_contrib_operators import DOMAIN, Array, random
 
 import pumice
+from contrib_nodes import DOMAIN, Array, random
 from exact_sessions import exact_session
 
 KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "float32": TensorProto.FLOAT}

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_operators import compiled
 
 import pumice
 from cases import CASES, Case, grids, ranges
 from lesser_devices import lesser, results
+from operator_references import compiled
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from test_operators import reference
 
 import pumice
 from binding_tables import F64, execute, initialise, operator, refused
 from cases import CASES, Case
-from described_operators import Array, Operand, executed
+from described_operators import OF_THE_HOST, Array, Operand, executed, spread
+from operator_references import reference
 from pumice import BindingTable, TensorDesc, _pumice
 from pumice.testing import assert_close
 
 HOST_INPUTS = {row.name: row.host_inputs for row in pumice.operators()}
-OF_THE_HOST = ("Constant", "NonZero", "Shape", "Size")
 
 
 def cases() -> Iterator[Any]:
@@ -51,15 +50,6 @@ def test_every_operator_can_be_described(case: Case, context: pumice.Context) ->
             assert_close(actual, wanted, rtol=case.fp32[0], atol=case.fp32[1])
         else:
             np.testing.assert_array_equal(actual, wanted)
-
-
-def spread(shape: Sequence[int]) -> list[int] | None:
-    """Strides of the axes in the reverse order with an element between them; none for what has no two axes."""
-    strides, reach = [], 1
-    for size in shape:
-        strides.append(reach)
-        reach = reach * max(size, 1) + 1
-    return strides if len(shape) > 1 else None
 
 
 def first_cases() -> Iterator[Case]:

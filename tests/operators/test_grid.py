@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_operators import MEETING, compiled, reference
 
 import pumice
 from cases import CASES, Case, grids
 from lesser_devices import LEAST, NARROW, SMALL, folded, lesser, results
+from operator_references import MEETING, compiled, reference
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_described_operators import OF_THE_HOST, spread
 
 import pumice
 from binding_tables import execute, initialise
 from cases import CASES, Case
-from described_operators import Array, Operand
+from described_operators import OF_THE_HOST, Array, Operand, spread
 from pumice import TensorDesc, _pumice
 
 HOST_INPUTS = {row.name: row.host_inputs for row in pumice.operators()}

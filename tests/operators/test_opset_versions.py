@@ -12,11 +12,11 @@ import onnx
 import onnx.defs
 import pytest
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
-from test_operators import OWN_REFERENCES
 
 import pumice
 from cases import CASES, Case
 from exact_sessions import exact_session
+from operator_references import OWN_REFERENCES
 from pumice.importer.composed.table import COMPOSED
 from pumice.importer.rewrites.opset import NEWEST, OLDEST, UPGRADES
 from pumice.testing import assert_close

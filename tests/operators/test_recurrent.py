@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_operators import reference_node
 
 import pumice
 from cases import recurrents
+from operator_references import reference_node
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_glsl_extension import EIGHTS, INTEGERS, LOADS, STORES
 
 import pumice
 from glsl_modes import (
@@ -20,6 +19,7 @@ from glsl_modes import (
     MODES,
     validate,
 )
+from glsl_texts import EIGHTS, INTEGERS, LOADS, STORES
 
 IMAGES = """
 layout(local_size_x = 8) in;

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_shader_printf import body
 
 import pumice
 from glsl_modes import INTEGER_MODES, MODES, validate
+from glsl_texts import body
 
 
 def caught(kernel: pumice.Kernel, **arguments: Any) -> pumice.OutOfBoundsError:

@@ -13,15 +13,8 @@ import numpy as np
 import pytest
 
 import pumice
+from glsl_texts import BUFFERS, body
 from process import python
-
-BUFFERS = """layout(binding = 0) readonly buffer X { float x[]; };
-layout(binding = 1) buffer Y { float y[]; };
-"""
-
-
-def body(text: str, header: str = "") -> str:
-    return f"{BUFFERS}{header}\nvoid main() {{ uint i = gl_GlobalInvocationID.x;\n{text}\n}}\n"
 
 
 def printed(context: pumice.Context, call: str, threads: int = 1, **options: Any) -> list[str]:

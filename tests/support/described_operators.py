@@ -17,6 +17,7 @@ Array = npt.NDArray[Any]
 
 GUARD = 0xA5
 MARGIN = 64  # bytes of guard on either side, at least
+OF_THE_HOST = ("Constant", "NonZero", "Shape", "Size")  # operators that only the host computes
 
 
 @dataclass
@@ -82,3 +83,12 @@ def executed(
         else:
             results.append(laid_out(memory, one.desc, one.array.dtype, begin).copy())
     return results
+
+
+def spread(shape: Sequence[int]) -> list[int] | None:
+    """Strides of the axes in the reverse order with an element between them; none for what has no two axes."""
+    strides, reach = [], 1
+    for size in shape:
+        strides.append(reach)
+        reach = reach * max(size, 1) + 1
+    return strides if len(shape) > 1 else None

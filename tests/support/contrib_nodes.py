@@ -1,0 +1,52 @@
+"""Models of one node of ONNX Runtime's own domain, com.microsoft, and arrays for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+Array = np.ndarray[Any, Any]
+DOMAIN = "com.microsoft"
+
+
+def random(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype("float32")
+
+
+def ids(*shape: int, below: int) -> Array:
+    return np.random.default_rng(0).integers(0, below, shape).astype("int32")
+
+
+class Case:
+    """A node; arrays that are no inputs of the model are its constants. `outputs`: how many, or their names with gaps."""
+
+    def __init__(
+        self, op: str, inputs: dict[str, Array], constants: dict[str, Array], outputs: str = "y", **attributes: Any
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        domain = attributes.pop("domain", DOMAIN)
+        order = attributes.pop("order", [*inputs, *constants])
+        names = outputs.split(",")
+        node = helper.make_node(op, order, names, op.lower(), domain=domain, **attributes)
+        graph = helper.make_graph(
+            [node],
+            "contrib",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+                for name, array in inputs.items()
+            ],
+            [
+                helper.make_tensor_value_info(name, TensorProto.INT32 if name == "count" else TensorProto.FLOAT, None)
+                for name in names
+                if name
+            ],
+            [numpy_helper.from_array(array, name) for name, array in constants.items()],
+        )
+        opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, 1)]
+        self.model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+    def __str__(self) -> str:
+        return f"{self.op}-{','.join(self.model.graph.node[0].input)}-{len(self.model.graph.node[0].output)}"
