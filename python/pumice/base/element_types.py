@@ -52,6 +52,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def element_count(shape: list[int]) -> int:
+    """The number of elements of a shape."""
     count = 1
     for size in shape:
         count *= size
@@ -59,6 +60,7 @@ def element_count(shape: list[int]) -> int:
 
 
 def byte_count(dtype: str, shape: list[int]) -> int:
+    """The number of bytes that a file has for these elements; types of less than a byte are packed."""
     return (element_count(shape) * BITS[dtype] + 7) // 8
 
 

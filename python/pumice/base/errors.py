@@ -67,4 +67,5 @@ def unsupported_error(what: str, items: Iterable[str]) -> UnsupportedError:
 
 
 def validation_error(node: str, message: str) -> ValidationError:
+    """A ValidationError for a node whose result differs from the reference."""
     return _with(ValidationError(bounded(message)), node=node)

@@ -52,6 +52,7 @@ def text(shown: str) -> str:
 
 
 def text_below(title: str, shown: str) -> str:
+    """Text in letters of one width below a title."""
     return f"<b>{html.escape(title)}</b>{text(shown)}"
 
 
@@ -83,6 +84,7 @@ def _type(entry: dict[str, Any]) -> str:
 
 
 def local_size_text(shader: Shader) -> str:
+    """The sizes of a workgroup, and whether the text declares them or the engine has chosen them."""
     interface = shader.interface
     chosen = "chosen by the engine" if interface["guarded"] else "declared"
     return f"{' x '.join(map(str, interface['local_size']))}, {chosen}"

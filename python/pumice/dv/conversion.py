@@ -19,6 +19,7 @@ class NoForm(Exception):
 
 
 def require(holds: object, reason: str) -> None:
+    """Raises NoForm with the reason unless the condition holds."""
     if not holds:
         raise NoForm(reason)
 
@@ -82,11 +83,15 @@ class Conversion:
         return made
 
     def is_output(self, made: Activations) -> bool:
+        """Whether the activations are an output of the graph."""
         return any(made is output for output in self.outputs.values())
 
     # ---- what nodes are made of
 
     def source(self, node: Node, i: int = 0) -> Activations:
+        """The activations that input `i` of the node is. Raises NoForm for a constant, or where the node that makes
+        it has no form.
+        """
         value = node.inputs[i]
         if value is None or value not in self._made:
             require(value is None or value.constant is None, f"input {i} is a constant")
@@ -95,6 +100,7 @@ class Conversion:
 
     @staticmethod
     def constant(node: Node, i: int, what: str) -> Array:
+        """The elements of input `i` of the node. Raises NoForm, naming `what`, where it is no constant."""
         value = node.inputs[i]
         array = None if value is None else value.constant
         if array is None:
@@ -103,6 +109,7 @@ class Conversion:
 
     @staticmethod
     def has_input(node: Node, i: int) -> bool:
+        """Whether input `i` of the node is given."""
         return i < len(node.inputs) and node.inputs[i] is not None
 
     def is_last(self, node: Node) -> bool:
@@ -126,6 +133,7 @@ class Conversion:
         return self.layers.index(self._makers[made]) if made in self._makers else -1
 
     def add(self, node: Node, source: Activations, shape: Shape, run: Run, weights: Weights | None = None) -> Layer:
+        """Adds a layer that makes the node's output."""
         layer = Layer([], source, Activations(shape), run, weights)
         self.layers.append(layer)
         self.extend(node, layer, shape)
@@ -149,6 +157,7 @@ class Conversion:
             first += part.elements
 
     def may_join(self, part: Activations) -> bool:
+        """Whether the activations may become part of others: they are neither the graph's input nor a part already."""
         return part is not self.input and part.whole is None
 
     def alias(self, node: Node) -> None:

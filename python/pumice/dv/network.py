@@ -35,6 +35,7 @@ class NetworkOutput:
 
     @property
     def elements(self) -> int:
+        """The number of elements of the result."""
         return math.prod(self.shape)
 
     def result(self, elements: Array) -> Array:

@@ -39,6 +39,7 @@ class Context(_pumice.DvContext):
         return Memory(self, size)
 
     def command_list(self) -> CommandList:
+        """An empty CommandList of this context."""
         return CommandList(self)
 
     def __repr__(self) -> str:

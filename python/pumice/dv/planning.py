@@ -113,9 +113,11 @@ class Plan:
     quantized: bool = False
 
     def place(self, made: Activations, image: int = 0) -> int:
+        """Where an image of the activations begins, in bytes from the beginning of their memory."""
         return self.offsets[made.root] + (made.offset + image * made.root.elements) * _HALF
 
     def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
+        """The commands on these two memories, in the order of the groups."""
         return [
             command
             for group in self.groups

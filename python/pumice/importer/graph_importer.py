@@ -66,6 +66,7 @@ class GraphImporter:
         self.streams: Iterator[int] = outer.streams if outer else itertools.count(1)
 
     def check_opset(self) -> None:
+        """Checks the version of ONNX's operator set. Raises GraphError where a node needs one and there is none."""
         version = self.opsets.get("")
         if version is None:
             if any(node.domain in ONNX_DOMAINS for node in self.graph.node):
@@ -74,6 +75,7 @@ class GraphImporter:
             self.unsupported.append(f"operator set {version} (known are {OLDEST} to {NEWEST})")
 
     def read_initializers(self) -> None:
+        """Reads initializers into constants. Raises GraphError for two of one name."""
         for tensor in self.graph.initializer:
             if tensor.name in self.known:
                 raise graph_error("initializer", tensor.name, "is given twice")
@@ -136,6 +138,7 @@ class GraphImporter:
         return declared
 
     def read_nodes(self) -> Iterator[NodeRecipe]:
+        """The nodes, but for Constants, which are read into constants. Raises GraphError."""
         for node, name in zip(self.graph.node, node_names(self.graph), strict=True):
             if not node.op_type:
                 raise graph_error("node", name, "has no operator")
@@ -193,6 +196,9 @@ class GraphImporter:
         return self.outer is not None and self.outer._is_false(name)
 
     def check_outputs(self, nodes: list[NodeRecipe]) -> list[InputRecipe]:
+        """The declared outputs. Raises GraphError where there is none, and for one that nothing makes or that is
+        given twice.
+        """
         made = self.known.union(self.visible, *(node.outputs for node in nodes))
         outputs = [declared_output(info) for info in self.graph.output]
         if not outputs:
@@ -290,6 +296,7 @@ class GraphImporter:
         return {name for name in types if "float" in name}
 
     def recipe(self) -> Recipe:
+        """The Recipe of the graph. Raises GraphError, BindingError."""
         if not self.outer:
             self.check_opset()
         self.read_initializers()

@@ -34,6 +34,9 @@ def _text(value: bytes, node: str) -> str:
 
 
 def attribute_of(attribute: AttributeProto, node: str, file: ModelFile) -> Attribute:
+    """The value of an attribute that is no graph. Raises GraphError, NotExpressible for kinds that a Recipe cannot
+    hold.
+    """
     kind = attribute.type
     if kind == AttributeProto.FLOAT:
         return attribute.f
@@ -59,6 +62,7 @@ def attribute_of(attribute: AttributeProto, node: str, file: ModelFile) -> Attri
 def attributes_of(
     proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], Recipe]
 ) -> dict[str, Attribute]:
+    """The attributes of a node by name; `subgraph` reads the graphs among them. Raises GraphError, NotExpressible."""
     attributes: dict[str, Attribute] = {}
     for attribute in proto.attribute:
         if attribute.name in attributes:
@@ -79,6 +83,7 @@ def attributes_of(
 
 
 def constant_value(name: str, value: Attribute) -> Array:
+    """The elements of a Constant that has such an attribute. Raises NotExpressible for other attributes."""
     if name in ("value_float", "value_floats") and isinstance(value, float | list):
         return np.array(value, np.float32)
     if name in ("value_string", "value_strings"):
@@ -124,6 +129,7 @@ def type_name(given: TypeProto) -> str:
 
 
 def value_of(info: ValueInfoProto) -> InputRecipe:
+    """The declaration of a value. Raises GraphError where it has no type, NotExpressible."""
     if info.type.WhichOneof("value") is None:
         raise graph_error("value", info.name, "expected an element type, given none")
     dtype = type_name(info.type)

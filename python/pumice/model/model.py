@@ -41,6 +41,7 @@ class Outputs(tuple[Array, ...]):
 
     @staticmethod
     def named(names: tuple[str, ...]) -> type[Outputs]:
+        """The class of results with these names."""
         return type("Outputs", (Outputs,), {"__slots__": (), "_fields": names})
 
     @overload
@@ -83,6 +84,7 @@ class ModelRun:
 
     @property
     def done(self) -> bool:
+        """Whether the run has finished."""
         return self._run.done
 
     @property
@@ -372,6 +374,7 @@ class Model:
 
     @property
     def device(self) -> DeviceInfo:
+        """The device that the model is compiled for."""
         return self.context.info
 
     @property
@@ -452,6 +455,7 @@ class Model:
 
     @property
     def closed(self) -> bool:
+        """Whether the model's device memory has been freed."""
         return self._program is None
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ _MOST_ARRAYS = 1 << 20  # arrays of a sequence that a call gives: each is an obj
 
 
 def sizes_text(shape: Sequence[int | str | None]) -> str:
+    """A shape as text, with "?" for unknown sizes."""
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
@@ -133,6 +134,9 @@ class Packing:
         return made
 
     def gathered(self, results: tuple[Array, ...], strings: CallStrings) -> tuple[Any, ...]:
+        """The model's outputs from the program's: arrays, lists of arrays for sequences, None for absent optional
+        values.
+        """
         left = iter(results)
         made: list[Any] = []
         for kind, expected in zip(self._results, self.outputs, strict=True):

@@ -379,7 +379,7 @@ def _parser() -> argparse.ArgumentParser:
     add_model_options(bench)
     bench.add_argument("--runs", "-n", type=positive, default=100, metavar="N", help="calls to measure (default: 100)")
     bench.add_argument(
-        "--cold", action="store_true", help="also from process start to the first result, phase by phase"
+        "--cold", action="store_true", help="time fresh processes too, from start to first result, phase by phase"
     )
     add_generator_options(bench)
     add_image_options(bench)

@@ -35,6 +35,7 @@ def _dimension(text: str) -> tuple[str, int]:
 
 
 def positive(text: str) -> int:
+    """A number above 0 from text. Raises ArgumentTypeError."""
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a number above 0, given '{text}'")
     return int(text)
@@ -52,13 +53,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", "-d", metavar="D", help="uuid:..., pci:..., an index, a kind or part of a name")
     parser.add_argument("--precision", "-p", choices=PRECISIONS, default="fp32")
-    parser.add_argument("--seed", type=int, help="of the random numbers that the model makes")
+    parser.add_argument("--seed", type=int, help="seed of the random numbers that the model makes")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(dim=[])
 
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("pictures", "Applied in this order. What is left out follows the input's shape.")
+    group = parser.add_argument_group(
+        "pictures", "These are applied in this order. An option that is left out follows the input's shape."
+    )
     group.add_argument("--image-mode", choices=MODES, help="colours; L is grey, Y the luma of YCbCr")
     group.add_argument("--image-size", type=_size, metavar="HxW", help="N, HxW, or keep")
     group.add_argument("--image-fit", choices=FITS, help="crop the centre to the aspect ratio (default), or stretch")

@@ -67,6 +67,8 @@ def _empty_cell(lines: list[str]) -> list[str]:
 
 @magics_class
 class GlslMagics(Magics):
+    """The magics that IPython registers."""
+
     @magic_arguments()
     @argument("name", nargs="?", default="", help="the variable that becomes the kernel")
     @argument("--help", "-h", action="store_true", help="show this text")
@@ -125,6 +127,7 @@ class GlslMagics(Magics):
 
 
 def load(shell: InteractiveShell) -> None:
+    """Registers the magics in a shell; it may be called again."""
     shell.register_magics(GlslMagics)
     cleanup = shell.input_transformers_cleanup
     if _empty_cell not in cleanup:

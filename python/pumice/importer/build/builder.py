@@ -46,6 +46,7 @@ class Builder:
         self._derived: dict[tuple[Any, ...], Value] = {}
 
     def add_input(self, value: InputRecipe) -> None:
+        """Adds an input of the graph, or several for a sequence or an optional value."""
         kind = Kind.of(value.dtype)
         try:
             if not kind.compound:
@@ -130,10 +131,14 @@ class Builder:
         return value
 
     def helper_name(self, node: NodeRecipe, op: str) -> str:
+        """A free name for a node of this operator beside a node of the file."""
         self._helpers += 1
         return self.free_name(f"{node.name}/{op.removeprefix('pumice::')}.{self._helpers}")
 
     def add_node(self, node: NodeRecipe) -> None:
+        """Adds a node of the file. Errors are kept: what is unsupported in `unsupported`, the first GraphError in
+        `first_error`.
+        """
         if reason := self.unsupported_node(node, self.path(node)):
             self.unsupported.append(reason)
             return
@@ -168,9 +173,11 @@ class Builder:
                 self.keep([name], (self.helper(node, "Identity", result, output=name),))
 
     def path(self, node: NodeRecipe) -> str:
+        """The node's name, in a subgraph behind the graph's name."""
         return f"{self.graph.name}/{node.name}" if self.outer else node.name
 
     def add_plain(self, node: NodeRecipe) -> None:
+        """Adds a node that is a single node of the engine. Raises GraphError, UnsupportedError, Refused."""
         if node.op == "Identity" and len(node.inputs) == len(node.outputs) == 1:
             value = self.values.get(node.inputs[0])
             # an Identity of a value that is several tensors adds no node
@@ -189,6 +196,7 @@ class Builder:
         self.keep(names, made if isinstance(made, tuple) else (made,))
 
     def keep(self, names: list[str], values: tuple[Made, ...]) -> None:
+        """Gives values these names."""
         self.values.update(zip(names, values, strict=True))
         self.made.update(names)
 
@@ -214,6 +222,7 @@ class Builder:
         return [self.helper(node, "Identity", part) for part in parts]
 
     def finish(self) -> Graph:
+        """The finished graph with its outputs. Raises UnsupportedError that lists everything unsupported, GraphError."""
         if self.unsupported:
             raise unsupported_error(f"model '{self.recipe.name}'", list(dict.fromkeys(self.unsupported)))
         if self.first_error:

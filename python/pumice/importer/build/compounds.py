@@ -32,6 +32,7 @@ class Kind(NamedTuple):
 
     @staticmethod
     def of(text: str) -> Kind:
+        """The Kind that a text stands for, such as "sequence(float32)"."""
         optional = text.startswith("optional(")
         inner = text[len("optional(") : -1] if optional else text
         sequence = inner.startswith("sequence(")
@@ -39,6 +40,7 @@ class Kind(NamedTuple):
 
     @property
     def compound(self) -> bool:
+        """Whether a value of this kind is several tensors."""
         return self.sequence or self.optional
 
     @property
@@ -54,6 +56,7 @@ class Kind(NamedTuple):
         return [f"{name}/{part}" if name else "" for part, _, _ in self.parts] if self.compound else [name]
 
     def joined(self, other: Kind) -> Kind:
+        """This kind, which is optional where one of both is."""
         return self._replace(optional=self.optional or other.optional)
 
     def packed(self, parts: Iterator[Value]) -> Made:
@@ -71,10 +74,12 @@ class Kind(NamedTuple):
 
 
 def rank_of(value: Value) -> int | None:
+    """The rank of a tensor; None where it is unknown."""
     return None if value.shape is None else len(value.shape)
 
 
 def common_rank(values: list[Value]) -> int | None:
+    """The rank that all tensors have; None where they differ or one is unknown."""
     ranks = {rank_of(value) for value in values}
     return ranks.pop() if len(ranks) == 1 else None
 
@@ -91,6 +96,7 @@ class SequenceValue:
         self.rank = common_rank(items) if items else None  # the rank of all its tensors, where it is known
 
     def packed(self, builder: Builder, node: NodeRecipe) -> tuple[Value, Value, Value]:
+        """The tensors (data, dims, rows) of the packed sequence; nodes pack it at the first call."""
         if self._packed is None:
             made = [packed_item(builder, node, item) for item in self.items or ()]
             if not made:
@@ -129,6 +135,7 @@ def packed_item(builder: Builder, node: NodeRecipe, item: Value) -> tuple[Value,
 
 
 def kind_of(value: Made) -> Kind:
+    """The Kind of a value."""
     if isinstance(value, OptionalValue):
         return value.kind
     return Kind(value.dtype, isinstance(value, SequenceValue))
@@ -194,6 +201,7 @@ def packed_arrays(arrays: list[Array], dtype: np.dtype[Any]) -> list[Array]:
 
 
 def unpacked_arrays(data: Array, dims: Array, rows: Array) -> list[Array]:
+    """The arrays of a packed sequence, the reverse of packed_arrays()."""
     arrays = []
     first = place = 0
     for rank, size in rows.tolist():

@@ -54,6 +54,7 @@ def captured(builder: Builder, recipes: list[Recipe]) -> dict[str, Made]:
 
 
 def inner_builder(builder: Builder, node: NodeRecipe, role: str, recipe: Recipe) -> Builder:
+    """A Builder for a subgraph that a node runs in this role."""
     return Builder(recipe, builder.composed, f"{builder.path(node)}.{role}", builder)
 
 
@@ -79,6 +80,7 @@ def add_captured(inner: Builder, values: dict[str, Made]) -> None:
 
 
 def signature(values: dict[str, Made]) -> tuple[Any, ...]:
+    """The names, kinds and shapes of captured values: subgraphs with the same signature are built once."""
     return tuple(
         (name, str(kind_of(value)), *((leaf.dtype, leaf.shape) for leaf in leaves(value)))
         for name, value in values.items()

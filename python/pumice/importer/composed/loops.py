@@ -59,6 +59,7 @@ def _is_always_true(builder: Builder, body: Recipe) -> bool:
 
 
 def add_loop(builder: Builder, node: NodeRecipe) -> None:
+    """Adds ONNX's Loop. Raises GraphError, Refused."""
     (body,) = subgraphs_of(builder, node, "body")
     inputs = node.inputs + [""] * (2 - len(node.inputs))
     states = len(inputs) - 2
@@ -111,6 +112,7 @@ def _directions(node: NodeRecipe, name: str, count: int) -> list[bool]:
 
 
 def add_scan(builder: Builder, node: NodeRecipe) -> None:
+    """Adds ONNX's Scan. Raises GraphError, Refused."""
     (body,) = subgraphs_of(builder, node, "body")
     slices = node.attributes.get("num_scan_inputs")
     if not isinstance(slices, int) or not 1 <= slices <= len(node.inputs) or "" in node.inputs:

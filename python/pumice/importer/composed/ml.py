@@ -37,6 +37,7 @@ def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
 
 
 def only(builder: Builder, node: NodeRecipe) -> Value:
+    """The one input of a node. Raises GraphError."""
     return builder.operands(node, 1, 1)[0]
 
 
@@ -168,6 +169,7 @@ def _last_one(builder: Builder, node: NodeRecipe, apart: Value) -> Value:
 
 
 def transformed(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
+    """The scores after the node's post_transform. Raises Refused for one that is not supported."""
     transform = node.attributes.get("post_transform", "NONE")
     if transform == "NONE":
         return scores
@@ -198,6 +200,7 @@ def _linear_regressor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def class_labels(builder: Builder, node: NodeRecipe, name: str) -> Array:
+    """The integer labels of at least two classes. Raises Refused for fewer."""
     labels = numbers(node, name, "int64")
     if labels.size < 2:
         raise builder.refuse(node, f"{labels.size} class labels")
@@ -205,6 +208,7 @@ def class_labels(builder: Builder, node: NodeRecipe, name: str) -> Array:
 
 
 def best(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> Value:
+    """The label of each row's largest score."""
     place = builder.helper(node, "ArgMax", scores, axis=1, keepdims=0)
     return builder.helper(node, "Gather", labels, place)
 

@@ -44,6 +44,7 @@ _FIELDS = {
 
 
 def dtype_of(number: int) -> str:
+    """The dtype that ONNX's number stands for. Raises NotExpressible for others."""
     if number in DTYPES:
         return DTYPES[number]
     known = TensorProto.DataType.values()
@@ -123,6 +124,9 @@ def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) ->
 
 
 def constant_of(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
+    """A TensorProto as a ConstantRecipe; the elements of large ones stay in their file. Raises GraphError,
+    NotExpressible.
+    """
     dtype, shape = dtype_of(tensor.data_type), list(tensor.dims)
     if tensor.HasField("segment"):
         raise NotExpressible("a tensor in segments")

@@ -66,6 +66,7 @@ class NodeRecipe(NamedTuple):
 
     @property
     def subgraphs(self) -> dict[str, Recipe]:
+        """The attributes that are graphs, by name."""
         return {name: value for name, value in self.attributes.items() if isinstance(value, Recipe)}
 
     @property
@@ -75,6 +76,7 @@ class NodeRecipe(NamedTuple):
 
     @property
     def qualified_op(self) -> str:
+        """The operator, behind its domain where that is not ONNX's own."""
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
 
@@ -136,6 +138,7 @@ def integers(node: NodeRecipe, name: str) -> list[int] | None:
 
 
 def without_trailing_gaps(names: list[str]) -> list[str]:
+    """The names up to the last that is not ""."""
     end = len(names)
     while end and not names[end - 1]:
         end -= 1

@@ -20,6 +20,7 @@ class Writer:
         return self.make(self.scope.fresh(self.node, op), op, *inputs, **attributes)
 
     def make(self, output: str, op: str, *inputs: str, **attributes: Attribute) -> str:
+        """Adds a node that makes `output`, and gives that name."""
         name = f"{self.node.name}/{op}.{len(self.nodes)}"
         self.nodes.append(NodeRecipe(op, name, [*inputs], [output], attributes))
         return output
@@ -44,11 +45,13 @@ class Writer:
                 raise NotExpressible(f"{name}={self.node.attributes[name]}")
 
     def refuse_inputs(self, first: int, *names: str) -> None:
+        """Raises NotExpressible if one of these inputs, from index `first` on, is given."""
         for index, name in enumerate(names, first):
             if input_of(self.node, index):
                 raise NotExpressible(f"the input '{name}'")
 
     def refuse_outputs(self, first: int, *names: str) -> None:
+        """Raises NotExpressible if one of these outputs, from index `first` on, is wanted."""
         for name, given in zip(names, self.node.outputs[first:], strict=False):
             if given:
                 raise NotExpressible(f"the output '{name}'")

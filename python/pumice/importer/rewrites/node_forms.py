@@ -33,6 +33,7 @@ class Scope:
         return name
 
     def constant(self, node: NodeRecipe, role: str, value: Array) -> str:
+        """Adds a constant to the model, and gives its name."""
         name = self.fresh(node, role)
         self.constants[name] = ConstantRecipe(name, str(value.dtype), list(value.shape), value.tobytes())
         return name
@@ -42,14 +43,17 @@ Upgrade: TypeAlias = "Callable[[NodeRecipe, Scope], Nodes]"
 
 
 def input_of(node: NodeRecipe, index: int) -> str:
+    """The name of an input; "" where it is left out."""
     return node.inputs[index] if index < len(node.inputs) else ""
 
 
 def padded(names: list[str], count: int) -> list[str]:
+    """The names, with "" behind them up to `count`."""
     return names + [""] * (count - len(names))
 
 
 def without(node: NodeRecipe, *names: str) -> dict[str, Attribute]:
+    """The node's attributes but for these."""
     return {name: value for name, value in node.attributes.items() if name not in names}
 
 

@@ -75,6 +75,7 @@ _CLASSIFIERS = {
 
 
 def is_string(dtype: str) -> bool:
+    """Whether a value of this type is, or holds, strings."""
     return Kind.of(dtype).dtype == STRING
 
 
