@@ -223,8 +223,8 @@ void bind_context(py::module_& module) {
       .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
       .def_property_readonly("without", &masked_features, "The features and extensions that the context does without.")
       .def_property_readonly("driver_quirks", py::cpp_function(&quirks_of, py::call_guard<ReleasedGil>()),
-                             "The ways in which this driver does otherwise than Vulkan says, and what the engine does about it. Runs the "
-                             "trial of the driver where that has not been.")
+                             "The ways in which this driver does otherwise than Vulkan says, each with the engine's answer. The trial of "
+                             "the driver runs now where it has not run yet.")
       .def("feature", &Context::feature, py::arg("name"), "Whether a Vulkan feature is enabled.")
       .def("limit", &Context::limit, py::arg("name"), "A Vulkan limit by name.")
       .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers, images and device allocations.")

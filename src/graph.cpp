@@ -216,8 +216,8 @@ void bind_graph(py::module_& module) {
   py::class_<UploadMemory, std::shared_ptr<UploadMemory>>(
       module, "UploadMemory",
       "The memory of a graph's constants: staging memory on the host, and their place on the device. Where they are "
-      "many it is made in the background, and Graph.compile waits for it. bytes: of the constants, as far as is "
-      "known yet. Not thread-safe.")
+      "many it is made in the background, and Graph.compile waits for it. bytes: the size of the constants, as far "
+      "as it is known yet. Not thread-safe.")
       .def(py::init([](const std::shared_ptr<Context>& context, uint64_t bytes) {
              const ReleasedGil release;
              return std::make_shared<UploadMemory>(context, bytes);
@@ -295,8 +295,8 @@ void bind_graph(py::module_& module) {
           "An input of the graph. shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: "
           "symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and "
           "executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) "
-          "* scale; scale is a number, or one for each channel of channel_axis. assumed: of a graph that a node runs, "
-          "whose sizes may turn out to be others when it runs. Raises GraphError.")
+          "* scale; scale is a number, or one for each channel of channel_axis. assumed: the sizes may turn out to be "
+          "others when a node runs this graph. Raises GraphError.")
       .def(
           "constant",
           [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name, const Scale& scale,
@@ -387,12 +387,12 @@ void bind_graph(py::module_& module) {
            py::arg("check_indices") = false, py::arg("deterministic").noconvert() = false,
            "Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become "
            "outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names "
-           "of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', "
-           "'kernels'), how much of it is done, and of how much. memory: of the constants, begun before, of the same "
-           "context. check_indices: a call raises IndexRangeError where an index that only the device knows is out of "
-           "range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, "
-           "ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same "
-           "bits. Raises UnsupportedError with all that is not supported.")
+           "of the fusions that may, of fusions(). progress: called now and then with the work that is being done "
+           "('weights', 'kernels'), how much of it is done, and of how much. memory: an UploadMemory of the same "
+           "context, begun before. check_indices: a call raises IndexRangeError where an index that only the device "
+           "knows is out of range; every call then waits, and the host drives all control flow. deterministic: "
+           "ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every "
+           "run gives the same bits. Raises UnsupportedError with all that is not supported.")
       .def("compile_operator", &compile_graph_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),
            "Compiles the whole graph as one operator for binding tables, initializers and command lists: a slot for "

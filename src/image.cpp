@@ -84,12 +84,12 @@ void bind_image(py::module_& module) {
   py::class_<Image, std::shared_ptr<Image>>(module, "Image", "Texels in device memory, for the images of kernels; a context manager.")
       .def(py::init(&make), py::arg("context").none(false), py::arg("format"), py::arg("shape"), py::kw_only(),
            py::arg("filter") = "nearest", py::arg("address") = "clamp", py::arg("normalized") = py::none(),
-           "format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: that of an array with the texels, (depth, height, width) without those "
-           "it has not, and 4 channels last in the rgba formats; a shader's position is (x, y, z) = (width, height, depth). Content "
-           "undefined.\n"
-           "The sampler of texture functions, which texelFetch and storage images do not use: filter 'nearest' or 'linear'; address "
-           "'clamp', 'repeat' or 'border' (zeros); normalized coordinates, or in texels: the default where there are such, which is in "
-           "one and two dimensions without 'repeat'.\n"
+           "format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: [width], [height, width] or [depth, height, width], "
+           "as an array with the texels has it, with 4 channels last in the rgba formats; a shader's position is (x, y, "
+           "z) = (width, height, depth). The content is undefined.\n"
+           "The sampler serves texture functions; texelFetch and storage images do not use it. filter: 'nearest' or "
+           "'linear'. address: 'clamp', 'repeat' or 'border' (zeros). normalized: whether its coordinates are 0 to 1, or "
+           "in texels; None: in texels where that is possible, which is in one and two dimensions without 'repeat'.\n"
            "Raises UnsupportedError for what the device does not take, OutOfMemoryError.")
       .def_property_readonly("context", &Image::context)
       .def_property_readonly("format", [](const Image& self) { return std::string(name(self.format())); })

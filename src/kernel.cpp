@@ -471,9 +471,11 @@ void bind_kernel(py::module_& module) {
           "_replace", [](PyKernel& self, const PyKernel& other) { self = other; }, py::arg("other"),
           "Makes this kernel what the other one is.")
       .def("dtype", &element_dtype, py::arg("name"), py::arg("length") = py::none(),
-           "The NumPy dtype of one element of an array in a buffer (in the fp32 build): of structures with the offsets that the shader "
-           "has, of vec3 with the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. Of a block with more "
-           "members than an array, the whole block; length: of the array of any length at its end.\nRaises BindingError.")
+           "The NumPy dtype of one element of an array in a buffer, in the fp32 build. A structure has the offsets that "
+           "the shader has, and a vec3 the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. "
+           "A block with more members than an array gives the dtype of the whole block; length: that of the array of any "
+           "length at its end.\n"
+           "Raises BindingError.")
       .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
            "Runs the kernel once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: "

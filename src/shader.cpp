@@ -229,9 +229,9 @@ void bind_shader(py::module_& module) {
       py::arg("profile") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("local_size") = py::none(),
       "Compiles GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; "
       "include_dirs: folders that are looked into next; profile: device macros in place of the options' own.\n"
-      "local_size: invocations of a workgroup, one to three numbers, of a text that declares none; extra "
-      "invocations are guarded, unless the text has shared memory, barriers or subgroup operations. Without any "
-      "such a text is compiled as it stands, with a local size of 1.\n"
+      "local_size: invocations of a workgroup, one to three numbers, for a text that declares none; extra "
+      "invocations are guarded, unless the text has shared memory, barriers or subgroup operations. A text without "
+      "any local size is compiled as it stands, with a local size of 1.\n"
       "Raises ShaderCompileError, UnsupportedError, BindingError (K2: local_size).");
   module.def(
       "reflect", [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); }, py::arg("spirv"),

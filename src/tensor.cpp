@@ -276,8 +276,9 @@ void bind_elements(TensorClass& tensor) {
           "A packed copy with memory of its own, made on the device (4-bit dtypes: through the host).")
       .def("contiguous", &contiguous_of, "The tensor itself where is_contiguous, else a copy.")
       .def("to", &converted_to, py::arg("dtype"),
-           "A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to nearest even. Itself\n"
-           "where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.");
+           "A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to "
+           "nearest even. The tensor\n"
+           "itself where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.");
 }
 
 void bind_views(TensorClass& tensor) {

@@ -466,7 +466,7 @@ class Context:
     @property
     def driver_quirks(self) -> list[DriverQuirk]:
         """
-        The ways in which this driver does otherwise than Vulkan says, and what the engine does about it. Runs the trial of the driver where that has not been.
+        The ways in which this driver does otherwise than Vulkan says, each with the engine's answer. The trial of the driver runs now where it has not run yet.
         """
     @property
     def info(self) -> DeviceInfo:
@@ -768,8 +768,8 @@ class Tensor:
         """
     def to(self, dtype: typing.Any) -> Tensor:
         """
-        A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to nearest even. Itself
-        where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.
+        A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to nearest even. The tensor
+        itself where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.
         """
     def tolist(self) -> typing.Any:
         """
@@ -842,8 +842,8 @@ class Image:
         ...
     def __init__(self, context: Context, format: typing.Any, shape: typing.Any, *, filter: typing.Any = 'nearest', address: typing.Any = 'clamp', normalized: typing.Any = None) -> None:
         """
-        format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: that of an array with the texels, (depth, height, width) without those it has not, and 4 channels last in the rgba formats; a shader's position is (x, y, z) = (width, height, depth). Content undefined.
-        The sampler of texture functions, which texelFetch and storage images do not use: filter 'nearest' or 'linear'; address 'clamp', 'repeat' or 'border' (zeros); normalized coordinates, or in texels: the default where there are such, which is in one and two dimensions without 'repeat'.
+        format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: [width], [height, width] or [depth, height, width], as an array with the texels has it, with 4 channels last in the rgba formats; a shader's position is (x, y, z) = (width, height, depth). The content is undefined.
+        The sampler serves texture functions; texelFetch and storage images do not use it. filter: 'nearest' or 'linear'. address: 'clamp', 'repeat' or 'border' (zeros). normalized: whether its coordinates are 0 to 1, or in texels; None: in texels where that is possible, which is in one and two dimensions without 'repeat'.
         Raises UnsupportedError for what the device does not take, OutOfMemoryError.
         """
     def __repr__(self) -> str:
@@ -1028,7 +1028,7 @@ class Kernel:
         """
     def dtype(self, name: str, length: typing.SupportsInt | typing.SupportsIndex | None = None) -> np.dtype[typing.Any]:
         """
-        The NumPy dtype of one element of an array in a buffer (in the fp32 build): of structures with the offsets that the shader has, of vec3 with the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. Of a block with more members than an array, the whole block; length: of the array of any length at its end.
+        The NumPy dtype of one element of an array in a buffer, in the fp32 build. A structure has the offsets that the shader has, and a vec3 the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. A block with more members than an array gives the dtype of the whole block; length: that of the array of any length at its end.
         Raises BindingError.
         """
     def run(self, *args: typing.Any, **kwargs: typing.Any) -> None:
@@ -1675,7 +1675,7 @@ class Burst:
         """
 class UploadMemory:
     """
-    The memory of a graph's constants: staging memory on the host, and their place on the device. Where they are many it is made in the background, and Graph.compile waits for it. bytes: of the constants, as far as is known yet. Not thread-safe.
+    The memory of a graph's constants: staging memory on the host, and their place on the device. Where they are many it is made in the background, and Graph.compile waits for it. bytes: the size of the constants, as far as it is known yet. Not thread-safe.
     """
     def __init__(self, context: Context, bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
@@ -1769,7 +1769,7 @@ class Graph:
         """
     def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None, check_indices: bool = False, deterministic: bool = False) -> Program:
         """
-        Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, begun before, of the same context. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. Raises UnsupportedError with all that is not supported.
+        Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with the work that is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: an UploadMemory of the same context, begun before. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. Raises UnsupportedError with all that is not supported.
         """
     def compile_operator(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
@@ -1803,7 +1803,7 @@ class Graph:
         """
     def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None, assumed: bool = False) -> Value:
         """
-        An input of the graph. shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. assumed: of a graph that a node runs, whose sizes may turn out to be others when it runs. Raises GraphError.
+        An input of the graph. shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. assumed: the sizes may turn out to be others when a node runs this graph. Raises GraphError.
         """
     def output(self, name: str, value: typing.Any) -> None:
         ...
@@ -2082,7 +2082,7 @@ def cache_state() -> CacheState | None:
 def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None, profile: collections.abc.Mapping[str, str] | None = None, include_dirs: collections.abc.Sequence[str] = [], local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> Shader:
     """
     Compiles GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into next; profile: device macros in place of the options' own.
-    local_size: invocations of a workgroup, one to three numbers, of a text that declares none; extra invocations are guarded, unless the text has shared memory, barriers or subgroup operations. Without any such a text is compiled as it stands, with a local size of 1.
+    local_size: invocations of a workgroup, one to three numbers, for a text that declares none; extra invocations are guarded, unless the text has shared memory, barriers or subgroup operations. A text without any local size is compiled as it stands, with a local size of 1.
     Raises ShaderCompileError, UnsupportedError, BindingError (K2: local_size).
     """
 def compile_counts() -> CompileCounts:

@@ -1,7 +1,9 @@
-// Raw commands of the dv interface: read as untrusted bytes, measured, added to a list. For libFuzzer (clang) and AFL++, or with files as
-// arguments. Build with -DPUMICE_FUZZ=ON, best with -DPUMICE_SANITIZE=ON; corpus/dv_commands has what to begin with.
+// Fuzzes raw commands of the dv interface: they are read as untrusted bytes, measured and added to a list. The program is for libFuzzer
+// (clang) and AFL++, or takes files as arguments. Build it with -DPUMICE_FUZZ=ON, best with -DPUMICE_SANITIZE=ON; corpus/dv_commands has
+// commands to begin with.
 //
-// With PUMICE_FUZZ_EXECUTE=1 what is accepted is executed on the device too. Places of memories are taken modulo three: none, and two.
+// A command that is accepted is executed on the device too with PUMICE_FUZZ_EXECUTE=1. Places of memories are taken modulo three: none,
+// and two.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

@@ -10,7 +10,7 @@ from .._pumice import BindingError, Error, GraphError, UnsupportedError
 _E = TypeVar("_E", bound=Error)
 _MOST_LINES = 50  # lines of an error message; `items` holds all
 _HEAD, _TAIL = 12 << 10, 4 << 10  # characters kept of the beginning and of the end of a longer message
-_LINE = 1 << 10  # characters kept of the beginning and of the end of a longer line of several
+_LINE = 1 << 10  # characters kept of the beginning and of the end of each listed item
 
 
 def bounded(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
