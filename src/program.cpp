@@ -34,11 +34,9 @@ class Arguments {
   void write_to(Lease& execution) const {
     size_t bytes = 0;
     std::optional<ReleasedGil> release;
-    std::vector<size_t> sizes;
-    for (const auto& one : stored_) sizes.push_back(static_cast<size_t>(one.nbytes())), bytes += sizes.back();
+    for (const auto& one : stored_) bytes += static_cast<size_t>(one.nbytes());
     if (bytes >= kLargeBytes) release.emplace();
-    for (size_t i = 0; i < data_.size(); ++i)
-      if (sizes[i] > 0) std::memcpy(execution.input(i), data_[i], sizes[i]);
+    for (size_t i = 0; i < data_.size(); ++i) execution.write_input(i, data_[i]);
   }
 
  private:
@@ -87,13 +85,11 @@ Arrays results_of(const Program& program, const Lease& execution) {
       continue;
     }
     py::array array = empty_array(desc.dtype, desc.shape);
-    std::byte* target = static_cast<std::byte*>(array.mutable_data());
-    if (bytes >= kLargeBytes) {
-      const ReleasedGil release;
-      std::memcpy(target, execution.output(j), bytes);
-    } else if (bytes > 0) {
-      std::memcpy(target, execution.output(j), bytes);
-    }
+    auto* const target = static_cast<std::byte*>(array.mutable_data());
+    std::optional<ReleasedGil> release;
+    if (bytes >= kLargeBytes) release.emplace();
+    execution.read_output(j, target);
+    release.reset();
     results[j] = std::move(array);
   }
   return results;

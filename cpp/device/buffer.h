@@ -83,6 +83,11 @@ struct BufferPiece {
   uint64_t bytes = 0;
 };
 
+// Copy bytes of the host into memory that the device uses, and out of it. Nothing else does: `mapped` is such memory, and all work on it
+// has finished.
+void copy_in(std::byte* mapped, std::span<const std::byte> source);
+void copy_out(const std::byte* mapped, std::span<std::byte> target);
+
 // Host bytes -> device, to the pieces one after the other. Blocks until the source may be reused; ordered after work already submitted.
 // `interrupted` is called while waiting, as by Context::wait, and may throw: what was copied by then stays.
 void upload(const BufferRange& target, std::span<const std::byte> source, const Interrupted& interrupted = {});

@@ -68,6 +68,14 @@ void upload(const BufferRange& target, std::span<const std::byte> source, const 
   upload(target.buffer, {&whole, 1}, source, interrupted);
 }
 
+void copy_in(std::byte* mapped, std::span<const std::byte> source) {
+  if (!source.empty()) std::memcpy(mapped, source.data(), source.size());
+}
+
+void copy_out(const std::byte* mapped, std::span<std::byte> target) {
+  if (!target.empty()) std::memcpy(target.data(), mapped, target.size());
+}
+
 void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
             const Interrupted& interrupted) {
   const auto use = checked_use(*target, pieces, source.size());
@@ -79,7 +87,7 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
     std::byte* const mapped = target->host_bytes();
     const std::byte* from = source.data();
     for (const auto& piece : pieces) {
-      std::memcpy(mapped + piece.offset, from, piece.bytes);
+      copy_in(mapped + piece.offset, {from, piece.bytes});
       from += piece.bytes;
     }
     return;
@@ -88,7 +96,7 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
   StagedPieces staged(pieces);
   for (uint64_t done = 0; done < source.size();) {
     const uint64_t bytes = std::min<uint64_t>(staging->bytes(), source.size() - done);
-    std::memcpy(staging->host_bytes(), source.data() + done, bytes);
+    copy_in(staging->host_bytes(), source.subspan(done, bytes));
     CommandBuffer commands(context, {});
     commands.begin();
     commands.scatter({staging, 0, bytes}, *target, staged.next(bytes));
@@ -114,7 +122,7 @@ void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece
     const std::byte* const mapped = source->host_bytes();
     std::byte* to = target.data();
     for (const auto& piece : pieces) {
-      std::memcpy(to, mapped + piece.offset, piece.bytes);
+      copy_out(mapped + piece.offset, {to, piece.bytes});
       to += piece.bytes;
     }
     return;
@@ -127,7 +135,7 @@ void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece
     commands.begin();
     commands.gather(*source, staged.next(bytes), {staging, 0, bytes});
     run(commands, interrupted);
-    std::memcpy(target.data() + done, staging->host_bytes(), bytes);
+    copy_out(staging->host_bytes(), target.subspan(done, bytes));
     done += bytes;
     if (interrupted) interrupted();
   }

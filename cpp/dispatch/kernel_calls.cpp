@@ -144,13 +144,13 @@ void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArg
     call->key = std::move(key);
   }
   for (size_t i = 0; i < arrays.size(); ++i)
-    if (!arrays[i].source.empty()) std::memcpy(call->sources[i].bytes, arrays[i].source.data(), arrays[i].source.size());
+    if (!arrays[i].source.empty()) copy_in(call->sources[i].bytes, arrays[i].source);
   const auto recording = call->recording;
   const uint64_t id = recording->exec().id();
   // If this throws, the call is not kept: the execution goes on with its slots.
   context_->wait(id, timeout_seconds, interrupted);
   for (size_t i = 0; i < arrays.size(); ++i)
-    if (call->targets[i] && !arrays[i].source.empty()) std::memcpy(arrays[i].target, call->targets[i]->bytes, arrays[i].source.size());
+    if (call->targets[i]) copy_out(call->targets[i]->bytes, {arrays[i].target, arrays[i].source.size()});
   if (keeps && call->bytes <= kMostKeptBytes) keep(std::move(call));
   // This comes last: an access out of bounds is raised when the results are back.
   recording->collect(id);

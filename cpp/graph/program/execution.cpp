@@ -199,8 +199,7 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   std::vector<const std::byte*> values;
   for (const auto& input : inputs_) shapes.emplace_back(input->desc.shape), values.push_back(input->data);
   const auto lease = measure_ ? program_->measured_lease(shapes, values) : program_->lease(shapes, values, true, left(), interrupted);
-  for (size_t i = 0; i < values.size(); ++i)
-    if (const size_t bytes = lease->input_desc(i).element_bytes()) std::memcpy(lease->input(i), values[i], bytes);
+  for (size_t i = 0; i < values.size(); ++i) lease->write_input(i, values[i]);
   const Submission submission = lease->start({left(), settings.loop_seconds, interrupted});
   submission.wait(left(), interrupted);
   const auto ended = Clock::now();
@@ -230,7 +229,7 @@ void Execution::take_results(const Lease& lease) {
       outputs.push_back(HostTensor::copy_of(packed, lease.output(j)));
       continue;
     }
-    if (bytes_of(j) > 0) std::memcpy(buffers_[j]->data, lease.output(j), bytes_of(j));
+    lease.read_output(j, buffers_[j]->data);
     outputs.push_back({packed, buffers_[j]->owner, buffers_[j]->data});
   }
   const std::lock_guard lock(mutex_);

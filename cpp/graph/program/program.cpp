@@ -191,8 +191,7 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
   RecordingOptions options;
   options.timestamps = true;
   const auto execution = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (const size_t bytes = execution->input_desc(i).element_bytes()) std::memcpy(execution->input(i), inputs[i], bytes);
+  for (size_t i = 0; i < inputs.size(); ++i) execution->write_input(i, inputs[i]);
   context()->wait(execution->start({}).id(), {}, interrupted);  // the first run compiles, on some drivers
   context()->wait(execution->start({}).id(), {}, interrupted);
   return execution->list().recording()->dispatch_times();

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/tensor_desc.h"
+#include "device/buffer.h"
 #include "dispatch/recording.h"
 #include "graph/region/run_report.h"
 
@@ -22,6 +23,9 @@ class Lease {
   // The host's memory of input i, to be written before start(), and of output j, to be read after wait(): packed row-major.
   virtual std::byte* input(size_t i) = 0;
   virtual const std::byte* output(size_t j) const = 0;
+  // Copy the bytes of one input to its slot, and those of one output from it.
+  void write_input(size_t i, const std::byte* source) { copy_in(input(i), {source, input_desc(i).element_bytes()}); }
+  void read_output(size_t j, std::byte* target) const { copy_out(output(j), {target, output_desc(j).element_bytes()}); }
   // Starts an execution. Without control flow and cuts it returns at once and keeps to no limits; else it returns when the work has
   // finished. Throws TimeoutError, GraphError.
   virtual Submission start(const RunLimits& limits) = 0;

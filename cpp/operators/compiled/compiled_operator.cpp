@@ -78,7 +78,7 @@ std::shared_ptr<Buffer> uploaded(const std::shared_ptr<Context>& context, const 
   if (bytes.empty()) return {};
   auto buffer = Buffer::create(context, bytes.size(), bytes.size() <= kMostWritten ? Heap::written : Heap::default_);
   if (buffer->mappable())
-    std::memcpy(buffer->map(), bytes.data(), bytes.size());
+    copy_in(buffer->map(), bytes);
   else
     upload({buffer, 0, bytes.size()}, bytes);
   return buffer;
