@@ -16,7 +16,7 @@ bool is_view(const ProgramNode& node) {
 }
 
 bool takes_any_strides(const ProgramNode& node, size_t input) {
-  return input < 32 && (node.row->permuted_inputs >> input & 1) != 0;
+  return has_bit(node.row->permuted_inputs, input);
 }
 
 // The outputs may lie in the first input as they are.
@@ -62,7 +62,6 @@ class Placer {
   }
 
  private:
-  static size_t index(ValueId value) { return static_cast<size_t>(value); }
   TensorDesc& desc(ValueId value) { return *shapes_.mutable_desc(value); }
   bool is_on_host(const ProgramNode& node) const {
     return std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); });
@@ -230,7 +229,7 @@ class Placer {
     slice.first = first;
     slice.elements = element_count(shape);
     slice.offset = bytes(first);
-    slice.is_solid = whole.is_packed() && element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}) == 1;
+    slice.is_solid = whole.is_packed() && element_count(shape, 0, axis) == 1;
     const uint64_t own = slice.is_solid ? bytes(slice.elements) : buffer_size(whole.dtype, shape, &whole.strides);
     slice.bytes = round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next part may share
     slice.is_last = begin + shape[axis] == whole.shape[axis];
@@ -285,6 +284,15 @@ class Placer {
 
 Placement place_values(const ProgramGraph& graph, const Weights& weights, ShapeInference& shapes) {
   return Placer(graph, weights, shapes).place();
+}
+
+std::pair<uint32_t, uint64_t> outermost(const Placement& placement, uint32_t root) {
+  uint64_t offset = 0;
+  while (placement.roots[root].parent >= 0) {
+    offset += placement.roots[root].offset;
+    root = static_cast<uint32_t>(placement.roots[root].parent);
+  }
+  return {root, offset};
 }
 
 }  // namespace pumice

@@ -44,4 +44,7 @@ struct Placement {
 // Chooses layouts (the strides of the descs in `shapes`) and places. Nodes whose outputs have a host value are left out.
 Placement place_values(const ProgramGraph& graph, const Weights& weights, ShapeInference& shapes);
 
+// The storage that holds a root and is part of no other, and where in it the root begins, in bytes.
+std::pair<uint32_t, uint64_t> outermost(const Placement& placement, uint32_t root);
+
 }  // namespace pumice

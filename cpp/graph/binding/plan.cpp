@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "graph/binding/arena.h"
 #include "graph/binding/placement.h"
-#include "graph/binding/schedule.h"
+#include "graph/binding/step_order.h"
 #include "graph/description/shape_inference.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/means/compose.h"
@@ -37,7 +37,11 @@ class Binder {
     for (size_t j = 0; j < graph_.outputs.size(); ++j) fill_output(j);
     describe();
     result_.index_checks = bound_checks(graph_, shapes_);
-    order_and_place();
+    OrderedSteps ordered = order_and_place(std::move(steps_), placement_);
+    result_.plan.steps = std::move(ordered.steps);
+    result_.plan.temporary_bytes = ordered.temporary_bytes;
+    result_.lower_bound_bytes = ordered.sequential_peak_bytes;
+    result_.wave_count = ordered.wave_count;
     find_updates();
     for (const InputCheck& check : graph_.checks) result_.checked.push_back(checked_inputs(check, shapes_));
     if (memo_) memo_->shapes = std::move(shapes_);
@@ -46,8 +50,6 @@ class Binder {
 
  private:
   static constexpr uint64_t kNowhere = ~uint64_t{0};
-
-  static size_t index(ValueId value) { return static_cast<size_t>(value); }
 
   // Infers descriptions and host values. A node whose inputs are those of the last binding keeps what was known of its outputs.
   void infer(const BindInputs& inputs) {
@@ -284,7 +286,7 @@ class Binder {
     const TensorDesc* desc = shapes_.desc(input);
     if (const WeightUse* weight = weight_of(i, k))
       return {Place::persistent, 0, weight->offset, weight->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input};
-    const bool host_only = k < 32 && (node.row->host_inputs >> k & 1);
+    const bool host_only = has_bit(node.row->host_inputs, k);
     return desc && !host_only ? place_of(input) : PlannedOperand{};
   }
 
@@ -295,7 +297,7 @@ class Binder {
 
   // Bytes from the last 16-byte boundary to where an operand begins.
   uint64_t phase_of(const PlannedOperand& place) const {
-    const uint64_t root_offset = place.place == Place::temporary ? outermost(place.index).second : 0;
+    const uint64_t root_offset = place.place == Place::temporary ? outermost(placement_, place.index).second : 0;
     return (root_offset + place.byte_offset) % kTensorGrain;
   }
 
@@ -428,58 +430,6 @@ class Binder {
     plan.initialization = weights_.initialization;
   }
 
-  std::pair<uint32_t, uint64_t> outermost(uint32_t root) const {
-    uint64_t offset = 0;
-    while (placement_.roots[root].parent >= 0) {
-      offset += placement_.roots[root].offset;
-      root = static_cast<uint32_t>(placement_.roots[root].parent);
-    }
-    return {root, offset};
-  }
-
-  ScheduleProblem problem() const {
-    ScheduleProblem problem;
-    problem.storages.reserve(placement_.roots.size());
-    for (const StorageRoot& root : placement_.roots)
-      problem.storages.push_back({root.output < 0 && root.parent < 0 ? round_up(root.bytes, kArenaAlignment) : 0, root.parent});
-    for (const PlannedStep& step : steps_) {
-      for (size_t k = 0; k < step.operands.size(); ++k)
-        if (step.operands[k].place == Place::temporary)
-          problem.accesses.push_back({step.operands[k].index, step.kernel->interface().bindings[k].access != Access::read});
-      problem.end_step();
-    }
-    return problem;
-  }
-
-  // Waves, then the arena with lifetimes counted in waves, then every operand's offset.
-  void order_and_place() {
-    const ScheduleProblem wanted = problem();
-    const Schedule order = schedule(wanted);
-    std::vector<ArenaInterval> intervals(placement_.roots.size(), {0, UINT32_MAX, 0});
-    for (uint32_t i = 0; i < steps_.size(); ++i) {
-      steps_[i].wave = order.waves[i];
-      for (const PlannedOperand& operand : steps_[i].operands) {
-        if (operand.place != Place::temporary) continue;
-        const uint32_t root = outermost(operand.index).first;
-        ArenaInterval& interval = intervals[root];
-        if (placement_.roots[root].output < 0) interval.bytes = placement_.roots[root].bytes;
-        interval.first = std::min(interval.first, order.waves[i]);
-        interval.last = std::max(interval.last, order.waves[i]);
-      }
-    }
-    for (ArenaInterval& interval : intervals)
-      if (interval.bytes == 0) interval = {};
-    result_.plan.temporary_bytes = place_intervals(intervals);
-    result_.lower_bound_bytes = order.sequential_peak_bytes;
-    result_.wave_count = order.wave_count;
-    auto& steps = result_.plan.steps;
-    steps.reserve(steps_.size());
-    for (const uint32_t i : order.order) {
-      for (PlannedOperand& operand : steps_[i].operands) settle(operand, intervals);
-      steps.push_back(std::move(steps_[i]));
-    }
-  }
-
   // Finds inputs that are copied whole to an output of the same description, and that nothing else reads.
   void find_updates() {
     Plan& plan = result_.plan;
@@ -495,18 +445,6 @@ class Binder {
       const TensorDesc &from = *plan.inputs[x.index].desc, &to = *plan.outputs[y.index].desc;
       if (from.dtype == to.dtype && from.shape == to.shape) plan.updates.emplace_back(x.index, y.index);
     }
-  }
-
-  void settle(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
-    if (operand.place != Place::temporary) return;
-    const StorageRoot& own = placement_.roots[operand.index];
-    const auto [root, offset] = outermost(operand.index);
-    const int32_t output = placement_.roots[root].output;
-    const uint64_t base = offset + (output >= 0 ? 0 : intervals[root].offset);
-    operand.place = output >= 0 ? Place::output : Place::temporary;
-    operand.index = output >= 0 ? static_cast<uint32_t>(output) : 0;
-    operand.byte_offset += base;
-    if (own.lane.period != 0) operand.lane = {base - own.offset, own.lane.period, own.lane.begin, own.lane.end};
   }
 
   const ProgramGraph& graph_;
