@@ -235,7 +235,7 @@ void bind_table(py::module_& module) {
           [](const OperatorRow& self) {
             std::vector<size_t> inputs;
             for (size_t i = 0; i < 32; ++i)
-              if (self.host_inputs >> i & 1) inputs.push_back(i);
+              if (has_bit(self.host_inputs, i)) inputs.push_back(i);
             return inputs;
           },
           "Inputs whose values have to be known on the host: axes, shapes, counts.")

@@ -132,6 +132,10 @@ int64_t element_count(const Shape& shape) {
   return count;
 }
 
+int64_t element_count(const Shape& shape, size_t first, size_t end) {
+  return element_count({shape.begin() + static_cast<std::ptrdiff_t>(first), shape.begin() + static_cast<std::ptrdiff_t>(end)});
+}
+
 Strides packed_strides(const Shape& shape) {
   const bool empty = is_empty(shape);  // no element is reached: any strides do
   Strides strides(shape.size());

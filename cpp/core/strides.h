@@ -26,8 +26,9 @@ void check_strides(const Shape& shape, const Strides& strides);
 // The axis as a number from 0 on: a negative one is counted from the end. Throws GraphError naming `what`.
 int checked_axis(int axis, int rank, std::string_view what);
 
-std::string to_string(const Shape& shape);  // "[1, 3, 224, 224]"
-int64_t element_count(const Shape& shape);  // 1 for rank 0; checked
+std::string to_string(const Shape& shape);                            // "[1, 3, 224, 224]"
+int64_t element_count(const Shape& shape);                            // 1 for rank 0; checked
+int64_t element_count(const Shape& shape, size_t first, size_t end);  // of axes first .. end - 1
 Strides packed_strides(const Shape& shape);
 // Whether strides are row-major without gaps. The strides of axes of size 1 say nothing; with a size 0 no stride does.
 bool is_packed(const Shape& shape, const Strides& strides);

@@ -5,7 +5,7 @@
 namespace pumice::dv {
 namespace {
 
-int64_t size(uint64_t value) {
+int64_t signed_size(uint64_t value) {
   return static_cast<int64_t>(value);
 }
 
@@ -17,7 +17,7 @@ Operand scratch_operand(Recorder& recorder, DType dtype, Shape shape) {
 
 // A part of `range` as a vector.
 Operand vector_in(const BufferRange& range, uint64_t offset, DType dtype, uint64_t count) {
-  const TensorDesc desc(dtype, {size(count)});
+  const TensorDesc desc(dtype, {signed_size(count)});
   return {desc, {range.buffer, range.offset + offset, desc.bytes()}};
 }
 
@@ -130,7 +130,7 @@ ConvOperands conv_operands(Recorder& recorder, const Run& run, const PackedWeigh
 }
 
 FcOperands fc_operands(Recorder& recorder, const FcDims& dims, const PackedWeights& packed) {
-  const int64_t inputs = size(dims.inputs()), outputs = size(dims.outputs());
+  const int64_t inputs = signed_size(dims.inputs()), outputs = signed_size(dims.outputs());
   if (!packed.on_device()) {
     std::vector<uint16_t> values(dims.inputs() * dims.outputs()), bias(dims.outputs());
     unpack_fc_weights(dims, packed.host(), {.values = values.data(), .bias = bias.data()});

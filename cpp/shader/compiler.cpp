@@ -123,7 +123,7 @@ class Run {
   // Only what is used takes memory, but all of it is address space, of which a process may have little.
   static size_t stack_for(size_t depth) {
     constexpr size_t kLeast = size_t{4} << 20, kMost = size_t{256} << 20;
-    return std::min(kLeast + depth * ((kMost - kLeast) / kMaxDepth), kMost);
+    return std::min(kLeast + depth * ((kMost - kLeast) / kMaxSourceDepth), kMost);
   }
 
   Diagnostics diagnostics(const PumiceGlslangResult& result) const {
@@ -199,7 +199,7 @@ CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head
       own{user.alias, without_version(user.text)};
   // Text that is put before the user's own ends with this, so that messages count the user's lines.
   const std::string first_line = "#line 1 \"" + user.alias + "\"\n";
-  Run run(sources, debug, options, debug.wanted() ? kMaxDepth : size.depth);
+  Run run(sources, debug, options, debug.wanted() ? kMaxSourceDepth : size.depth);
   if (size.may_be_deep) check_parts(run.preprocess({preamble, macros, {"<limits>", first_line}, own}), sources);
   CompiledShader result;
   std::vector<Part> parts{preamble, macros, own};

@@ -31,7 +31,7 @@ std::optional<std::filesystem::path> path_of(const std::string& key) {
   return *folder / "spirv" / key.substr(0, 2) / (key.substr(2) + ".spv");
 }
 
-void append(std::vector<std::byte>& payload, const void* data, size_t bytes) {
+void append_bytes(std::vector<std::byte>& payload, const void* data, size_t bytes) {
   const auto* begin = static_cast<const std::byte*>(data);
   payload.insert(payload.end(), begin, begin + bytes);
 }
@@ -54,9 +54,9 @@ std::vector<std::byte> serialize(const std::string& key, const CompiledShader& s
                  {}};
   key.copy(head.key, sizeof head.key);
   std::vector<std::byte> payload;
-  append(payload, &head, sizeof head);
-  append(payload, texts.data(), texts.size());
-  append(payload, shader.spirv.data(), shader.spirv.size() * sizeof(uint32_t));
+  append_bytes(payload, &head, sizeof head);
+  append_bytes(payload, texts.data(), texts.size());
+  append_bytes(payload, shader.spirv.data(), shader.spirv.size() * sizeof(uint32_t));
   return payload;
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostThreads = 8;
+constexpr size_t kMostCompilers = 8;
 constexpr std::chrono::duration<double> kWatchPeriod = std::chrono::milliseconds(50), kLeastPeriod = std::chrono::milliseconds(1);
 constexpr double kSlowSeconds = 1;
 
@@ -44,7 +44,7 @@ class PipelineBuilds {
   void run(const CompileProgress& progress) {
     const size_t cores = std::max(1u, std::thread::hardware_concurrency());
     std::vector<std::jthread> threads;
-    threads.reserve(std::min({kernels_.size(), kMostThreads, cores}));
+    threads.reserve(std::min({kernels_.size(), kMostCompilers, cores}));
     try {
       for (size_t i = 0; i < threads.capacity(); ++i) threads.emplace_back([this] { work(); });
       watch(progress);

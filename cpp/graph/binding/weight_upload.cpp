@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // bytes; more only where a single source has more
 constexpr size_t kBatchesAtOnce = 3;                  // in the staging buffer: read from the file, waiting, read by the device
 constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;   // bytes, by one thread
-constexpr size_t kMostThreads = 8;
+constexpr size_t kMostReaders = 8;
 constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // memory that is worth a thread
 
 // Sources that are staged together, and the steps that read them there.
@@ -75,7 +75,7 @@ class Uploader {
     progress_ = &progress;
     for (const Batch& batch : batches_) total_ += batch.bytes, largest = std::max(largest, batch.bytes);
     staging_ = memory_.staging(std::min(total_, 2 * largest), std::max(largest, std::min({total_, largest * kBatchesAtOnce, kMostStaged})));
-    readers_.emplace(std::min<size_t>(kMostThreads, total_ / kStagedAtOnce));
+    readers_.emplace(std::min<size_t>(kMostReaders, total_ / kStagedAtOnce));
     for (Batch& batch : batches_) {
       if (progress) progress("weights", done_, total_);
       make_room(batch);

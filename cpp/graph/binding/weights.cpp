@@ -37,7 +37,7 @@ class WeightPlacer {
     if (node.on_host || !node.row->lower) return;
     PackContext pack = pack_context(node);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const bool host_only = i < 32 && (node.row->host_inputs >> i & 1);
+      const bool host_only = has_bit(node.row->host_inputs, i);
       if (node.inputs[i] == kAbsent || host_only || !is_weight(node.inputs[i])) continue;
       uses.resize(node.inputs.size());
       uses[i] = place_input(node, i, pack);

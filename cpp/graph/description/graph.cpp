@@ -12,10 +12,6 @@
 namespace pumice {
 namespace {
 
-bool reads_elements(const OperatorRow& row, size_t input) {
-  return input < 32 && (row.host_inputs >> input & 1);
-}
-
 // The number of nonzero elements that a trial assumes of a tensor, where only the device can count them. A tensor without shape is taken
 // for a large one.
 int64_t trial_count(const TensorDesc* desc, size_t trial) {
@@ -48,7 +44,7 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
     std::vector<const HostTensor*> hosts(node.inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (node.inputs[i] == kAbsent) continue;
-      const bool reads = reads_elements(*node.row, i);
+      const bool reads = has_bit(node.row->host_inputs, i);
       const GraphValue& value = values[static_cast<size_t>(node.inputs[i])];
       const bool known = as_known && value.shape && !reads;
       descs[i] = TensorDesc(value.dtype, known ? trial_shape(*value.shape, 0) : Shape(reads ? std::min<size_t>(rank, 1) : rank, 1));
@@ -89,7 +85,7 @@ DType likely_dtype(const GraphNode& node, size_t output, const std::vector<Graph
 // Whether the node reads elements of an input that are known only when the program runs.
 bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
   for (size_t i = 0; i < node.inputs.size(); ++i)
-    if (node.inputs[i] != kAbsent && reads_elements(*node.row, i) && !known.host(node.inputs[i])) return true;
+    if (node.inputs[i] != kAbsent && has_bit(node.row->host_inputs, i) && !known.host(node.inputs[i])) return true;
   return false;
 }
 
@@ -104,7 +100,7 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
     inputs[i] = known.desc(node.inputs[i]);
     hosts[i] = known.host(node.inputs[i]);
     if (!inputs[i]) return {};
-    if (hosts[i] || !reads_elements(*node.row, i)) continue;
+    if (hosts[i] || !has_bit(node.row->host_inputs, i)) continue;
     if (inputs[i]->elements() > kMostDemandedElements) return {};  // so many are no sizes or counts
     HostWriter writer(*inputs[i]);
     for (int64_t k = 0; k < inputs[i]->elements(); ++k) writer.store(k, int64_t{k == 0 && node.row->name == "Reshape" ? -1 : 1});

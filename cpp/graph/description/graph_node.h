@@ -21,6 +21,10 @@ inline constexpr int64_t kUnknownSize = -1;
 
 using ValueId = int32_t;
 inline constexpr ValueId kAbsent = -1;
+// The place of a value in vectors that have one entry for each value.
+inline size_t index(ValueId value) {
+  return static_cast<size_t>(value);
+}
 
 struct GraphValue {
   std::string name;

@@ -9,10 +9,6 @@
 namespace pumice {
 namespace {
 
-bool reads_elements(const OperatorRow& row, size_t input) {
-  return input < 32 && (row.host_inputs >> input & 1);
-}
-
 bool counts(DType dtype) {
   return is_integer(dtype) || dtype == DType::bool_;
 }
@@ -58,7 +54,7 @@ class Sources {
 
   // Whether the node reads the elements of the input, to make its outputs' shapes or (`elements`) their elements.
   static bool reads(const GraphNode& node, size_t input, bool elements) {
-    return reads_elements(*node.row, input) || (elements && !node.row->reads_shapes_alone);
+    return has_bit(node.row->host_inputs, input) || (elements && !node.row->reads_shapes_alone);
   }
 
   static bool any(const GraphNode& node, const std::vector<bool>& values) {

@@ -8,7 +8,7 @@ namespace pumice {
 namespace {
 
 constexpr size_t kMostDispatches = 32;  // in both branches together: a skipped dispatch costs, and so does the host's look at the condition
-constexpr size_t kMostChoices = 32, kMostRecorded = 16;
+constexpr size_t kMostChoices = 32, kMostChoiceRecordings = 16;
 
 }  // namespace
 
@@ -76,7 +76,7 @@ std::optional<std::vector<FlowValue>> ChoiceDriver::run(const RoutineStep& step,
     for (const FlowValue& value : values) key.push_back(value.range.buffer->id());
   auto found = ready.recorded.find(key);
   if (found == ready.recorded.end()) {
-    if (ready.recorded.size() >= kMostRecorded) ready.recorded.clear();
+    if (ready.recorded.size() >= kMostChoiceRecordings) ready.recorded.clear();
     found = ready.recorded.try_emplace(std::move(key), record(step, *ready.code, given, made)).first;
   }
   session_.submit(found->second);

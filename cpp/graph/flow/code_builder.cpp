@@ -10,10 +10,6 @@ namespace {
 
 using Kind = GuardedItem::Kind;
 
-size_t index(ValueId value) {
-  return static_cast<size_t>(value);
-}
-
 }  // namespace
 
 void CodeBuilder::restart() {

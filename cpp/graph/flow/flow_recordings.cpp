@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostRecorded = 256;
+constexpr size_t kMostFlowRecordings = 256;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ FlowRecordings::Recorded* FlowRecordings::find() {
 }
 
 FlowRecordings::Recorded& FlowRecordings::add(std::shared_ptr<BoundProgram> bound) {
-  if (recorded_.size() >= kMostRecorded) recorded_.clear();
+  if (recorded_.size() >= kMostFlowRecordings) recorded_.clear();
   return recorded_.try_emplace(key_, Recorded{std::move(bound), CommandList(context_)}).first->second;
 }
 

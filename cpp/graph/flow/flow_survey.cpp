@@ -7,10 +7,6 @@ namespace {
 
 constexpr size_t kMostDepth = 16;  // IF and WHILE nodes in one another
 
-size_t index(ValueId value) {
-  return static_cast<size_t>(value);
-}
-
 bool fits(const ProgramValue& declared, const TensorDesc& given) {
   if (!declared.shape) return true;
   return std::ranges::equal(*declared.shape, given.shape, [](int64_t a, int64_t b) { return a == kUnknownSize || a == b; });

@@ -13,12 +13,8 @@ namespace {
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
 constexpr int64_t kMostFollowed = 64;  // elements of a tensor that is read for what follows from it
 
-size_t index(ValueId value) {
-  return static_cast<size_t>(value);
-}
-
 bool is_host_input(const GraphNode& node, size_t i) {
-  return node.row && i < 32 && (node.row->host_inputs >> i & 1);
+  return node.row && has_bit(node.row->host_inputs, i);
 }
 
 // Whether elements are worth reading: they are few, and may be sizes. A vector of unknown length counts if it holds integers.

@@ -9,8 +9,8 @@ namespace {
 using Kind = GuardedItem::Kind;
 
 // A round of each length is recorded once and kept; these bound the size of a recording.
-constexpr size_t kMostIterations = 128;  // iterations of a round
-constexpr size_t kMostRecorded = 16384;  // dispatches of a round
+constexpr size_t kMostIterations = 128;         // iterations of a round
+constexpr size_t kMostRoundDispatches = 16384;  // dispatches of a round
 
 }  // namespace
 
@@ -27,7 +27,7 @@ RoundsLoop::RoundsLoop(const FlowProgram& program, const RoutineStep& step, cons
                        SlotPool& pool, const RecordingOptions& options)
     : step_(step),
       code_(program, survey, options),
-      most_iterations_(std::min(kMostIterations, std::bit_floor(kMostRecorded / (survey.dispatches + 1)))) {
+      most_iterations_(std::min(kMostIterations, std::bit_floor(kMostRoundDispatches / (survey.dispatches + 1)))) {
   const size_t kept = step.carried + step.state;
   for (auto& set : states_)
     for (size_t i = 0; i < kept; ++i) {

@@ -14,10 +14,6 @@
 namespace pumice {
 namespace {
 
-size_t index(ValueId value) {
-  return static_cast<size_t>(value);
-}
-
 // The value of an int32 constant with one element.
 std::optional<int64_t> integer_of(const GraphValue& value) {
   if (!value.constant || value.dtype != DType::int32 || value.constant->desc.elements() != 1) return {};

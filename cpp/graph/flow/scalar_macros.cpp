@@ -65,8 +65,6 @@ class ScalarText {
   const std::string& output(size_t j) const { return names_[index(graph_.outputs()[j].second)]; }
 
  private:
-  static size_t index(ValueId value) { return static_cast<size_t>(value); }
-
   const std::string& name_of(ValueId id) {
     std::string& known = names_[index(id)];
     if (known.empty()) known = declared(graph_.value(id).dtype, literal(*graph_.value(id).constant));

@@ -10,10 +10,6 @@ namespace {
 
 constexpr size_t kMostChain = 32;  // nodes that are evaluated at every call
 
-size_t index(ValueId value) {
-  return static_cast<size_t>(value);
-}
-
 // How the value follows from inputs and constants; false where the host cannot tell.
 bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, InputCheck& check) {
   if (value == kAbsent || graph.value(value).constant) return true;

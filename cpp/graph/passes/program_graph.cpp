@@ -7,7 +7,7 @@
 namespace pumice {
 
 bool is_host_input(const ProgramNode& node, size_t input) {
-  return input < 32 && (node.row->host_inputs >> input & 1);
+  return has_bit(node.row->host_inputs, input);
 }
 
 GraphPart whole(const Graph& graph) {

@@ -68,7 +68,7 @@ class NormSearch {
     const HostTensor weights = graph_.value(conv.inputs[1]).constant->converted(DType::float32);
     const Shape& shape = weights.desc.shape;
     const size_t axis = conv.row->name == "ConvTranspose" ? 1 : 0;
-    const auto inner = static_cast<size_t>(element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end()}));
+    const auto inner = static_cast<size_t>(element_count(shape, axis + 1, shape.size()));
     std::vector<float> numbers(static_cast<size_t>(weights.desc.elements()));
     std::memcpy(numbers.data(), weights.data, numbers.size() * sizeof(float));
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(numbers[i] * factor[i / inner % factor.size()]);

@@ -9,10 +9,6 @@ namespace {
 
 constexpr int kDeepest = 16;  // nodes between a number and the shapes that it follows from
 
-size_t index(ValueId id) {
-  return static_cast<size_t>(id);
-}
-
 }  // namespace
 
 ValueFlow::ValueFlow(const ProgramGraph& graph)

@@ -69,7 +69,7 @@ class WideConstants {
   bool reads(const ProgramNode& node, size_t input) const {
     const ValueId id = node.inputs[input];
     if (id == kAbsent || !graph_.value(id).constant || !is_working_float(graph_.value(id).dtype)) return false;
-    return !is_host_input(node, input) || (node.row->host_elements >> input & 1) != 0;
+    return !is_host_input(node, input) || has_bit(node.row->host_elements, input);
   }
 
   const std::optional<double>& number_of(ValueId id) {

@@ -160,7 +160,7 @@ void Region::release_constants() {
   std::vector<bool> needed(graph_.values.size(), false);
   for (const ProgramNode& node : graph_.nodes)
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != kAbsent && (node.on_host || (k < 32 && (node.row->host_inputs >> k & 1)) || is_indices(node, k)))
+      if (node.inputs[k] != kAbsent && (node.on_host || has_bit(node.row->host_inputs, k) || is_indices(node, k)))
         needed[static_cast<size_t>(node.inputs[k])] = true;
   for (const InputCheck& check : graph_.checks)
     for (const GraphNode& node : check.chain)

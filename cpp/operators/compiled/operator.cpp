@@ -267,7 +267,7 @@ std::vector<const TensorDesc*> Operator::operands() const {
 // Checks that constants are given for exactly the inputs that the host reads.
 void Operator::check_constants() const {
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    const bool is_read = i < 32 && (row_->host_inputs >> i & 1) != 0;
+    const bool is_read = has_bit(row_->host_inputs, i);
     const std::string input = "input '" + role_name(row_->schema.inputs, i) + "'";
     if (is_read && inputs_[i])
       throw GraphError(std::string(row_->name), input + " is read on the host: its values are expected; given " + to_string(*inputs_[i]));

@@ -89,9 +89,9 @@ struct Term {
   Labels labels;
 };
 
-class Contraction {
+class EinsumContraction {
  public:
-  Contraction(LowerContext& node, EinsumLabels labels) : node_(node), parts_(node), labels_(std::move(labels)) {}
+  EinsumContraction(LowerContext& node, EinsumLabels labels) : node_(node), parts_(node), labels_(std::move(labels)) {}
 
   void run() {
     std::vector<Term> terms;
@@ -248,7 +248,7 @@ void lower_einsum(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
   std::vector<Shape> shapes;
   for (size_t i = 0; i < node.inputs.size(); ++i) shapes.push_back(node.input(i).shape);
-  Contraction(node, einsum_labels(node.node, node.attributes->text("equation"), shapes)).run();
+  EinsumContraction(node, einsum_labels(node.node, node.attributes->text("equation"), shapes)).run();
 }
 
 }  // namespace pumice

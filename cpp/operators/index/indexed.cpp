@@ -22,10 +22,6 @@ std::string number(size_t value) {
   return std::to_string(value);
 }
 
-int64_t count_of(const Shape& shape, size_t first, size_t end) {
-  return element_count({shape.begin() + static_cast<std::ptrdiff_t>(first), shape.begin() + static_cast<std::ptrdiff_t>(end)});
-}
-
 // The numbers by which include/indexed.glsl finds places in a dense tensor.
 struct Addresses {
   int64_t elements = 0;                           // elements that are gathered or scattered
@@ -76,10 +72,10 @@ Addresses addresses_of_rows(const LowerContext& node, size_t batch) {
     found.index_size.push_back(x[i]);
     found.index_stride.push_back(strides[i]);
   }
-  found.inner = count_of(x, batch + length, x.size());
-  found.count = count_of(indices, 0, indices.size() - 1);
-  found.outer_rows = count_of(indices, batch, indices.size() - 1);
-  found.outer_stride = count_of(x, batch, x.size());
+  found.inner = element_count(x, batch + length, x.size());
+  found.count = element_count(indices, 0, indices.size() - 1);
+  found.outer_rows = element_count(indices, batch, indices.size() - 1);
+  found.outer_stride = element_count(x, batch, x.size());
   found.elements = found.count * found.inner;
   return found;
 }
@@ -244,9 +240,9 @@ void lower_gather(LowerContext& node) {
   const int64_t given = node.attributes->integer("axis", 0);
   const auto axis = static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(x.size()) : given);
   Addresses addresses{node.output(0).elements(), {x[axis]}, {packed_strides(x)[axis]}};
-  addresses.inner = count_of(x, axis + 1, x.size());
+  addresses.inner = element_count(x, axis + 1, x.size());
   addresses.count = addresses.outer_rows = node.input(1).elements();
-  addresses.outer_stride = count_of(x, axis, x.size());
+  addresses.outer_stride = element_count(x, axis, x.size());
   add_gather(node, addresses);
 }
 

@@ -12,10 +12,6 @@
 namespace pumice {
 namespace {
 
-int64_t count_of(const Shape& shape, size_t first, size_t end) {
-  return element_count({shape.begin() + static_cast<std::ptrdiff_t>(first), shape.begin() + static_cast<std::ptrdiff_t>(end)});
-}
-
 int64_t checked_index(const HostNode& node, int64_t given, int64_t size) {
   const int64_t index = given < 0 ? given + size : given;
   if (index < 0 || index >= size)
@@ -47,13 +43,13 @@ std::pair<Places, int64_t> places_of_rows(const HostNode& node, size_t batch) {
   const auto length = static_cast<size_t>(given.back());
   const Strides strides = packed_strides(shape);
   const auto indices = node.integers(1);
-  const int64_t in_batch = count_of(given, batch, given.size() - 1), stride = count_of(shape, batch, shape.size());
+  const int64_t in_batch = element_count(given, batch, given.size() - 1), stride = element_count(shape, batch, shape.size());
   Places places(indices.size() / length);
   for (size_t i = 0; i < places.size(); ++i) {
     places[i] = static_cast<int64_t>(i) / in_batch * stride;
     for (size_t k = 0; k < length; ++k) places[i] += checked_index(node, indices[i * length + k], shape[batch + k]) * strides[batch + k];
   }
-  return {places, count_of(shape, batch + length, shape.size())};
+  return {places, element_count(shape, batch + length, shape.size())};
 }
 
 HostResults gathered(const HostNode& node, const Places& places, int64_t inner = 1) {
@@ -97,7 +93,7 @@ HostResults evaluate_gather(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const size_t axis = node.axis(0, shape);
   const auto indices = node.integers(1);
-  const int64_t outer = count_of(shape, 0, axis), inner = count_of(shape, axis + 1, shape.size());
+  const int64_t outer = element_count(shape, 0, axis), inner = element_count(shape, axis + 1, shape.size());
   Places places;
   for (int64_t i = 0; i < outer; ++i)
     for (const int64_t given : indices) places.push_back((i * shape[axis] + checked_index(node, given, shape[axis])) * inner);

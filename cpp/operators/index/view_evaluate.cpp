@@ -109,8 +109,7 @@ HostResults evaluate_split(const HostNode& node) {
 HostResults evaluate_concat(const HostNode& node) {
   const Shape& shape = node.outputs[0].shape;
   const size_t axis = node.axis(0, shape);
-  const int64_t outer = element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}),
-                row = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()});
+  const int64_t outer = element_count(shape, 0, axis), row = element_count(shape, axis, shape.size());
   HostWriter writer(node.outputs[0]);
   int64_t begin = 0;
   for (const HostTensor* input : node.inputs) {

@@ -83,7 +83,7 @@ class Cutting {
       if (desc) tensors_.push_back({is_input, i, &*desc, along});
     };
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      if ((!is_packed_weight(node, i) || is_packed_vector(i)) && !(i < 32 && (node.row->host_inputs >> i & 1)))
+      if ((!is_packed_weight(node, i) || is_packed_vector(i)) && !has_bit(node.row->host_inputs, i))
         add(true, i, node.inputs[i], axis.inputs[i]);
     for (size_t j = 0; j < node.outputs.size(); ++j) add(false, j, node.outputs[j], axis.outputs[j]);
   }

@@ -10,12 +10,12 @@ namespace pumice {
 namespace {
 
 constexpr size_t kRowRank = 4;
-constexpr int64_t kMostInOne = 4096, kFewestInOne = 64;  // elements that one invocation walks
+constexpr int64_t kMostScanned = 4096, kFewestInOne = 64;  // elements that one invocation walks
 // Rows are cut into parts until about so many invocations walk them.
 constexpr int64_t kWantedUnits = 4096;
 
 // Rows of one axis in two tensors.
-struct Rows {
+struct ScannedRows {
   IndexSpace space;  // the rows, with the strides of x and y
   int64_t size, x_step, y_step;
   bool exclusive, backwards;
@@ -26,10 +26,10 @@ class Scan {
   Scan(LowerContext& node, Fold fold) : node_(node), fold_(std::move(fold)) {}
 
   // Adds the scan. `x` and `y` hold elements of the dtypes, or accumulators where there is none.
-  void add(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const Rows& rows) {
+  void add(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const ScannedRows& rows) {
     const int64_t count = rows.space.elements();
     const int64_t part_size =
-        std::clamp(rows.size * count / kWantedUnits, std::min(kFewestInOne, rows.size), std::min(kMostInOne, rows.size));
+        std::clamp(rows.size * count / kWantedUnits, std::min(kFewestInOne, rows.size), std::min(kMostScanned, rows.size));
     const int64_t parts = (rows.size + part_size - 1) / part_size;
     std::optional<Operand> carry;
     if (parts > 1) {
@@ -46,7 +46,7 @@ class Scan {
   }
 
  private:
-  void add_step(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const Rows& rows,
+  void add_step(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const ScannedRows& rows,
                 int64_t parts, int64_t part_size, const std::optional<Operand>& carry, bool totals) {
     Macros macros = {{"ACCUMULATOR", fold_.accumulator},
                      {"START", fold_.start},
@@ -94,12 +94,12 @@ void lower_scan(LowerContext& node) {
   if (!given) throw UnsupportedError("node '" + std::string(node.node) + "': an axis that is not known on the host");
   const int64_t axis = given->as_int64().at(0);
   const auto scanned = static_cast<size_t>(axis < 0 ? axis + x.rank() : axis);
-  Rows rows{{{}, {{}, {}}},
-            x.shape[scanned],
-            x.strides[scanned],
-            y.strides[scanned],
-            node.attributes->integer("exclusive", 0) != 0,
-            node.attributes->integer("reverse", 0) != 0};
+  ScannedRows rows{{{}, {{}, {}}},
+                   x.shape[scanned],
+                   x.strides[scanned],
+                   y.strides[scanned],
+                   node.attributes->integer("exclusive", 0) != 0,
+                   node.attributes->integer("reverse", 0) != 0};
   for (size_t i = 0; i < x.shape.size(); ++i) {
     if (i == scanned) continue;
     rows.space.sizes.push_back(x.shape[i]);

@@ -7,7 +7,7 @@ bool takes_strides(const OperatorRow& row, size_t input) {
 }
 
 bool makes_strides(const OperatorRow& row, size_t output) {
-  return (row.strides == RowStrides::any || row.strides == RowStrides::image) && (row.packed_outputs >> output & 1) == 0;
+  return (row.strides == RowStrides::any || row.strides == RowStrides::image) && !has_bit(row.packed_outputs, output);
 }
 
 bool takes_any_layout(const OperatorRow& row, size_t input) {

@@ -94,6 +94,11 @@ class ShapeContext {
   std::vector<std::optional<TensorDesc>> outputs_;
 };
 
+// Bit i of a field that has one for each input or output of a row; those from 32 on have none.
+constexpr bool has_bit(uint32_t bits, size_t i) {
+  return i < 32 && (bits >> i & 1) != 0;
+}
+
 // One operator. Passes, placement and the host's evaluation know of it what its row declares, and nothing else.
 struct OperatorRow {
   std::string_view name;

@@ -83,7 +83,7 @@ f16mat4 pm_half(mat4 m) { return f16mat4(pm_half(m[0]), pm_half(m[1]), pm_half(m
 
 // --- Arithmetic
 
-constexpr std::string_view kFloatArithmetic = R"(
+constexpr std::string_view kFloatFunctions = R"(
 #define afp float
 #define afpvec2 vec2
 #define afpvec4 vec4
@@ -96,7 +96,7 @@ constexpr std::string_view kFloatArithmetic = R"(
 #define pm_from4(words) pm_unpack4(words)
 )";
 
-constexpr std::string_view kHalfArithmetic = R"(
+constexpr std::string_view kHalfFunctions = R"(
 #define afp float16_t
 #define afpvec2 f16vec2
 #define afpvec4 f16vec4
@@ -348,7 +348,7 @@ std::string float_bits(const ShaderOptions& options) {
   text += kWords;
   text += options.fp16_rounds_to_even && !is_bf16(options) ? kRoundToEven : kRound;
   if (half_arithmetic(options)) text += std::string(kHalfWords) + std::string(kHalf);
-  return text + std::string(half_arithmetic(options) ? kHalfArithmetic : kFloatArithmetic);
+  return text + std::string(half_arithmetic(options) ? kHalfFunctions : kFloatFunctions);
 }
 
 std::string float_family(const ShaderOptions& options) {

@@ -4,7 +4,6 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr int kMaxDepth = 16;
 constexpr size_t kMostMembers = 4096;  // types may double at every level
 
 struct Axis {
@@ -22,7 +21,7 @@ class LayoutReader {
   }
 
   MemoryLayout read(uint32_t type, uint32_t matrix_stride, bool row_major, int depth) {
-    if (depth > kMaxDepth) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
+    if (depth > kMaxTypeDepth) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
     std::vector<Axis> axes;
     uint32_t element = element_of(type, axes);
     if (module_.definition(element).op == OpTypeMatrix)
@@ -50,7 +49,7 @@ class LayoutReader {
     for (;;) {
       const auto& definition = module_.definition(type);
       if (definition.op != OpTypeArray && definition.op != OpTypeRuntimeArray) return type;
-      if (axes.size() > static_cast<size_t>(kMaxDepth)) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
+      if (axes.size() > static_cast<size_t>(kMaxTypeDepth)) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
       const uint32_t size = definition.op == OpTypeArray ? module_.constant(definition[2]) : 0;
       axes.push_back({size, module_.value(type, ArrayStride).value_or(0)});
       type = definition[1];

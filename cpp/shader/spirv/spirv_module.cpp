@@ -8,7 +8,6 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr int kMaxDepth = 16;              // nested types; a module may claim that a type holds itself
 constexpr uint32_t kEncodingBfloat16 = 0;  // the encoding of a 16-bit float
 constexpr uint64_t kMaxBytes = uint64_t{1} << 31;
 
@@ -150,7 +149,7 @@ TypeLayout Module::layout(uint32_t type, uint32_t matrix_stride, int depth) cons
 }
 
 TypeLayout Module::new_layout(uint32_t type, uint32_t matrix_stride, int depth) const {
-  if (depth > kMaxDepth) throw malformed("types nest deeper than " + std::to_string(kMaxDepth));
+  if (depth > kMaxTypeDepth) throw malformed("types nest deeper than " + std::to_string(kMaxTypeDepth));
   const auto& definition = this->definition(type);
   switch (definition.op) {
     case OpTypeBool:

@@ -17,6 +17,8 @@
 
 namespace pumice::spirv {
 
+inline constexpr int kMaxTypeDepth = 16;  // nested types; a module may claim that a type holds itself
+
 // The size and element type of a type in memory.
 struct TypeLayout {
   ScalarType scalar = ScalarType::other;

@@ -12,7 +12,7 @@ using namespace spirv;
 namespace {
 
 constexpr uint64_t kMostLength = 0x7fffffff;
-constexpr int kMaxDepth = 256;  // a module may claim that a type or a constant holds itself
+constexpr int kMaxVariableDepth = 256;  // a module may claim that a type or a constant holds itself
 constexpr uint64_t kMost = uint64_t{1} << 40;
 
 uint64_t product(uint64_t a, uint64_t b) {
@@ -20,7 +20,8 @@ uint64_t product(uint64_t a, uint64_t b) {
 }
 
 void check_depth(int depth) {
-  if (depth > kMaxDepth) throw ShaderCompileError("malformed SPIR-V: shared variables nest deeper than " + std::to_string(kMaxDepth));
+  if (depth > kMaxVariableDepth)
+    throw ShaderCompileError("malformed SPIR-V: shared variables nest deeper than " + std::to_string(kMaxVariableDepth));
 }
 
 }  // namespace

@@ -163,7 +163,7 @@ class Parts {
         take_word();
       else if (tokens_[at_].kind == TokenKind::punctuation)
         take_sign(tokens_[at_].text.front());
-      expect(static_cast<double>(depth_), kMaxDepth, "brackets and operators within each other");
+      expect(static_cast<double>(depth_), kMaxSourceDepth, "brackets and operators within each other");
     }
   }
 
@@ -356,8 +356,8 @@ TextSize check_size(const SourceSet& sources, const ShaderHead& head) {
     total += token_count(macros, growth, macros.pastes() ? without_directives(texts[i]) : Tokens{}, kMaxTokens);
     for (const char* condition : {"if", "elif"})
       for (const auto& line : directives(texts[i], condition)) {
-        const double tokens = token_count(macros, macros.of(line.data(), line.data() + line.size()), line, kMaxDepth);
-        if (tokens > kMaxDepth) throw refused(sources, too_large("tokens of a condition, macros expanded", tokens, kMaxDepth));
+        const double tokens = token_count(macros, macros.of(line.data(), line.data() + line.size()), line, kMaxSourceDepth);
+        if (tokens > kMaxSourceDepth) throw refused(sources, too_large("tokens of a condition, macros expanded", tokens, kMaxSourceDepth));
       }
   }
   if (total > kMaxTokens) throw refused(sources, too_large("tokens, macros expanded", total, kMaxTokens));
@@ -367,7 +367,7 @@ TextSize check_size(const SourceSet& sources, const ShaderHead& head) {
   const auto depth = static_cast<double>(deepest.text + macro_depth * deepest.macro);
   const double most = macros.pastes() ? total : std::min(depth, total);
   const double head_depth = static_cast<double>(deepest.text);  // the preamble is no part of the total
-  return {total > kMaxDepth || has_structures(texts), static_cast<size_t>(std::min<double>(most + head_depth, kMaxDepth))};
+  return {total > kMaxSourceDepth || has_structures(texts), static_cast<size_t>(std::min<double>(most + head_depth, kMaxSourceDepth))};
 }
 
 void check_parts(std::string_view preprocessed, const SourceSet& sources) {

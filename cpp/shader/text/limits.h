@@ -12,7 +12,7 @@ namespace pumice {
 
 inline constexpr size_t kMaxSourceBytes = size_t{16} << 20;  // bytes of all files
 inline constexpr size_t kMaxTokens = 400'000;                // macros expanded: some seconds of work
-inline constexpr size_t kMaxDepth = 20'000;                  // brackets and chained operators; the compiling thread's stack has room
+inline constexpr size_t kMaxSourceDepth = 20'000;            // brackets and chained operators; the compiling thread's stack has room
 inline constexpr size_t kMaxStructMembers = 65'536;          // members of a structure, those of its members included
 inline constexpr size_t kMaxFunctions = 4'096;               // glslang compares each of these with all others
 inline constexpr size_t kMaxCases = 4'096;
