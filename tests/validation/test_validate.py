@@ -12,8 +12,11 @@ from onnx import numpy_helper
 
 import pumice
 from onnx_models import gemm, model, node
+from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.types import Types
+from pumice.validation.judge import Deviation, judged
 from pumice.validation.reference import Reference
-from pumice.validation.report import Deviation, ValidationReport, deviation
+from pumice.validation.report import ValidationReport
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
 FLOAT = np.float32
@@ -44,7 +47,7 @@ class Faulty:
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Spoils the results of programs that keep every tensor (`kept`), or of the fused ones."""
     import pumice.model.model
-    import pumice.validation.validate
+    import pumice.validation.proof
 
     def install(change: Change, kept: bool = True) -> None:
         class FaultyGraph:
@@ -54,14 +57,14 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             def compile(self, context: pumice.Context, precision: str = "fp32", **options: Any) -> Any:
                 return Faulty(self._graph.compile(context, precision, **options), change)
 
-        load_graph, graph_of = pumice.validation.validate.load_graph, pumice.model.model.graph_of
+        load_graph, graph_of = pumice.validation.proof.load_graph, pumice.model.model.graph_of
 
         def faulty_load(*given: Any) -> Any:
             graph, recipe = load_graph(*given)
             return FaultyGraph(graph), recipe
 
         if kept:
-            monkeypatch.setattr(pumice.validation.validate, "load_graph", faulty_load)
+            monkeypatch.setattr(pumice.validation.proof, "load_graph", faulty_load)
         else:
             monkeypatch.setattr(pumice.model.model, "graph_of", lambda *given: FaultyGraph(graph_of(*given)))
 
@@ -191,45 +194,64 @@ def test_the_reference_reads_constants_by_itself() -> None:
     reference = Reference(model([node("Add", ["s", "c"]), constant, node("Relu", ["x"], ["s"])]))
     assert [n.op for n in reference.nodes] == ["Relu", "Add"]
     np.testing.assert_array_equal(reference.constants["c"], [1, 2])
-    results = reference.nodes[1].run({"s": np.zeros(2, FLOAT), **reference.constants})
-    np.testing.assert_array_equal(results["y"], [1, 2])
+    values = {"s": Bounded(np.zeros(2, FLOAT)), "c": reference.held("c")}
+    results = reference.nodes[1].run(values, reference.runner)
+    made = results["y"]
+    assert isinstance(made, Bounded)
+    np.testing.assert_array_equal(made.value, [1, 2])
+
+
+def ok(actual: Any, expected: Any, error: float | None = None) -> bool:
+    """Of arrays of one type, where the reference has that error everywhere."""
+    bounded = Bounded(expected, None if error is None else np.full(np.shape(expected), error))
+    return judged(np.asarray(actual), bounded, Types("fp32")).ok
 
 
 @pytest.mark.parametrize(
-    ("actual", "expected", "tolerance", "ok"),
+    ("actual", "expected", "error", "right"),
     [
-        ([1.0, 1000.0], [1.01, 1000.0], 2e-5, True),  # small beside large
-        ([1.0, 1000.0], [1.0, 1000.1], 2e-5, False),
-        ([np.nan, np.inf], [np.nan, np.inf], 2e-5, True),
-        ([np.inf], [-np.inf], 2e-5, False),
-        ([np.inf], [3e38], 2e-5, False),
-        ([0.0], [np.nan], 2e-5, False),
-        ([0.0, 0.0], [0.0, 1e-9], 2e-5, False),
-        ([], [], 2e-5, True),
+        ([1.0, 1000.0], [1.01, 1000.0], 0.02, True),
+        ([1.0, 1000.0], [1.01, 1000.0], 0.005, False),  # large numbers beside it change nothing
+        ([np.nan, np.inf], [np.nan, np.inf], 0.0, True),
+        ([np.inf], [-np.inf], 1e9, False),
+        ([np.inf], [3e38], 1e30, False),
+        ([0.0], [np.nan], 1.0, False),
+        ([np.nan], [0.0], 1.0, False),
+        ([0.0, 0.0], [0.0, 1e-9], None, False),
+        ([], [], None, True),
     ],
 )
-def test_deviations_of_floats(actual: list[float], expected: list[float], tolerance: float, ok: bool) -> None:
-    assert deviation(np.array(actual, FLOAT), np.array(expected, FLOAT), tolerance).ok == ok
+def test_judgements_of_floats(actual: list[float], expected: list[float], error: float | None, right: bool) -> None:
+    assert ok(np.array(actual, FLOAT), np.array(expected, FLOAT), error) == right
 
 
-def test_deviations_of_scalars() -> None:
-    assert deviation(np.array(1.0, FLOAT), np.array(1.0, FLOAT), 2e-5).ok
-    wrong = deviation(np.array(2.0, FLOAT), np.array(1.0, FLOAT), 2e-5)
+def test_judgements_of_scalars() -> None:
+    assert ok(FLOAT(1.0), FLOAT(1.0))
+    wrong = judged(np.array(2.0, FLOAT), Bounded(np.array(1.0, FLOAT)), Types("fp32"))
     assert (wrong.error, wrong.at, wrong.ok) == (1.0, (), False)
-    assert not deviation(np.array(np.nan, FLOAT), np.array(1.0, FLOAT), 2e-5).ok
-    assert not deviation(np.array(3), np.array(4), 0.0).ok
+    assert not ok(FLOAT(np.nan), FLOAT(1.0))
+    assert not ok(np.array(3), np.array(4))
 
 
 def test_integers_have_to_be_equal_to_the_last_bit() -> None:
     large = np.array([2**62 + 1, 5])
-    assert deviation(large, large.copy(), 0.0).ok
-    assert not deviation(large, np.array([2**62, 5]), 0.0).ok
-    assert not deviation(np.array([True]), np.array([False]), 0.0).ok
+    assert ok(large, large.copy())
+    assert not ok(large, np.array([2**62, 5]))
+    assert not ok(np.array([True]), np.array([False]))
 
 
 def test_another_shape_or_type_is_a_divergence() -> None:
-    assert not deviation(np.zeros((2, 3), FLOAT), np.zeros((3, 2), FLOAT), 1.0).ok
-    assert not deviation(np.zeros(2, FLOAT), np.zeros(2), 1.0).ok
+    for other in (np.zeros((3, 2), FLOAT), np.zeros((2, 3))):
+        found = judged(np.zeros((2, 3), FLOAT), Bounded(other, np.full(other.shape, np.inf)), Types("fp32"))
+        assert (found.verdict, found.kind) == ("wrong", "wrong shape or dtype")
+
+
+def test_what_has_no_bound_is_unproved_where_it_is_more_than_half() -> None:
+    x = np.ones(4, FLOAT)
+    for unknown, verdict in ((2, "right"), (3, "unproved")):
+        error = np.where(np.arange(4) < unknown, np.inf, 0.0)
+        found = judged(x + np.where(np.arange(4) < unknown, FLOAT(5), FLOAT(0)), Bounded(x, error), Types("fp32"))
+        assert (found.verdict, found.unknown) == (verdict, unknown)
 
 
 def test_severity_orders_deviations() -> None:

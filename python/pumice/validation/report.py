@@ -1,71 +1,41 @@
-"""What a validation found: how far each tensor is from the reference, and the table of it all."""
+"""What a validation found: how far each tensor is from the reference, the verdicts, and the table of it all."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from ..base.element_types import Array
 from ..base.errors import validation_error
+from .judge import RIGHT, UNPROVED, WRONG, Deviation
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _TEXT_WIDTH = 160
 _COLUMNS = ("node", "op", "type", "error", "allowed", "accumulated", "result")
-_LEAST_SCALE = 1e-6  # a tensor of zeros has to be met this closely, times the tolerance
 
 
-class Deviation(NamedTuple):
-    """How far a tensor is from the reference: the largest absolute error, where, and what is allowed."""
+class Finding(NamedTuple):
+    """Something that a validation tells of a node: its kind, a sentence, and the number in it.
 
-    error: float
-    allowed: float
-    at: tuple[int, ...]
-    actual: Any
-    expected: Any
+    Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
+    "ill-conditioned", "amplified", "undecided decisions", "unproved". Only those of wrong and unproved rows decide the verdict.
+    """
 
-    @property
-    def ok(self) -> bool:
-        return self.error <= self.allowed
-
-    @property
-    def severity(self) -> float:
-        """Error over what is allowed: over 1 is too much."""
-        if self.allowed > 0:
-            return self.error / self.allowed
-        return math.inf if self.error > 0 else 0.0
-
-
-def deviation(actual: Array, expected: Array, tolerance: float) -> Deviation:
-    """By the tensor's largest finite magnitude, so that small numbers beside large ones are no false alarm."""
-    if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        given, wanted = (f"{array.dtype}{list(array.shape)}" for array in (actual, expected))
-        return Deviation(math.inf, 0.0, (), given, wanted)
-    if expected.size == 0:
-        return Deviation(0.0, 0.0, (), None, None)
-    exact = tolerance == 0.0
-    a, b = (array if exact else array.astype(np.float64) for array in (actual, expected))
-    same = (a == b) | ((a != a) & (b != b))
-    with np.errstate(all="ignore"):
-        errors = np.where(same, 0.0, np.abs(a.astype(np.float64) - b.astype(np.float64)))
-    errors[~same & ~np.isfinite(errors)] = np.inf
-    if exact:
-        errors[~same & (errors == 0)] = 1.0  # large integers that float64 cannot tell apart
-    magnitudes = np.abs(b[np.isfinite(b)]) if not exact else np.zeros(0)
-    allowed = tolerance * max(float(magnitudes.max(initial=0.0)), _LEAST_SCALE)
-    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(errors)), errors.shape)) if errors.shape else ()
-    return Deviation(float(errors[at]), allowed, at, actual[at], expected[at])
+    kind: str
+    node: str
+    text: str
+    number: float = math.nan
+    case: int = 0
 
 
 class ValidationRow(NamedTuple):
     """One output of one node, in the case where it was worst; or an output of the fused program (op "output").
 
     `local`: from the inputs that the device made. `accumulated`: from the model's inputs on. A node is judged by `local`, an
-    output of the program by `accumulated`. `note` says why there is no comparison, where there is none. A `fault` is wrong whatever came
-    of it: an index out of range.
+    output of the program by `accumulated`. `note` says why there is no proof, where there is none, and `unproved` names the nodes that it
+    is missing of. A `fault` is wrong whatever came of it: an index out of range. `waived`: the caller allows that there is no proof.
     """
 
     node: str
@@ -78,55 +48,106 @@ class ValidationRow(NamedTuple):
     accumulated: Deviation | None
     note: str = ""
     fault: str = ""
+    unproved: tuple[str, ...] = ()
+    waived: bool = False
 
     @property
     def judged(self) -> Deviation | None:
-        return self.accumulated if self.op == "output" else self.local
+        if self.op == "output":
+            return self.accumulated
+        return self.local if self.local is not None else self.accumulated
+
+    @property
+    def verdict(self) -> str:
+        """ "right", "wrong" or "unproved"."""
+        judged = self.judged
+        if self.fault or (judged is not None and not judged.ok):
+            return WRONG
+        return UNPROVED if judged is None or self.unproved else judged.verdict
 
     @property
     def ok(self) -> bool:
-        return not self.fault and (self.judged is None or self.judged.ok)
+        """Whether it is right; unproved rows are not, unless the caller allowed them."""
+        return self.verdict == RIGHT or (self.verdict == UNPROVED and self.waived)
 
     @property
     def checked(self) -> bool:
-        return self.judged is not None
+        return self.verdict != UNPROVED
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
 
     @property
     def severity(self) -> float:
         if self.fault:
             return math.inf
-        return self.judged.severity if self.judged else -1.0
+        severity = self.judged.severity if self.judged else 0.0
+        return severity if severity > 1 or self.verdict != UNPROVED else 1.0
 
 
 class ValidationReport:
-    """What a validation found: `rows` in graph order, the outputs of the fused program last."""
+    """What a validation found: `rows` in graph order, the outputs of the fused program last, and `findings`."""
 
-    def __init__(self, model: str, device: str, precision: str, cases: int, rows: list[ValidationRow]) -> None:
+    def __init__(
+        self,
+        model: str,
+        device: str,
+        precision: str,
+        cases: int,
+        rows: list[ValidationRow],
+        findings: Collection[Finding] = (),
+    ) -> None:
         self.model = model
         self.device = device
         self.precision = precision
         self.cases = cases
         self.rows = rows
+        self.findings = list(findings)
 
     @property
     def ok(self) -> bool:
+        """Whether every row is right, or is unproved and was allowed to be."""
         return all(row.ok for row in self.rows)
 
     @property
+    def state(self) -> str:
+        """ "wrong" where a row is, else "unproved" where one is and was not allowed to be, else "right"."""
+        verdicts = {row.verdict for row in self.rows if not row.ok}
+        return WRONG if WRONG in verdicts else UNPROVED if verdicts else RIGHT
+
+    @property
     def first_divergence(self) -> ValidationRow | None:
-        """The first row in graph order that is too far from the reference."""
-        return next((row for row in self.rows if not row.ok), None)
+        """The first row in graph order that is wrong."""
+        return next((row for row in self.rows if row.verdict == WRONG), None)
 
     @property
     def unchecked(self) -> list[ValidationRow]:
-        """Rows that could not be compared; their notes say why."""
+        """Rows without a proof; their notes say why."""
         return [row for row in self.rows if not row.checked]
 
     @property
+    def undecided(self) -> int:
+        """Elements that rest on choices which rounding may turn."""
+        return sum(row.judged.undecided for row in self.rows if row.judged)
+
+    @property
     def verdict(self) -> str:
-        compared = f"{sum(row.checked for row in self.rows)} of {len(self.rows)} tensors compared"
-        wrong = sum(not row.ok for row in self.rows)
-        return f"{compared}, {f'{wrong} too far from the reference' if wrong else 'all within tolerance'}"
+        """The state, how many tensors are right, wrong and unproved, and the unproved share of all elements."""
+        count = len(self.rows)
+        right = sum(row.verdict == RIGHT for row in self.rows)
+        wrong = sum(row.verdict == WRONG for row in self.rows)
+        missing = self.unchecked
+        parts = [f"{right} of {count} tensors proved right"]
+        if wrong:
+            parts.append(f"{wrong} wrong")
+        if missing:
+            share = sum(row.elements for row in missing) / max(sum(row.elements for row in self.rows), 1)
+            allowed = " (allowed)" if all(row.waived for row in missing) else ""
+            parts.append(f"{len(missing)} unproved, {share:.0%} of the elements{allowed}")
+        if self.undecided:
+            parts.append(f"{self.undecided} elements undecided")
+        return f"{self.state}: {', '.join(parts)}"
 
     @property
     def summary(self) -> str:
@@ -134,6 +155,9 @@ class ValidationReport:
         cases = f"{self.cases} case{'' if self.cases == 1 else 's'}"
         first = self.first_divergence
         where = "" if first is None else f"; first {_divergence(first)}"
+        if first is None and self.state == UNPROVED:
+            row = next(row for row in self.unchecked if not row.waived)
+            where = f"; first {_name(row)}: {row.note}"
         return f"'{self.model}' on {self.device}, {self.precision}, {cases}: {self.verdict}{where}"
 
     def table(self) -> Table:
@@ -143,14 +167,15 @@ class ValidationReport:
         from rich.text import Text
 
         title = f"'{self.model}' on {self.device}, {self.precision}"
-        table = Table(title=Text(title), caption=self.verdict, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = Table(title=Text(title), caption=Text(self.verdict), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column in _COLUMNS:
             if column in ("error", "allowed", "accumulated"):
                 table.add_column(column, justify="right", no_wrap=True)
             else:
                 table.add_column(column, overflow="fold")
+        styles = {RIGHT: None, WRONG: "bold red", UNPROVED: "yellow"}
         for row in self.rows:
-            table.add_row(*map(Text, _cells(row)), style=None if row.ok else "bold red")
+            table.add_row(*map(Text, _cells(row)), style=styles[row.verdict])
         return table
 
     def __str__(self) -> str:
@@ -160,20 +185,23 @@ class ValidationReport:
 
         text = StringIO()
         Console(file=text, width=_TEXT_WIDTH, color_system=None).print(self.table(), markup=False)
-        return f"{text.getvalue()}{self.summary}"
+        told = "".join(f"{finding.kind}: {finding.text}\n" for finding in self.findings)
+        return f"{text.getvalue()}{told}{self.summary}"
 
     def __repr__(self) -> str:
-        return f"<ValidationReport {'ok' if self.ok else 'DIVERGED'}: {self.summary}>"
+        state = {RIGHT: "ok", WRONG: "DIVERGED", UNPROVED: "UNPROVED"}[self.state]
+        return f"<ValidationReport {state}: {self.summary}>"
 
     def _repr_html_(self) -> str:
         from ..base.html import facts, table
 
-        diverging = [i for i, row in enumerate(self.rows) if not row.ok]
-        return facts(self.summary, {}) + table(_COLUMNS, map(_cells, self.rows), diverging)
+        failing = [i for i, row in enumerate(self.rows) if not row.ok]
+        told = {f"{finding.kind}: {finding.node}": finding.text for finding in self.findings}
+        return facts(self.summary, told) + table(_COLUMNS, map(_cells, self.rows), failing)
 
     def raise_if_failed(self) -> None:
-        """Raises ValidationError naming the first row that is too far from the reference."""
-        first = self.first_divergence
+        """Raises ValidationError naming the first row that is wrong, or else the first one that is unproved and was not allowed to be."""
+        first = self.first_divergence or next((row for row in self.rows if not row.ok), None)
         if first is not None:
             raise validation_error(first.node, self.summary)
 
@@ -186,18 +214,38 @@ class ValidationReport:
             "precision": self.precision,
             "cases": self.cases,
             "ok": self.ok,
+            "verdict": self.state,
             "first_divergence": None if first is None else first.node,
             "rows": [_record(row) for row in self.rows],
+            "findings": [
+                {**one._asdict(), "number": one.number if math.isfinite(one.number) else None} for one in self.findings
+            ],
         }
+
+
+def _name(row: ValidationRow) -> str:
+    return f"output '{row.output}'" if row.op == "output" else f"node '{row.node}' ({row.op}), output '{row.output}'"
 
 
 def _divergence(row: ValidationRow) -> str:
     deviation = row.judged
-    what = f"output '{row.output}'" if row.op == "output" else f"node '{row.node}' ({row.op}), output '{row.output}'"
+    what = _name(row)
     if row.fault or deviation is None:
         return f"{what}, case {row.case}: {row.fault}"
     where = f"{deviation.error:.3g} at {list(deviation.at)} ({deviation.actual} instead of {deviation.expected})"
-    return f"{what}, case {row.case}: error {where}, allowed {deviation.allowed:.3g}"
+    kind = f"{deviation.kind}, " if deviation.kind else ""
+    return f"{what}, case {row.case}: {kind}error {where}, allowed {deviation.allowed:.3g}"
+
+
+def _result(row: ValidationRow) -> str:
+    if row.fault:
+        return row.fault
+    if row.verdict == UNPROVED:
+        return f"unproved{' (allowed)' if row.waived else ''}: {row.note}"
+    if row.verdict == WRONG:
+        return "DIVERGES"
+    undecided = row.judged.undecided if row.judged else 0
+    return f"ok, {undecided} undecided" if undecided else "ok"
 
 
 def _cells(row: ValidationRow) -> list[str]:
@@ -210,16 +258,17 @@ def _cells(row: ValidationRow) -> list[str]:
         f"{judged.error:.2e}" if judged else "",
         f"{judged.allowed:.2e}" if judged else "",
         f"{row.accumulated.error:.2e}" if row.accumulated else "",
-        row.fault or (("ok" if row.ok else "DIVERGES") if row.checked else f"not compared: {row.note}"),
+        _result(row),
     ]
 
 
 def _record(row: ValidationRow) -> dict[str, Any]:
     """JSON has no infinity: null stands for it, and for what was not compared."""
 
-    def error(deviation: Deviation | None) -> float | None:
-        return deviation.error if deviation and math.isfinite(deviation.error) else None
+    def number(value: float | None) -> float | None:
+        return value if value is not None and math.isfinite(value) else None
 
+    judged = row.judged
     return {
         "node": row.node,
         "op": row.op,
@@ -227,11 +276,13 @@ def _record(row: ValidationRow) -> dict[str, Any]:
         "dtype": row.dtype,
         "shape": list(row.shape),
         "case": row.case,
-        "error": error(row.judged),
-        "allowed": row.judged.allowed if row.judged else None,
-        "index": list(row.judged.at) if row.judged else None,
-        "accumulated": error(row.accumulated),
-        "ok": row.ok,
+        "error": number(judged.error if judged else None),
+        "allowed": number(judged.allowed if judged else None),
+        "index": list(judged.at) if judged else None,
+        "undecided": judged.undecided if judged else 0,
+        "accumulated": number(row.accumulated.error if row.accumulated else None),
+        "verdict": row.verdict,
+        "waived": row.waived,
         "note": row.note,
         "fault": row.fault,
     }

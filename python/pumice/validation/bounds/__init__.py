@@ -1,0 +1,1 @@
+"""Bounds of rounding errors, derived element by element beside values in float64 that NumPy computes, independent of the engine."""

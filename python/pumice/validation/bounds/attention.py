@@ -1,0 +1,177 @@
+"""Rules of attention (products and softmax, V4 and V6) and of rotary embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .bounded import Arithmetic, Bounded, stored
+from .functions import apply
+from .reductions import softmax
+from .registry import Call, Unproved, rule
+from .sums import contracted
+from .types import is_float
+
+
+def apart(x: Bounded, heads: int) -> Bounded:
+    """[batch, rows, heads * size] as [batch, heads, rows, size]."""
+    n, rows = x.shape[:2]
+    return x.moved(lambda v: v.reshape(n, rows, heads, -1).transpose(0, 2, 1, 3))
+
+
+def merged(x: Bounded) -> Bounded:
+    return x.moved(lambda v: v.transpose(0, 2, 1, 3).reshape(v.shape[0], v.shape[2], -1))
+
+
+def joined_rows(before: Bounded | None, now: Bounded) -> Bounded:
+    """Keys or values of the past before those of now."""
+    from .movement import joined
+
+    return now if before is None else joined([before, now], 2)
+
+
+class Masked:
+    """Scores to which masks are added: -inf where a key is hidden, whatever the score is."""
+
+    def __init__(self, call: Call, m: Arithmetic, scores: Bounded) -> None:
+        self.call, self.m, self.scores = call, m, scores
+        self.hidden = np.zeros(scores.shape, bool)
+
+    def add(self, mask: Bounded) -> None:
+        if not is_float(mask.dtype):
+            self.hide(~np.broadcast_to(mask.value.astype(bool), self.scores.shape))
+            return
+        below = np.isneginf(mask.value)
+        self.hidden = self.hidden | np.broadcast_to(below, self.scores.shape)
+        plain = Bounded(
+            np.where(below, 0.0, mask.value), None if mask.error is None else np.where(below, 0.0, mask.error)
+        )
+        self.scores = self.m.add(self.scores, plain)
+
+    def hide(self, where: Any) -> None:
+        self.hidden = self.hidden | where
+
+    def result(self) -> Bounded:
+        error = None if self.scores.error is None else np.where(self.hidden, 0.0, self.scores.error)
+        return Bounded(np.where(self.hidden, -np.inf, self.scores.value), error, self.scores.dtype)
+
+
+def attend(
+    call: Call, q: Bounded, k: Bounded, v: Bounded, masks: list[Any], scale: float | None, softcap: float = 0.0
+) -> tuple[Bounded, list[Bounded]]:
+    """q, k and v as [batch, heads, rows, size]; each mask is a tensor that is added, or an array that is true where a key is hidden.
+
+    Gives y, and the scores in the order of ONNX's qk_matmul_output_mode: products, with masks, capped, and shares.
+    """
+    types, dtype = call.types, q.dtype
+    m = Arithmetic(types, dtype)
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = (one.moved(lambda a: np.repeat(a, groups, axis=1)) for one in (k, v))
+    factor = scale or 1 / np.sqrt(q.shape[-1])
+    product = contracted(np.matmul, q, k.moved(lambda a: np.swapaxes(a, 2, 3)), q.shape[-1], types, dtype)
+    product = m.mul(m.mul(product, m.constant(float(np.sqrt(factor)))), m.constant(float(np.sqrt(factor))))
+    product = shaken(call, product)
+    kept = [product]
+    capped = product
+    if softcap:
+        cap = m.constant(softcap)
+        capped = m.mul(cap, apply("tanh", m.div(product, cap), m))
+    kept.append(capped)
+    masked = Masked(call, m, capped)
+    for mask in masks:
+        masked.add(mask) if isinstance(mask, Bounded) else masked.hide(mask)
+    scores = masked.result()
+    scores.dtype = np.dtype(dtype)
+    kept.append(scores)
+    all_hidden = np.all(np.isneginf(scores.value), axis=-1, keepdims=True)
+    shares = softmax(call, scores, -1)
+    shares = Bounded(np.where(all_hidden, 0.0, shares.value), np.where(all_hidden, 0.0, shares.errors()), dtype)
+    kept.append(shares)
+    y = contracted(np.matmul, shaken(call, shares), v, v.shape[2], types, dtype)
+    return Bounded(y.value, y.error, dtype), kept
+
+
+def shaken(call: Call, x: Bounded) -> Bounded:
+    """What lies between two products may be stored, or be kept in float32."""
+    return stored(Bounded(x.value, x.error, x.dtype), call.types)
+
+
+@rule("Attention")
+def _attention(call: Call) -> list[Any]:
+    q, k, v = (call.input(i) for i in range(3))
+    mask, past_k, past_v, lengths = (call.optional(i) for i in range(3, 7))
+    is_flat = q.ndim == 3
+    if is_flat:
+        q = apart(q, call.attribute("q_num_heads"))
+        k, v = (apart(one, call.attribute("kv_num_heads")) for one in (k, v))
+    if call.attribute("softmax_precision") == 11:
+        raise Unproved("Attention with a softmax in double")
+    k, v = joined_rows(past_k, k), joined_rows(past_v, v)
+    rows, keys = q.shape[2], k.shape[2]
+    masks: list[Any] = []
+    behind = 0 if past_k is None else past_k.shape[2]
+    place = np.arange(rows)[:, None] + behind
+    if lengths is not None:
+        count = lengths.value.reshape(-1, 1, 1, 1)
+        masks.append(np.broadcast_to(np.arange(keys) >= count, (q.shape[0], q.shape[1], rows, keys)))
+        if call.attribute("is_causal", 0) or call.attribute("left_window_size", -1) >= 0:
+            place = np.arange(rows)[:, None] + (count - rows)
+    if call.attribute("is_causal", 0):
+        masks.append(np.broadcast_to(np.arange(keys) > place, (q.shape[0], q.shape[1], rows, keys)))
+    for name, side in (("left_window_size", -1), ("right_window_size", 1)):
+        width = call.attribute(name, -1)
+        if width >= 0:
+            far = np.arange(keys) < place - width if side < 0 else np.arange(keys) > place + width
+            masks.append(np.broadcast_to(far, (q.shape[0], q.shape[1], rows, keys)))
+    if mask is not None:
+        missing = keys - mask.shape[-1]
+        if missing > 0:  # keys beyond the mask are hidden
+            masks.append(np.arange(keys) >= mask.shape[-1])
+            width = [(0, 0)] * (mask.ndim - 1) + [(0, missing)]
+            mask = mask.moved(lambda a: np.pad(a, width))
+        masks.append(mask)
+    y, scores = attend(call, q, k, v, masks, call.attribute("scale"), call.attribute("softcap", 0.0))
+    mode = call.attribute("qk_matmul_output_mode", 0)
+    return [merged(y) if is_flat else y, k, v, scores[mode]][: call.outputs]
+
+
+@rule("RotaryEmbedding")
+def _rotary(call: Call) -> list[Any]:
+    x, cosines, sines, places = call.input(0), call.input(1), call.input(2), call.optional(3)
+    return [
+        rotated(
+            call, x, cosines, sines, places, call.attribute("num_heads", 0), call.attribute("rotary_embedding_dim", 0)
+        )
+    ]
+
+
+def rotated(
+    call: Call, x: Bounded, cosines: Bounded, sines: Bounded, places: Bounded | None, heads: int, turned: int
+) -> Bounded:
+    """x [batch, heads, rows, size] or [batch, rows, heads * size]."""
+    m = call.arithmetic(x.dtype)
+    flat = x.ndim == 3
+    rows = apart(x, heads) if flat else x
+    size = rows.shape[-1]
+    turned = turned or size
+    if places is not None:
+        at = places.value.astype(np.int64)
+        cosines, sines = (one.moved(lambda v: v[at]) for one in (cosines, sines))
+    half = turned // 2
+    cosines, sines = (one.moved(lambda v: v[:, None, :, :half]) for one in (cosines, sines))
+    if call.attribute("interleaved", 0):
+        first, second = (rows.moved(lambda v, i=i: v[..., i:turned:2]) for i in (0, 1))  # type: ignore[misc]
+    else:
+        first, second = rows.moved(lambda v: v[..., :half]), rows.moved(lambda v: v[..., half:turned])
+    a = m.sub(m.mul(cosines, first), m.mul(sines, second))
+    b = m.add(m.mul(sines, first), m.mul(cosines, second))
+    value, error = np.array(rows.value), np.array(rows.errors())
+    for made, which in ((a, 0), (b, 1)):
+        cut: Any = (
+            slice(which, turned, 2) if call.attribute("interleaved", 0) else slice(which * half, (which + 1) * half)
+        )
+        value[..., cut], error[..., cut] = made.value, made.errors()
+    result = Bounded(value, error, x.dtype)
+    return merged(result) if flat else result

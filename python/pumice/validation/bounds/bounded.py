@@ -1,0 +1,214 @@
+"""A value in float64 beside a bound on how far the device may be from it, and the arithmetic of both (running error analysis)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .types import FloatType, Types, is_float
+
+
+class Bounded:
+    """`value` in float64 (integers and booleans in their own type), and `error` >= 0 in float64, of which None stands for zeros.
+
+    `dtype` is what the model declares. `stored`: the value has been through a tensor of the storage type, or was moved from one, so
+    that nothing is rounded where it is stored again. `constant`: it is a constant, or was moved from one, which kernels of products have
+    in the storage type, whatever others have. An error of infinity says that nothing is known.
+    """
+
+    __slots__ = ("constant", "dtype", "error", "stored", "value")
+
+    def __init__(
+        self, value: Any, error: Array | None = None, dtype: Any = None, stored: bool = False, constant: bool = False
+    ) -> None:
+        array: Array = np.asarray(value)
+        self.dtype = np.dtype(array.dtype if dtype is None else dtype)
+        self.value: Array = array.astype(np.float64) if is_float(self.dtype) and array.dtype != np.float64 else array
+        self.error = error
+        self.stored = stored
+        self.constant = constant
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    @property
+    def size(self) -> int:
+        return self.value.size
+
+    @property
+    def ndim(self) -> int:
+        return self.value.ndim
+
+    @property
+    def is_float(self) -> bool:
+        return is_float(self.dtype)
+
+    @property
+    def exact(self) -> bool:
+        return self.error is None
+
+    def errors(self) -> Array:
+        """As an array, which need not be writable."""
+        return np.broadcast_to(np.float64(0), self.shape) if self.error is None else self.error
+
+    def magnitude(self) -> Array:
+        """The largest that the device's value may be."""
+        with np.errstate(all="ignore"):
+            size = np.abs(self.value.astype(np.float64, copy=False))
+        return size if self.error is None else size + self.error
+
+    def with_error(self, error: Array | None) -> Bounded:
+        return Bounded(self.value, error, self.dtype)
+
+    def moved(self, move: Callable[[Array], Array]) -> Bounded:
+        """What an operation makes of it that only puts elements elsewhere."""
+        error = None if self.error is None else move(self.error)
+        return Bounded(move(self.value), error, self.dtype, self.stored, self.constant)
+
+    def __repr__(self) -> str:
+        worst = 0.0 if self.error is None else float(np.max(self.error, initial=0.0))
+        return f"Bounded({self.dtype}{list(self.shape)}, error <= {worst:.3g})"
+
+
+def _finite(error: Array | None) -> Array | None:
+    """Unknown (infinity) where a difference or product of infinities left no number."""
+    return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
+
+
+def _times(error: Array | None, factor: Any) -> Array | None:
+    """0 times infinity is 0: an exact zero stays one whatever it is multiplied by."""
+    if error is None:
+        return None
+    with np.errstate(all="ignore"):
+        made = error * factor
+    return np.where((error == 0) | (np.asarray(factor) == 0), 0.0, made) if np.isnan(made).any() else made
+
+
+class Arithmetic:
+    """Operations of float numbers in an accumulation type A (rule V2): each adds half a unit in the last place of its result."""
+
+    def __init__(self, types: Types, dtype: Any) -> None:
+        self.types = types
+        self.dtype = np.dtype(dtype)
+        self.type: FloatType = types.accumulation(dtype)
+        self.unit = self.type.unit * (1 + 2.0**-10) + 2.0**-53  # second order, and the rounding of the reference itself
+
+    def of(self, value: Any, error: Array | None = None) -> Bounded:
+        """A number as the kernel has it; constants of the source are rounded to A."""
+        return Bounded(np.asarray(value, np.float64), error, self.dtype)
+
+    def constant(self, value: float) -> Bounded:
+        held = float(self.type.rounded(np.float64(value)))
+        return self.of(value, None if held == value else np.asarray(abs(held - value)))
+
+    def rounded(self, value: Array, error: Array | None, units: float = 1.0) -> Bounded:
+        """The value after a rounding to A; `units` in halves of the last place."""
+        with np.errstate(all="ignore"):
+            size = np.abs(value) if error is None else np.abs(value) + error
+            own = size * (self.unit * units) + self.type.step
+            own = np.where(size < self.type.normal, size + self.type.step, own)  # may be flushed
+            own = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
+            own = np.where(np.isfinite(value), own, 0.0)
+        return self.of(value, _finite(self.types.joined(error, own)))
+
+    def add(self, a: Bounded, b: Bounded) -> Bounded:
+        with np.errstate(all="ignore"):
+            return self.rounded(a.value + b.value, self.types.joined(a.error, b.error))
+
+    def sub(self, a: Bounded, b: Bounded) -> Bounded:
+        with np.errstate(all="ignore"):
+            return self.rounded(a.value - b.value, self.types.joined(a.error, b.error))
+
+    def mul(self, a: Bounded, b: Bounded) -> Bounded:
+        with np.errstate(all="ignore"):
+            error = self.types.joined(_times(a.error, b.magnitude()), _times(b.error, np.abs(a.value)))
+            return self.rounded(a.value * b.value, error)
+
+    def div(self, a: Bounded, b: Bounded) -> Bounded:
+        with np.errstate(all="ignore"):
+            value = a.value / b.value
+            error = None
+            if a.error is not None or b.error is not None:
+                least = np.abs(b.value) - b.errors()
+                both = self.types.joined(a.errors(), np.abs(value) * b.errors())
+                error = np.asarray(both) / np.where(least > 0, least, 0.0)
+                error = np.where((a.errors() == 0) & (b.errors() == 0), 0.0, error)
+            return self.rounded(value, error, 2.0 if self.type.name == "float32" else 4.0)
+
+    def neg(self, a: Bounded) -> Bounded:
+        return self.of(-a.value, a.error)
+
+    def abs(self, a: Bounded) -> Bounded:
+        return self.of(np.abs(a.value), a.error)
+
+    def scaled(self, a: Bounded, factor: float) -> Bounded:
+        """By a power of two, exactly."""
+        return self.of(a.value * factor, None if a.error is None else a.error * abs(factor))
+
+    def maximum(self, a: Bounded, b: Bounded) -> Bounded:
+        return self._chosen(np.maximum, a, b)
+
+    def minimum(self, a: Bounded, b: Bounded) -> Bounded:
+        return self._chosen(np.minimum, a, b)
+
+    def _chosen(self, choose: Any, a: Bounded, b: Bounded) -> Bounded:
+        """Either, whichever it is: both move by no more than their own errors."""
+        value = choose(a.value, b.value)
+        if a.error is None and b.error is None:
+            return self.of(value)
+        with np.errstate(all="ignore"):
+            low = choose(a.value - a.errors(), b.value - b.errors())
+            high = choose(a.value + a.errors(), b.value + b.errors())
+            error = np.maximum(np.abs(high - value), np.abs(value - low))
+        return self.of(value, np.where(np.isnan(error) & (a.errors() == b.errors()), 0.0, error))
+
+    def select(self, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
+        """a where the mask is true; either where that is undecided."""
+        value = np.where(mask.value, a.value, b.value)
+        error: Array | None = None
+        if a.error is not None or b.error is not None:
+            error = np.where(mask.value, a.errors(), b.errors())
+        if mask.error is not None:
+            with np.errstate(all="ignore"):
+                either = np.abs(a.value - b.value) + np.maximum(a.errors(), b.errors())
+            error = np.where(mask.error > 0, either, 0.0 if error is None else error)
+        return self.of(value, error)
+
+
+def stored(result: Bounded, types: Types) -> Bounded:
+    """After the one rounding with which a kernel stores (V1); exact results that the type holds stay exact."""
+    if not result.is_float:
+        return result
+    kept = types.storage(result.dtype)
+    with np.errstate(all="ignore"):
+        # A tensor that was moved is rounded only where it lay in a wider type.
+        moved = result.stored
+        error = types.joined(result.error, apart(result.value, kept)) if moved else rounding(result, kept, types)
+    return Bounded(result.value, error, result.dtype, True, result.constant)
+
+
+def apart(value: Array, kept: FloatType) -> Array | None:
+    """How far numbers are from the nearest ones of the type; None where all of them are of it."""
+    if kept.unit <= 2.0**-53:
+        return None
+    with np.errstate(all="ignore"):
+        own = np.abs(kept.rounded(value) - value)
+    own = np.where(np.isfinite(own), own, 0.0)
+    return own if own.any() else None
+
+
+def rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
+    """The error of a value once it is rounded to a type."""
+    size = np.abs(result.value)
+    if result.error is None:
+        own = np.abs(kept.rounded(result.value) - result.value)
+        own = np.where(size < kept.normal, np.maximum(own, size if kept.name != "float16" else own), own)
+        own = np.where(np.isfinite(own), own, 0.0)  # infinity, and overflow, which is looked for elsewhere
+        return own if own.any() else None
+    size = size + result.error
+    own = size * kept.unit + kept.step
+    return types.joined(result.error, np.where(np.isfinite(own), own, 0.0))

@@ -1,0 +1,238 @@
+"""Rules of decisions (V8): exact where the distance to the boundary exceeds the error, else undecided, so that either side is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array, numpy_dtype
+from .bounded import Bounded
+from .maps import axis_of_old_broadcast
+from .registry import Call, Undecided, Unproved, rule
+from .types import FLOAT32, Types, float_type, is_float
+
+_COMPARED: dict[str, Any] = {
+    "Equal": np.equal,
+    "Less": np.less,
+    "Greater": np.greater,
+    "LessOrEqual": np.less_equal,
+    "GreaterOrEqual": np.greater_equal,
+}
+
+
+@rule(*_COMPARED)
+def _comparison(call: Call) -> list[Any]:
+    call = axis_of_old_broadcast(call)
+    a, b = call.input(0), call.input(1)
+    value = _COMPARED[call.op](a.value, b.value)
+    if a.exact and b.exact:
+        return [Bounded(value, None, bool)]
+    width = call.types.reach(a.errors() + b.errors())
+    with np.errstate(all="ignore"):
+        gap = np.abs(np.asarray(a.value, np.float64) - b.value)
+    same_infinity = np.isnan(gap) & (width == 0)
+    unsure = (gap <= width) & (width > 0) & ~same_infinity | np.isinf(width)
+    return [Bounded(value, unsure * 1.0 if unsure.any() else None, bool)]
+
+
+@rule("Floor", "Ceil", "Round")
+def _whole(call: Call) -> list[Any]:
+    x = call.input(0)
+    to = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint}[call.op]
+    value = to(x.value)
+    return [Bounded(value, steps_between(to, x, value, call.types), x.dtype)]
+
+
+def steps_between(to: Any, x: Bounded, value: Array, types: Types) -> Array | None:
+    """How many whole steps either end of the interval is away."""
+    if x.error is None:
+        return None
+    error = types.reach(x.error)
+    with np.errstate(all="ignore"):
+        moved = np.maximum(np.abs(to(x.value + error) - value), np.abs(to(x.value - error) - value))
+    moved = np.where(np.isnan(moved), np.where(error > 0, np.inf, 0.0), moved)
+    return moved if moved.any() else None
+
+
+# ---- casts
+
+
+def narrow_float(name: str) -> bool:
+    return name.startswith(("float8", "float4"))
+
+
+def dtype_of(number: int) -> np.dtype[Any]:
+    """By the number that ONNX gives element types."""
+    from onnx import TensorProto
+
+    name = TensorProto.DataType.Name(number).lower()
+    names = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2",
+             "float8e4m3fnuz": "float8_e4m3fnuz", "float8e5m2fnuz": "float8_e5m2fnuz", "float4e2m1": "float4_e2m1fn",
+             "float8e8m0": "float8_e8m0fnu"}  # fmt: skip
+    if name == "string":
+        raise Unproved("strings")
+    return numpy_dtype(names.get(name, name))
+
+
+def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
+    """Truncated, the nearest end of the range where it is beyond it, 0 for NaN, as math.glsl says; ONNX leaves these open."""
+    info = np.iinfo(dtype)
+    with np.errstate(all="ignore"):
+        whole = np.trunc(np.where(np.isnan(x.value), 0.0, x.value))
+        inside = np.clip(whole, float(info.min), float(info.max))
+        top = inside >= float(info.max)
+        value = np.where(top, info.max, np.where(top, 0.0, inside).astype(dtype)).astype(dtype)
+        beyond = (whole > float(info.max)) | (whole < float(info.min)) | np.isnan(x.value)
+    error = steps_between(np.trunc, x, whole, types)
+    if beyond.any():
+        error = np.where(beyond, np.inf, 0.0 if error is None else error)
+    return Bounded(value, error, dtype)
+
+
+def cast(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
+    if is_float(dtype):
+        source = x.value
+        if x.is_float or x.dtype == bool or np.issubdtype(x.dtype, np.integer):
+            value = np.asarray(source, np.float64)
+            return Bounded(value, _cast_error(x, value, dtype, call), dtype)
+        return Bounded(np.asarray(source).astype(np.float64), None, dtype)
+    if narrow_float(str(dtype)) or dtype.kind == "V" or not (x.is_float or x.value.dtype.kind in "biu"):
+        return _narrow_cast(x, dtype, bool(call.attribute("saturate", 1)))
+    if dtype.kind == "b":
+        with np.errstate(all="ignore"):
+            unsure = (np.abs(np.asarray(x.value, np.float64)) <= call.types.reach(x.errors())) & (x.errors() > 0)
+        return Bounded(np.asarray(x.value != 0), unsure * 1.0 if unsure.any() else None, bool)
+    if x.is_float:
+        return to_integer(x, dtype, call.types)
+    with np.errstate(all="ignore"):
+        return Bounded(x.value.astype(dtype), x.error, dtype)
+
+
+def _narrow_cast(x: Bounded, dtype: np.dtype[Any], saturate: bool) -> Bounded:
+    """To or from floats of a byte and integers of less: exact values alone."""
+    if not x.exact or x.dtype == object or str(dtype) == "float8_e8m0fnu":
+        raise Unproved(f"a Cast from {x.dtype} to {dtype}")
+    value = np.asarray(x.value).astype(np.float32)
+    if narrow_float(str(dtype)) and saturate:
+        import ml_dtypes
+
+        largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+        value = np.where(np.isnan(value), value, np.clip(value, -largest, largest))
+    elif not narrow_float(str(dtype)) and dtype.kind == "V":
+        value = np.trunc(value)
+        made = value.astype(np.int8).astype(dtype)
+        if not np.array_equal(made.astype(np.float32), value):
+            raise Unproved(f"a Cast to {dtype} beyond its range")
+        return Bounded(made, None, dtype)
+    return Bounded(value.astype(dtype), None, dtype)
+
+
+def _cast_error(x: Bounded, value: Array, dtype: np.dtype[Any], call: Call) -> Array | None:
+    """A program need not round what lies between two of its tensors, so that the number and its rounding are both right."""
+    with np.errstate(all="ignore"):
+        if str(dtype) == "float64" and x.is_float:
+            return x.error
+        held = FLOAT32 if str(dtype) != "float64" else float_type("float64")
+        target = float_type(str(dtype))
+        moved = np.maximum(np.abs(target.rounded(value) - value), np.abs(held.rounded(value) - value))
+        moved = np.where(np.isfinite(moved), moved, 0.0)
+        if x.error is not None:
+            moved = np.where(x.error > 0, x.error + (np.abs(value) + x.error) * target.unit + target.step, moved)
+    return moved if moved.any() else None
+
+
+@rule("Cast", "CastLike")
+def _cast(call: Call) -> list[Any]:
+    x = call.input(0)
+    if call.op == "CastLike":
+        dtype = call.input(1).dtype
+    else:
+        to = call.attribute("to")
+        dtype = np.dtype(to.lower().replace("double", "float64")) if isinstance(to, str) and to.lower() not in ("float",) else (
+            np.dtype(np.float32) if isinstance(to, str) else dtype_of(to)
+        )  # fmt: skip
+    made = cast(x, dtype, call)
+    return [Bounded(made.value, made.error, made.dtype, x.stored and x.is_float and x.dtype == made.dtype)]
+
+
+# ---- the largest, the first, the order
+
+
+@rule("ArgMax", "ArgMin")
+def _arg(call: Call) -> list[Any]:
+    x, axis = call.input(0), call.attribute("axis", 0)
+    values = x.value if call.op == "ArgMax" else -x.value.astype(np.float64 if x.is_float else x.value.dtype)
+    if not x.is_float and call.op == "ArgMin":
+        best = (np.argmin if not call.attribute("select_last_index", 0) else _last_argmin)(x.value, axis=axis)
+    elif call.attribute("select_last_index", 0):
+        best = x.shape[axis] - 1 - np.argmax(np.flip(values, axis), axis=axis)
+    else:
+        best = np.argmax(values, axis=axis)
+    error = None
+    if x.error is not None:
+        top = np.take_along_axis(x.value, np.expand_dims(best, axis), axis)
+        edge = np.take_along_axis(x.error, np.expand_dims(best, axis), axis)
+        with np.errstate(all="ignore"):
+            rivals = np.sum(np.abs(x.value - top) <= call.types.reach(x.error + edge), axis=axis)
+            sure = np.sum(x.error, axis=axis) == 0
+        unsure = (rivals > 1) & ~sure
+        error = np.where(unsure, np.inf, 0.0)
+    value = np.expand_dims(best, axis) if call.attribute("keepdims", 1) else best
+    if error is not None:
+        error = np.expand_dims(error, axis) if call.attribute("keepdims", 1) else error
+    return [Bounded(value.astype(np.int64), error if error is not None and error.any() else None, np.int64)]
+
+
+def _last_argmin(values: Array, axis: int) -> Array:
+    return np.asarray(values.shape[axis] - 1 - np.argmin(np.flip(values, axis), axis=axis))
+
+
+@rule("TopK")
+def _top_k(call: Call) -> list[Any]:
+    x = call.input(0)
+    axis = call.attribute("axis", -1)
+    wanted = call.integers(1)
+    k = int(call.attribute("k")) if wanted is None else wanted[0]
+    largest = bool(call.attribute("largest", 1))
+    keys = x.value if x.is_float else x.value.astype(np.float64)
+    ordered = np.argsort(-keys if largest else keys, axis=axis, kind="stable")
+    indices = np.take(ordered, np.arange(k), axis=axis)
+    values = np.take_along_axis(x.value, indices, axis)
+    if x.error is None:
+        return [Bounded(values, None, x.dtype, x.stored), Bounded(indices, None, np.int64)]
+    # The k-th largest moves by no more than the largest error; a place is sure where both neighbours are farther than the errors.
+    worst = np.broadcast_to(np.max(x.error, axis=axis, keepdims=True), values.shape)
+    every = np.take_along_axis(keys, ordered, axis)
+    with np.errstate(all="ignore"):
+        gaps = np.abs(np.diff(every, axis=axis))
+    far = np.full_like(np.take(every, [0], axis=axis), np.inf)
+    before = np.take(np.concatenate([far, gaps], axis), np.arange(k), axis=axis)
+    after = np.take(np.concatenate([gaps, far], axis), np.arange(k), axis=axis)
+    unsure = (np.minimum(before, after) <= call.types.reach(2 * worst)) & (worst > 0)
+    return [Bounded(values, np.array(worst), x.dtype), Bounded(indices, np.where(unsure, np.inf, 0.0), np.int64)]
+
+
+@rule("NonZero")
+def _non_zero(call: Call) -> list[Any]:
+    x = call.input(0)
+    near = (np.abs(np.asarray(x.value, np.float64)) <= call.types.reach(x.errors())) & (x.errors() > 0)
+    if near.any():
+        raise Undecided("NonZero of numbers that may be zero")
+    return [Bounded(np.stack(np.nonzero(x.value)).astype(np.int64).reshape(max(x.ndim, 0), -1), None, np.int64)]
+
+
+@rule("Hardmax")
+def _hardmax(call: Call) -> list[Any]:
+    x = call.input(0)
+    axis = call.attribute("axis", 1 if call.opset < 13 else -1)
+    shape = x.shape
+    if call.opset < 13:
+        axis += x.ndim if axis < 0 else 0
+        rows = int(np.prod(shape[:axis], dtype=int))
+        x, axis = x.moved(lambda v: v.reshape(rows, -1)), 1
+    (best,) = _arg(Call("ArgMax", [x], {"axis": axis}, 23, call.types))
+    value = np.zeros(x.shape)
+    np.put_along_axis(value, best.value, 1.0, axis)
+    error = None if best.error is None else np.broadcast_to(np.minimum(best.error, 1.0), x.shape).reshape(shape)
+    return [Bounded(value.reshape(shape), error, x.dtype)]

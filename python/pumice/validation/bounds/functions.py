@@ -1,0 +1,132 @@
+"""Elementary functions with the errors that shaders/include/math.glsl states for them (rule V3), and what errors of their arguments become.
+
+The values are NumPy's in double precision; math.glsl is where the engine's come from, and its comments are where the numbers here do.
+`units` are units in the last place of float32; `brief` is the relative error of the shorter forms, which the engine takes where results
+have 16 bits (PM_BRIEF there); `absolute` is an error of its own, where one is stated in parts of 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Arithmetic, Bounded
+
+Map = Callable[[Array], Array]
+_erf_of = np.vectorize(math.erf, otypes=[np.float64])
+_erfc_of = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+class Function(NamedTuple):
+    """How to compute it, its stated errors, and how it takes errors of its argument.
+
+    slope: the largest magnitude of its derivative anywhere; None for a monotonous function, which is computed at both ends. low, high:
+    where it is defined.
+    """
+
+    value: Map
+    units: float
+    brief: float = 0.0
+    absolute: float = 0.0
+    slope: float | None = None
+    low: float = -math.inf
+    high: float = math.inf
+
+
+def erf(x: Array) -> Array:
+    return np.asarray(_erf_of(x), np.float64).reshape(np.shape(x))
+
+
+def normal_cdf(x: Array) -> Array:
+    return np.asarray(_erfc_of(-np.asarray(x) / math.sqrt(2)) / 2, np.float64).reshape(np.shape(x))
+
+
+def sigmoid(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1.0) / (1.0 + e)
+
+
+def softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+_ROOT = 2.0**-24  # pm_sqrt is the nearest number: half a unit
+FUNCTIONS: dict[str, Function] = {
+    "exp": Function(np.exp, 1.5, 2.0**-17),
+    "expm1": Function(np.expm1, 2),
+    "log": Function(np.log, 1, low=0.0),
+    "log1p": Function(np.log1p, 2, low=-1.0),
+    "sqrt": Function(np.sqrt, 0.5, low=0.0),
+    "erf": Function(erf, 2, 2.0**-20, 5e-7),
+    "normal_cdf": Function(normal_cdf, 4e-6 * 2.0**23, 1e-5),  # 10 units for |x| < 3, 4e-6 of the result anywhere
+    "sigmoid": Function(sigmoid, 3, 2.0**-16),
+    "softplus": Function(softplus, 3, 2.0**-17),
+    "tanh": Function(np.tanh, 3, 2.0**-16),
+    "sin": Function(np.sin, 3, slope=1.0),
+    "cos": Function(np.cos, 3, slope=1.0),
+    "tan": Function(np.tan, 5),
+    "asin": Function(np.arcsin, 3, low=-1.0, high=1.0),
+    "acos": Function(np.arccos, 3, low=-1.0, high=1.0),
+    "atan": Function(np.arctan, 3),
+    "sinh": Function(np.sinh, 3),
+    "cosh": Function(np.cosh, 3),
+    "asinh": Function(np.arcsinh, 3),
+    "acosh": Function(np.arccosh, 3, low=1.0),
+    "atanh": Function(np.arctanh, 3, low=-1.0, high=1.0),
+}
+_EVEN = ("cosh",)
+_DOUBLE_UNITS = 16.0  # math_double.glsl: at most a few units in the last place of the result, or of 1
+
+
+def apply(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
+    """The function of x as a kernel computes it in the accumulation type. Raises KeyError for a function that states no error."""
+    function = FUNCTIONS[name]
+    with np.errstate(all="ignore"):
+        value = function.value(x.value)
+        moved = None if x.error is None else _moved(function, name, x, value)
+        if math_type.type.name == "float64":
+            own = _DOUBLE_UNITS * 2.0**-52 * np.maximum(np.abs(value), 1.0)
+            return math_type.of(value, math_type.types.joined(moved, np.where(np.isfinite(value), own, 0.0)))
+        relative: Array | float = function.units * 2.0**-23 + 2.0**-50
+        if math_type.types.brief(math_type.dtype) and function.brief:
+            relative = _brief(name, function, x)
+        size = np.abs(value) if moved is None else np.abs(value) + moved
+        own = size * relative + function.absolute * bool(function.brief and math_type.types.brief(math_type.dtype))
+        own = np.where(size < 2.0**-126, size + 2.0**-126, own)
+        own = np.where(np.isfinite(value), own, 0.0)
+        own = np.where(_is_simple(name, x.value, value) & (size == np.abs(value)), 0.0, own)
+    return math_type.of(value, math_type.types.joined(moved, own))
+
+
+def _brief(name: str, function: Function, x: Bounded) -> Array | float:
+    """The device's own exp2 has 3 + 2 |x| units by Vulkan's table, and its argument is a rounded product."""
+    if name not in ("exp", "sigmoid", "tanh"):
+        return max(function.brief, function.units * 2.0**-23)
+    size = np.minimum(np.abs(x.value) * 1.4426950408889634 * (2 if name == "tanh" else 1), 256.0)
+    return np.asarray(function.brief + (3.0 + 4.0 * size) * 2.0**-23)
+
+
+def _is_simple(name: str, x: Array, value: Array) -> Array:
+    """Where the result is the same on every device: zero at zero, and NaN or infinity, of which no error is measured."""
+    zero = (x == 0) & (value == 0)
+    return np.asarray(zero | ~np.isfinite(value) if name not in ("erf", "tanh") else zero)
+
+
+def _moved(function: Function, name: str, x: Bounded, value: Array) -> Array:
+    """How far the value moves while x moves by its error."""
+    error = x.errors()
+    if function.slope is not None:
+        return np.minimum(error * function.slope, 2.0)
+    low = np.maximum(x.value - error, function.low)
+    high = np.minimum(x.value + error, function.high)
+    low, high = np.minimum(low, x.value), np.maximum(high, x.value)
+    moved = np.maximum(np.abs(function.value(low) - value), np.abs(function.value(high) - value))
+    if name in _EVEN:
+        moved = np.where((low < 0) & (high > 0), np.maximum(moved, np.abs(value - function.value(np.zeros(())))), moved)
+    if name == "tan":  # a pole in between
+        moved = np.where(np.floor(low / np.pi + 0.5) != np.floor(high / np.pi + 0.5), np.inf, moved)
+    return np.where(error == 0, 0.0, np.where(np.isnan(moved), np.inf, moved))

@@ -1,0 +1,163 @@
+"""Rules of normalisations (V7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .bounded import Bounded
+from .functions import apply
+from .registry import Call, Unproved, rule
+from .registry import call as other
+from .sums import known, summed, total_error
+
+
+def centred(call: Call, x: Bounded, axes: tuple[int, ...]) -> tuple[Bounded, Bounded, Bounded]:
+    """The mean, the distances from it, and the mean of their squares.
+
+    The error of the mean is common to all distances. In the variance it counts by its square alone where the distances come to
+    nothing, which is how the kernels go about it; here it is bounded by 2 mean(|c| e(c)) all the same.
+    """
+    m = call.arithmetic(x.dtype)
+    count = int(np.prod([x.shape[i] for i in axes], dtype=int))
+    mean = m.div(summed(x, axes, call.types), m.of(float(count)))
+    distance = m.sub(x, mean)
+    with np.errstate(all="ignore"):
+        squares = np.mean(np.square(distance.value), axis=axes, keepdims=True)
+        each = 2 * np.abs(distance.value) * distance.errors() + np.square(distance.errors())
+        shaken = total_error(each, axes, call.types) / count
+        own = call.types.sum_factor(count + 2, x.dtype) * (squares + shaken)
+    return mean, distance, Bounded(squares, known(shaken + own), x.dtype)
+
+
+def inverse_deviation(call: Call, variance: Bounded, epsilon: float) -> Bounded:
+    m = call.arithmetic(variance.dtype)
+    held = m.constant(epsilon)
+    return m.div(m.of(1.0), apply("sqrt", m.add(variance, held), m))
+
+
+def normalised(call: Call, x: Bounded, axes: tuple[int, ...], epsilon: float) -> tuple[Bounded, Bounded, Bounded]:
+    """(x - mean) / sqrt(variance + epsilon), the mean, and one over the deviation."""
+    mean, distance, variance = centred(call, x, axes)
+    inverse = inverse_deviation(call, variance, epsilon)
+    return call.arithmetic(x.dtype).mul(distance, inverse), mean, inverse
+
+
+def _scaled(call: Call, y: Bounded, scale: Bounded | None, bias: Bounded | None) -> Bounded:
+    m = call.arithmetic(y.dtype)
+    if scale is not None:
+        y = m.mul(y, scale)
+    return y if bias is None else m.add(y, bias)
+
+
+def per_channel(value: Bounded | None, rank: int) -> Bounded | None:
+    return value if value is None else value.moved(lambda v: v.reshape(-1, *[1] * (rank - 2)))
+
+
+@rule("LayerNormalization")
+def _layer(call: Call) -> list[Any]:
+    x = call.input(0)
+    axis = call.attribute("axis", -1) % x.ndim
+    axes = tuple(range(axis, x.ndim))
+    y, mean, inverse = normalised(call, x, axes, call.attribute("epsilon", 1e-5))
+    y = _scaled(call, y, call.optional(1), call.optional(2))
+    statistic = np.float32
+    made = [Bounded(y.value, y.error, x.dtype)]
+    for one in (mean, inverse):
+        dtype = x.dtype if str(x.dtype) == "float64" else statistic
+        made.append(Bounded(one.value, one.error, dtype))
+    return made[: call.outputs]
+
+
+@rule("RMSNormalization", "SimplifiedLayerNormalization")
+def _rms(call: Call) -> list[Any]:
+    x, m = call.input(0), call.arithmetic()
+    axes = tuple(range(call.attribute("axis", -1) % x.ndim, x.ndim))
+    count = int(np.prod([x.shape[i] for i in axes], dtype=int))
+    squares = m.div(summed(m.mul(x, x), axes, call.types), m.of(float(count)))
+    y = m.mul(x, inverse_deviation(call, squares, call.attribute("epsilon", 1e-5)))
+    y = _scaled(call, y, call.optional(1), None)
+    return [Bounded(y.value, y.error, x.dtype)]
+
+
+@rule("InstanceNormalization")
+def _instance(call: Call) -> list[Any]:
+    x = call.input(0)
+    y, _, _ = normalised(call, x, tuple(range(2, x.ndim)), call.attribute("epsilon", 1e-5))
+    return [_scaled(call, y, per_channel(call.input(1), x.ndim), per_channel(call.input(2), x.ndim))]
+
+
+@rule("GroupNormalization")
+def _group(call: Call) -> list[Any]:
+    x, groups = call.input(0), call.attribute("num_groups")
+    n, c = x.shape[:2]
+    rows = x.moved(lambda v: v.reshape(n, groups, -1))
+    y, _, _ = normalised(call, rows, (2,), call.attribute("epsilon", 1e-5))
+    y = y.moved(lambda v: v.reshape(x.shape))
+    scale, bias = call.input(1), call.input(2)
+    if call.opset < 21:  # one for each group
+        scale, bias = (one.moved(lambda v: np.repeat(v, c // groups)) for one in (scale, bias))
+    return [_scaled(call, y, per_channel(scale, x.ndim), per_channel(bias, x.ndim))]
+
+
+@rule("BatchNormalization")
+def _batch(call: Call) -> list[Any]:
+    """In inference, which sets 7 to 13 say by the number of outputs and sets before by is_test."""
+    x, m = call.input(0), call.arithmetic()
+    training = call.attribute("training_mode", 0) or (call.opset < 7 and not call.attribute("is_test", 0))
+    training = training or (7 <= call.opset < 14 and call.outputs > 1)
+    scale, bias, mean, variance = (call.input(i) for i in range(1, 5))
+    if training:
+        raise Unproved("BatchNormalization in training")
+    if call.opset < 9 and not call.attribute("spatial", 1):
+        shaped = [one.moved(lambda v: v.reshape(x.shape[1:])) for one in (scale, bias, mean, variance)]
+    else:
+        shaped = [one for v in (scale, bias, mean, variance) if (one := per_channel(v, x.ndim)) is not None]
+    scale, bias, mean, variance = (Bounded(one.value, one.error, x.dtype) for one in shaped)
+    factor = m.mul(scale, inverse_deviation(call, variance, call.attribute("epsilon", 1e-5)))
+    return [m.add(m.mul(m.sub(x, mean), factor), bias)]
+
+
+@rule("MeanVarianceNormalization")
+def _mean_variance(call: Call) -> list[Any]:
+    """Over a deviation that is at least 1e-9, which ONNX's function adds to it."""
+    x, m = call.input(0), call.arithmetic()
+    axes = tuple(axis % x.ndim for axis in call.attribute("axes", [0, 2, 3]))
+    _, distance, variance = centred(call, x, axes)
+    deviation = m.add(apply("sqrt", variance, m), m.constant(1e-9))
+    return [m.div(distance, deviation)]
+
+
+@rule("LpNormalization")
+def _lp(call: Call) -> list[Any]:
+    """A row of zeros stays one."""
+    x, m = call.input(0), call.arithmetic()
+    axis, p = call.attribute("axis", -1) % x.ndim, call.attribute("p", 2)
+    size = m.abs(x) if p == 1 else m.mul(x, x)
+    norm = summed(size, (axis,), call.types)
+    norm = norm if p == 1 else apply("sqrt", norm, m)
+    y = m.div(x, norm)
+    zero = np.broadcast_to((norm.value == 0) & (norm.errors() == 0), x.shape)
+    return [Bounded(np.where(zero, 0.0, y.value), np.where(zero, 0.0, y.errors()), x.dtype)]
+
+
+@rule("LRN")
+def _lrn(call: Call) -> list[Any]:
+    x, m = call.input(0), call.arithmetic()
+    size = call.attribute("size")
+    alpha, beta, bias = (call.attribute(n, d) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    squares = m.mul(x, x)
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    width = [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)]
+    with np.errstate(all="ignore"):
+
+        def total(v: Any) -> Any:
+            wide = np.pad(v, width)
+            return sum(wide[:, i : i + x.shape[1]] for i in range(size))
+
+        value, sizes = total(squares.value), total(squares.magnitude())
+        error = call.types.joined(call.types.sum_factor(size, x.dtype) * sizes, total(squares.errors()))
+    spread = m.add(m.constant(bias), m.mul(m.div(m.constant(alpha), m.of(float(size))), m.of(value, error)))
+    power = other("Pow", [spread, m.constant(beta)], like=call)[0]
+    return [m.div(x, power)]

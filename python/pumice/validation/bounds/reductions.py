@@ -1,0 +1,231 @@
+"""Rules of reductions, of softmax (V6) and of running sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Bounded
+from .functions import apply
+from .registry import Call, Undecided, rule
+from .sums import known, summed
+
+
+def reduced(call: Call, kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool) -> Bounded:
+    """Sum, Mean, Max, Min or Prod over axes."""
+    m = call.arithmetic(x.dtype) if x.is_float else None
+    count = int(np.prod([x.shape[i] for i in axes], dtype=int))
+    if m is None:
+        return _of_integers(kind, x, axes, keepdims, count)
+    if kind in ("Sum", "Mean"):
+        total = summed(x, axes, call.types, keepdims)
+        return m.div(total, m.of(float(count))) if kind == "Mean" and count != 1 else total
+    with np.errstate(all="ignore"):
+        if kind == "Prod":
+            value = np.prod(x.value, axis=axes, keepdims=keepdims)
+            sizes = np.prod(x.magnitude(), axis=axes, keepdims=keepdims)
+            moved = sizes - np.prod(np.abs(x.value), axis=axes, keepdims=keepdims) if x.error is not None else None
+            return Bounded(
+                value, known(call.types.joined(sizes * call.types.sum_factor(count, x.dtype), moved)), x.dtype
+            )
+        choose = np.max if kind == "Max" else np.min
+        if count == 0:
+            edge = -np.inf if kind == "Max" else np.inf
+            value = choose(x.value, axis=axes, keepdims=keepdims, initial=edge)
+            return Bounded(value, None, x.dtype, True)
+        value = choose(x.value, axis=axes, keepdims=keepdims)
+        if x.error is None:
+            return Bounded(value, None, x.dtype, x.stored)
+        high = choose(x.value + x.error, axis=axes, keepdims=keepdims) - value
+        low = value - choose(x.value - x.error, axis=axes, keepdims=keepdims)
+        return Bounded(value, known(np.maximum(np.abs(high), np.abs(low))), x.dtype, x.stored)
+
+
+def _of_integers(kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool, count: int) -> Bounded:
+    if not x.exact:
+        raise Undecided("a reduction of undecided integers")
+    dtype = x.value.dtype
+    if kind == "Mean":
+        total = np.sum(x.value.astype(np.int64), axis=axes, keepdims=keepdims)
+        return Bounded((np.sign(total) * (np.abs(total) // max(count, 1))).astype(dtype), None, x.dtype)
+    if kind in ("Max", "Min"):
+        choose: Any = {"Max": np.max, "Min": np.min}[kind]
+        edge = {}
+        if count == 0 and dtype.kind != "b":
+            edge = {"initial": np.iinfo(dtype).min if kind == "Max" else np.iinfo(dtype).max}
+        return Bounded(np.asarray(choose(x.value, axis=axes, keepdims=keepdims, **edge)), None, x.dtype)
+    fold: Any = {"Sum": np.sum, "Prod": np.prod}[kind]
+    return Bounded(np.asarray(fold(x.value, axis=axes, keepdims=keepdims, dtype=dtype)), None, x.dtype)
+
+
+_STEPS = {
+    "ReduceSum": "Sum", "ReduceMean": "Mean", "ReduceMax": "Max", "ReduceMin": "Min", "ReduceProd": "Prod",
+    "ReduceSumSquare": "Sum", "ReduceL1": "Sum", "ReduceL2": "Sum", "ReduceLogSum": "Sum", "ReduceLogSumExp": "Sum",
+}  # fmt: skip
+
+
+@rule(*_STEPS)
+def _reduce(call: Call) -> list[Any]:
+    x = call.input(0)
+    given = call.axes()
+    keepdims = bool(call.attribute("keepdims", 1))
+    nothing = given is None or not given
+    idle = nothing and bool(call.attribute("noop_with_empty_axes", 0))
+    axes = tuple(range(x.ndim)) if nothing else tuple(axis % x.ndim for axis in given or [])
+    axes = () if idle else axes
+    op = call.op
+    m = call.arithmetic() if x.is_float else None
+    if op in ("ReduceSumSquare", "ReduceL2"):
+        x = m.mul(x, x) if m else Bounded(x.value * x.value, None, x.dtype)
+    elif op == "ReduceL1":
+        x = m.abs(x) if m else Bounded(np.abs(x.value), None, x.dtype)
+    elif op == "ReduceLogSumExp":
+        return [_log_sum_exp(call, x, axes, keepdims)]
+    made = x if idle else reduced(call, _STEPS[op], x, axes, keepdims)
+    if op == "ReduceL2":
+        if m is None:
+            return [Bounded(np.sqrt(made.value.astype(np.float64)).astype(made.value.dtype), None, made.dtype)]
+        made = apply("sqrt", made, m)
+    return [apply("log", made, m) if op == "ReduceLogSum" and m else made]
+
+
+def exp_error(call: Call, distance: Array, dtype: Any) -> Array:
+    """The relative error of exp of -distance, as a kernel has it: its own, and that of the rounded difference."""
+    unit = call.types.accumulation(dtype).unit
+    if str(dtype) == "float64":
+        return 32 * unit + (distance + 1) * unit
+    own = 1.5 * 2.0**-23
+    if call.types.brief(dtype):
+        return 2.0**-17 + (3 + 4 * 1.4427 * np.minimum(distance, 200.0)) * 2.0**-23 + (distance + 1) * unit
+    return own + (distance + 1) * unit
+
+
+def _log_sum_exp(call: Call, x: Bounded, axes: tuple[int, ...], keepdims: bool) -> Bounded:
+    m = call.arithmetic(x.dtype)
+    count = int(np.prod([x.shape[i] for i in axes], dtype=int)) if axes else 1
+
+    def value_of(v: Array) -> Array:
+        top = np.max(v, axis=axes, keepdims=True, initial=-np.inf)
+        safe = np.where(np.isfinite(top), top, 0.0)
+        made: Array = np.log(np.sum(np.exp(v - safe), axis=axes, keepdims=True)) + safe
+        return made if keepdims else np.squeeze(made, axes)
+
+    with np.errstate(all="ignore"):
+        value = value_of(x.value)
+        moved = None
+        if x.error is not None:
+            moved = np.maximum(value_of(x.value + x.error) - value, value - value_of(x.value - x.error))
+            moved = known(moved)
+        top = np.max(x.value, axis=axes, keepdims=True, initial=-np.inf)
+        weight = np.exp(x.value - top)
+        distance = np.where(weight > 0, top - x.value, 0.0)
+        own = np.sum(weight * exp_error(call, distance, x.dtype), axis=axes, keepdims=True)
+        own = own / np.maximum(np.sum(weight, axis=axes, keepdims=True), 1e-300)
+        own = (
+            own + call.types.sum_factor(count, x.dtype) + 4 * m.unit * np.log(max(count, 2)) + 2 * m.unit * np.abs(top)
+        )
+        own = own if keepdims else np.squeeze(own, axes)
+        own = np.where(np.isfinite(value), own, 0.0)
+    return m.rounded(value, call.types.joined(own, moved))
+
+
+# ---- softmax
+
+
+@rule("Softmax", "LogSoftmax")
+def _softmax(call: Call) -> list[Any]:
+    x, axis = call.input(0), call.attribute("axis", 1 if call.opset < 13 else -1)
+    if call.opset < 13:
+        shape = x.shape
+        rows = int(np.prod(shape[: axis + x.ndim if axis < 0 else axis], dtype=int))
+        made = softmax(call, x.moved(lambda v: v.reshape(rows, -1)), -1, call.op == "LogSoftmax")
+        return [made.moved(lambda v: v.reshape(shape))]
+    return [softmax(call, x, axis, call.op == "LogSoftmax")]
+
+
+def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False) -> Bounded:
+    """Along an axis. A row that is all -inf is 0/0: NaN, as exp(x) / sum(exp(x)) says."""
+    if not x.size:
+        return Bounded(x.value, None, x.dtype)
+    with np.errstate(all="ignore"):
+        top = np.max(x.value, axis=axis, keepdims=True)
+        shifted = x.value - top
+        weight = np.exp(shifted)
+        total = np.sum(weight, axis=axis, keepdims=True)
+        value = shifted - np.log(total) if is_log else weight / total
+        distance = np.where(weight > 0, -shifted, 0.0)
+        each = exp_error(call, distance, x.dtype)
+        of_sum = np.sum(weight * each, axis=axis, keepdims=True) / total + call.types.sum_factor(x.shape[axis], x.dtype)
+        unit = call.arithmetic(x.dtype).unit
+        if is_log:
+            own = of_sum + unit * (3 * np.abs(np.log(total)) + np.where(np.isfinite(shifted), 2 * np.abs(shifted), 0.0))
+            own = own + 2 * unit * np.abs(value)
+        else:
+            own = value * (each + of_sum + 4 * unit) + np.where(value < 2.0**-126, 2.0**-126, 0.0) * (value > 0)
+            own = np.where((shifted < -80) & np.isfinite(shifted), own + 2.0**-126, own)
+        own = np.where(np.isfinite(value), own, 0.0)
+        if x.error is None:
+            return Bounded(value, own, x.dtype)
+        moved = _moved_log(x, axis, value) if is_log else _moved_softmax(x, axis, top, value)
+    return Bounded(value, call.types.joined(own, moved), x.dtype)
+
+
+def _moved_softmax(x: Bounded, axis: int, top: Array, value: Array) -> Array:
+    """By the ends of the intervals: an element is largest where it is as large as it may be and the others are as small as they may be."""
+    error = x.errors()
+    high, low = np.exp(np.minimum(x.value + error - top, 700.0)), np.exp(x.value - error - top)
+    sum_high, sum_low = (np.sum(one, axis=axis, keepdims=True) for one in (high, low))
+    most = high / (high + np.maximum(sum_low - low, 0.0))
+    least = low / (low + np.maximum(sum_high - high, 0.0))
+    moved = np.maximum(np.abs(most - value), np.abs(value - least))
+    return np.asarray(np.where(np.isnan(value), 0.0, np.where(np.isnan(moved), 1.0, np.minimum(moved, 1.0))))
+
+
+def _moved_log(x: Bounded, axis: int, value: Array) -> Array:
+    def total(v: Array) -> Array:
+        top = np.max(v, axis=axis, keepdims=True)
+        return np.asarray(np.log(np.sum(np.exp(v - top), axis=axis, keepdims=True)) + top)
+
+    here = total(x.value)
+    of_sum = np.maximum(total(x.value + x.errors()) - here, here - total(x.value - x.errors()))
+    moved = x.errors() + of_sum
+    return np.where(np.isnan(value), 0.0, np.where(np.isnan(moved), np.inf, moved))
+
+
+# ---- running sums
+
+
+@rule("CumSum", "CumProd")
+def _running(call: Call) -> list[Any]:
+    x = call.input(0)
+    axis = int(call.exact(1).reshape(-1)[0])
+    reverse, exclusive = call.attribute("reverse", 0), call.attribute("exclusive", 0)
+    fold = np.cumsum if call.op == "CumSum" else np.cumprod
+    first = 0 if call.op == "CumSum" else 1
+
+    def run(v: Array, empty: float = first) -> Array:
+        v = np.flip(v, axis) if reverse else v
+        made = fold(v, axis=axis, dtype=v.dtype)
+        if exclusive:
+            head = np.full_like(np.take(made, [0], axis), empty)
+            made = np.concatenate([head, np.take(made, np.arange(made.shape[axis] - 1), axis)], axis)
+        return np.flip(made, axis) if reverse else made
+
+    if not x.size:
+        return [x]
+    with np.errstate(all="ignore"):
+        value = run(x.value)
+        if not x.is_float:
+            if not x.exact:
+                raise Undecided(f"{call.op} of undecided integers")
+            return [Bounded(value, None, x.dtype)]
+        sizes = run(x.magnitude())
+        counts = np.cumsum(np.ones(x.shape), axis=axis)
+        counts = np.flip(counts, axis) if reverse else counts
+        own = call.arithmetic().unit * np.maximum(counts - 1, 0) * (1 + 2.0**-8) * sizes
+        moved = None
+        if x.error is not None:
+            moved = run(x.error, 0) if call.op == "CumSum" else sizes - run(np.abs(x.value))
+    return [Bounded(value, known(call.types.joined(own, moved)), x.dtype)]

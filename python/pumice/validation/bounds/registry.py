@@ -1,0 +1,117 @@
+"""Which rule computes what an operator makes: the table that modules of rules fill, and what a rule is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Arithmetic, Bounded
+from .types import Types
+
+Value: TypeAlias = "Bounded | list[Any] | None"  # a tensor, a sequence, an empty optional value
+
+
+class Unproved(Exception):
+    """No rule covers the operator, or this form of it; its text says which and why."""
+
+
+class Undecided(Unproved):
+    """The operator does what a choice says that rounding may turn: what follows goes on from the device's."""
+
+
+class Call:
+    """One node as a rule sees it: operator, inputs, attributes, operator set and the program's types."""
+
+    def __init__(
+        self,
+        op: str,
+        inputs: list[Any],
+        attributes: Mapping[str, Any] | None = None,
+        opset: int = 23,
+        types: Types | None = None,
+        outputs: int = 1,
+        domain: str = "",
+    ) -> None:
+        self.op = op
+        self.domain = domain
+        self.given = list(inputs)
+        self.attributes = dict(attributes or {})
+        self.opset = opset
+        self.types = types or Types()
+        self.outputs = outputs
+        self.node: Any = None  # the NodeProto, where there is one
+        self.opsets: Any = None
+        self.run_graph: Any = None  # of control flow: (GraphProto, inputs, outer values) -> outputs
+        self.outer: Any = None
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def optional(self, index: int) -> Any:
+        return self.given[index] if index < len(self.given) else None
+
+    def input(self, index: int) -> Bounded:
+        """Raises Unproved where it is left out or is no tensor."""
+        value = self.optional(index)
+        if not isinstance(value, Bounded):
+            raise Unproved(f"input {index} of {self.op} is no tensor")
+        return value
+
+    def integers(self, index: int) -> list[int] | None:
+        """Of an input of integers; None where it is left out. Raises Unproved where its values are undecided."""
+        value = self.optional(index)
+        if value is None:
+            return None
+        if value.error is not None and np.any(value.error > 0):
+            raise Undecided(f"input {index} of {self.op} is undecided")
+        return [int(one) for one in value.value.reshape(-1)]
+
+    def exact(self, index: int) -> Array:
+        """An input of integers as they are. Raises Unproved where they are undecided."""
+        value = self.input(index)
+        if value.error is not None and np.any(value.error > 0):
+            raise Undecided(f"input {index} of {self.op} depends on an undecided choice")
+        return value.value
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def axes(self, index: int = 1) -> list[int] | None:
+        """As an input or, in older sets, as an attribute."""
+        given = self.attribute("axes")
+        return list(given) if given is not None else self.integers(index)
+
+    def arithmetic(self, dtype: Any = None) -> Arithmetic:
+        return Arithmetic(self.types, self.input(0).dtype if dtype is None else dtype)
+
+
+Rule: TypeAlias = Callable[[Call], "list[Any]"]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
+    def add(function: Rule) -> Rule:
+        for name in names:
+            RULES[f"{domain}::{name}" if domain else name] = function
+        return function
+
+    return add
+
+
+def rule_of(op: str, domain: str = "") -> Rule | None:
+    """None where no rule is known."""
+    known = "" if domain in ("", "ai.onnx") else domain
+    return RULES.get(f"{known}::{op}" if known else op)
+
+
+def call(
+    op: str, inputs: Iterable[Any], attributes: Mapping[str, Any] | None = None, like: Call | None = None
+) -> list[Any]:
+    """What another operator makes, for rules that are made of others; of the newest operator set. Raises Unproved."""
+    found = RULES.get(op)
+    if found is None:
+        raise Unproved(f"no rule for {op}")
+    return found(Call(op, list(inputs), attributes, 23, like.types if like else None, 1))

@@ -1,0 +1,363 @@
+"""Rules of resampling: sums of few elements with weights that coordinates give, axis by axis; and of other linear operators."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Bounded
+from .registry import Call, Unproved, rule
+from .sums import known
+
+_NEAR = 1e-9  # of coordinates that are made in doubles: which side of a tie they are on is open within this, save for exact ties
+_NEAR_FLOAT = 1e-6  # the same of coordinates in float32
+
+
+class _Axis:
+    """How each element of one axis of the result comes of those of the input: a matrix of weights, and where it is outside."""
+
+    def __init__(self, size: int, out: int) -> None:
+        self.weights = np.zeros((out, size))
+        self.outside = np.zeros(out, bool)
+        self.unsure = np.zeros(out)  # how much the weights may be off, by the rounding of coordinates
+        self.choices = np.zeros((out, size), bool)  # elements of which any may be taken, where that is a tie
+
+
+def _coordinates(call: Call, size: int, out: int, scale: float, start: float, end: float, output_size: float) -> Array:
+    x = np.arange(out, dtype=np.float64)
+    mode = str(call.attribute("coordinate_transformation_mode", "half_pixel"))
+    if call.opset < 11:
+        mode = "asymmetric"
+    if mode == "align_corners":
+        return x * ((size - 1) / (output_size - 1)) if output_size != 1 else np.zeros(out)
+    if mode == "asymmetric":
+        return x / scale
+    if mode == "tf_crop_and_resize":
+        step = (end - start) * (size - 1)
+        return start * (size - 1) + x * step / (out - 1) if out > 1 else np.full(out, 0.5 * (start + end) * (size - 1))
+    if mode == "pytorch_half_pixel" and output_size == 1:
+        return np.zeros(out) - 0.0
+    if mode == "half_pixel_symmetric":
+        adjustment = out / output_size
+        return (size / 2) * (1 - adjustment) + (x + 0.5) / scale - 0.5
+    return (x + 0.5) / scale - 0.5
+
+
+def _nearest(call: Call, at: Array) -> tuple[Array, Array]:
+    """The element that is taken, and the other one that may be, beside a tie."""
+    mode = str(call.attribute("nearest_mode", "round_prefer_floor"))
+    mode = "floor" if call.opset < 11 else mode
+
+    def pick(x: Array) -> Array:
+        if mode == "floor":
+            return np.floor(x)
+        if mode == "ceil":
+            return np.ceil(x)
+        half = x - np.floor(x) == 0.5
+        return np.where(half, np.floor(x) if mode == "round_prefer_floor" else np.ceil(x), np.floor(x + 0.5))
+
+    chosen, near = pick(at), _NEAR * (1 + np.abs(at))
+    is_tie = 2 * at == np.round(2 * at)
+    other = np.where(pick(at - near) != chosen, pick(at - near), pick(at + near))
+    return chosen, np.where(is_tie, chosen, other)
+
+
+def _cubic(distance: Array, a: float) -> Array:
+    d = np.abs(distance)
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def _axis(call: Call, size: int, out: int, scale: float, roi: tuple[float, float]) -> _Axis:
+    made = _Axis(size, out)
+    mode = "linear" if call.attribute("mode", "nearest") == "bilinear" else str(call.attribute("mode", "nearest"))
+    at = _coordinates(call, size, out, scale, *roi, scale * size)
+    if str(call.attribute("coordinate_transformation_mode", "")) == "tf_crop_and_resize":
+        made.outside = (at < 0) | (at > size - 1)
+    rows = np.arange(out)
+    if mode == "nearest":
+        low, high = (np.clip(one, 0, size - 1).astype(int) for one in _nearest(call, at))
+        made.weights[rows, low] = 1.0
+        made.choices[rows, low] = made.choices[rows, high] = low != high
+        return made
+    narrow = min(scale, 1.0) if call.attribute("antialias", 0) else 1.0
+    reach = (1.0 if mode == "linear" else 2.0) / narrow
+    taps = np.arange(-int(np.ceil(reach)) - 1, int(np.ceil(reach)) + 2)
+    places = np.floor(at)[:, None] + taps
+    distance = (places - at[:, None]) * narrow
+    a = float(call.attribute("cubic_coeff_a", -0.75))
+    weights = np.maximum(0.0, 1 - np.abs(distance)) if mode == "linear" else _cubic(distance, a)
+    inside = (places >= 0) & (places < size)
+    if call.attribute("exclude_outside", 0):
+        weights = np.where(inside, weights, 0.0)
+    total = weights.sum(axis=1, keepdims=True)
+    if call.attribute("antialias", 0) or call.attribute("exclude_outside", 0):
+        weights = weights / np.where(total == 0, 1.0, total)
+    np.add.at(
+        made.weights, (np.repeat(rows, len(taps)), np.clip(places, 0, size - 1).astype(int).ravel()), weights.ravel()
+    )
+    made.unsure = np.full(out, 4 * 2.0**-24 * (np.abs(at) + 2))
+    return made
+
+
+def _applied(axis: int, made: _Axis, x: Bounded, call: Call) -> Bounded:
+    taps = int((made.weights != 0).sum(axis=1).max(initial=1)) + 1
+    nearest = str(call.attribute("mode", "nearest")) == "nearest"
+
+    def along(matrix: Array, v: Array) -> Array:
+        return np.moveaxis(np.tensordot(matrix, v, axes=(1, axis)), 0, axis)
+
+    with np.errstate(all="ignore"):
+        if nearest:
+            first = made.weights.argmax(axis=1)
+            moved = x.moved(lambda v: np.take(v, first, axis))
+            tied = made.choices.any(axis=1)
+            if not tied.any():
+                return moved
+            second = np.where(tied, _other(made.choices, first), first)
+            differ = np.abs(np.take(x.value, second, axis).astype(np.float64) - np.take(x.value, first, axis))
+            worse = np.maximum(moved.errors(), np.take(x.errors(), second, axis))
+            return Bounded(moved.value, differ + worse, x.dtype, x.stored)
+        value = along(made.weights, x.value)
+        sizes = along(np.abs(made.weights), x.magnitude())
+        shape = [1] * x.ndim
+        shape[axis] = -1
+        spread = along((made.weights != 0) * 1.0, x.magnitude()) * made.unsure.reshape(shape)
+        error = sizes * call.types.sum_factor(taps, x.dtype) + spread
+        if x.error is not None:
+            error = error + along(np.abs(made.weights), x.error)
+    return Bounded(value, known(error), x.dtype)
+
+
+def _other(choices: Array, first: Array) -> Array:
+    """Of two elements that may be taken, the one that is not `first`."""
+    left = choices.copy()
+    left[np.arange(len(first)), first] = False
+    return np.asarray(left.argmax(axis=1))
+
+
+@rule("Resize", "Upsample")
+def _resize(call: Call) -> list[Any]:
+    x = call.input(0)
+    if call.op == "Upsample" or call.opset < 11:
+        given = call.attribute("scales")
+        scales: list[float] | None = [
+            float(v) for v in (given if given is not None else call.input(1).value.reshape(-1))
+        ]
+        sizes, roi = None, None
+    else:
+        scales = (
+            None
+            if call.optional(2) is None or not call.input(2).size
+            else [float(v) for v in call.input(2).value.reshape(-1)]
+        )
+        sizes = call.integers(3)
+        roi = call.optional(1)
+    axes = [axis % x.ndim for axis in call.attribute("axes") or range(x.ndim)]
+    outs, factors = _sizes(call, x.shape, axes, scales, sizes)
+    if not x.is_float:
+        x = Bounded(x.value.astype(np.float64), x.error, x.dtype, True)
+    mode = str(call.attribute("coordinate_transformation_mode", "half_pixel"))
+    corners = roi.value.reshape(2, -1) if mode == "tf_crop_and_resize" and roi is not None and roi.size else None
+    made, outside = x, None
+    for i, axis in enumerate(axes):
+        if outs[axis] == x.shape[axis] and factors[axis] == 1 and corners is None:
+            continue
+        region = (0.0, 1.0) if corners is None else (float(corners[0, i]), float(corners[1, i]))
+        one = _axis(call, x.shape[axis], outs[axis], factors[axis], region)
+        made = _applied(axis, one, made, call)
+        if one.outside.any():
+            shape = [1] * x.ndim
+            shape[axis] = -1
+            outside = one.outside.reshape(shape) if outside is None else outside | one.outside.reshape(shape)
+    if outside is not None:
+        fill = float(call.attribute("extrapolation_value", 0.0))
+        mask = np.broadcast_to(outside, made.shape)
+        made = Bounded(
+            np.where(mask, fill, made.value), np.where(mask, abs(fill) * 2.0**-24, made.errors()), made.dtype
+        )
+    if not call.input(0).is_float:
+        low_dtype = call.input(0).value.dtype
+        if str(call.attribute("mode", "nearest")) != "nearest":
+            raise Unproved("Resize of integers by sums")
+        return [Bounded(made.value.astype(low_dtype), made.error, low_dtype)]
+    return [made]
+
+
+def _sizes(
+    call: Call, shape: tuple[int, ...], axes: list[int], scales: list[float] | None, sizes: list[int] | None
+) -> tuple[list[int], list[float]]:
+    outs, factors = list(shape), [1.0] * len(shape)
+    if sizes is None:
+        for axis, scale in zip(axes, scales or [], strict=True):
+            outs[axis], factors[axis] = int(np.floor(shape[axis] * scale)), scale
+        return outs, factors
+    policy = str(call.attribute("keep_aspect_ratio_policy", "stretch"))
+    ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    if policy != "stretch":
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        ratios = [ratio] * len(axes)
+        sizes = [int(np.floor(ratio * shape[axis] + 0.5)) for axis in axes]
+    for axis, size, ratio in zip(axes, sizes, ratios, strict=True):
+        outs[axis], factors[axis] = size, ratio
+    return outs, factors
+
+
+@rule("AffineGrid")
+def _affine_grid(call: Call) -> list[Any]:
+    theta, size = call.input(0), call.integers(1) or []
+    axes = []
+    for length in size[2:]:
+        steps = np.arange(length, dtype=np.float64)
+        if call.attribute("align_corners", 0):
+            axes.append(steps * 2 / (length - 1) - 1 if length > 1 else np.zeros(1))
+        else:
+            axes.append((2 * steps + 1) / length - 1)
+    grids = np.meshgrid(*axes, indexing="ij")
+    points = np.stack([*grids[::-1], np.ones(grids[0].shape)], -1)  # x first
+
+    def run(t: Array, p: Array) -> Array:
+        return np.asarray(np.einsum("nij,...j->n...i", t, p))
+
+    value = run(theta.value, points)
+    sizes = run(theta.magnitude(), np.abs(points) + 2.0**-22)
+    unit = call.types.storage(theta.dtype).unit + 8 * call.types.accumulation(theta.dtype).unit
+    error = sizes * unit * 2
+    if theta.error is not None:
+        error = error + run(theta.error, np.abs(points))
+    return [Bounded(value, error, theta.dtype)]
+
+
+# ---- elements at places that are computed
+
+
+def _reflected(at: Array, low: float, high: float) -> Array:
+    span = high - low
+    if span <= 0:
+        return np.zeros_like(at)
+    folded = np.mod(at - low, 2 * span)
+    return np.where(folded > span, 2 * span - folded, folded) + low
+
+
+def _placed(at: Array, size: int, padding: str, aligned: bool) -> Array:
+    """Where a coordinate beyond the image lies."""
+    if padding == "border":
+        return np.clip(at, 0, size - 1)
+    if padding == "reflection":
+        return _reflected(at, 0.0, size - 1.0) if aligned else _reflected(at, -0.5, size - 0.5)
+    return at
+
+
+@rule("GridSample")
+def _grid_sample(call: Call) -> list[Any]:
+    x, grid = call.input(0), call.input(1)
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
+        str(call.attribute("mode", "linear")), str(call.attribute("mode", "linear"))
+    )
+    padding, aligned = str(call.attribute("padding_mode", "zeros")), bool(call.attribute("align_corners", 0))
+    spatial = x.shape[2:]
+    at, shaken = [], []
+    for i, size in enumerate(spatial):
+        given = grid.value[..., len(spatial) - 1 - i]
+        moved = grid.errors()[..., len(spatial) - 1 - i] * (size / 2)
+        exact = (given + 1) / 2 * (size - 1) if aligned else ((given + 1) * size - 1) / 2
+        unit = call.types.accumulation(x.dtype).unit
+        shaken.append(moved + 6 * unit * (np.abs(exact) + size))
+        if padding == "reflection" or (padding == "border" and mode != "cubic"):
+            exact = _placed(exact, size, padding, aligned)  # a cubic's neighbours are held to the border each by itself
+        at.append(exact)
+    if mode == "nearest":
+        return [_nearest_sample(x, at, shaken, spatial)]
+    return [_weighted_sample(call, x, at, shaken, mode, padding, aligned)]
+
+
+def _element(v: Array, places: list[Array], spatial: tuple[int, ...], padding: str, aligned: bool) -> Array:
+    """x [N, C, ...] at whole places [N, ...], 0 outside."""
+    inside = np.ones(places[0].shape, bool)
+    index = []
+    for place, size in zip(places, spatial, strict=True):
+        if padding != "zeros":
+            place = np.clip(np.rint(_placed(place, size, padding, aligned)), 0, size - 1)
+        inside &= (place >= 0) & (place < size)
+        index.append(np.clip(np.nan_to_num(place), 0, size - 1).astype(int))
+    images = np.arange(v.shape[0]).reshape(-1, *[1] * (places[0].ndim - 1))
+    picked = v[(images, slice(None), *index)]  # [N, ..., C]
+    return np.asarray(np.moveaxis(np.where(inside[..., None], picked, 0.0), -1, 1))
+
+
+def _nearest_sample(x: Bounded, at: list[Array], shaken: list[Array], spatial: tuple[int, ...]) -> Bounded:
+    places = [np.rint(one) for one in at]
+    value = _element(x.value, places, spatial, "zeros", False)
+    error = _element(x.errors(), places, spatial, "zeros", False)
+    for signs in itertools.product((-1, 1), repeat=len(at)):
+        other = [np.rint(one + sign * (e + _NEAR_FLOAT)) for one, e, sign in zip(at, shaken, signs, strict=True)]
+        error = np.maximum(error, np.abs(_element(x.value, other, spatial, "zeros", False) - value))
+    return Bounded(value, error, x.dtype, x.stored)
+
+
+def _weighted_sample(
+    call: Call, x: Bounded, at: list[Array], shaken: list[Array], mode: str, padding: str, aligned: bool
+) -> Bounded:
+    spatial = x.shape[2:]
+    reach = range(2) if mode == "linear" else range(-1, 3)
+    shape = (x.shape[0], x.shape[1], *at[0].shape[1:])
+    value, sizes, moved, spread = (np.zeros(shape) for _ in range(4))
+    wide = range(reach.start - 1, reach.stop + 1)  # a coordinate that is a little off may be in the next cell
+    base = [np.floor(one) for one in at]
+    factors = 0
+    for taps in itertools.product(wide, repeat=len(at)):
+        places = [b + t for b, t in zip(base, taps, strict=True)]
+        weights, slopes = [], []
+        for one, place in zip(at, places, strict=True):
+            distance = place - one
+            weights.append(np.maximum(0.0, 1 - np.abs(distance)) if mode == "linear" else _cubic(distance, -0.75))
+            slopes.append(1.0 if mode == "linear" else 1.75)
+        weight = np.prod(weights, axis=0)[:, None]
+        shaky = sum(s * e for s, e in zip(slopes, shaken, strict=True))
+        picked = _element(x.value, places, spatial, padding, aligned)
+        value += weight * picked
+        sizes += np.abs(weight) * np.abs(picked)
+        spread += np.asarray(shaky)[:, None] * np.abs(picked)
+        if any(tap not in reach for tap in taps):
+            continue
+        moved += np.abs(weight) * _element(x.errors(), places, spatial, padding, aligned)
+        factors += 1
+    far = np.max(shaken, axis=0)[:, None] > 0.5  # maybe anywhere
+    error = sizes * call.types.sum_factor(factors + 8, x.dtype) + np.where(far, np.inf, spread) + moved
+    return Bounded(value, known(error), x.dtype)
+
+
+# ---- other linear operators
+
+
+@rule("Col2Im")
+def _col2im(call: Call) -> list[Any]:
+    x = call.input(0)
+    image, block = call.integers(1) or [], call.integers(2) or []
+    rank = len(image)
+    strides = list(call.attribute("strides") or [1] * rank)
+    dilations = list(call.attribute("dilations") or [1] * rank)
+    pads = list(call.attribute("pads") or [0] * 2 * rank)
+    n, channels = x.shape[0], x.shape[1] // int(np.prod(block))
+    out = [
+        (size + pads[i] + pads[i + rank] - (b - 1) * d - 1) // s + 1
+        for i, (size, b, d, s) in enumerate(zip(image, block, dilations, strides, strict=True))
+    ]
+
+    def run(v: Array) -> Array:
+        cells = v.reshape(n, channels, *block, *out)
+        wide = np.zeros((n, channels, *[size + pads[i] + pads[i + rank] for i, size in enumerate(image)]))
+        for tap in np.ndindex(*block):
+            cut = tuple(
+                slice(t * d, t * d + (o - 1) * s + 1, s)
+                for t, d, o, s in zip(tap, dilations, out, strides, strict=True)
+            )
+            wide[(slice(None), slice(None), *cut)] += cells[(slice(None), slice(None), *tap)]
+        return wide[(slice(None), slice(None), *[slice(pads[i], pads[i] + size) for i, size in enumerate(image)])]
+
+    error = run(x.magnitude()) * call.types.sum_factor(int(np.prod(block)), x.dtype)
+    return [Bounded(run(x.value), error if x.error is None else error + run(x.error), x.dtype)]

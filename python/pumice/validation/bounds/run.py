@@ -1,0 +1,187 @@
+"""Runs nodes and graphs of ONNX by the rules: bounded values in, bounded values out."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ...base.element_types import Array
+from .bounded import Bounded, apart, stored
+from .registry import Call, Undecided, Unproved, Value, rule_of
+from .types import Types, is_float
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+for _name in (
+    "attention", "contrib", "control", "decisions", "maps", "movement", "norms", "pools", "quantized", "recurrent", "reductions",
+    "resampling", "sequences", "sums",
+):  # fmt: skip
+    importlib.import_module(f"{__package__}.{_name}")
+
+_OLDEST = 7  # operator set that onnx's own reference runs; only what has no floats is left to it
+RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """As Python values: tensors as arrays, texts as str."""
+    made: dict[str, Any] = {}
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        elif isinstance(value, onnx.TensorProto):
+            value = numpy_helper.to_array(value)
+        elif isinstance(value, list) and value and isinstance(value[0], bytes):
+            value = [one.decode(errors="replace") for one in value]
+        made[attribute.name] = value
+    return made
+
+
+def constant(array: Array, types: Types) -> Bounded:
+    """A constant: as it is, or rounded to storage (V5), for kernels keep some in float32, and those of products in the storage type.
+
+    A node one of whose constants is beyond the range of the type computes in float32.
+    """
+    if not is_float(array.dtype):
+        return Bounded(array, None, array.dtype, constant=True)
+    exact = np.asarray(array, np.float64)
+    return Bounded(exact, apart(exact, types.storage(array.dtype)), array.dtype, stored=True, constant=True)
+
+
+def constant_of(node: NodeProto) -> Array:
+    """The array of a Constant node."""
+    (attribute,) = node.attribute
+    value = attributes_of(node)[attribute.name]
+    if attribute.name == "sparse_value":
+        values, indices = numpy_helper.to_array(value.values), numpy_helper.to_array(value.indices)
+        dense = np.zeros(list(value.dims), values.dtype)
+        flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dense.shape)
+        dense.reshape(-1)[flat] = values
+        return dense
+    kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+    is_text = attribute.name in ("value_string", "value_strings")
+    return np.asarray(value, object if is_text else kinds.get(attribute.name))
+
+
+def given_input(array: Any, types: Types) -> Value:
+    """An input of the model: what it is, or what it is once it is stored."""
+    if isinstance(array, list | tuple):
+        return [given_input(one, types) for one in array]
+    if array is None:
+        return None
+    array = np.asarray(array)
+    if not is_float(array.dtype):
+        return Bounded(array, None, array.dtype)
+    exact = np.asarray(array, np.float64)
+    return Bounded(exact, apart(exact, types.storage(array.dtype)), array.dtype, stored=True)
+
+
+def from_device(array: Array, types: Types) -> Bounded:
+    """A tensor as the device has it. What is read back as a half may be kept in float32: it is known within a half's rounding."""
+    if not is_float(array.dtype):
+        return Bounded(array, None, array.dtype)
+    kept, read = types.storage(array.dtype), types.read_back(array.dtype)
+    value = np.asarray(array, np.float64)
+    if read.unit < kept.unit or (read == kept and not read.is_half):
+        # Some tensors are kept in float32, and some kernels round what they read.
+        return Bounded(value, apart(value, kept), array.dtype, stored=True)
+    error = np.abs(value) * read.unit + read.step
+    return Bounded(
+        value, np.where(np.isinf(value), np.inf, np.where(np.isnan(value), 0.0, error)), array.dtype, stored=True
+    )
+
+
+class Runner:
+    """Evaluates nodes by the rules, with the operator sets of one model."""
+
+    def __init__(self, opsets: Mapping[str, int], types: Types) -> None:
+        self.opsets = dict(opsets)
+        self.types = types
+
+    def node(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
+        """The outputs of a node, each stored as the program stores it. Raises Unproved where no rule covers it, IndexError."""
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = self._made(node, inputs, outer)
+        return [stored(one, self.types) if isinstance(one, Bounded) else one for one in made]
+
+    def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Any]:
+        if node.op_type in RANDOM:
+            raise Unproved("random numbers, compared with none")
+        if node.op_type == "Constant" and not node.domain:
+            return [constant(constant_of(node), self.types)]
+        found = rule_of(node.op_type, node.domain)
+        if found is None:
+            return self._by_onnx(node, inputs)
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self.opsets.get(domain, 1)
+        call = Call(node.op_type, inputs, attributes_of(node), opset, self.types, len(node.output), domain)
+        call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
+        try:
+            return found(call)
+        except (Unproved, IndexError):
+            raise
+        except (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+            raise Unproved(f"the rule for {node.op_type} fails: {type(error).__name__}: {error}") from None
+
+    def _by_onnx(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
+        """An operator without a rule, on values without floats: its results are exact, and onnx's own reference has them."""
+        name = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        arrays: list[Any] = []
+        unsure = any(isinstance(one, Bounded) and not one.is_float and not one.exact for one in inputs)
+        for value in inputs:
+            if isinstance(value, Bounded) and value.is_float:
+                raise Unproved(f"no rule for {name}")
+            if isinstance(value, list):
+                raise Unproved(f"no rule for {name}")
+            arrays.append(None if value is None else value.value)
+        if unsure:
+            raise Undecided(f"{name} of undecided numbers")
+        if self.opsets.get("", _OLDEST) < _OLDEST:
+            raise Unproved(f"no rule for {name}")
+        try:
+            results = run_by_onnx(node, arrays, self.opsets)
+        except Exception as error:  # whatever the reference cannot do
+            raise Unproved(f"no rule for {name}, and onnx's reference fails: {error}") from None
+        made = [Bounded(one, None, one.dtype) if isinstance(one, np.ndarray) else one for one in results]
+        if any(not isinstance(one, Bounded) or one.is_float for one in made):
+            raise Unproved(f"no rule for {name}")
+        return made
+
+    def graph(self, graph: GraphProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
+        """The outputs of a subgraph, whose nodes may read what is around it."""
+        values: dict[str, Value] = dict(outer)
+        for tensor in graph.initializer:
+            values[tensor.name] = constant(numpy_helper.to_array(tensor), self.types)
+        values.update(zip((one.name for one in graph.input), inputs, strict=False))
+        for node in graph.node:
+            given = [values[name] if name else None for name in node.input]
+            made = self.node(node, given, values)
+            values.update({name: one for name, one in zip(node.output, made, strict=False) if name})
+        return [values[one.name] for one in graph.output]
+
+
+def run_by_onnx(node: NodeProto, arrays: list[Any], opsets: Mapping[str, int]) -> list[Any]:
+    """By onnx's reference implementation, on arrays as they are. Raises whatever it raises."""
+    from onnx.reference import ReferenceEvaluator
+
+    names = [name for name, array in zip(node.input, arrays, strict=False) if name and array is not None]
+    given = {name: array for name, array in zip(node.input, arrays, strict=False) if name and array is not None}
+    alone = onnx.NodeProto()
+    alone.CopyFrom(node)
+    inputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names)]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = helper.make_graph([alone], "one", inputs, outputs)
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports)).run(None, given)
+    found = iter(results)
+    return [next(found) if name else None for name in node.output]

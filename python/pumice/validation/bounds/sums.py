@@ -1,0 +1,326 @@
+"""Sums of products with their errors (V4): a second contraction, of magnitudes, bounds what the roundings of the first can make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Bounded
+from .registry import Call, rule
+from .types import Types
+
+Product = Callable[[Array, Array], Array]
+_SMALLEST = 2.0**-126  # a product below it may be flushed
+
+
+def known(error: Array | None) -> Array | None:
+    """Unknown (infinity) where infinities left no number."""
+    return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
+
+
+def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Types, dtype: Any) -> Bounded:
+    """What a bilinear operation makes of both, each element a sum of so many products in the accumulation type."""
+    a, b = as_kept(a, types), as_kept(b, types)
+    with np.errstate(all="ignore"):
+        value = product(a.value, b.value)
+        factor = types.sum_factor(terms, dtype)
+        size_a, size_b = a.magnitude(), b.magnitude()
+        if types.independent:
+            error = _independent(product, a, b, factor)
+        else:
+            weight = factor * size_a if a.error is None else factor * size_a + a.error
+            error = product(weight, size_b)
+            if b.error is not None:
+                error = error + product(np.abs(a.value), b.error)
+        if str(dtype) != "float64":
+            error = error + np.where(error > 0, terms * _SMALLEST, 0.0)
+    return Bounded(value, known(error), dtype)
+
+
+def as_kept(value: Bounded, types: Types) -> Bounded:
+    """A matrix of constants as kernels of products have it: in the storage type."""
+    if not value.constant or value.error is None or value.size <= max(value.shape, default=1):
+        return value
+    return Bounded(types.storage(value.dtype).rounded(value.value), None, value.dtype, True)
+
+
+def _independent(product: Product, a: Bounded, b: Bounded, factor: float) -> Array:
+    """Each product has an error of its own; a sum's own roundings are as large as its partial sums, which grow as the root of squares."""
+    size_a, size_b = np.square(a.magnitude()), np.square(b.magnitude())
+    weight = factor * factor * size_a if a.error is None else factor * factor * size_a + np.square(a.error)
+    squares = product(weight, size_b)
+    if b.error is not None:
+        squares = squares + product(np.square(a.value), np.square(b.error))
+    return np.sqrt(squares)
+
+
+def summed(x: Bounded, axes: tuple[int, ...], types: Types, keepdims: bool = True) -> Bounded:
+    """The sum of elements, of which the first costs no addition."""
+    terms = int(np.prod([x.shape[i] for i in axes], dtype=int))
+    with np.errstate(all="ignore"):
+        value = np.sum(x.value, axis=axes, keepdims=keepdims)
+        sizes = np.sum(x.magnitude(), axis=axes, keepdims=keepdims)
+        own = types.sum_factor(terms - 1, x.dtype) * sizes if terms > 1 else None
+        moved = None if x.error is None else total_error(x.error, axes, types, keepdims)
+        return Bounded(value, known(types.joined(own, moved)), x.dtype)
+
+
+def total_error(error: Array, axes: tuple[int, ...], types: Types, keepdims: bool = True) -> Array:
+    """Of the sum of elements with such errors."""
+    if types.independent:
+        return np.asarray(np.sqrt(np.sum(np.square(error), axis=axes, keepdims=keepdims)))
+    return np.asarray(np.sum(error, axis=axes, keepdims=keepdims))
+
+
+def integer_product(product: Product, a: Bounded, b: Bounded) -> Bounded:
+    """Of integers, exactly, as int64."""
+    x, y = a.value.astype(np.int64), b.value.astype(np.int64)
+    # Doubles hold every integer up to 2^53, and have a fast product.
+    value = np.rint(product(x.astype(np.float64), y.astype(np.float64))).astype(np.int64)
+    if a.error is None and b.error is None:
+        return Bounded(value, None, np.int64)
+    ea, eb = a.errors(), b.errors()
+    with np.errstate(all="ignore"):
+        error = product(ea, np.abs(y) + eb) + product(np.abs(x).astype(np.float64), np.asarray(eb))
+    return Bounded(value, known(error), np.int64)
+
+
+@rule("MatMul")
+def _matmul(call: Call) -> list[Any]:
+    a, b = call.input(0), call.input(1)
+    if not a.is_float:
+        made = integer_product(np.matmul, a, b)
+        return [Bounded(made.value.astype(a.value.dtype), made.error, a.dtype)]
+    return [contracted(np.matmul, a, b, a.shape[-1], call.types, a.dtype)]
+
+
+@rule("Gemm")
+def _gemm(call: Call) -> list[Any]:
+    a, b, c = call.input(0), call.input(1), call.optional(2)
+    if call.attribute("transA", 0):
+        a = a.moved(np.transpose)
+    if call.attribute("transB", 0):
+        b = b.moved(np.transpose)
+    m = call.arithmetic()
+    terms = a.shape[-1]
+    if not a.is_float:
+        whole = integer_product(np.matmul, a, b).value * int(call.attribute("alpha", 1.0))
+        if c is not None:
+            whole = whole + c.value.astype(np.int64) * int(call.attribute("beta", 1.0))
+        return [Bounded(whole.astype(a.value.dtype), None, a.dtype)]
+    made = contracted(np.matmul, a, b, terms + (c is not None), call.types, a.dtype)
+    if (alpha := call.attribute("alpha", 1.0)) != 1:
+        made = m.mul(made, m.constant(alpha))
+    if c is not None:
+        if (beta := call.attribute("beta", 1.0)) != 1:
+            c = m.mul(c, m.constant(beta))
+        made = _begun(call, made, c, terms)
+    return [made]
+
+
+def _begun(call: Call, made: Bounded, bias: Bounded, terms: int) -> Bounded:
+    """With a bias that a kernel may begin its sums with, so that each further term is added to it as well."""
+    made = call.arithmetic(made.dtype).add(made, bias)
+    with np.errstate(all="ignore"):
+        own = call.types.sum_factor(terms, made.dtype) * np.broadcast_to(bias.magnitude(), made.shape)
+        return Bounded(made.value, known(call.types.joined(made.error, own)), made.dtype)
+
+
+@rule("Einsum")
+def _einsum(call: Call) -> list[Any]:
+    values = [call.input(i) for i in range(len(call))]
+    equation = str(call.attribute("equation")).replace(" ", "")
+    sizes: dict[str, int] = {}
+    left, _, right = equation.partition("->")
+    for term, value in zip(left.split(","), values, strict=True):
+        names = term.replace("...", "")
+        cut = term.index("...") if "..." in term else len(names)
+        shape = value.shape
+        sizes |= dict(zip(names[:cut], shape[:cut], strict=False))
+        sizes |= dict(zip(names[cut:], shape[len(shape) - len(names[cut:]) :], strict=False))
+    if "->" not in equation:
+        names = left.replace("...", "").replace(",", "")
+        right = ("..." if "..." in left else "") + "".join(sorted(n for n in set(names) if names.count(n) == 1))
+        equation = f"{left}->{right}"
+    terms = int(np.prod([size for name, size in sizes.items() if name not in right], dtype=int))
+
+    def run(*arrays: Array) -> Array:
+        return np.asarray(np.einsum(equation, *arrays, optimize=True))
+
+    x = values[0]
+    if not x.is_float:
+        return [Bounded(run(*[one.value for one in values]).astype(x.value.dtype), None, x.dtype)]
+    if len(values) == 1:
+        with np.errstate(all="ignore"):
+            own = call.types.sum_factor(terms - 1, x.dtype) * run(x.magnitude()) if terms > 1 else None
+            return [Bounded(run(x.value), call.types.joined(own, None if x.error is None else run(x.error)), x.dtype)]
+    if len(values) == 2:
+        return [contracted(run, values[0], values[1], terms, call.types, x.dtype)]
+    with np.errstate(all="ignore"):  # in steps, each of which is stored
+        total, sizes_of = run(*[one.value for one in values]), run(*[one.magnitude() for one in values])
+        steps = len(values) * (call.types.storage(x.dtype).unit + call.types.sum_factor(terms, x.dtype))
+        low = run(*[np.abs(one.value) for one in values])
+        return [Bounded(total, known(sizes_of * steps + (sizes_of - low)), x.dtype)]
+
+
+# ---- windows
+
+
+def window(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Any, Any, list[int], list[int]]:
+    """Strides, dilations and pads (begins, ends) of a convolution or pool whose size is rounded down."""
+    rank = len(spatial)
+    strides = list(call.attribute("strides") or [1] * rank)
+    dilations = list(call.attribute("dilations") or [1] * rank)
+    auto = str(call.attribute("auto_pad", "NOTSET"))
+    if auto in ("NOTSET", ""):
+        pads = list(call.attribute("pads") or [0] * (2 * rank))
+        return strides, dilations, pads[:rank], pads[rank:]
+    begins, ends = [], []
+    for size, k, s, d in zip(spatial, kernel, strides, dilations, strict=True):
+        extent = (k - 1) * d + 1
+        total = 0 if auto == "VALID" else max((-(-size // s) - 1) * s + extent - size, 0)
+        begins.append(total // 2 if auto == "SAME_UPPER" else total - total // 2)
+        ends.append(total - begins[-1])
+    return strides, dilations, begins, ends
+
+
+def taps(shape: tuple[int, ...]) -> Any:
+    return np.ndindex(*shape)
+
+
+def convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: int) -> Product:
+    """x [N, C, ...] and w [M, C / groups, ...] -> [N, M, ...], one kernel element after the other."""
+
+    def run(x: Array, w: Array) -> Array:
+        x = np.pad(x, [(0, 0), (0, 0), *zip(begins, ends, strict=True)])
+        kernel = w.shape[2:]
+        out = [
+            (size - (k - 1) * d - 1) // s + 1
+            for size, k, d, s in zip(x.shape[2:], kernel, dilations, strides, strict=True)
+        ]
+        n, m = x.shape[0], w.shape[0]
+        each = w.shape[1]
+        pixels = int(np.prod(out, dtype=int))
+        total = np.zeros((n, groups, m // groups, pixels))
+        for tap in taps(kernel):
+            cut = tuple(
+                slice(t * d, t * d + (o - 1) * s + 1, s)
+                for t, d, o, s in zip(tap, dilations, out, strides, strict=True)
+            )
+            part = x[(slice(None), slice(None), *cut)].reshape(n, groups, each, pixels)
+            weight = w[(slice(None), slice(None), *tap)].reshape(groups, m // groups, each)
+            total += part * weight if each == 1 else np.matmul(weight, part)
+        return total.reshape(n, m, *out)
+
+    return run
+
+
+@rule("Conv")
+def _conv(call: Call) -> list[Any]:
+    x, w, bias = call.input(0), call.input(1), call.optional(2)
+    geometry = window(call, x.shape[2:], w.shape[2:])
+    run = convolution(*geometry, call.attribute("group", 1))
+    terms = int(np.prod(w.shape[1:], dtype=int)) + (bias is not None)
+    made = contracted(run, x, w, terms, call.types, x.dtype)
+    return [_biased(call, made, bias, terms)]
+
+
+def _biased(call: Call, made: Bounded, bias: Bounded | None, terms: int) -> Bounded:
+    if bias is None:
+        return made
+    return _begun(call, made, bias.moved(lambda v: v.reshape(-1, *[1] * (made.ndim - 2))), terms)
+
+
+def transposed_convolution(strides: Any, dilations: Any, begins: Any, out: list[int], groups: int) -> Product:
+    """x [N, C, ...] and w [C, M / groups, ...] -> [N, M, ...]: each element of x is spread over a window of the result."""
+
+    def run(x: Array, w: Array) -> Array:
+        n, c = x.shape[:2]
+        each, kernel = w.shape[1], w.shape[2:]
+        full = [
+            max((size - 1) * s + (k - 1) * d + 1, begin + o)
+            for size, s, k, d, begin, o in zip(x.shape[2:], strides, kernel, dilations, begins, out, strict=True)
+        ]
+        total = np.zeros((n, groups * each, *full))
+        flat = x.reshape(n, groups, c // groups, int(np.prod(x.shape[2:], dtype=int)))
+        for tap in taps(kernel):
+            weight = w[(slice(None), slice(None), *tap)].reshape(groups, c // groups, each)
+            part = np.matmul(np.swapaxes(weight, 1, 2), flat).reshape(n, groups * each, *x.shape[2:])
+            cut = tuple(
+                slice(t * d, t * d + (size - 1) * s + 1, s)
+                for t, d, size, s in zip(tap, dilations, x.shape[2:], strides, strict=True)
+            )
+            total[(slice(None), slice(None), *cut)] += part
+        return total[(slice(None), slice(None), *[slice(b, b + o) for b, o in zip(begins, out, strict=True)])]
+
+    return run
+
+
+@rule("ConvTranspose")
+def _conv_transpose(call: Call) -> list[Any]:
+    x, w, bias = call.input(0), call.input(1), call.optional(2)
+    rank = x.ndim - 2
+    kernel, groups = w.shape[2:], call.attribute("group", 1)
+    strides = list(call.attribute("strides") or [1] * rank)
+    dilations = list(call.attribute("dilations") or [1] * rank)
+    extra = list(call.attribute("output_padding") or [0] * rank)
+    full = [
+        (size - 1) * s + (k - 1) * d + 1 + e
+        for size, s, k, d, e in zip(x.shape[2:], strides, kernel, dilations, extra, strict=True)
+    ]
+    auto, wanted = str(call.attribute("auto_pad", "NOTSET")), call.attribute("output_shape")
+    if wanted is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
+        out = (
+            list(wanted)[-rank:]
+            if wanted is not None
+            else [size * s for size, s in zip(x.shape[2:], strides, strict=True)]
+        )
+        totals = [max(f - o, 0) for f, o in zip(full, out, strict=True)]
+        begins = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in totals]
+    else:
+        pads = list(call.attribute("pads") or [0] * (2 * rank)) if auto in ("NOTSET", "") else [0] * (2 * rank)
+        begins = pads[:rank]
+        out = [f - a - b for f, a, b in zip(full, pads[:rank], pads[rank:], strict=True)]
+    run = transposed_convolution(strides, dilations, begins, out, groups)
+    terms = (w.shape[0] // groups) * int(np.prod(kernel, dtype=int)) + (bias is not None)
+    return [_biased(call, contracted(run, x, w, terms, call.types, x.dtype), bias, terms)]
+
+
+# ---- integers
+
+
+def _without_zero(value: Bounded, zero: Bounded | None, shape: tuple[int, ...] | None = None) -> Bounded:
+    whole = value.value.astype(np.int64)
+    error = value.error
+    if zero is not None:
+        z, ez = zero.value.astype(np.int64), zero.error
+        if shape is not None and z.size > 1:
+            z, ez = z.reshape(shape), None if ez is None else ez.reshape(shape)
+        whole = whole - z
+        if ez is not None:
+            error = np.broadcast_to(ez, whole.shape) if error is None else error + ez
+    return Bounded(whole, error, np.int64)
+
+
+@rule("MatMulInteger")
+def _matmul_integer(call: Call) -> list[Any]:
+    a, b = call.input(0), call.input(1)
+    az, bz = call.optional(2), call.optional(3)
+    left = _without_zero(a, az, (*az.shape, 1) if az is not None and az.ndim == 1 else None)
+    made = integer_product(np.matmul, left, _without_zero(b, bz))
+    return [Bounded(made.value.astype(np.int32), made.error, np.int32)]
+
+
+def integer_convolution(call: Call, x: Bounded, w: Bounded, xz: Any, wz: Any) -> Bounded:
+    run = convolution(*window(call, x.shape[2:], w.shape[2:]), call.attribute("group", 1))
+    shape = (-1, *[1] * (w.ndim - 1))
+    return integer_product(run, _without_zero(x, xz), _without_zero(w, wz, shape))
+
+
+@rule("ConvInteger")
+def _conv_integer(call: Call) -> list[Any]:
+    made = integer_convolution(call, call.input(0), call.input(1), call.optional(2), call.optional(3))
+    return [Bounded(made.value.astype(np.int32), made.error, np.int32)]

@@ -1,0 +1,128 @@
+"""What element types can hold, and how far sums of rounded numbers are from exact ones (Higham, Accuracy and Stability, ch. 3)."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base.element_types import Array, numpy_dtype
+
+_PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_HALVES = ("float16", "bfloat16")
+
+
+class FloatType(NamedTuple):
+    """A type of floats: the unit roundoff, the smallest normal number, the step below it, and the largest finite number."""
+
+    name: str
+    unit: float
+    normal: float
+    step: float
+    largest: float
+
+    @property
+    def is_half(self) -> bool:
+        return self.name in _HALVES
+
+    def rounded(self, value: Any) -> Array:
+        """To the nearest number of the type, as float64."""
+        if self.name == "float64":
+            return np.asarray(value)
+        with np.errstate(all="ignore"):
+            return np.asarray(value).astype(numpy_dtype(self.name)).astype(np.float64)
+
+
+FLOAT64 = FloatType("float64", 2.0**-53, 2.0**-1022, 2.0**-1074, float(np.finfo(np.float64).max))
+FLOAT32 = FloatType("float32", 2.0**-24, 2.0**-126, 2.0**-149, float(np.finfo(np.float32).max))
+FLOAT16 = FloatType("float16", 2.0**-11, 2.0**-14, 2.0**-24, 65504.0)
+BFLOAT16 = FloatType("bfloat16", 2.0**-8, 2.0**-126, 2.0**-133, (2 - 2.0**-7) * 2.0**127)
+_TYPES = {one.name: one for one in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
+
+
+SPREAD = 4.0  # a rounding is at most 1.73 times its deviation: this many times are 6.9 deviations
+
+
+def gamma(n: float, unit: float) -> float:
+    """The worst case of n roundings on top of one another, relative; infinity where they may leave nothing."""
+    return n * unit / (1 - n * unit) if n * unit < 1 else math.inf
+
+
+def gamma6(n: float, unit: float) -> float:
+    """The same with a probability of 6 sigma (Higham and Mary 2019), for roundings that are independent of one another."""
+    exponent = 6 * math.sqrt(n) * unit + n * unit * unit / (1 - unit)
+    return math.expm1(exponent) if exponent < 700 else math.inf
+
+
+def float_type(name: str) -> FloatType:
+    """By the name of the element type. Raises KeyError for what are no such floats."""
+    return _TYPES[name]
+
+
+def is_float(dtype: Any) -> bool:
+    return str(dtype) in _TYPES
+
+
+class Types:
+    """The types in which a program at some precision stores and accumulates what a model declares as floats.
+
+    Tensors of double are doubles at every precision. Other floats are stored at the program's precision and summed in float32; a
+    tensor that the file declares as a half is read back as one, also where the program keeps it in float32.
+
+    independent: errors are added as those of independent roundings are, which is for chains of many nodes, where the worst case of all
+    roundings at once says nothing. Such an error has to be taken `SPREAD` times.
+    """
+
+    def __init__(self, precision: str = "fp32", independent: bool = False) -> None:
+        self.precision = precision
+        self.independent = independent
+        self._stored = _TYPES[_PRECISIONS[precision]]
+
+    def as_independent(self) -> Types:
+        """Types with which errors of different origin are added as independent ones: the root of the sum of their squares."""
+        return Types(self.precision, True)
+
+    def joined(self, *errors: Array | None) -> Array | None:
+        """What errors come to together; of which some are zero (None)."""
+        given = [one for one in errors if one is not None]
+        if len(given) < 2:
+            return given[0] if given else None
+        with np.errstate(all="ignore"):
+            total: Array = given[0]
+            for one in given[1:]:
+                total = np.hypot(total, one) if self.independent else total + one
+        return total
+
+    def reach(self, error: Array) -> Array:
+        """How far a value may be off at most, by which choices are undecided or not."""
+        return error * SPREAD if self.independent else error
+
+    def storage(self, dtype: Any) -> FloatType:
+        return FLOAT64 if str(dtype) == "float64" else self._stored
+
+    def read_back(self, dtype: Any) -> FloatType:
+        """The type in which a result of that declared type reaches the host."""
+        return _TYPES[str(dtype)]
+
+    def accumulation(self, dtype: Any) -> FloatType:
+        return FLOAT64 if str(dtype) == "float64" else FLOAT32
+
+    def brief(self, dtype: Any) -> bool:
+        """Whether the engine may take its shorter elementary functions, which are for results of 16 bits (PM_BRIEF in math.glsl)."""
+        return str(dtype) in _HALVES or (self._stored.is_half and str(dtype) != "float64")
+
+    def sum_factor(self, n: int, dtype: Any) -> float:
+        """The relative error of a sum of n products, in parts of the sum of their magnitudes. With it that of the reference itself."""
+        return _sum_factor(max(int(n), 1), self.accumulation(dtype).unit, self.independent)
+
+    def __repr__(self) -> str:
+        return f"Types({self.precision!r})"
+
+
+@cache
+def _sum_factor(n: int, unit: float, independent: bool) -> float:
+    likely = independent or unit > 2.0**-20
+    factor = min(gamma(n, unit), gamma6(n, unit)) if likely else gamma(n, unit)
+    return factor + gamma(n, FLOAT64.unit)

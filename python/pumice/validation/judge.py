@@ -1,0 +1,160 @@
+"""A tensor of the device beside a bounded value of the reference: error over bound, element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from .bounds.bounded import Bounded
+from .bounds.types import SPREAD, FloatType, Types, is_float
+
+RIGHT, WRONG, UNPROVED = "right", "wrong", "unproved"
+
+
+class Deviation(NamedTuple):
+    """How far a tensor is from the reference, at the wrong element with the largest error, else at that nearest to its bound.
+
+    error and allowed are absolute and of that element. undecided: elements whose value rests on a choice that rounding may turn, so that
+    either is right; unknown: those for which no bound could be derived. kind names what is wrong where it is more than a number too far
+    off: "NaN made", "infinity made", "wrong shape or dtype", "wrong index".
+    """
+
+    error: float
+    allowed: float
+    at: tuple[int, ...]
+    actual: Any
+    expected: Any
+    elements: int = 0
+    undecided: int = 0
+    unknown: int = 0
+    kind: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.kind and self.error <= self.allowed
+
+    @property
+    def severity(self) -> float:
+        """Error over bound: over 1 is wrong."""
+        if self.kind:
+            return math.inf
+        if self.allowed > 0:
+            return self.error / self.allowed
+        return math.inf if self.error > 0 else 0.0
+
+    @property
+    def verdict(self) -> str:
+        if not self.ok:
+            return WRONG
+        return UNPROVED if 2 * (self.undecided + self.unknown) > self.elements else RIGHT
+
+
+class Element(NamedTuple):
+    """Arrays of one shape: errors, bounds, and which elements are undecided or of which nothing is known."""
+
+    errors: Array
+    allowed: Array
+    undecided: Array
+    unknown: Array
+
+
+def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None = None) -> Deviation:
+    """`allowed`: an absolute error that the caller gives in place of the derived bound."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        texts = (f"{actual.dtype}{list(actual.shape)}", f"{expected.dtype}{list(expected.shape)}")
+        return Deviation(math.inf, 0.0, (), *texts, elements=actual.size, kind="wrong shape or dtype")
+    if not actual.size:
+        return Deviation(0.0, 0.0, (), None, None)
+    with np.errstate(all="ignore"):
+        parts = _floats(actual, expected, types) if is_float(actual.dtype) else _others(actual, expected)
+        errors, bounds = parts.errors, parts.allowed
+        if allowed is not None:
+            bounds = np.full(errors.shape, allowed)
+        beyond = ~(errors <= bounds)
+        ratio = np.where(bounds > 0, errors / np.where(bounds > 0, bounds, 1.0), 0.0)
+        ratio = np.where(np.isinf(bounds) | np.isnan(ratio), 0.0, ratio)
+        # Of wrong elements the one with the largest error, else the one that is nearest to its bound.
+        rank = np.where(beyond, np.nan_to_num(errors, nan=np.inf), -1.0) if beyond.any() else ratio
+    at = np.unravel_index(int(np.argmax(rank)), actual.shape) if actual.ndim else ()
+    place = tuple(int(i) for i in at)
+    return Deviation(
+        float(errors[place]),
+        float(bounds[place]),
+        place,
+        actual[place],
+        _shown(expected, place),
+        actual.size,
+        int(parts.undecided.sum()),
+        int(parts.unknown.sum()),
+        _kind(actual[place], expected.value[place], errors[place], bounds[place]),
+    )
+
+
+def _shown(expected: Bounded, place: tuple[int, ...]) -> Any:
+    value = expected.value[place]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _kind(actual: Any, expected: Any, error: float, allowed: float) -> str:
+    if not error > allowed or not is_float(np.asarray(actual).dtype):
+        return ""
+    if np.isnan(float(actual)):
+        return "NaN made"
+    return "infinity made" if np.isinf(float(actual)) and np.isfinite(expected) else ""
+
+
+def _others(actual: Array, expected: Bounded) -> Element:
+    """Integers and booleans are equal, but for what is undecided."""
+    if actual.dtype.kind not in "biu":
+        same = actual.view(f"u{actual.dtype.itemsize}") == np.asarray(expected.value).view(f"u{actual.dtype.itemsize}")
+        zeros = np.zeros(actual.shape)
+        return Element(np.where(same, 0.0, 1.0), zeros, zeros > 0, zeros > 0)
+    differ = np.asarray(actual != expected.value)
+    distance = np.abs(np.asarray(actual, np.float64) - np.asarray(expected.value, np.float64))
+    errors = np.where(differ, np.maximum(distance, 1.0), 0.0)
+    allowed = np.asarray(expected.errors())
+    return Element(errors, allowed, allowed > 0, np.zeros(actual.shape, bool))
+
+
+def _floats(actual: Array, expected: Bounded, types: Types) -> Element:
+    kept, read = types.storage(expected.dtype), types.read_back(expected.dtype)
+    given, value = np.asarray(actual, np.float64), expected.value
+    bound = np.asarray(expected.errors()) * (SPREAD if types.independent else 1.0)
+    size = np.abs(value) + bound
+    if read.unit > kept.unit or read.largest < kept.largest or read.normal > kept.normal:
+        bound = bound + size * read.unit + read.step
+    errors = np.abs(given - value)
+    same = (given == value) | (np.isnan(given) & np.isnan(value))
+    errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
+    errors = np.where(_saturated(given, value, size, kept, read), 0.0, errors)
+    unknown = ~(expected.errors() < np.inf)
+    errors = np.where(unknown, 0.0, errors)
+    bound = np.where(np.isfinite(value), bound, 0.0)
+    return Element(errors, np.where(unknown, np.inf, bound), np.zeros(actual.shape, bool), unknown)
+
+
+def _saturated(given: Array, value: Array, size: Array, kept: FloatType, read: FloatType) -> Array:
+    """Where a number beyond the range of a type on the way became infinity, or the largest number there is."""
+    limit = min(kept.largest, read.largest)
+    beyond = (size * (1 + max(kept.unit, read.unit)) > limit) & ~np.isnan(value)
+    ends = np.isinf(given) | (np.abs(given) >= limit)
+    return np.asarray(beyond & ends & (np.sign(given) == np.sign(value)))
+
+
+def overflowing(expected: Bounded, types: Types) -> float | None:
+    """The finite number that the program's storage cannot hold, but the model's own type can."""
+    if not is_float(expected.dtype):
+        return None
+    kept, read = types.storage(expected.dtype), types.read_back(expected.dtype)
+    if kept.largest >= read.largest:
+        return None
+    with np.errstate(all="ignore"):
+        size = np.where(np.isfinite(expected.value), np.abs(expected.value), 0.0)
+        inside = size <= read.largest
+        worst = float(np.max(np.where(inside, size, 0.0), initial=0.0))
+    if worst * (1 - kept.unit / 2) <= kept.largest:
+        return None
+    return float(expected.value[np.unravel_index(int(np.argmax(np.where(inside, size, 0.0))), size.shape)])

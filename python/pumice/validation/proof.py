@@ -1,0 +1,406 @@
+"""One validation: a program that keeps every tensor, the fused program, and the reference beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._pumice import IndexRangeError, Program
+from ..base.element_types import Array
+from ..importer.load import load_graph
+from ..model.model import Model
+from .bounds.bounded import Bounded
+from .bounds.registry import Undecided, Unproved, Value
+from .bounds.run import Runner, constant, from_device, given_input
+from .bounds.types import Types, is_float
+from .chain import Drifts
+from .judge import UNPROVED, WRONG, Deviation, judged, overflowing
+from .reference import Reference, ReferenceNode
+from .report import Finding, ValidationReport, ValidationRow
+
+_UNDECIDED = "undecided: "
+_ILL = 0.1  # a bound of this share of the largest number says little
+_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+class Options(NamedTuple):
+    """What the caller of validate says."""
+
+    tolerances: Mapping[str, float]
+    allowed: bool | frozenset[str]
+    mode: str
+
+    def allows(self, *names: str) -> bool:
+        return self.allowed if isinstance(self.allowed, bool) else any(name in self.allowed for name in names)
+
+    def tolerance(self, node: str, output: str) -> float | None:
+        return self.tolerances.get(node, self.tolerances.get(output))
+
+
+class _Values:
+    """Bounded values by name, of which constants are made when they are read."""
+
+    def __init__(self, reference: Reference, runner: Runner, given: Mapping[str, Any]) -> None:
+        self.reference = reference
+        self.runner = runner
+        self.held: dict[str, Value] = {name: given_input(value, runner.types) for name, value in given.items()}
+        self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
+        self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
+        self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
+
+    def __getitem__(self, name: str) -> Value:
+        return self.held[name] if name in self.held else self.reference.held(name, self.runner)
+
+    def of(self, node: ReferenceNode) -> dict[str, Value]:
+        return {name: self[name] for name in node.inputs}
+
+    def missing(self, node: ReferenceNode) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one for name in node.inputs for one in self.unproved.get(name, ())))
+
+
+class Proof:
+    """Judges one model, case by case; `report` says what came of it."""
+
+    def __init__(self, fused: Model, options: Options) -> None:
+        graph, _ = load_graph(fused.source, fused.folder, None, [value.name for value in fused.overridable])
+        self.fused = fused
+        self.options = options
+        self.every: Program = graph.compile(fused.context, fused.precision, keep_all=True, fuse=False)
+        self.checking: Program | None = graph.compile(fused.context, fused.precision, check_indices=True)
+        if not self.checking.checks_indices:
+            self.checking.close()
+            self.checking = None
+        self.reference = Reference(fused.source, fused.folder, fused.precision)
+        self.types: Types = self.reference.types
+        self.nodes = {node.name: node for node in self.reference.nodes}
+        self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
+        self.rows: dict[tuple[str, str, str], ValidationRow] = {}
+        self.found: dict[tuple[str, str], Finding] = {}
+        self._readers = self._last_readers()
+
+    def close(self) -> None:
+        self.every.close()
+        if self.checking:
+            self.checking.close()
+
+    def _last_readers(self) -> dict[int, list[str]]:
+        """Which values nothing reads once a node has run."""
+        last: dict[str, int] = {}
+        for index, node in enumerate(self.reference.nodes):
+            for name in [*node.inputs, *node.outputs]:
+                last[name] = index
+        results = {value.name for value in self.fused.program.outputs} | {value.name for value in self.fused.outputs}
+        freed: dict[int, list[str]] = {}
+        for name, index in last.items():
+            if name not in results:
+                freed.setdefault(index, []).append(name)
+        return freed
+
+    # ---- one case
+
+    def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
+        ours: dict[str, Array] = dict(self.every(inputs, loop_timeout=None))
+        given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
+        alone = _Values(self.reference, self.reference.runner, given)
+        chain = _Values(self.reference, self.reference.chained, given)
+        drifts = Drifts(self.types)
+        self._check_indices(inputs, case)
+        step()
+        for index, node in enumerate(self.reference.nodes):
+            self._node(node, ours, alone, chain, drifts, case)
+            for name in self._readers.get(index, ()):
+                for values in (alone.held, chain.held, ours):
+                    values.pop(name, None)
+            step()
+        if self.options.mode != "isolated":
+            self._outputs(inputs, ours, chain, drifts, case)
+
+    def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
+        """Those that only the device knows."""
+        try:
+            if self.checking:
+                self.checking(inputs, loop_timeout=None)
+        except IndexRangeError as error:
+            self.faults.setdefault(error.node, (case, str(error)))
+
+    def _evaluated(self, node: ReferenceNode, values: _Values, case: int) -> tuple[dict[str, Value] | None, str]:
+        """What the rules make of a node's inputs, or why they do not."""
+        try:
+            return node.run(values.of(node), values.runner), ""
+        except Undecided as error:
+            return None, f"{_UNDECIDED}{error}"
+        except Unproved as error:
+            return None, str(error)
+        except IndexError as error:
+            self.faults.setdefault(node.name, (case, f"wrong index: {error}"))
+            return None, f"an index is out of range: {error}"
+        except (KeyError, MemoryError) as error:
+            return None, f"the reference fails: {type(error).__name__}: {error}"
+
+    def _node(
+        self, node: ReferenceNode, ours: dict[str, Array], alone: _Values, chain: _Values, drifts: Drifts, case: int
+    ) -> None:
+        local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, case)
+        far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, case)
+        missing = chain.missing(node)
+        if far_note.startswith(_UNDECIDED):  # from here on the chain goes by the device's choice
+            chain.chosen.update(dict.fromkeys(node.outputs, node.name))
+            far_note = ""
+        if (far is None and far_note) or (local is None and note):
+            missing = (*missing, node.name)
+        for name in node.outputs:
+            self._keep_values(node, name, ours, alone, chain, local, far)
+            if missing:
+                chain.unproved[name] = missing
+            if name in ours:
+                self._judge(node, name, ours[name], local, far, note or far_note, case)
+                if far is not None and isinstance(far.get(name), Bounded):
+                    self._drift(node, name, ours[name], far[name], drifts, case)
+            elif isinstance(made := (local or far or {}).get(name), Bounded):
+                self._keep(_row(node, name, made.value, case)._replace(note="not made by the program", waived=True))
+
+    def _keep_values(
+        self,
+        node: ReferenceNode,
+        name: str,
+        ours: dict[str, Array],
+        alone: _Values,
+        chain: _Values,
+        local: dict[str, Value] | None,
+        far: dict[str, Value] | None,
+    ) -> None:
+        """What the nodes behind it are given: alone what the device has, in the chain what the reference has where it has it."""
+        of_device = from_device(ours[name], self.types) if name in ours else None
+        made = (local or {}).get(name)
+        if node.folded and isinstance(made, Bounded):
+            # Computed beforehand, maybe without a rounding in between, and a constant from there on.
+            alone.held[name] = constant(ours[name], self.types) if name in ours else _as_constant(made)
+        elif of_device is not None:
+            alone.held[name] = of_device
+        elif made is not None or local is not None:
+            alone.held[name] = made
+        far_made = (far or {}).get(name)
+        if node.folded and isinstance(far_made, Bounded):
+            far_made = _as_constant(far_made)
+        if found := next((chain.chosen[one] for one in node.inputs if one in chain.chosen), ""):
+            chain.chosen[name] = found
+        if isinstance(far_made, Bounded) and of_device is not None:
+            decided = _decided(far_made, of_device)
+            if decided is not far_made:
+                chain.chosen.setdefault(name, node.name)
+                chain.open[name] = far_made
+            chain.held[name] = decided
+        elif far is not None and name in far:
+            chain.held[name] = far_made
+        elif of_device is not None:
+            chain.held[name] = of_device
+
+    def _judge(
+        self,
+        node: ReferenceNode,
+        name: str,
+        actual: Array,
+        local: dict[str, Value] | None,
+        far: dict[str, Value] | None,
+        note: str,
+        case: int,
+    ) -> None:
+        row = _row(node, name, actual, case)
+        allowed = self.options.tolerance(node.name, name)
+        near, total = (self._deviation(actual, (made or {}).get(name), types, allowed) for made, types in (
+            (local, self.types), (far, self.reference.chained.types)
+        ))  # fmt: skip
+        if self.options.mode == "both" and near is None:
+            total = None  # judged alone or not at all
+            note = note or "the reference has no such value"
+        waived = self.options.allows(node.op, node.operator, node.name, name)
+        if near is None and total is None:
+            row = row._replace(unproved=(node.name,))
+        self._keep(row._replace(local=near, accumulated=total, note=note, waived=waived))
+
+    def _deviation(self, actual: Array, expected: Value, types: Types, allowed: float | None) -> Deviation | None:
+        return judged(actual, expected, types, allowed) if isinstance(expected, Bounded) else None
+
+    def _drift(self, node: ReferenceNode, name: str, actual: Array, expected: Value, drifts: Drifts, case: int) -> None:
+        assert isinstance(expected, Bounded)
+        over = overflowing(expected, self.types)
+        drifts.add(node.name, node.inputs, name, actual, expected, over)
+        if over is not None and is_float(actual.dtype):
+            text = f"{self.fused.precision} overflow: {over:,.0f} in {expected.dtype} at node '{node.name}'"
+            self._find(Finding("overflow", node.name, text, over, case))
+
+    # ---- outputs
+
+    def _outputs(
+        self, inputs: dict[str, Array], ours: dict[str, Array], chain: _Values, drifts: Drifts, case: int
+    ) -> None:
+        try:
+            results = self.fused.program(inputs, loop_timeout=None)
+        except IndexRangeError:  # of a model that was loaded so; it is among the faults
+            return
+        expected = {**self._parts(chain), **chain.held, **chain.open}
+        for name, result in results.items():
+            value = expected.get(name)
+            if value is None and name in self.reference.constants:
+                value = chain[name]
+            self._output(name, result, value, ours.get(name), chain, drifts, case)
+
+    def _parts(self, chain: _Values) -> dict[str, Value]:
+        """Of outputs that are sequences or optional values, the tensors that the program makes of such values, with their errors."""
+        lists = {value.name: chain.held.get(value.name) for value in self.fused.outputs if value.name in chain.held}
+        values = self.fused.packed_outputs({name: _arrays(one, False) for name, one in lists.items()})
+        errors = self.fused.packed_outputs({name: _arrays(one, True) for name, one in lists.items()})
+        made: dict[str, Value] = {}
+        for name, value in values.items():
+            source = name.rsplit("/", 1)[0]
+            if source in chain.unproved:
+                chain.unproved[name] = chain.unproved[source]
+            same = errors[name].shape == value.shape and is_float(value.dtype)
+            error = np.asarray(errors[name], np.float64) if same else None
+            made[name] = Bounded(value, error, value.dtype, stored=True)
+        return made
+
+    def _output(
+        self,
+        name: str,
+        result: Array,
+        expected: Value,
+        unfused: Array | None,
+        chain: _Values,
+        drifts: Drifts,
+        case: int,
+    ) -> None:
+        row = ValidationRow(name, "output", name, str(result.dtype), result.shape, case, None, None)
+        if not isinstance(expected, Bounded):
+            waived = self.options.allows(name)
+            self._keep(row._replace(note="the reference has no such value", waived=waived))
+            return
+        allowed = self.options.tolerance(name, name)
+        types = self.reference.chained.types
+        total = judged(result, expected, types, allowed)
+        missing = chain.unproved.get(name, ())
+        if not total.ok and unfused is not None and not total.kind and not self._is_wrong_before(name):
+            # Every node of the other program was judged: a result within the bound of its result is right too, whatever was decided.
+            beside = judged(result, Bounded(unfused, expected.error, expected.dtype), types, allowed)
+            total = beside._replace(undecided=max(beside.undecided, 1)) if beside.ok else total
+        if not total.ok and not total.kind and name in chain.chosen:
+            missing = (*missing, chain.chosen[name])  # the fused program may have chosen otherwise
+        waived = self.options.allows(name) or (bool(missing) and all(self._allows_node(one) for one in missing))
+        note = f"rests on node{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing[:4]))}" if missing else ""
+        if not total.ok and missing and not total.kind:  # what is not known of the nodes before may be why
+            if name in chain.chosen:
+                note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
+            total = total._replace(allowed=np.inf, undecided=total.elements)
+        self._keep(row._replace(accumulated=total, note=note, unproved=missing, waived=waived))
+        self._explain(name, result, expected, total, drifts, case)
+
+    def _is_wrong_before(self, name: str) -> bool:
+        return any(row.verdict == WRONG for row in self.rows.values() if row.op != "output") or bool(self.faults)
+
+    def _allows_node(self, name: str) -> bool:
+        node = self.nodes[name]
+        return self.options.allows(node.op, node.operator, node.name, *node.outputs)
+
+    def _explain(
+        self, name: str, result: Array, expected: Bounded, total: Deviation, drifts: Drifts, case: int
+    ) -> None:
+        if not expected.is_float or not result.size:
+            return
+        for finding in drifts.findings(name, case, self.types.storage(result.dtype).unit):
+            self._find(finding)
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(expected.value)
+            scale = float(np.max(np.abs(expected.value), initial=0.0, where=finite))
+            bound = float(np.max(expected.errors(), initial=0.0, where=finite))
+        if bound > _ILL * scale:
+            text = f"output '{name}' may be off by {bound:.2g} at this precision, its largest number being {scale:.3g}"
+            self._find(Finding("ill-conditioned", name, text, bound / scale if scale else np.inf, case))
+
+    # ---- what is kept
+
+    def _find(self, finding: Finding) -> None:
+        self.found.setdefault((finding.kind, finding.node), finding)
+
+    def _keep(self, row: ValidationRow) -> None:
+        """The worst case of each row."""
+        if row.verdict == UNPROVED and not row.note:
+            row = row._replace(note="more than half of the elements are undecided, or have no finite bound")
+        key = (row.op, row.node, row.output)
+        if key not in self.rows or row.severity > self.rows[key].severity:
+            self.rows[key] = row
+
+    def report(self, cases: int) -> ValidationReport:
+        rows = sorted(self.rows.values(), key=lambda row: row.op == "output")
+        for node, (case, fault) in self.faults.items():
+            own = [i for i, row in enumerate(rows) if row.node == node and row.op != "output"]
+            for i in own:
+                rows[i] = rows[i]._replace(case=case, fault=fault)
+            if not own:  # it is in a body or a branch
+                rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
+        rows = self._blamed(rows)
+        findings = [*_of_rows(rows), *self.found.values()]
+        return ValidationReport(self.fused.name, self.fused.device.name, self.fused.precision, cases, rows, findings)
+
+    def _blamed(self, rows: list[ValidationRow]) -> list[ValidationRow]:
+        """Where a result alone is wrong behind an overflow, the node that overflowed is at fault."""
+        if not any(row.verdict == WRONG for row in rows) or any(
+            row.verdict == WRONG and row.op != "output" for row in rows
+        ):
+            return rows
+        over = [node for kind, node in self.found if kind == "overflow"]
+        for i, row in enumerate(rows):
+            if row.node in over and row.op != "output":
+                rows[i] = row._replace(fault=self.found["overflow", row.node].text)
+                break
+        return rows
+
+
+def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
+    return ValidationRow(node.name, node.op, output, str(array.dtype), array.shape, case, None, None)
+
+
+def _as_constant(made: Bounded) -> Bounded:
+    return Bounded(made.value, made.error, made.dtype, True, True)
+
+
+def _decided(expected: Bounded, device: Bounded) -> Bounded:
+    """Where a choice is undecided, what follows goes on from the device's; a number about which nothing is known stays one."""
+    if expected.is_float or expected.error is None or expected.shape != device.shape:
+        return expected
+    unsure = np.isinf(expected.error)
+    if not unsure.any():
+        return expected
+    error = np.where(unsure, 0.0, expected.error)
+    return Bounded(np.where(unsure, device.value, expected.value), error if error.any() else None, expected.dtype)
+
+
+def _arrays(value: Value, errors: bool) -> Any:
+    """Of a sequence or an optional value the arrays, or their errors, in the declared element types."""
+    if isinstance(value, list):
+        return [_arrays(one, errors) for one in value]
+    if value is None:
+        return None
+    given = value.errors() if errors else value.value
+    with np.errstate(all="ignore"):
+        return np.asarray(given).astype(value.dtype, order="C")
+
+
+def _of_rows(rows: list[ValidationRow]) -> list[Finding]:
+    """What the verdicts of rows say."""
+    found = []
+    for row in rows:
+        deviation = row.judged
+        if row.fault:
+            kind = "overflow" if "overflow" in row.fault else "wrong index"
+            found.append(Finding(kind, row.node, row.fault, case=row.case))
+        elif row.verdict == WRONG and deviation is not None:
+            text = f"'{row.output}': {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
+            found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
+        elif not row.checked:
+            found.append(Finding("unproved", row.node, f"'{row.output}': {row.note}", row.elements, row.case))
+        if deviation is not None and deviation.undecided:
+            text = f"{deviation.undecided} of {deviation.elements} elements of '{row.output}' rest on a choice that rounding may turn"
+            found.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
+    return found
