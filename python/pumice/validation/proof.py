@@ -176,7 +176,7 @@ class Proof:
         made = (local or {}).get(name)
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
-            alone.held[name] = constant(ours[name], self.types) if name in ours else _as_constant(made)
+            alone.held[name] = self._folded(ours[name]) if name in ours else _as_constant(made)
         elif of_device is not None:
             alone.held[name] = of_device
         elif made is not None or local is not None:
@@ -196,6 +196,11 @@ class Proof:
             chain.held[name] = far_made
         elif of_device is not None:
             chain.held[name] = of_device
+
+    def _folded(self, array: Array) -> Bounded:
+        """A constant that was computed; what is read back as a half may be kept in float32."""
+        device = from_device(array, self.types)
+        return device if str(array.dtype) in ("float16", "bfloat16") else constant(array, self.types)
 
     def _judge(
         self,

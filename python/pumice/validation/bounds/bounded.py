@@ -204,11 +204,11 @@ def apart(value: Array, kept: FloatType) -> Array | None:
 def rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
     """The error of a value once it is rounded to a type."""
     size = np.abs(result.value)
+    exact = np.abs(kept.rounded(result.value) - result.value)
+    exact = np.where(size < kept.normal, np.maximum(exact, size if kept.name != "float16" else exact), exact)
+    exact = np.where(np.isfinite(exact), exact, 0.0)  # infinity, and overflow, which is looked for elsewhere
     if result.error is None:
-        own = np.abs(kept.rounded(result.value) - result.value)
-        own = np.where(size < kept.normal, np.maximum(own, size if kept.name != "float16" else own), own)
-        own = np.where(np.isfinite(own), own, 0.0)  # infinity, and overflow, which is looked for elsewhere
-        return own if own.any() else None
-    size = size + result.error
-    own = size * kept.unit + kept.step
-    return types.joined(result.error, np.where(np.isfinite(own), own, 0.0))
+        return exact if exact.any() else None
+    own = (size + result.error) * kept.unit + kept.step
+    own = np.where(result.error == 0, exact, np.where(np.isfinite(own), own, 0.0))
+    return types.joined(result.error, own)

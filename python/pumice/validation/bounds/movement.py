@@ -21,11 +21,12 @@ def _reshape(call: Call) -> list[Any]:
     x = call.input(0)
     wanted = call.integers(1) if call.attribute("shape") is None else list(call.attribute("shape"))
     assert wanted is not None
-    if not call.attribute("allowzero", 0):
-        wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
-    if -1 in wanted:
-        rest = int(np.prod([size for size in wanted if size != -1], dtype=int))
-        wanted = [(x.size // rest if rest else 0) if size == -1 else size for size in wanted]
+    copied = [] if call.attribute("allowzero", 0) else [i for i, size in enumerate(wanted) if size == 0]
+    wanted = [x.shape[i] if i in copied else size for i, size in enumerate(wanted)]
+    if -1 in wanted:  # an axis that is copied is on both sides, also where it has no elements
+        left = int(np.prod([size for i, size in enumerate(x.shape) if i not in copied], dtype=int))
+        rest = int(np.prod([size for i, size in enumerate(wanted) if i not in copied and size != -1], dtype=int))
+        wanted = [(left // rest if rest else 0) if size == -1 else size for size in wanted]
     return [x.moved(lambda v: v.reshape(wanted))]
 
 

@@ -95,6 +95,8 @@ def _dequantize(call: Call) -> list[Any]:
 @rule("DynamicQuantizeLinear")
 def _dynamic(call: Call) -> list[Any]:
     x, m = call.input(0), call.arithmetic()
+    if np.isnan(x.value).any():
+        raise Unproved("DynamicQuantizeLinear of NaN")
     low, high = min(0.0, float(np.min(x.value, initial=0.0))), max(0.0, float(np.max(x.value, initial=0.0)))
     worst = None if x.error is None else np.asarray(np.max(x.error, initial=0.0))
     ends = [m.of(low, worst), m.of(high, worst)]

@@ -76,7 +76,8 @@ class _Recurrent:
         return self.m.maximum(self.m.minimum(value, limit), self.m.neg(limit))
 
     def product(self, a: Bounded, b: Bounded) -> Bounded:
-        return contracted(np.matmul, a, b.moved(np.transpose), a.shape[-1], self.types, self.dtype)
+        """Those of all rows may be stored before the steps begin."""
+        return self.kept(contracted(np.matmul, a, b.moved(np.transpose), a.shape[-1], self.types, self.dtype))
 
     def gate(self, value: Bounded, index: int) -> Bounded:
         return value.moved(lambda v: v[..., index * self.hidden : (index + 1) * self.hidden])

@@ -194,7 +194,8 @@ def _sizes(
     outs, factors = list(shape), [1.0] * len(shape)
     if sizes is None:
         for axis, scale in zip(axes, scales or [], strict=True):
-            outs[axis], factors[axis] = int(np.floor(shape[axis] * scale)), scale
+            # The size is that of ONNX Runtime, which multiplies in float32.
+            outs[axis], factors[axis] = int(np.floor(np.float32(shape[axis]) * np.float32(scale))), scale
         return outs, factors
     policy = str(call.attribute("keep_aspect_ratio_policy", "stretch"))
     ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
@@ -295,7 +296,8 @@ def _nearest_sample(x: Bounded, at: list[Array], shaken: list[Array], spatial: t
     error = _element(x.errors(), places, spatial, "zeros", False)
     for signs in itertools.product((-1, 1), repeat=len(at)):
         other = [np.rint(one + sign * (e + _NEAR_FLOAT)) for one, e, sign in zip(at, shaken, signs, strict=True)]
-        error = np.maximum(error, np.abs(_element(x.value, other, spatial, "zeros", False) - value))
+        far = np.abs(_element(x.value, other, spatial, "zeros", False) - value)
+        error = np.maximum(error, far + _element(x.errors(), other, spatial, "zeros", False))
     return Bounded(value, error, x.dtype, x.stored)
 
 

@@ -42,9 +42,10 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
 
 def as_kept(value: Bounded, types: Types) -> Bounded:
     """A matrix of constants as kernels of products have it: in the storage type."""
+    kept = types.storage(value.dtype)
     if not value.constant or value.error is None or value.size <= max(value.shape, default=1):
         return value
-    return Bounded(types.storage(value.dtype).rounded(value.value), None, value.dtype, True)
+    return Bounded(kept.rounded(value.value), None, value.dtype, True)
 
 
 def _independent(product: Product, a: Bounded, b: Bounded, factor: float) -> Array:
