@@ -21,6 +21,7 @@ from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow
 
 _UNDECIDED = "undecided: "
+_ROUNDS = ("Floor", "Ceil", "Round")
 _ILL = 0.1  # a bound of this share of the largest number says little
 _NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -214,9 +215,8 @@ class Proof:
     ) -> None:
         row = _row(node, name, actual, case)
         allowed = self.options.tolerance(node.name, name)
-        near, total = (self._deviation(actual, (made or {}).get(name), types, allowed) for made, types in (
-            (local, self.types), (far, self.reference.chained.types)
-        ))  # fmt: skip
+        near = self._deviation(node, actual, (local or {}).get(name), self.types, allowed)
+        total = self._deviation(node, actual, (far or {}).get(name), self.reference.chained.types, allowed)
         if self.options.mode == "both" and near is None:
             total = None  # judged alone or not at all
             note = note or "the reference has no such value"
@@ -225,8 +225,15 @@ class Proof:
             row = row._replace(unproved=(node.name,))
         self._keep(row._replace(local=near, accumulated=total, note=note, waived=waived))
 
-    def _deviation(self, actual: Array, expected: Value, types: Types, allowed: float | None) -> Deviation | None:
-        return judged(actual, expected, types, allowed) if isinstance(expected, Bounded) else None
+    def _deviation(
+        self, node: ReferenceNode, actual: Array, expected: Value, types: Types, allowed: float | None
+    ) -> Deviation | None:
+        if not isinstance(expected, Bounded):
+            return None
+        found = judged(actual, expected, types, allowed)
+        if node.op in _ROUNDS and expected.error is not None:
+            found = found._replace(undecided=int((expected.error > 0).sum()))
+        return found
 
     def _drift(self, node: ReferenceNode, name: str, actual: Array, expected: Value, drifts: Drifts, case: int) -> None:
         assert isinstance(expected, Bounded)

@@ -21,12 +21,11 @@ def _reshape(call: Call) -> list[Any]:
     x = call.input(0)
     wanted = call.integers(1) if call.attribute("shape") is None else list(call.attribute("shape"))
     assert wanted is not None
-    copied = [] if call.attribute("allowzero", 0) else [i for i, size in enumerate(wanted) if size == 0]
-    wanted = [x.shape[i] if i in copied else size for i, size in enumerate(wanted)]
-    if -1 in wanted:  # an axis that is copied is on both sides, also where it has no elements
-        left = int(np.prod([size for i, size in enumerate(x.shape) if i not in copied], dtype=int))
-        rest = int(np.prod([size for i, size in enumerate(wanted) if i not in copied and size != -1], dtype=int))
-        wanted = [(left // rest if rest else 0) if size == -1 else size for size in wanted]
+    if not call.attribute("allowzero", 0):
+        wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
+    if -1 in wanted:  # axes without elements stand on both sides
+        left, rest = (int(np.prod([one for one in sizes if one > 0], dtype=int)) for sizes in (x.shape, wanted))
+        wanted = [left // rest if size == -1 else size for size in wanted]
     return [x.moved(lambda v: v.reshape(wanted))]
 
 
