@@ -19,10 +19,11 @@ from .types import Types, is_float
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-for _name in (
-    "attention", "contrib", "control", "decisions", "maps", "movement", "norms", "pools", "quantized", "recurrent", "reductions",
-    "resampling", "sequences", "sums",
-):  # fmt: skip
+_RULES = """
+    attention boxes contrib control decisions learners maps movement norms pools quantized recurrent reductions resampling sequences signal
+    sums
+"""
+for _name in _RULES.split():  # their modules fill the table of rules
     importlib.import_module(f"{__package__}.{_name}")
 
 _OLDEST = 7  # operator set that onnx's own reference runs; only what has no floats is left to it

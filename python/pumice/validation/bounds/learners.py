@@ -1,0 +1,185 @@
+"""Rules of ai.onnx.ml: lines, scalers and trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Bounded
+from .functions import apply
+from .reductions import softmax
+from .registry import Call, Undecided, Unproved, rule
+from .sums import contracted, summed
+
+DOMAIN = "ai.onnx.ml"
+
+
+def _floats(x: Bounded) -> Bounded:
+    if not x.exact and not x.is_float:
+        raise Undecided("numbers that are undecided")
+    return x if x.is_float else Bounded(x.value.astype(np.float64), None, np.float32)
+
+
+def _row(call: Call, name: str, default: Any = None) -> Array | None:
+    given = call.attribute(name, default)
+    return None if given is None else np.asarray(given, np.float64)
+
+
+def _float32(x: Bounded) -> Bounded:
+    return Bounded(x.value, x.error, np.float32, x.stored and x.dtype == np.float32)
+
+
+@rule("Scaler", domain=DOMAIN)
+def _scaler(call: Call) -> list[Any]:
+    x, m = _floats(call.input(0)), call.arithmetic(np.float32)
+    made = m.mul(m.sub(x, _constant(call, _row(call, "offset", [0.0]))), _constant(call, _row(call, "scale", [1.0])))
+    return [_float32(made)]
+
+
+def _constant(call: Call, values: Array | None) -> Bounded:
+    """As it is or as it is stored: either is right for a row."""
+    assert values is not None
+    held = call.types.storage(np.float32).rounded(values)
+    return Bounded(values, np.abs(held - values), np.float32)
+
+
+@rule("Imputer", domain=DOMAIN)
+def _imputer(call: Call) -> list[Any]:
+    x = call.input(0)
+    is_float = x.is_float
+    new = np.asarray(call.attribute("imputed_value_floats" if is_float else "imputed_value_int64s"))
+    old = call.attribute("replaced_value_float" if is_float else "replaced_value_int64", 0)
+    gone = np.isnan(x.value) if is_float and np.isnan(old) else x.value == old
+    if not x.exact and (np.abs(x.value - old) <= call.types.reach(x.errors()))[~gone & (x.errors() > 0)].any():
+        raise Undecided("Imputer of numbers that may be those that are replaced")
+    held = np.broadcast_to(new.astype(x.value.dtype), x.shape)
+    value = np.where(gone, held, x.value)
+    if not is_float:
+        return [Bounded(value, x.error, x.dtype)]
+    moved = np.abs(call.types.storage(x.dtype).rounded(held) - held)
+    return [Bounded(value, np.where(gone, moved, x.errors()), x.dtype, x.stored)]
+
+
+@rule("Normalizer", domain=DOMAIN)
+def _normalizer(call: Call) -> list[Any]:
+    x, m = _floats(call.input(0)), call.arithmetic(np.float32)
+    norm = str(call.attribute("norm", "MAX"))
+    axes = (x.ndim - 1,)
+    if norm == "MAX":
+        largest = np.max(x.value, axis=-1, keepdims=True)
+        size = Bounded(largest, np.max(x.errors(), axis=-1, keepdims=True), np.float32)
+    else:
+        size = summed(m.abs(x) if norm == "L1" else m.mul(x, x), axes, call.types)
+        size = size if norm == "L1" else apply("sqrt", size, m)
+    if (np.abs(size.value) <= size.errors()).any():
+        raise Unproved("Normalizer of a row without a length")
+    return [_float32(m.div(x, size))]
+
+
+@rule("Binarizer", domain=DOMAIN)
+def _binarizer(call: Call) -> list[Any]:
+    x, threshold = call.input(0), float(call.attribute("threshold", 0.0))
+    near = (np.abs(x.value - threshold) <= call.types.reach(x.errors())) & (x.errors() > 0)
+    value = (x.value > threshold).astype(x.value.dtype)
+    return [Bounded(value, near * 1.0 if near.any() else None, x.dtype)]
+
+
+@rule("FeatureVectorizer", domain=DOMAIN)
+def _vectorizer(call: Call) -> list[Any]:
+    sizes = call.attribute("inputdimensions")
+    parts = []
+    for i, size in enumerate(sizes):
+        x = _floats(call.input(i))
+        x = x.moved(lambda v: v.reshape(v.shape[0] if v.ndim > 1 else 1, -1))
+        missing = max(size - x.shape[1], 0)
+        parts.append(x.moved(lambda v, s=size, k=missing: np.pad(v[:, :s], [(0, 0), (0, k)])))  # type: ignore[misc]
+    value = np.concatenate([one.value for one in parts], axis=1)
+    error = np.concatenate([one.errors() for one in parts], axis=1)
+    return [Bounded(value, error, np.float32, all(one.stored for one in parts))]
+
+
+def _finished(call: Call, scores: Bounded) -> Bounded:
+    """After the node's post_transform."""
+    how = str(call.attribute("post_transform", "NONE"))
+    m = call.arithmetic(np.float32)
+    if how == "NONE":
+        return scores
+    if how == "LOGISTIC":
+        return apply("sigmoid", scores, m)
+    if how == "SOFTMAX":
+        return softmax(call, _float32(scores), -1)
+    raise Unproved(f"post_transform={how}")
+
+
+def _line(call: Call, x: Bounded, targets: int) -> Bounded:
+    m = call.arithmetic(np.float32)
+    weights = np.asarray(call.attribute("coefficients"), np.float64).reshape(targets, -1)
+    held = Bounded(weights, np.abs(call.types.storage(np.float32).rounded(weights) - weights), np.float32, True)
+    made = contracted(np.matmul, x, held.moved(np.transpose), x.shape[-1], call.types, np.float32)
+    intercepts = _row(call, "intercepts")
+    return made if intercepts is None else m.add(made, _constant(call, intercepts))
+
+
+def _rows(call: Call) -> Bounded:
+    x = _floats(call.input(0))
+    return x.moved(lambda v: v.reshape(1, -1)) if x.ndim == 1 else x
+
+
+@rule("LinearRegressor", domain=DOMAIN)
+def _regressor(call: Call) -> list[Any]:
+    made = _line(call, _rows(call), int(call.attribute("targets", 1)))
+    return [_float32(_finished(call, made))]
+
+
+@rule("LinearClassifier", domain=DOMAIN)
+def _classifier(call: Call) -> list[Any]:
+    labels = call.attribute("classlabels_ints")
+    if labels is None:
+        raise Unproved("LinearClassifier with texts as labels")
+    rows = _rows(call)
+    count = len(np.asarray(call.attribute("coefficients"))) // rows.shape[-1]
+    scores = _line(call, rows, count)
+    return _labelled(call, scores, np.asarray(labels, np.int64))
+
+
+def _labelled(call: Call, scores: Bounded, labels: Array) -> list[Any]:
+    """The label of the largest score, and the scores after post_transform; one score is that of the second of two labels."""
+    if scores.shape[1] == 1:
+        if str(call.attribute("post_transform", "NONE")) == "SOFTMAX":
+            raise Unproved("softmax of one score")
+        made = _finished(call, scores)
+        edge = 0.5 if str(call.attribute("post_transform", "NONE")) == "LOGISTIC" else 0.0
+        best, gap = (made.value[:, 0] > edge).astype(int), np.abs(made.value[:, 0] - edge)
+        width = call.types.reach(made.errors()[:, 0])
+        rest = made.moved(lambda v: 1 - v) if edge else made.moved(np.negative)
+        value = np.concatenate([rest.value, made.value], 1)
+        error = np.concatenate([made.errors(), made.errors()], 1) + 2.0**-23
+        finished = Bounded(value, error, np.float32)
+    else:
+        best = np.argmax(scores.value, axis=1)
+        ordered = np.sort(scores.value, axis=1)
+        gap = ordered[:, -1] - ordered[:, -2]
+        width = 2 * call.types.reach(np.max(scores.errors(), axis=1))
+        finished = _finished(call, scores)
+    unsure = np.where(gap <= width, np.inf, 0.0)
+    return [Bounded(labels[best], unsure if unsure.any() else None, np.int64), _float32(finished)][: call.outputs]
+
+
+@rule("TreeEnsembleRegressor", domain=DOMAIN)
+def _trees(call: Call) -> list[Any]:
+    """Which leaves are reached is exact where the inputs are; their weights are summed in float32."""
+    x = _rows(call)
+    if call.types.storage(np.float32).is_half or not x.exact:
+        raise Undecided("trees of numbers that are not exact")
+    if str(call.attribute("post_transform", "NONE")) != "NONE":
+        raise Unproved("trees with a post_transform")
+    from .run import run_by_onnx
+
+    (value,) = run_by_onnx(call.node, [x.value.astype(np.float32)], call.opsets)
+    ids, weights = np.asarray(call.attribute("target_treeids")), np.abs(np.asarray(call.attribute("target_weights")))
+    base = np.abs(np.asarray(call.attribute("base_values") or [0.0])).max()
+    largest = sum(float(weights[ids == tree].max()) for tree in np.unique(ids)) + float(base)
+    error = 2 * call.types.sum_factor(len(np.unique(ids)) + 2, np.float32) * largest
+    return [Bounded(np.asarray(value, np.float64), np.full(value.shape, error), np.float32)]

@@ -1,0 +1,120 @@
+"""Rules of Fourier transforms, determinants and other rare operators."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Bounded
+from .decisions import dtype_of
+from .registry import Call, Unproved, rule
+from .sums import known
+
+
+def _largest_factor(n: int) -> int:
+    largest, rest, factor = 1, n, 2
+    while factor * factor <= rest:
+        while rest % factor == 0:
+            largest, rest = max(largest, factor), rest // factor
+        factor += 1
+    return max(largest, rest)
+
+
+def _transform_error(call: Call, sizes: Array, points: int, dtype: Any) -> Array:
+    """Of a transform in passes: in each a sum of at most 16 terms, or of a prime factor's, by roots that are rounded."""
+    roundings = 20 * max(math.ceil(math.log2(max(points, 2))), 1) + 2 * _largest_factor(max(points, 1))
+    return math.sqrt(2) * sizes * call.types.sum_factor(roundings, dtype)
+
+
+def _spectrum(call: Call, x: Bounded, points: int, axis: int, inverse: bool, onesided: bool) -> Bounded:
+    """Of x [.., 1 or 2] along an axis."""
+    with np.errstate(all="ignore"):
+        signal = x.value[..., 0] + (1j * x.value[..., 1] if x.shape[-1] == 2 else 0)
+        sizes, error = (np.sum(one, axis=-1) for one in (np.abs(x.value), x.errors()))
+        width = [(0, 0)] * sizes.ndim
+        width[axis] = (0, max(points - sizes.shape[axis], 0))
+        cut = [slice(None)] * sizes.ndim
+        cut[axis] = slice(0, points)
+        total, moved = (np.sum(np.pad(one[tuple(cut)], width), axis=axis, keepdims=True) for one in (sizes, error))
+        if inverse and onesided:
+            made = np.fft.irfft(signal, n=points, axis=axis)[..., None]
+            total, moved = 2 * total, 2 * moved
+        else:
+            spectrum = (np.fft.ifft if inverse else np.fft.fft)(signal, n=points, axis=axis)
+            if onesided:
+                spectrum = np.take(spectrum, np.arange(points // 2 + 1), axis)
+            made = np.stack([spectrum.real, spectrum.imag], -1)
+        scale = 1 / points if inverse else 1.0
+        bound = (_transform_error(call, total, points, x.dtype) + moved) * scale
+        return Bounded(made, known(np.broadcast_to(bound[..., None], made.shape).copy()), x.dtype)
+
+
+@rule("DFT")
+def _dft(call: Call) -> list[Any]:
+    x = call.input(0)
+    given = call.integers(1)
+    late = int(call.exact(2).reshape(-1)[0]) if call.opset >= 20 and call.optional(2) is not None else -2
+    axis = (call.attribute("axis", 1) if call.opset < 20 else late) % x.ndim
+    inverse, onesided = bool(call.attribute("inverse", 0)), bool(call.attribute("onesided", 0))
+    points = given[0] if given else (2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis])
+    return [_spectrum(call, x, points, axis, inverse, onesided)]
+
+
+@rule("STFT")
+def _stft(call: Call) -> list[Any]:
+    x, step = call.input(0), int(call.exact(1).reshape(-1)[0])
+    window, given = call.optional(2), call.integers(3)
+    length = given[0] if given else window.shape[0]
+    frames = 1 + (x.shape[1] - length) // step
+    at = np.arange(frames)[:, None] * step + np.arange(length)
+    if x.ndim == 2:
+        x = x.moved(lambda v: v[..., None])
+    rows = x.moved(lambda v: v[:, at])  # [batch, frames, length, 1 or 2]
+    if window is not None:
+        rows = call.arithmetic(x.dtype).mul(rows, window.moved(lambda v: v[:, None]))
+    return [_spectrum(call, rows, length, 2, False, bool(call.attribute("onesided", 1)))]
+
+
+@rule("Det")
+def _det(call: Call) -> list[Any]:
+    """By Hadamard's inequality of no larger size than the product of its rows' lengths, and so is each partial result."""
+    x = call.input(0)
+    n = x.shape[-1]
+    with np.errstate(all="ignore"):
+        value = np.linalg.det(x.value)
+        rows = np.sqrt(np.sum(np.square(x.magnitude()), axis=-1))
+        size = np.prod(rows, axis=-1) * 2.0 ** max(n - 2, 0)
+        error = size * call.types.sum_factor(3 * n * n, x.dtype)
+        if x.error is not None:
+            shaken = np.sqrt(np.sum(np.square(x.error), axis=-1)) / np.where(rows > 0, rows, 1.0)
+            error = error + size * np.sum(shaken, axis=-1) * n
+    return [Bounded(value, known(error), x.dtype)]
+
+
+@rule("TensorScatter")
+def _tensor_scatter(call: Call) -> list[Any]:
+    past, update, first = call.input(0), call.input(1), call.optional(2)
+    axis = call.attribute("axis", -2) % past.ndim
+    begins = np.zeros(past.shape[0], np.int64) if first is None else call.exact(2).astype(np.int64)
+    places = begins[:, None] + np.arange(update.shape[axis])
+    if str(call.attribute("mode", "linear")) == "circular":
+        places %= past.shape[axis]
+    value, error = np.array(past.value), np.array(past.errors())
+    for image in range(past.shape[0]):
+        index = (*[slice(None)] * (axis - 1), places[image])
+        value[image][index], error[image][index] = update.value[image], update.errors()[image]
+    kept = past.stored and update.stored
+    return [Bounded(value, error if error.any() else None, past.dtype, kept)]
+
+
+@rule("BitCast")
+def _bit_cast(call: Call) -> list[Any]:
+    x, dtype = call.input(0), dtype_of(call.attribute("to"))
+    if x.is_float and (not x.exact or x.dtype != np.float64):
+        x = Bounded(x.value.astype(x.dtype).view(f"u{x.dtype.itemsize}"), None) if x.exact else x
+    if x.is_float and not x.exact:
+        raise Unproved("BitCast of numbers that are not exact")
+    return [Bounded(np.ascontiguousarray(x.value).view(dtype).reshape(x.shape), None, dtype, stored=True)]
