@@ -10,7 +10,7 @@ from .bounded import Bounded
 from .movement import joined
 from .registry import Call, Undecided, Unproved, rule
 
-_MOST_ITERATIONS = 100_000
+_MOST_ITERATIONS = 10_000
 
 
 def _truth(value: Any, what: str) -> bool:

@@ -23,8 +23,9 @@ def _reshape(call: Call) -> list[Any]:
     assert wanted is not None
     if not call.attribute("allowzero", 0):
         wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
-    if -1 in wanted:  # axes without elements stand on both sides
+    if -1 in wanted:  # axes without elements that stand on both sides are left out
         left, rest = (int(np.prod([one for one in sizes if one > 0], dtype=int)) for sizes in (x.shape, wanted))
+        left = 0 if x.size == 0 and 0 not in wanted else left
         wanted = [left // rest if size == -1 else size for size in wanted]
     return [x.moved(lambda v: v.reshape(wanted))]
 

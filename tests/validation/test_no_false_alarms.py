@@ -1,0 +1,81 @@
+"""Exported models of the corpus, whose results ONNX Runtime confirms: nothing in them is wrong, at any precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from corpus import store
+from corpus.case import arrays
+from pumice.validation import proof
+from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.judge import judged
+from pumice.validation.reference import ReferenceNode
+
+REFUSED = ("lstm_tagger.dynamic_int8", "sklearn_dictionaries")
+SAMPLE = (
+    "attended_gru.dynamo",
+    "bert.script",
+    "best_anchors.script",
+    "detr_fixed.fp16",
+    "anchors.qdq_int8",
+    "resnet.qdq_int8",
+    "vit.fp16",
+)
+TIGHT = ("bert.script", "resnet.script", "swin.script", "whisper_decoder.script")
+
+
+def names() -> Iterator[Any]:
+    for name in store.names():
+        if name not in REFUSED:
+            yield pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("name", list(names()))
+def test_nothing_right_is_called_wrong(name: str, precision: str, context: pumice.Context) -> None:
+    if name == "script_newton" and precision != "fp32":
+        pytest.skip("its loop ends at a precision that 16 bits do not have")
+    stored = store.load(name)
+    cases = [arrays(stored.inputs, sizes) for sizes in stored.sizes]
+    report = pumice.validate(stored.model, cases, context=context, precision=precision)
+    assert report.first_divergence is None, report.summary
+    proved = sum(row.verdict == "right" for row in report.rows)
+    few = name.startswith("sklearn_") or name.endswith("dynamic_int8")  # trees, and scales that are computed
+    assert proved >= 0.9 * len(report.rows) or few, report.summary
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
+    precision: str, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the storage type, at an element that is chosen by chance."""
+    random = np.random.default_rng(3)
+    found: list[bool] = []
+    judge = proof.Proof._judge
+
+    def spoilt(
+        self: proof.Proof, node: ReferenceNode, name: str, actual: Any, local: Any, far: Any, note: str, case: int
+    ) -> None:
+        expected = (local or {}).get(name)
+        if isinstance(expected, Bounded) and expected.is_float and actual.dtype == np.float32:
+            places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
+            if places.size:
+                kept = self.types.storage(actual.dtype)
+                changed, at = actual.copy(), random.choice(places)
+                unit = 2 * kept.unit * 2.0 ** np.floor(np.log2(abs(float(changed.flat[at]))))
+                changed.flat[at] += 8 * max(unit, kept.step)
+                found.append(not judged(changed, expected, self.types).ok)
+        judge(self, node, name, actual, local, far, note, case)
+
+    monkeypatch.setattr(proof.Proof, "_judge", spoilt)
+    for name in TIGHT:
+        stored = store.load(name)
+        case = arrays(stored.inputs, stored.sizes[0])
+        assert pumice.validate(stored.model, [case], context=context, precision=precision).ok
+    assert len(found) > 400
+    assert np.mean(found) >= 0.95
