@@ -277,6 +277,19 @@ def test_validate_exits_with_1_and_names_the_first_divergence(
     assert json.loads(output(capsys, "validate", DIGITS, "--json", status=1))["first_divergence"] == "conv1"
 
 
+def test_what_cannot_be_proved_is_no_success(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    noise = tmp_path / "noise.onnx"
+    onnx.save(model([node("RandomUniformLike", ["x"], ["r"]), node("Add", ["x", "r"])], [value("x", [2, 4])]), noise)
+    text = output(capsys, "validate", noise, status=1)
+    assert "unproved: 'r': random numbers, compared with none" in " ".join(text.split())
+    record = json.loads(output(capsys, "validate", noise, "--json", status=1))
+    assert (record["ok"], record["verdict"], record["first_divergence"]) == (False, "unproved", None)
+    assert {row["output"]: row["verdict"] for row in record["rows"] if row["op"] != "output"} == {
+        "r": "unproved",
+        "y": "right",
+    }
+
+
 def text_model(path: Path) -> Path:
     """A table of 64 positions is added to a sequence of any length, of which the file names one axis."""
     nodes = [

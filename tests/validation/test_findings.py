@@ -307,3 +307,12 @@ def test_modes_judge_nodes_alone_or_from_the_inputs_on(context: pumice.Context) 
         pumice.validate(source, [case], context=context, mode="guess")
     with pytest.raises(pumice.Error, match="allow_unchecked"):
         pumice.validate(source, [case], context=context, allow_unchecked="Relu")
+
+
+def test_names_that_the_model_does_not_have_are_refused(context: pumice.Context) -> None:
+    source = model([node("Relu", ["x"])], [value("x", [4])])
+    with pytest.raises(pumice.Error, match="tolerances.*'ghost'"):
+        pumice.validate(source, [(normal(4),)], context=context, tolerances={"ghost": 1.0})
+    with pytest.raises(pumice.Error, match="allow_unchecked: 'ghost'"):
+        pumice.validate(source, [(normal(4),)], context=context, allow_unchecked=["ghost"])
+    pumice.validate(source, [(normal(4),)], context=context, allow_unchecked=["Multinomial", "mine::Op", "y"])

@@ -331,6 +331,8 @@ def _validate(arguments: argparse.Namespace) -> int:
                 print(made.note)
             console = Console(width=None if sys.stdout.isatty() else 160)
             console.print(report.table(), markup=False)
+            for finding in report.findings:
+                console.print(f"{finding.kind}: {finding.text}", markup=False, highlight=False)
             if not report.ok:
                 print(report.summary)
     return 0 if report.ok else _FAILED

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._pumice import IndexRangeError, Program
 from ..base.element_types import Array
+from ..base.errors import InputError
 from ..importer.load import load_graph
 from ..model.model import Model
 from .bounds.bounded import Bounded
@@ -76,10 +77,28 @@ class Proof:
         self.reference = Reference(fused.source, fused.folder, fused.precision)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
+        self._check_names()
         self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
         self._readers = self._last_readers()
+
+    def _check_names(self) -> None:
+        """Of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
+        known = {value.name for value in self.fused.program.outputs} | {value.name for value in self.fused.outputs}
+        for node in self.reference.nodes:
+            known.update((node.name, *node.outputs))
+        for name in self.options.tolerances:
+            if name not in known:
+                self.close()
+                raise InputError(f"validate: tolerances: expected nodes and tensors of the model, given '{name}'")
+        allowed = () if isinstance(self.options.allowed, bool) else self.options.allowed
+        for name in allowed:
+            if name not in known and not _is_operator(name):
+                self.close()
+                raise InputError(
+                    f"validate: allow_unchecked: '{name}' is no node or output of the model, and no operator"
+                )
 
     def close(self) -> None:
         self.every.close()
@@ -367,6 +386,13 @@ class Proof:
                 rows[i] = row._replace(fault=self.found["overflow", row.node].text)
                 break
         return rows
+
+
+def _is_operator(name: str) -> bool:
+    """Of any domain, given with it where it is not ONNX's own."""
+    import onnx.defs
+
+    return "::" in name or any(onnx.defs.has(name, domain) for domain in ("", "ai.onnx.ml"))
 
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:

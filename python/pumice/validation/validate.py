@@ -59,8 +59,8 @@ def validate(
     root of the sum of squares. An index out of range is a fault of the node that reads it.
     `context` and `precision`: by default those of a model that is loaded, else the default context and "fp32"; a loaded model of others is
     loaded once more for the validation. `tolerances`: absolute errors by the name of a node or of a tensor, in place of the bounds.
-    `allow_unchecked`: names of operators, nodes and outputs that may be unproved; True: all. `mode`: "isolated" judges nodes on the
-    device's inputs alone, "chained" everything from the model's inputs on, "both" does both.
+    `allow_unchecked`: names of operators (`com.microsoft::Name`), nodes and outputs that may be unproved; True: all. `mode`: "isolated"
+    judges nodes on the device's inputs alone, "chained" everything from the model's inputs on, "both" does both.
     Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError.
     """
     options = Options(_tolerances(tolerances), _allowed(allow_unchecked), _mode(mode))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded
+from .bounded import Bounded, stored
 from .functions import apply
 from .reductions import softmax
 from .registry import Call, Undecided, Unproved, rule
@@ -22,6 +22,11 @@ def _floats(x: Bounded) -> Bounded:
     return x if x.is_float else Bounded(x.value.astype(np.float64), None, np.float32)
 
 
+def _kept(call: Call, x: Bounded) -> Bounded:
+    """Such an operator is several kernels, between which there are tensors."""
+    return stored(_float32(Bounded(x.value, x.error, x.dtype)), call.types)
+
+
 def _row(call: Call, name: str, default: Any = None) -> Array | None:
     given = call.attribute(name, default)
     return None if given is None else np.asarray(given, np.float64)
@@ -34,7 +39,8 @@ def _float32(x: Bounded) -> Bounded:
 @rule("Scaler", domain=DOMAIN)
 def _scaler(call: Call) -> list[Any]:
     x, m = _floats(call.input(0)), call.arithmetic(np.float32)
-    made = m.mul(m.sub(x, _constant(call, _row(call, "offset", [0.0]))), _constant(call, _row(call, "scale", [1.0])))
+    apart = _kept(call, m.sub(x, _constant(call, _row(call, "offset", [0.0]))))
+    made = m.mul(apart, _constant(call, _row(call, "scale", [1.0])))
     return [_float32(made)]
 
 
@@ -71,8 +77,8 @@ def _normalizer(call: Call) -> list[Any]:
         largest = np.max(x.value, axis=-1, keepdims=True)
         size = Bounded(largest, np.max(x.errors(), axis=-1, keepdims=True), np.float32)
     else:
-        size = summed(m.abs(x) if norm == "L1" else m.mul(x, x), axes, call.types)
-        size = size if norm == "L1" else apply("sqrt", size, m)
+        size = _kept(call, summed(m.abs(x) if norm == "L1" else _kept(call, m.mul(x, x)), axes, call.types))
+        size = size if norm == "L1" else _kept(call, apply("sqrt", size, m))
     if (np.abs(size.value) <= size.errors()).any():
         raise Unproved("Normalizer of a row without a length")
     return [_float32(m.div(x, size))]
@@ -103,6 +109,7 @@ def _vectorizer(call: Call) -> list[Any]:
 def _finished(call: Call, scores: Bounded) -> Bounded:
     """After the node's post_transform."""
     how = str(call.attribute("post_transform", "NONE"))
+    scores = _kept(call, scores)
     m = call.arithmetic(np.float32)
     if how == "NONE":
         return scores
@@ -119,7 +126,7 @@ def _line(call: Call, x: Bounded, targets: int) -> Bounded:
     held = Bounded(weights, np.abs(call.types.storage(np.float32).rounded(weights) - weights), np.float32, True)
     made = contracted(np.matmul, x, held.moved(np.transpose), x.shape[-1], call.types, np.float32)
     intercepts = _row(call, "intercepts")
-    return made if intercepts is None else m.add(made, _constant(call, intercepts))
+    return made if intercepts is None else m.add(_kept(call, made), _constant(call, intercepts))
 
 
 def _rows(call: Call) -> Bounded:
@@ -149,7 +156,7 @@ def _labelled(call: Call, scores: Bounded, labels: Array) -> list[Any]:
     if scores.shape[1] == 1:
         if str(call.attribute("post_transform", "NONE")) == "SOFTMAX":
             raise Unproved("softmax of one score")
-        made = _finished(call, scores)
+        made = _kept(call, _finished(call, scores))
         edge = 0.5 if str(call.attribute("post_transform", "NONE")) == "LOGISTIC" else 0.0
         best, gap = (made.value[:, 0] > edge).astype(int), np.abs(made.value[:, 0] - edge)
         width = call.types.reach(made.errors()[:, 0])

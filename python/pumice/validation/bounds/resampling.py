@@ -142,27 +142,33 @@ def _other(choices: Array, first: Array) -> Array:
 
 @rule("Resize", "Upsample")
 def _resize(call: Call) -> list[Any]:
-    x = call.input(0)
+    given = call.input(0)
+    x = given if given.is_float else Bounded(given.value.astype(np.float64), given.error, given.dtype, True)
+    if not given.is_float and str(call.attribute("mode", "nearest")) != "nearest":
+        raise Unproved("Resize of integers by sums")
+    scales: list[float] | None = None
+    sizes = roi = None
     if call.op == "Upsample" or call.opset < 11:
-        given = call.attribute("scales")
-        scales: list[float] | None = [
-            float(v) for v in (given if given is not None else call.input(1).value.reshape(-1))
-        ]
-        sizes, roi = None, None
+        held = call.attribute("scales")
+        scales = [float(v) for v in (held if held is not None else call.input(1).value.reshape(-1))]
     else:
-        scales = (
-            None
-            if call.optional(2) is None or not call.input(2).size
-            else [float(v) for v in call.input(2).value.reshape(-1)]
-        )
-        sizes = call.integers(3)
-        roi = call.optional(1)
+        if call.optional(2) is not None and call.input(2).size:
+            scales = [float(v) for v in call.input(2).value.reshape(-1)]
+        sizes, roi = call.integers(3), call.optional(1)
     axes = [axis % x.ndim for axis in call.attribute("axes") or range(x.ndim)]
     outs, factors = _sizes(call, x.shape, axes, scales, sizes)
-    if not x.is_float:
-        x = Bounded(x.value.astype(np.float64), x.error, x.dtype, True)
     mode = str(call.attribute("coordinate_transformation_mode", "half_pixel"))
     corners = roi.value.reshape(2, -1) if mode == "tf_crop_and_resize" and roi is not None and roi.size else None
+    made = _resized(call, x, axes, outs, factors, corners)
+    if given.is_float:
+        return [made]
+    return [Bounded(made.value.astype(given.value.dtype), made.error, given.dtype)]
+
+
+def _resized(
+    call: Call, x: Bounded, axes: list[int], outs: list[int], factors: list[float], corners: Array | None
+) -> Bounded:
+    """Axis by axis; what lies outside of a region that is cut out is a number of its own."""
     made, outside = x, None
     for i, axis in enumerate(axes):
         if outs[axis] == x.shape[axis] and factors[axis] == 1 and corners is None:
@@ -174,18 +180,11 @@ def _resize(call: Call) -> list[Any]:
             shape = [1] * x.ndim
             shape[axis] = -1
             outside = one.outside.reshape(shape) if outside is None else outside | one.outside.reshape(shape)
-    if outside is not None:
-        fill = float(call.attribute("extrapolation_value", 0.0))
-        mask = np.broadcast_to(outside, made.shape)
-        made = Bounded(
-            np.where(mask, fill, made.value), np.where(mask, abs(fill) * 2.0**-24, made.errors()), made.dtype
-        )
-    if not call.input(0).is_float:
-        low_dtype = call.input(0).value.dtype
-        if str(call.attribute("mode", "nearest")) != "nearest":
-            raise Unproved("Resize of integers by sums")
-        return [Bounded(made.value.astype(low_dtype), made.error, low_dtype)]
-    return [made]
+    if outside is None:
+        return made
+    fill = float(call.attribute("extrapolation_value", 0.0))
+    mask = np.broadcast_to(outside, made.shape)
+    return Bounded(np.where(mask, fill, made.value), np.where(mask, abs(fill) * 2.0**-24, made.errors()), made.dtype)
 
 
 def _sizes(
