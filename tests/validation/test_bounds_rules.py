@@ -23,7 +23,7 @@ ROUNDED = (
     "test_roialign_aligned_false",
     "test_roialign_aligned_true",
 )
-OF_NO_USE = ("string", "expanded", "training", "bernoulli")
+OF_NO_USE = ("string", "expanded", "training_dropout", "bernoulli", "label_encoder")
 
 
 @functools.cache

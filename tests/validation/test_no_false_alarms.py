@@ -24,6 +24,8 @@ SAMPLE = (
     "detr_fixed.fp16",
     "anchors.qdq_int8",
     "resnet.qdq_int8",
+    "sklearn_boosting_classes",
+    "sklearn_logistic",
     "vit.fp16",
 )
 TIGHT = ("bert.script", "resnet.script", "swin.script", "whisper_decoder.script")

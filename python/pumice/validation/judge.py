@@ -130,7 +130,7 @@ def _floats(actual: Array, expected: Bounded, types: Types) -> Element:
     same = (given == value) | (np.isnan(given) & np.isnan(value))
     errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
     errors = np.where(_saturated(given, value, size, kept, read), 0.0, errors)
-    unknown = ~(expected.errors() < np.inf)
+    unknown = ~(expected.errors() < np.inf) & ~(np.isnan(given) & np.isnan(value))
     errors = np.where(unknown, 0.0, errors)
     bound = np.where(np.isfinite(value), bound, 0.0)
     return Element(errors, np.where(unknown, np.inf, bound), np.zeros(actual.shape, bool), unknown)

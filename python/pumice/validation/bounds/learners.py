@@ -177,16 +177,56 @@ def _labelled(call: Call, scores: Bounded, labels: Array) -> list[Any]:
 @rule("TreeEnsembleRegressor", domain=DOMAIN)
 def _trees(call: Call) -> list[Any]:
     """Which leaves are reached is exact where the inputs are; their weights are summed in float32."""
+    value, error = _by_leaves(call, "target", 0)
+    return [Bounded(value, np.full(value.shape, error), np.float32)]
+
+
+def _by_leaves(call: Call, of: str, output: int) -> tuple[Array, float]:
+    """An output, and how far rounded sums of the leaves' weights may be from it; functions behind the sums have slopes of at most 1."""
     x = _rows(call)
     if call.types.storage(np.float32).is_half or not x.exact:
         raise Undecided("trees of numbers that are not exact")
-    if str(call.attribute("post_transform", "NONE")) != "NONE":
-        raise Unproved("trees with a post_transform")
+    how = str(call.attribute("post_transform", "NONE"))
+    if how not in ("NONE", "LOGISTIC", "SOFTMAX"):
+        raise Unproved(f"trees with post_transform={how}")
     from .run import run_by_onnx
 
-    (value,) = run_by_onnx(call.node, [x.value.astype(np.float32)], call.opsets)
-    ids, weights = np.asarray(call.attribute("target_treeids")), np.abs(np.asarray(call.attribute("target_weights")))
+    value = run_by_onnx(call.node, [x.value.astype(np.float32)], call.opsets)[output]
+    ids, weights = (np.asarray(call.attribute(f"{of}_{name}")) for name in ("treeids", "weights"))
     base = np.abs(np.asarray(call.attribute("base_values") or [0.0])).max()
-    largest = sum(float(weights[ids == tree].max()) for tree in np.unique(ids)) + float(base)
-    error = 2 * call.types.sum_factor(len(np.unique(ids)) + 2, np.float32) * largest
-    return [Bounded(np.asarray(value, np.float64), np.full(value.shape, error), np.float32)]
+    trees = np.unique(ids)
+    largest = sum(float(np.abs(weights[ids == tree]).max()) for tree in trees) + float(base)
+    error = 2 * call.types.sum_factor(len(trees) + 2, np.float32) * largest + (0.0 if how == "NONE" else 16 * 2.0**-24)
+    return np.asarray(value, np.float64), error
+
+
+@rule("TreeEnsembleClassifier", domain=DOMAIN)
+def _tree_classes(call: Call) -> list[Any]:
+    if call.attribute("classlabels_int64s") is None:
+        raise Unproved("TreeEnsembleClassifier with texts as labels")
+    scores, error = _by_leaves(call, "class", 1)
+    labels, _ = _by_leaves(call, "class", 0)
+    ordered = np.sort(scores, axis=1)
+    near = ordered[:, -1] - ordered[:, -2] <= 2 * error if scores.shape[1] > 1 else np.ones(len(scores), bool)
+    return [
+        Bounded(labels.astype(np.int64), np.where(near, np.inf, 0.0) if near.any() else None, np.int64),
+        Bounded(scores, np.full(scores.shape, error), np.float32),
+    ][: call.outputs]
+
+
+@rule("LabelEncoder", domain=DOMAIN)
+def _label_encoder(call: Call) -> list[Any]:
+    """From integers to integers or floats."""
+    keys = call.attribute("keys_int64s")
+    values, kind = call.attribute("values_int64s"), "int64"
+    if values is None:
+        values, kind = call.attribute("values_floats"), "float"
+    if keys is None or values is None:
+        raise Unproved("LabelEncoder of texts, or of floats")
+    table = dict(zip(keys, values, strict=True))
+    default = call.attribute(f"default_{kind}", -1 if kind == "int64" else -0.0)
+    given = call.exact(0)
+    dtype = np.int64 if kind == "int64" else np.float32
+    made = np.array([table.get(int(one), default) for one in given.reshape(-1)], dtype).reshape(given.shape)
+    held = None if kind == "int64" else np.abs(call.types.storage(np.float32).rounded(made) - made.astype(np.float64))
+    return [Bounded(made, held, dtype, stored=True)]

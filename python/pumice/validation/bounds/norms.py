@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .bounded import Bounded
+from .bounded import Bounded, stored
 from .functions import apply
 from .registry import Call, Unproved, rule
 from .registry import call as other
@@ -108,8 +108,10 @@ def _batch(call: Call) -> list[Any]:
     training = call.attribute("training_mode", 0) or (call.opset < 7 and not call.attribute("is_test", 0))
     training = training or (7 <= call.opset < 14 and call.outputs > 1)
     scale, bias, mean, variance = (call.input(i) for i in range(1, 5))
+    if training and call.opset >= 14:
+        return _trained(call, x, scale, bias, [mean, variance])
     if training:
-        raise Unproved("BatchNormalization in training")
+        raise Unproved(f"BatchNormalization in training of operator set {call.opset}")
     if call.opset < 9 and not call.attribute("spatial", 1):
         shaped = [one.moved(lambda v: v.reshape(x.shape[1:])) for one in (scale, bias, mean, variance)]
     else:
@@ -117,6 +119,29 @@ def _batch(call: Call) -> list[Any]:
     scale, bias, mean, variance = (Bounded(one.value, one.error, x.dtype) for one in shaped)
     factor = m.mul(scale, inverse_deviation(call, variance, call.attribute("epsilon", 1e-5)))
     return [m.add(m.mul(m.sub(x, mean), factor), bias)]
+
+
+def _trained(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list[Bounded]) -> list[Any]:
+    """By the statistics of the batch, which the running ones move towards; of several kernels, between which there are tensors."""
+    m = call.arithmetic()
+    mean, distance, variance = centred(call, x, (0, *range(2, x.ndim)))
+    mean, distance, variance = (kept(call, one) for one in (mean, distance, variance))
+    deviation = kept(call, apply("sqrt", kept(call, m.add(variance, m.constant(call.attribute("epsilon", 1e-5)))), m))
+    y = kept(call, m.div(distance, deviation))
+    wide = [one for v in (scale, bias) if (one := per_channel(v, x.ndim)) is not None]
+    made = [m.add(kept(call, m.mul(y, wide[0])), wide[1])]
+    momentum = m.constant(call.attribute("momentum", 0.9))
+    rest = m.constant(1 - call.attribute("momentum", 0.9))
+    for old, now in zip(before, (mean, variance), strict=True):
+        flat = now.moved(lambda v: v.reshape(-1))
+        total = m.add(kept(call, m.mul(old, momentum)), kept(call, m.mul(flat, rest)))
+        made.append(Bounded(total.value, total.error, old.dtype))
+    return [Bounded(made[0].value, made[0].error, x.dtype), *made[1:]][: call.outputs]
+
+
+def kept(call: Call, x: Bounded) -> Bounded:
+    """After a tensor between two kernels."""
+    return stored(Bounded(x.value, x.error, x.dtype), call.types)
 
 
 @rule("MeanVarianceNormalization")
