@@ -68,6 +68,36 @@ def compared(case: Any) -> int:
     return count
 
 
+RANDOM = {
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+WITHOUT = {  # operators that validation says nothing of
+    "MelWeightMatrix",
+    "TfIdfVectorizer",
+    *(
+        f"ai.onnx.ml::{name}"
+        for name in ("CategoryMapper", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "TreeEnsemble", "ZipMap")
+    ),
+}
+
+
+def test_every_operator_has_a_rule_or_is_named_here() -> None:
+    import pumice
+    from pumice.importer.composed.table import COMPOSED
+    from pumice.importer.rewrites.contrib_nodes import NODES
+    from pumice.importer.rewrites.opset import UPGRADES
+
+    own = {row.name for row in pumice.operators() if not row.name.startswith(("pumice::", "nnapi::"))}
+    written = {f"com.microsoft::{name}" for name in NODES}
+    assert {*own, *COMPOSED, *UPGRADES, *written} - set(RULES) - {"Constant"} == WITHOUT | (RANDOM - {"Dropout"})
+
+
 PROVED = sorted(set(RULES) - {"Scan", "Optional"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 from collections.abc import Callable
@@ -316,3 +317,46 @@ def test_names_that_the_model_does_not_have_are_refused(context: pumice.Context)
     with pytest.raises(pumice.Error, match="allow_unchecked: 'ghost'"):
         pumice.validate(source, [(normal(4),)], context=context, allow_unchecked=["ghost"])
     pumice.validate(source, [(normal(4),)], context=context, allow_unchecked=["Multinomial", "mine::Op", "y"])
+
+
+@pytest.mark.parametrize(("gap", "state"), [(0.0, "unproved"), (0.5, "wrong")])
+def test_an_output_behind_an_undecided_choice_is_unproved_where_it_differs(
+    context: pumice.Context, spoil: Callable[..., None], gap: float, state: str
+) -> None:
+    """The fused program may have chosen otherwise; where nothing was open, it is wrong."""
+
+    def change(results: dict[str, Any]) -> None:
+        results["y"][:] = 1 - results["y"]
+
+    nodes = [
+        node("Exp", ["x"], ["e"]),
+        node("ArgMax", ["e"], ["i"], axis=1, keepdims=0, name="choice"),
+        node("Gather", ["table", "i"], ["y"]),
+    ]
+    table = np.array([[0.0], [1.0]], FLOAT)
+    source = model(nodes, [value("x", [3, 2])], constants={"table": table})
+    x = np.ones((3, 2), FLOAT)
+    x[:, 1] = np.nextafter(x[:, 1], FLOAT(2)) + FLOAT(gap)
+    assert pumice.validate(source, [(x,)], context=context).state == "right"
+    spoil(change, kept=False)
+    report = pumice.validate(source, [(x,)], context=context)
+    assert report.state == state
+    if state == "unproved":
+        assert "rests on a choice of node 'choice'" in report.rows[-1].note
+
+
+def test_values_are_let_go_after_their_last_reader(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pumice.validation.proof import Proof
+
+    held: list[int] = []
+    judge = Proof._judge
+
+    def counted(self: Proof, node: Any, name: str, actual: Any, local: Any, far: Any, note: str, case: int) -> None:
+        held.append(sum(1 for one in self.alone.held if one != "x"))
+        judge(self, node, name, actual, local, far, note, case)
+
+    monkeypatch.setattr(Proof, "_judge", counted)
+    names = ["x", *(f"t{i}" for i in range(12)), "y"]
+    nodes = [node("Exp" if i % 2 else "Tanh", [a], [b]) for i, (a, b) in enumerate(itertools.pairwise(names))]
+    pumice.validate(model(nodes, [value("x", [4])]), [(normal(4),)], context=context).raise_if_failed()
+    assert len(held) == 13 and max(held) <= 2

@@ -81,6 +81,7 @@ class Proof:
         self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
+        self.alone = _Values(self.reference, self.reference.runner, {})  # of the case that is judged
         self._readers = self._last_readers()
 
     def _check_names(self) -> None:
@@ -123,7 +124,7 @@ class Proof:
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         ours: dict[str, Array] = dict(self.every(inputs, loop_timeout=None))
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
-        alone = _Values(self.reference, self.reference.runner, given)
+        alone = self.alone = _Values(self.reference, self.reference.runner, given)
         chain = _Values(self.reference, self.reference.chained, given)
         drifts = Drifts(self.types)
         self._check_indices(inputs, case)
