@@ -125,6 +125,13 @@ def test_softmax(precision: str, seed: int) -> None:
     assert within(kept.rounded(shifted / total), made)
 
 
+def test_scores_that_rounding_makes_equal_share_what_there_is() -> None:
+    made = rule(
+        "Softmax", [Bounded(np.array([[10000.0, 9970.0]], FLOAT), np.array([[16.0, 14.0]]))], Types("fp32"), axis=-1
+    )
+    assert within(np.array([[0.5, 0.5]], FLOAT), made)
+
+
 @pytest.mark.parametrize("offset", [0.0, 30.0, 1000.0])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_normalisations_far_from_zero(offset: float, seed: int) -> None:

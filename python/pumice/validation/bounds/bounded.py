@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .types import FloatType, Types, is_float
+from .types import FLOAT32, FloatType, Types, is_float
 
 
 class Bounded:
@@ -102,7 +102,7 @@ class Arithmetic:
         return Bounded(np.asarray(value, np.float64), error, self.dtype)
 
     def constant(self, value: float) -> Bounded:
-        held = float(self.type.rounded(np.float64(value)))
+        held = float(FLOAT32.rounded(value))  # attributes are float32, also of operators on doubles
         return self.of(value, None if held == value else np.asarray(abs(held - value)))
 
     def rounded(self, value: Array, error: Array | None, units: float = 1.0) -> Bounded:

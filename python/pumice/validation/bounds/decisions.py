@@ -195,8 +195,8 @@ def _top_k(call: Call) -> list[Any]:
     wanted = call.integers(1)
     k = int(call.attribute("k")) if wanted is None else wanted[0]
     largest = bool(call.attribute("largest", 1))
-    keys = x.value if x.is_float else x.value.astype(np.float64)
-    ordered = np.argsort(-keys if largest else keys, axis=axis, kind="stable")
+    keys = x.value
+    ordered = _falling(keys, axis) if largest else np.argsort(keys, axis=axis, kind="stable")
     indices = np.take(ordered, np.arange(k), axis=axis)
     values = np.take_along_axis(x.value, indices, axis)
     if x.error is None:
@@ -205,12 +205,18 @@ def _top_k(call: Call) -> list[Any]:
     worst = np.broadcast_to(np.max(x.error, axis=axis, keepdims=True), values.shape)
     every = np.take_along_axis(keys, ordered, axis)
     with np.errstate(all="ignore"):
-        gaps = np.abs(np.diff(every, axis=axis))
-    far = np.full_like(np.take(every, [0], axis=axis), np.inf)
+        gaps = np.abs(np.diff(every.astype(np.float64), axis=axis))
+    far = np.full(np.take(every, [0], axis=axis).shape, np.inf)
     before = np.take(np.concatenate([far, gaps], axis), np.arange(k), axis=axis)
     after = np.take(np.concatenate([gaps, far], axis), np.arange(k), axis=axis)
     unsure = (np.minimum(before, after) <= call.types.reach(2 * worst)) & (worst > 0)
     return [Bounded(values, np.array(worst), x.dtype), Bounded(indices, np.where(unsure, np.inf, 0.0), np.int64)]
+
+
+def _falling(keys: Array, axis: int) -> Array:
+    """The order of falling keys, NaN first, equal ones as they are."""
+    rising = np.argsort(np.flip(keys, axis), axis=axis, kind="stable")
+    return np.asarray(keys.shape[axis] - 1 - np.flip(rising, axis))
 
 
 @rule("NonZero")

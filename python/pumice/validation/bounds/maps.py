@@ -194,8 +194,9 @@ def _thresholds(call: Call) -> list[Any]:
     if call.op == "ThresholdedRelu":
         return [m.select(_above(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
     edge, bias = (m.constant(call.attribute(name, default)) for name, default in (("lambd", 0.5), ("bias", 0.0)))
-    inner = m.select(_above(x, edge, m), m.sub(x, bias), zero)
-    return [m.select(_above(m.neg(x), edge, m), m.add(x, bias), inner)]
+    number = Bounded(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # of what is none it makes 0
+    inner = m.select(_above(number, edge, m), m.sub(number, bias), zero)
+    return [m.select(_above(m.neg(number), edge, m), m.add(number, bias), inner)]
 
 
 def _above(x: Bounded, edge: Bounded, m: Arithmetic) -> Bounded:

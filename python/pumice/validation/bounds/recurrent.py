@@ -98,7 +98,8 @@ class _Recurrent:
         for direction in range(self.directions):
             back = direction == 1 or str(self.call.attribute("direction", "forward")) == "reverse"
             outputs, states = self._direction(direction, back)
-            every.append(joined(outputs, 0, new=True))
+            nothing = Bounded(np.zeros((0, self.x.shape[1], self.hidden)), None, self.dtype, True)
+            every.append(joined(outputs, 0, new=True) if outputs else nothing)
             lasts.append(states)
         y = joined(every, 1, new=True)
         count = len(lasts[0])
@@ -141,7 +142,7 @@ def _lstm(node: _Recurrent, direction: int, x: Bounded, states: list[Bounded]) -
     c = m.add(m.mul(forget, c), m.mul(i, cell))
     if peepholes is not None:
         o = m.add(o, m.mul(node.gate(peepholes, 1), c))
-    h = m.mul(f(node.clipped(o)), o_of(c))
+    h = m.mul(f(node.clipped(o)), o_of(node.clipped(c)))
     return [node.kept(h), node.kept(c)]
 
 

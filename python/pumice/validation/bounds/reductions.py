@@ -176,11 +176,20 @@ def _moved_softmax(x: Bounded, axis: int, top: Array, value: Array) -> Array:
     """By the ends of the intervals: an element is largest where it is as large as it may be and the others are as small as they may be."""
     error = x.errors()
     high, low = np.exp(np.minimum(x.value + error - top, 700.0)), np.exp(x.value - error - top)
-    sum_high, sum_low = (np.sum(one, axis=axis, keepdims=True) for one in (high, low))
-    most = high / (high + np.maximum(sum_low - low, 0.0))
-    least = low / (low + np.maximum(sum_high - high, 0.0))
+    most, least = high / (high + _others(low, axis)), low / (low + _others(high, axis))
     moved = np.maximum(np.abs(most - value), np.abs(value - least))
     return np.asarray(np.where(np.isnan(value), 0.0, np.where(np.isnan(moved), 1.0, np.minimum(moved, 1.0))))
+
+
+def _others(values: Array, axis: int) -> Array:
+    """For each element the sum of the others of its row, without the cancellation that a sum less its largest term has."""
+    largest = np.expand_dims(np.argmax(values, axis=axis), axis)
+    rest = np.array(values)
+    np.put_along_axis(rest, largest, 0.0, axis)
+    without = np.sum(rest, axis=axis, keepdims=True)
+    made: Array = np.sum(values, axis=axis, keepdims=True) - values
+    np.put_along_axis(made, largest, without, axis)
+    return np.asarray(np.maximum(made, 0.0))
 
 
 def _moved_log(x: Bounded, axis: int, value: Array) -> Array:
