@@ -47,7 +47,9 @@ def test_nothing_right_is_called_wrong(name: str, precision: str, context: pumic
     report = pumice.validate(stored.model, cases, context=context, precision=precision)
     assert report.first_divergence is None, report.summary
     proved = sum(row.verdict == "right" for row in report.rows)
-    few = name.startswith("sklearn_") or name.endswith("dynamic_int8")  # trees, and scales that are computed
+    few = name.startswith(("sklearn_", "script_")) or name.endswith(
+        "dynamic_int8"
+    )  # trees, loops that end by a number, scales
     assert proved >= 0.9 * len(report.rows) or few, report.summary
 
 

@@ -83,6 +83,7 @@ class Proof:
         self.found: dict[tuple[str, str], Finding] = {}
         self.alone = _Values(self.reference, self.reference.runner, {})  # of the case that is judged
         self._readers = self._last_readers()
+        self._read = {name for node in self.reference.nodes for name in node.inputs}
 
     def _check_names(self) -> None:
         """Of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
@@ -179,7 +180,7 @@ class Proof:
                 self._judge(node, name, ours[name], local, far, note or far_note, case)
                 if far is not None and isinstance(far.get(name), Bounded):
                     self._drift(node, name, ours[name], far[name], drifts, case)
-            elif isinstance(made := (local or far or {}).get(name), Bounded):
+            elif name in self._read and isinstance(made := (local or far or {}).get(name), Bounded):
                 self._keep(_row(node, name, made.value, case)._replace(note="not made by the program", waived=True))
 
     def _keep_values(
