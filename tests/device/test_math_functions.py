@@ -144,7 +144,9 @@ FUNCTION = re.compile(
 )
 
 
-@pytest.mark.parametrize("file", ["math.glsl", "math_trigonometry.glsl", "math_exact.glsl", "math_double.glsl", "math_wide.glsl"])
+@pytest.mark.parametrize(
+    "file", ["math.glsl", "math_trigonometry.glsl", "math_exact.glsl", "math_double.glsl", "math_wide.glsl"]
+)
 def test_functions_end_at_their_end_alone(file: str) -> None:
     """Functions return at their end alone: behind an early return lavapipe has been seen to mix up results."""
     text = (SHADERS / "include" / file).read_text()
