@@ -52,6 +52,7 @@ class Drifts:
     def add(
         self, node: str, inputs: list[str], output: str, actual: Array, expected: Bounded, over: float | None
     ) -> None:
+        """Enters a tensor that a node made; over: the number in it that the program's storage cannot hold."""
         relative = relative_error(actual, expected)
         source, largest = "", 0.0
         for name in inputs:

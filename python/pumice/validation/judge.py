@@ -34,6 +34,7 @@ class Deviation(NamedTuple):
 
     @property
     def ok(self) -> bool:
+        """Whether no element is beyond its bound."""
         return not self.kind and self.error <= self.allowed
 
     @property
@@ -47,6 +48,7 @@ class Deviation(NamedTuple):
 
     @property
     def verdict(self) -> str:
+        """ "right", "wrong", or "unproved" where more than half of the elements are undecided or unknown."""
         if not self.ok:
             return WRONG
         return UNPROVED if 2 * (self.undecided + self.unknown) > self.elements else RIGHT

@@ -35,9 +35,11 @@ class Options(NamedTuple):
     mode: str
 
     def allows(self, *names: str) -> bool:
+        """Whether one of the names may be unproved."""
         return self.allowed if isinstance(self.allowed, bool) else any(name in self.allowed for name in names)
 
     def tolerance(self, node: str, output: str) -> float | None:
+        """The absolute error that the caller gives a node or a tensor; None where it gives none."""
         return self.tolerances.get(node, self.tolerances.get(output))
 
 
@@ -56,9 +58,11 @@ class _Values:
         return self.held[name] if name in self.held else self.reference.held(name, self.runner)
 
     def of(self, node: ReferenceNode) -> dict[str, Value]:
+        """What a node reads."""
         return {name: self[name] for name in node.inputs}
 
     def missing(self, node: ReferenceNode) -> tuple[str, ...]:
+        """The nodes before a node whose proof is missing."""
         return tuple(dict.fromkeys(one for name in node.inputs for one in self.unproved.get(name, ())))
 
 
@@ -103,6 +107,7 @@ class Proof:
                 )
 
     def close(self) -> None:
+        """Closes the programs that the validation compiled."""
         self.every.close()
         if self.checking:
             self.checking.close()
@@ -123,6 +128,7 @@ class Proof:
     # ---- one case
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
+        """Judges every node and every result of one case."""
         ours: dict[str, Array] = dict(self.every(inputs, loop_timeout=None))
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
         alone = self.alone = _Values(self.reference, self.reference.runner, given)
@@ -366,6 +372,7 @@ class Proof:
             self.rows[key] = row
 
     def report(self, cases: int) -> ValidationReport:
+        """What came of all cases."""
         rows = sorted(self.rows.values(), key=lambda row: row.op == "output")
         for node, (case, fault) in self.faults.items():
             own = [i for i, row in enumerate(rows) if row.node == node and row.op != "output"]

@@ -53,6 +53,7 @@ class ValidationRow(NamedTuple):
 
     @property
     def judged(self) -> Deviation | None:
+        """The deviation that decides the verdict; None where nothing was compared."""
         if self.op == "output":
             return self.accumulated
         return self.local if self.local is not None else self.accumulated
@@ -72,14 +73,17 @@ class ValidationRow(NamedTuple):
 
     @property
     def checked(self) -> bool:
+        """Whether the row is right or wrong."""
         return self.verdict != UNPROVED
 
     @property
     def elements(self) -> int:
+        """The number of elements of the tensor."""
         return math.prod(self.shape)
 
     @property
     def severity(self) -> float:
+        """Error over bound; 1 for what is unproved, infinity for a fault."""
         if self.fault:
             return math.inf
         severity = self.judged.severity if self.judged else 0.0

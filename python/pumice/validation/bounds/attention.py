@@ -21,6 +21,7 @@ def apart(x: Bounded, heads: int) -> Bounded:
 
 
 def merged(x: Bounded) -> Bounded:
+    """The heads side by side again: [batch, heads, rows, size] as [batch, rows, heads * size]."""
     return x.moved(lambda v: v.transpose(0, 2, 1, 3).reshape(v.shape[0], v.shape[2], -1))
 
 
@@ -39,6 +40,7 @@ class Masked:
         self.hidden = np.zeros(scores.shape, bool)
 
     def add(self, mask: Bounded) -> None:
+        """Adds a mask to the scores, or hides the keys for which a mask of booleans is false."""
         if not is_float(mask.dtype):
             self.hide(~np.broadcast_to(mask.value.astype(bool), self.scores.shape))
             return
@@ -50,9 +52,11 @@ class Masked:
         self.scores = self.m.add(self.scores, plain)
 
     def hide(self, where: Any) -> None:
+        """Hides keys where the array is true."""
         self.hidden = self.hidden | where
 
     def result(self) -> Bounded:
+        """The scores, -inf where a key is hidden."""
         error = None if self.scores.error is None else np.where(self.hidden, 0.0, self.scores.error)
         return Bounded(np.where(self.hidden, -np.inf, self.scores.value), error, self.scores.dtype)
 

@@ -33,22 +33,27 @@ class Bounded:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The sizes of the tensor."""
         return self.value.shape
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return self.value.size
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return self.value.ndim
 
     @property
     def is_float(self) -> bool:
+        """Whether the model declares the tensor as floats."""
         return is_float(self.dtype)
 
     @property
     def exact(self) -> bool:
+        """Whether all errors are zero."""
         return self.error is None
 
     def errors(self) -> Array:
@@ -62,6 +67,7 @@ class Bounded:
         return size if self.error is None else size + self.error
 
     def with_error(self, error: Array | None) -> Bounded:
+        """The same value with another error."""
         return Bounded(self.value, error, self.dtype)
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
@@ -102,6 +108,7 @@ class Arithmetic:
         return Bounded(np.asarray(value, np.float64), error, self.dtype)
 
     def constant(self, value: float) -> Bounded:
+        """A number of the source of a kernel, which is rounded to float32."""
         held = float(FLOAT32.rounded(value))  # attributes are float32, also of operators on doubles
         return self.of(value, None if held == value else np.asarray(abs(held - value)))
 
@@ -116,19 +123,23 @@ class Arithmetic:
         return self.of(value, _finite(self.types.joined(error, own)))
 
     def add(self, a: Bounded, b: Bounded) -> Bounded:
+        """The sum, rounded once."""
         with np.errstate(all="ignore"):
             return self.rounded(a.value + b.value, self.types.joined(a.error, b.error))
 
     def sub(self, a: Bounded, b: Bounded) -> Bounded:
+        """The difference, rounded once."""
         with np.errstate(all="ignore"):
             return self.rounded(a.value - b.value, self.types.joined(a.error, b.error))
 
     def mul(self, a: Bounded, b: Bounded) -> Bounded:
+        """The product, rounded once."""
         with np.errstate(all="ignore"):
             error = self.types.joined(_times(a.error, b.magnitude()), _times(b.error, np.abs(a.value)))
             return self.rounded(a.value * b.value, error)
 
     def div(self, a: Bounded, b: Bounded) -> Bounded:
+        """The quotient, within one unit in the last place in float32."""
         with np.errstate(all="ignore"):
             value = a.value / b.value
             error = None
@@ -140,9 +151,11 @@ class Arithmetic:
             return self.rounded(value, error, 2.0 if self.type.name == "float32" else 4.0)
 
     def neg(self, a: Bounded) -> Bounded:
+        """The negative, exactly."""
         return self.of(-a.value, a.error)
 
     def abs(self, a: Bounded) -> Bounded:
+        """The magnitude, exactly."""
         return self.of(np.abs(a.value), a.error)
 
     def scaled(self, a: Bounded, factor: float) -> Bounded:
@@ -150,9 +163,11 @@ class Arithmetic:
         return self.of(a.value * factor, None if a.error is None else a.error * abs(factor))
 
     def maximum(self, a: Bounded, b: Bounded) -> Bounded:
+        """The larger of both, exactly."""
         return self._chosen(np.maximum, a, b)
 
     def minimum(self, a: Bounded, b: Bounded) -> Bounded:
+        """The smaller of both, exactly."""
         return self._chosen(np.minimum, a, b)
 
     def _chosen(self, choose: Any, a: Bounded, b: Bounded) -> Bounded:

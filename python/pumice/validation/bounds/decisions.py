@@ -59,6 +59,7 @@ def steps_between(to: Any, x: Bounded, value: Array, types: Types) -> Array | No
 
 
 def narrow_float(name: str) -> bool:
+    """Whether an element type has floats of a byte or less."""
     return name.startswith(("float8", "float4"))
 
 
@@ -91,6 +92,7 @@ def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
 
 
 def cast(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
+    """The tensor in another element type. Raises Unproved for types that only exact values reach."""
     if is_float(dtype):
         source = x.value
         if x.is_float or x.dtype == bool or np.issubdtype(x.dtype, np.integer):

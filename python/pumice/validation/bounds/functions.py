@@ -38,19 +38,23 @@ class Function(NamedTuple):
 
 
 def erf(x: Array) -> Array:
+    """The error function of an array, in float64."""
     return np.asarray(_erf_of(x), np.float64).reshape(np.shape(x))
 
 
 def normal_cdf(x: Array) -> Array:
+    """The normal distribution's integral up to each element, in float64."""
     return np.asarray(_erfc_of(-np.asarray(x) / math.sqrt(2)) / 2, np.float64).reshape(np.shape(x))
 
 
 def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) in float64, without overflow."""
     e = np.exp(-np.abs(x))
     return np.where(x < 0, e, 1.0) / (1.0 + e)
 
 
 def softplus(x: Array) -> Array:
+    """log(1 + exp(x)) in float64, without overflow."""
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 

@@ -226,6 +226,7 @@ def _hard_sigmoid(call: Call) -> list[Any]:
 
 
 def gelu(x: Bounded, m: Arithmetic, approximate: str = "none") -> Bounded:
+    """x times the normal distribution up to x, or the form of it with tanh."""
     if approximate != "tanh":
         return m.mul(x, apply("normal_cdf", x, m))
     cube = m.mul(m.mul(m.mul(m.constant(0.044715), x), x), x)

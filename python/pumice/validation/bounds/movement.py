@@ -77,6 +77,7 @@ def _concat(call: Call) -> list[Any]:
 
 
 def joined(values: list[Bounded], axis: int, new: bool = False) -> Bounded:
+    """Tensors one behind the other along an axis, or along a new one."""
     join = np.stack if new else np.concatenate
     error = None if all(one.exact for one in values) else join([one.errors() for one in values], axis=axis)
     kept = all(one.stored for one in values)

@@ -32,6 +32,7 @@ def centred(call: Call, x: Bounded, axes: tuple[int, ...]) -> tuple[Bounded, Bou
 
 
 def inverse_deviation(call: Call, variance: Bounded, epsilon: float) -> Bounded:
+    """One over the root of the variance and epsilon."""
     m = call.arithmetic(variance.dtype)
     held = m.constant(epsilon)
     return m.div(m.of(1.0), apply("sqrt", m.add(variance, held), m))
@@ -52,6 +53,7 @@ def _scaled(call: Call, y: Bounded, scale: Bounded | None, bias: Bounded | None)
 
 
 def per_channel(value: Bounded | None, rank: int) -> Bounded | None:
+    """A row of numbers, one for each channel, as it is broadcast to images of that rank."""
     return value if value is None else value.moved(lambda v: v.reshape(-1, *[1] * (rank - 2)))
 
 

@@ -36,6 +36,7 @@ class _Windows:
         self.ends = list(ends)
 
     def padded(self, x: Array, fill: float) -> Array:
+        """The images with their padding, and with what windows reach beyond it."""
         return np.pad(x, [(0, 0), (0, 0), *zip(self.begins, self.after, strict=True)], constant_values=fill)
 
     def parts(self, padded: Array) -> Any:
@@ -53,6 +54,7 @@ class _Windows:
             ]
 
     def counts(self, with_padding: bool) -> Array:
+        """The number of elements in each window, those of the padding among them or not."""
         inside = np.ones((1, 1, *self.spatial))
         if with_padding:
             width = [(b, min(a, e)) for b, a, e in zip(self.begins, self.after, self.ends, strict=True)]
@@ -134,6 +136,7 @@ def _lp_pool(call: Call) -> list[Any]:
 
 
 def powered(call: Call, x: Bounded, p: float) -> Bounded:
+    """The magnitudes to the power of p."""
     m = call.arithmetic()
     from .registry import call as other
 
@@ -141,6 +144,7 @@ def powered(call: Call, x: Bounded, p: float) -> Bounded:
 
 
 def root(call: Call, x: Bounded, p: float) -> Bounded:
+    """The p-th root of sums of powers."""
     m = call.arithmetic()
     from .registry import call as other
 

@@ -27,6 +27,7 @@ def _spread(value: Bounded, shape: tuple[int, ...], axis: int, block: int) -> Bo
 
 
 def limits(dtype: Any) -> tuple[float, float]:
+    """The least and the largest number of an integer type, also of those of less than a byte."""
     name = str(dtype)
     if name in ("int4", "uint4", "int2", "uint2"):
         bits = int(name[-1])

@@ -66,10 +66,12 @@ class _Recurrent:
         return lambda v: other(_RULES[name], [v], given, inner)[0]
 
     def part(self, index: int, direction: int) -> Bounded | None:
+        """What an input has for one direction; None where the input is left out."""
         value = self.call.optional(index)
         return None if value is None else value.moved(lambda v: v[direction])
 
     def clipped(self, value: Bounded) -> Bounded:
+        """The value within the node's `clip`, where it has one."""
         if self.clip is None:
             return value
         limit = self.m.constant(float(self.clip))
@@ -80,9 +82,11 @@ class _Recurrent:
         return self.kept(contracted(np.matmul, a, b.moved(np.transpose), a.shape[-1], self.types, self.dtype))
 
     def gate(self, value: Bounded, index: int) -> Bounded:
+        """The part of one gate."""
         return value.moved(lambda v: v[..., index * self.hidden : (index + 1) * self.hidden])
 
     def start(self, index: int, direction: int) -> Bounded:
+        """The state before the first step, zeros where it is left out."""
         value = self.call.optional(index)
         if value is None:
             return self.m.of(np.zeros((self.x.shape[1], self.hidden)))

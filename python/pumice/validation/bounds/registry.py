@@ -51,6 +51,7 @@ class Call:
         return len(self.given)
 
     def optional(self, index: int) -> Any:
+        """An input as it is; None where it is left out."""
         return self.given[index] if index < len(self.given) else None
 
     def input(self, index: int) -> Bounded:
@@ -77,6 +78,7 @@ class Call:
         return value.value
 
     def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute of the node, or the default."""
         return self.attributes.get(name, default)
 
     def axes(self, index: int = 1) -> list[int] | None:
@@ -85,6 +87,7 @@ class Call:
         return list(given) if given is not None else self.integers(index)
 
     def arithmetic(self, dtype: Any = None) -> Arithmetic:
+        """The arithmetic in which a kernel computes floats of that type, by default that of the first input."""
         return Arithmetic(self.types, self.input(0).dtype if dtype is None else dtype)
 
 
@@ -93,6 +96,8 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
+    """Enters a function into the table, for operators of a domain."""
+
     def add(function: Rule) -> Rule:
         for name in names:
             RULES[f"{domain}::{name}" if domain else name] = function

@@ -189,6 +189,7 @@ def window(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> tup
 
 
 def taps(shape: tuple[int, ...]) -> Any:
+    """All places in a kernel."""
     return np.ndindex(*shape)
 
 
@@ -316,6 +317,7 @@ def _matmul_integer(call: Call) -> list[Any]:
 
 
 def integer_convolution(call: Call, x: Bounded, w: Bounded, xz: Any, wz: Any) -> Bounded:
+    """A convolution of integers less their zero points, as int64."""
     run = convolution(*window(call, x.shape[2:], w.shape[2:]), call.attribute("group", 1))
     shape = (-1, *[1] * (w.ndim - 1))
     return integer_product(run, _without_zero(x, xz), _without_zero(w, wz, shape))

@@ -25,6 +25,7 @@ class FloatType(NamedTuple):
 
     @property
     def is_half(self) -> bool:
+        """Whether it has 16 bits."""
         return self.name in _HALVES
 
     def rounded(self, value: Any) -> Array:
@@ -62,6 +63,7 @@ def float_type(name: str) -> FloatType:
 
 
 def is_float(dtype: Any) -> bool:
+    """Whether it is a type of floats of 16 bits or more."""
     return str(dtype) in _TYPES
 
 
@@ -100,6 +102,7 @@ class Types:
         return error * SPREAD if self.independent else error
 
     def storage(self, dtype: Any) -> FloatType:
+        """The type in which the program keeps tensors that the model declares so."""
         return FLOAT64 if str(dtype) == "float64" else self._stored
 
     def read_back(self, dtype: Any) -> FloatType:
@@ -107,6 +110,7 @@ class Types:
         return _TYPES[str(dtype)]
 
     def accumulation(self, dtype: Any) -> FloatType:
+        """The type in which kernels compute and sum such numbers."""
         return FLOAT64 if str(dtype) == "float64" else FLOAT32
 
     def brief(self, dtype: Any) -> bool:
