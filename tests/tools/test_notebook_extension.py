@@ -338,7 +338,7 @@ def test_what_diverges_stands_out_in_colour(context: pumice.Context) -> None:
         ValidationRow(f"node{i}", "Relu", "y", "float32", (1,), 0, wrong if i in (3, 250) else right, None)
         for i in range(300)
     ]
-    page = Strict(ValidationReport("m", "d", "fp32", 1, rows)._repr_html_())
+    page = Strict(ValidationReport("m", "d", "fp32", 1, rows, [])._repr_html_())
     coloured = [attributes for tag, attributes in page.elements if tag == "td" and "background" in attributes["style"]]
     assert len(coloured) == 2 * 7
     assert page.read.count("DIVERGES") == 2  # the second is beyond the rows that are shown of a long table

@@ -321,11 +321,12 @@ class Proof:
         types = self.reference.chained.types
         total = judged(result, expected, types, allowed)
         missing = chain.unproved.get(name, ())
-        if not total.ok and unfused is not None and not total.kind and not self._is_wrong_before(name):
+        derived = allowed is None  # a tolerance of the caller's stands as it is
+        if derived and not total.ok and unfused is not None and not total.kind and not self._is_wrong_before(name):
             # Every node of the other program was judged: a result within the bound of its result is right too, whatever was decided.
             beside = judged(result, Bounded(unfused, expected.error, expected.dtype), types, allowed)
             total = beside._replace(undecided=max(beside.undecided, 1)) if beside.ok else total
-        if not total.ok and not total.kind and name in chain.chosen:
+        if derived and not total.ok and not total.kind and name in chain.chosen:
             missing = (*missing, chain.chosen[name])  # the fused program may have chosen otherwise
         waived = self.options.allows(name) or (bool(missing) and all(self._allows_node(one) for one in missing))
         note = f"rests on node{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing[:4]))}" if missing else ""

@@ -100,7 +100,7 @@ class ValidationReport:
         precision: str,
         cases: int,
         rows: list[ValidationRow],
-        findings: Collection[Finding] = (),
+        findings: Collection[Finding],
     ) -> None:
         self.model = model
         self.device = device

@@ -271,6 +271,33 @@ def validations(context: pumice.Context) -> None:
     assert truth(True).all() and graph_of("Relu", [("float32", [1])]).name == "relu"
 
 
+@covers("validate.tolerances", "validate.allow_unchecked", "validate.mode")
+def verdicts(context: pumice.Context) -> None:
+    """A tolerance decides, what may be unproved passes, and a mode leaves the other comparison out."""
+    from onnx import TensorProto, helper
+
+    from onnx_models import gemm
+
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
+    with pumice.load(gemm(), context, precision="fp16") as model:
+        name = model.outputs[0].name
+        oks = [pumice.validate(model, [x], tolerances={name: number}).ok for number in (0.0, 1.0)]
+        assert oks == [False, True]
+        refused(lambda: pumice.validate(model, [x], tolerances={"nobody": 1.0}), "nobody")
+        for mode, has in (("isolated", (True, False)), ("chained", (False, True)), ("both", (True, True))):
+            row = pumice.validate(model, [x], mode=mode).rows[0]
+            assert (row.local is not None, row.accumulated is not None) == has
+        refused(lambda: pumice.validate(model, [x], mode="backwards"), "backwards")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    graph = helper.make_graph(
+        [helper.make_node("RandomNormalLike", ["x"], ["y"], "draw")], "random", values[:1], values[1:]
+    )
+    random = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    oks = [pumice.validate(random, [x[0]], context=context, allow_unchecked=names).ok for names in ((), ["draw"], True)]
+    assert oks == [False, True, True]
+    refused(lambda: pumice.validate(random, [x[0]], context=context, allow_unchecked=["nobody"]), "nobody")
+
+
 @covers("output_descs.outputs", "output_descs.**kwargs")
 def output_descs(context: pumice.Context) -> None:
     x = pumice.TensorDesc("float32", [4, 6])
