@@ -1,0 +1,59 @@
+"""PUMICE_SHADERS: a folder whose files take the place of embedded shaders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pumice._pumice as engine
+from process import python
+
+EXPONENTIAL = """
+import numpy as np
+import pumice
+
+graph = pumice.Graph()
+graph.output("y", graph.add("Exp", graph.input("x", "float32", [4])))
+print(graph.compile(pumice.Context())({"x": np.zeros(4, "float32")})["y"].tolist())
+"""
+
+
+def run(folder: Path) -> str:
+    """Everything that a process with that folder of shaders prints."""
+    done = python("-c", EXPONENTIAL, PUMICE_SHADERS=str(folder))
+    return done.stdout + done.stderr
+
+
+def test_a_file_takes_the_place_of_a_kernel_and_that_is_said(tmp_path: Path) -> None:
+    text = engine.embedded_shader("map.comp")
+    faulty = text.replace("precise RESULT_TYPE made = RESULT;", "precise RESULT_TYPE made = RESULT_TYPE(7);")
+    assert faulty != text
+    (tmp_path / "map.comp").write_text(faulty)
+    said = run(tmp_path)
+    assert "[7.0, 7.0, 7.0, 7.0]" in said
+    assert "PUMICE_SHADERS: the engine's own map.comp replaced" in said
+
+
+def test_an_included_file_is_replaced_as_well(tmp_path: Path) -> None:
+    text = engine.embedded_shader("include/math.glsl")
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include/math.glsl").write_text(
+        text.replace("float pm_exp(float x) {", "float pm_exp(float x) { return 3.0;")
+    )
+    assert "[3.0, 3.0, 3.0, 3.0]" in run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [("mop.comp", "'mop.comp', which is the path of no embedded shader"), (None, "holds no file")],
+)
+def test_a_folder_that_replaces_nothing_is_refused(tmp_path: Path, file: str | None, message: str) -> None:
+    if file:
+        (tmp_path / file).write_text("void main() {}")
+    said = run(tmp_path)
+    assert message in said and "PUMICE_SHADERS" in said
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert "PUMICE_SHADERS: a folder expected" in run(tmp_path / "missing")
