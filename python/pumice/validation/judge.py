@@ -19,7 +19,7 @@ class Deviation(NamedTuple):
 
     error and allowed are absolute and of that element. undecided: elements whose value rests on a choice that rounding may turn, so that
     either is right; unknown: those for which no bound could be derived. kind names what is wrong where it is more than a number too far
-    off: "NaN made", "infinity made", "wrong shape or dtype", "wrong index".
+    off: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero".
     """
 
     error: float
@@ -92,6 +92,24 @@ def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None
         int(parts.undecided.sum()),
         int(parts.unknown.sum()),
         _kind(actual[place], expected.value[place], errors[place], bounds[place]),
+    )
+
+
+def zero_signs(actual: Array, expected: Bounded, found: Deviation) -> Deviation:
+    """The deviation of a node that only moves elements, which is wrong too where a zero has the other sign: its reciprocal would differ."""
+    if not is_float(actual.dtype) or not actual.size:
+        return found
+    given = np.asarray(actual, np.float64)
+    turned = (given == 0) & (expected.value == 0) & (np.signbit(given) != np.signbit(expected.value))
+    if expected.error is not None:
+        turned &= expected.error == 0
+    if not turned.any():
+        return found
+    at = np.unravel_index(int(np.argmax(turned)), actual.shape) if actual.ndim else ()
+    place = tuple(int(i) for i in at)
+    shown = _shown(expected, place)
+    return found._replace(
+        error=0.0, allowed=0.0, at=place, actual=actual[place], expected=shown, kind="wrong sign of zero"
     )
 
 

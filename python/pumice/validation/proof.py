@@ -17,12 +17,13 @@ from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import Runner, constant, from_device, given_input
 from .bounds.types import Types, is_float
 from .chain import Drifts
-from .judge import UNPROVED, WRONG, Deviation, judged, overflowing
+from .judge import UNPROVED, WRONG, Deviation, judged, overflowing, zero_signs
 from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow
 
 _UNDECIDED = "undecided: "
 _ROUNDS = ("Floor", "Ceil", "Round")
+_MOVES = ("Concat", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose")  # elements come out of them bit by bit
 _ILL = 0.1  # a bound of this share of the largest number says little
 _NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -258,6 +259,8 @@ class Proof:
         if not isinstance(expected, Bounded):
             return None
         found = judged(actual, expected, types, allowed)
+        if node.op in _MOVES and found.ok:
+            found = zero_signs(actual, expected, found)
         if node.op in _ROUNDS and expected.error is not None:
             found = found._replace(undecided=int((expected.error > 0).sum()))
         return found
