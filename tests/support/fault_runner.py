@@ -1,0 +1,56 @@
+"""A program that validates small models with faulty shaders: the engine reads its shaders once a process, so every task gets a process.
+
+Tasks come as JSON on the standard input: a list of objects with `folder` (of shaders in place of the engine's own; empty: none), `sample`
+and `precision`. Each is run in a fork of this process, which has imported everything and started no device. The results go to the
+standard output, one line of JSON each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+import pumice
+from fault_models import SAMPLES
+
+
+def validated(task: dict[str, str]) -> dict[str, Any]:
+    """What a validation says: its state, the first row that is wrong, and which rows of nodes and outputs are."""
+    if task["folder"]:
+        os.environ["PUMICE_SHADERS"] = task["folder"]
+    sample = SAMPLES[task["sample"]]()
+    report = pumice.validate(sample.proto.SerializeToString(), [sample.inputs], precision=task["precision"])
+    wrong = [row for row in report.rows if row.verdict == "wrong"]
+    return {
+        "state": report.state,
+        "first": wrong[0].output if wrong and wrong[0].op == "output" else wrong[0].node if wrong else None,
+        "nodes": [row.node for row in wrong if row.op != "output"],
+        "outputs": [row.output for row in wrong if row.op == "output"],
+        "summary": report.summary,
+    }
+
+
+def in_fork(task: dict[str, str]) -> str:
+    """The line that a process of its own makes of a task."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            line = json.dumps(validated(task))
+        except Exception:
+            line = json.dumps({"state": "failed", "summary": traceback.format_exc()})
+        os.write(writing, line.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as stream:
+        line = stream.read()
+    _, status = os.waitpid(process, 0)
+    return line or json.dumps({"state": "failed", "summary": f"the process ended with status {status}"})
+
+
+if __name__ == "__main__":
+    for each in json.load(sys.stdin):
+        print(in_fork(each), flush=True)

@@ -1,0 +1,351 @@
+"""The faults of which a validation must find each: texts of shaders, and what takes their place."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """One fault. `node`: which has to be named. `spared`: a sample that the fault leaves right, because it shows in some sizes or numbers
+    only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and an output is. `shared`: whether the fused
+    program runs the faulty kernel too. `count`: how often the text stands in the shader; all of them are replaced.
+    """
+
+    number: int
+    name: str
+    path: str
+    old: str
+    new: str
+    sample: str
+    node: str
+    spared: str = ""
+    fused_alone: bool = False
+    shared: bool = True
+    count: int = 1
+    fp16: bool = False
+
+
+CONTRACTION = "include/contraction.glsl"
+
+FAULTS = [
+    Fault(
+        1,
+        "wrong epilogue",
+        "include/epilogue.glsl",
+        "float epilogue(float x) {\n  precise float y = EPILOGUE(x);",
+        "float epilogue(float x) {\n  precise float y = x;",
+        "conv",
+        "",
+        fused_alone=True,
+    ),
+    Fault(
+        2,
+        "epilogue twice",
+        "include/epilogue.glsl",
+        "float epilogue(float x) {\n  precise float y = EPILOGUE(x);",
+        "float epilogue(float x) {\n  x = EPILOGUE(x);\n  precise float y = EPILOGUE(x);",
+        "gemm",
+        "",
+        fused_alone=True,
+    ),
+    Fault(
+        3,
+        "bias of the neighbouring channel",
+        CONTRACTION,
+        "return b[p.b_first + grid_group().z * p.channels_out + min(channel, p.channels_out - 1u)];",
+        "return b[p.b_first + grid_group().z * p.channels_out + min(channel + 1u, p.channels_out - 1u)];",
+        "conv",
+        "conv",
+        fp16=True,
+    ),
+    Fault(
+        4,
+        "alpha for beta",
+        "product.comp",
+        "sum += NUMBER(p.beta) * LOAD(",
+        "sum += NUMBER(p.alpha) * LOAD(",
+        "scaled gemm",
+        "gemm",
+    ),
+    Fault(
+        5,
+        "half accumulation",
+        "conv_lanes.comp",
+        "sum = multiply_add(wx, v[i].x, sum);",
+        "sum = unpackHalf2x16(packHalf2x16(vec2(multiply_add(wx, v[i].x, sum), 0.0))).x;",
+        "conv",
+        "conv",
+    ),
+    Fault(
+        6,
+        "lost last term of a sum",
+        "reduce.comp",
+        "element < end; element += TEAM",
+        "element + 1u < end; element += TEAM",
+        "reduce",
+        "sum",
+        fp16=True,
+    ),
+    Fault(
+        7,
+        "one term twice",
+        "scan.comp",
+        "    s = STEP(s, LOAD(from + at * p.x_step), i);",
+        "    s = STEP(s, LOAD(from + at * p.x_step), i);\n    if (i == 2u) s = STEP(s, LOAD(from + at * p.x_step), i);",
+        "running sum",
+        "sum",
+    ),
+    Fault(
+        8,
+        "wrong sign of zero padding",
+        "index_map.comp",
+        "return bitfieldExtract(p.value[0], 0, BITS);",
+        "return bitfieldExtract(p.value[0] ^ 0x80000000u, 0, BITS);",
+        "padded",
+        "pad",
+    ),
+    Fault(9, "exp2 for exp", "softmax.comp", "exp(v)", "exp2(v)", "softmax", "softmax", count=2, fp16=True),
+    Fault(
+        10,
+        "reciprocal with 12 bits",
+        "layer_norm.comp",
+        "const float factor = pm_divide(1.0, pm_sqrt(variance + p.epsilon));",
+        "const float factor = uintBitsToFloat(floatBitsToUint(pm_divide(1.0, pm_sqrt(variance + p.epsilon))) & 0xfffff800u);",
+        "layer norm",
+        "norm",
+    ),
+    Fault(
+        11,
+        "round half up",
+        "include/math.glsl",
+        "float pm_round_even(float x) { return roundEven(x); }",
+        "float pm_round_even(float x) { return floor(x + 0.5); }",
+        "rounding",
+        "round",
+        spared="rounding without halves",
+    ),
+    Fault(
+        12,
+        "truncation for rounding",
+        "quantize.comp",
+        "const float v = pm_round_even(",
+        "const float v = pm_trunc(",
+        "quantized",
+        "quantize",
+        shared=False,
+    ),
+    Fault(
+        13,
+        "saturation of int8 left out",
+        "quantize.comp",
+        "return !(v > lowest) ? p.lowest : !(v < highest) ? p.highest : int(v) + zero_point(at);",
+        "return int(v) + zero_point(at);",
+        "quantized beyond the range",
+        "quantize",
+        spared="quantized",
+        shared=False,
+    ),
+    Fault(
+        14,
+        "zero point of the other operand",
+        CONTRACTION,
+        "return w_zero[p.w_zero_first + min(channel, p.channels_out - 1u) * p.w_zero_column + grid_group().z * p.w_zero_group];",
+        "return x_zero[p.x_zero_first];",
+        "integer product",
+        "product",
+    ),
+    Fault(
+        15,
+        "transposed weight",
+        CONTRACTION,
+        "return p.tap_first + th * p.tap_row + tw * p.tap_column;",
+        "return p.tap_first + tw * p.tap_row + th * p.tap_column;",
+        "conv",
+        "conv",
+    ),
+    Fault(
+        16,
+        "off-by-one pad",
+        CONTRACTION,
+        "int(th) * p.tap_step_h + p.base_h;",
+        "int(th) * p.tap_step_h + p.base_h + 1;",
+        "conv",
+        "conv",
+        fp16=True,
+    ),
+    Fault(
+        17,
+        "wrong dilation at the border",
+        "conv_depthwise.comp",
+        "th * p.dilation_h + p.base_h;",
+        "th * (row == 0u ? 1 : p.dilation_h) + p.base_h;",
+        "depthwise",
+        "conv",
+    ),
+    Fault(
+        18,
+        "wrong broadcast stride",
+        "map.comp",
+        "at[i] += k * p.t_stride[i * RANK + axis];",
+        "at[i] += k * p.t_stride[i * RANK + (i == 1 ? RANK - 1 : axis)];",
+        "broadcast",
+        "mul",
+    ),
+    Fault(
+        19,
+        "dropped tail of a row",
+        "layer_norm.comp",
+        "  FOR_ROW(i, size) {\n    precise float delta = (",
+        "  FOR_ROW(i, size & ~7u) {\n    precise float delta = (",
+        "layer norm",
+        "norm",
+    ),
+    Fault(
+        20,
+        "swapped halves of a word",
+        "index_map.comp",
+        "return pm_load_u16(x, i);",
+        "return pm_load_u16(x, i ^ 1u);",
+        "sliced words",
+        "slice",
+    ),
+    Fault(
+        21,
+        "offset of a view ignored",
+        "index_map.comp",
+        "int source = p.x_first;",
+        "int source = 0;",
+        "sliced words",
+        "slice",
+    ),
+    Fault(
+        22,
+        "stride of a strided input ignored",
+        "softmax.comp",
+        "pm_load(x, from + i * p.x_step)",
+        "pm_load(x, from + i)",
+        "softmax inside",
+        "softmax",
+        spared="softmax",
+        count=4,
+    ),
+    Fault(
+        23,
+        "last tile not written",
+        "conv_lanes.comp",
+        "if (first + i * kLanes >= p.pixels) continue;",
+        "if (first + i * kLanes >= p.pixels / 16u * 16u) continue;",
+        "conv",
+        "conv",
+    ),
+    Fault(
+        25,
+        "reading past a row",
+        "layer_norm.comp",
+        "  FOR_ROW(i, size) {\n    precise float delta = pm_load(x, from + i) - mean;",
+        "  FOR_ROW(i, size + (row + 1u < p.rows ? 1u : 0u)) {\n    precise float delta = pm_load(x, from + i) - mean;",
+        "layer norm",
+        "norm",
+    ),
+    Fault(
+        26,
+        "groups mixed",
+        CONTRACTION,
+        "#define X_GROUP (grid_group().z * p.channels_in * p.x_stride_c)",
+        "#define X_GROUP 0u",
+        "conv in groups",
+        "conv",
+        spared="conv",
+    ),
+    Fault(
+        27,
+        "channels last read as first",
+        "pool.comp",
+        "rest * p.x_stride_n + c * p.x_stride_c;",
+        "rest * p.x_stride_n + c;",
+        "average pool",
+        "pool",
+    ),
+    Fault(
+        33,
+        "weights of another precision",
+        "conv_lanes.comp",
+        "const Number4 weights = LOAD_W4(w_step + j * kLanes);",
+        "const Number4 exact = LOAD_W4(w_step + j * kLanes);\n"
+        "const Number4 weights = vec4(unpackHalf2x16(packHalf2x16(exact.xy)), unpackHalf2x16(packHalf2x16(exact.zw)));",
+        "conv",
+        "conv",
+    ),
+    Fault(
+        35,
+        "result depends on the workgroup's number",
+        "layer_norm.comp",
+        "float v = delta * factor * scale[i];",
+        "float v = delta * factor * scale[i] * (row == 7u ? 1.01 : 1.0);",
+        "layer norm",
+        "norm",
+        spared="layer norm of few rows",
+        fp16=True,
+    ),
+    Fault(
+        37,
+        "one lane of a tile wrong where the depth is odd",
+        "conv_lanes.comp",
+        "const Number bias = channel_bias(channel);",
+        "const Number bias = channel_bias(channel) + (lane == 3u && p.channels_in % 2u == 1u ? 0.01 : 0.0);",
+        "gemm",
+        "gemm",
+        spared="gemm of even depth",
+    ),
+    Fault(
+        38,
+        "wrong only at batch > 1",
+        "conv_lanes.comp",
+        "images[i] = group_x + places[i].x * p.x_stride_n;",
+        "images[i] = group_x;",
+        "conv",
+        "conv",
+        spared="conv of one image",
+    ),
+    Fault(
+        39,
+        "wrong only for NaN in",
+        "include/math.glsl",
+        "float pm_max(float a, float b) { return pm_settled(a > b || pm_isnan(a) ? a : b); }",
+        "float pm_max(float a, float b) { return pm_settled(a > b ? a : b); }",
+        "max pool",
+        "pool",
+        spared="max pool without NaN",
+    ),
+    Fault(
+        40,
+        "wrong above a size",
+        "softmax.comp",
+        "sum += exp(v);",
+        "sum += i < 32u ? exp(v) : 0.0;",
+        "softmax",
+        "softmax",
+        spared="softmax of short rows",
+    ),
+]
+
+# Faults that no text of a shader makes, and why.
+NOT_INJECTED = {
+    24: (
+        "second fold of the grid not computed",
+        "a folded grid has more workgroups than the software driver runs in a test",
+    ),
+    28: ("stale temporary", "the plan places tensors; there is no hook for that yet"),
+    29: ("missing barrier between two dispatches", "the plan sets barriers; there is no hook for that yet"),
+    30: ("in-place where it must not be", "the plan chooses what is in place; there is no hook for that yet"),
+    31: ("cache of another shape used", "the engine keeps the cache; there is no hook for that yet"),
+    32: ("push constant of the last call", "the engine fills them in; there is no hook for that yet"),
+    34: (
+        "race between two subgroups",
+        "the software driver runs a workgroup's subgroups one after the other, and results stay right without the barrier of a sum",
+    ),
+    36: (
+        "uninitialised shared memory",
+        "the software driver's kernels gather by shuffles, and its shared memory begins as zeros",
+    ),
+}

@@ -1,0 +1,110 @@
+"""Faults put into shaders: a validation names the node whose kernel is faulty, and accuses nobody where there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+import faults
+from fault_models import SAMPLES
+from faults import FAULTS, NOT_INJECTED, Fault
+
+SHADERS = Path(__file__).parent.parent.parent / "shaders"
+
+
+def faulty_folder(fault: Fault, folder: Path) -> Path:
+    """A folder that holds the one shader with the fault in it."""
+    text = (SHADERS / fault.path).read_text(encoding="utf-8")
+    assert text.count(fault.old) == fault.count, f"{fault.path} does not hold the text of fault {fault.number}"
+    made = folder / fault.path
+    made.parent.mkdir(parents=True, exist_ok=True)
+    made.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+    return folder
+
+
+def run(tasks: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """What the runner says of each task."""
+    done = subprocess.run(
+        [sys.executable, str(Path(faults.__file__).parent / "fault_runner.py")],
+        input=json.dumps(tasks),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(lines) == len(tasks), done.stderr
+    return lines
+
+
+def task(sample: str, precision: str, folder: Path | str = "") -> dict[str, str]:
+    return {"folder": str(folder), "sample": sample, "precision": precision}
+
+
+@cache
+def judged(precision: str, from_number: int, end: int) -> dict[int, list[dict[str, Any] | None]]:
+    """By number of the fault: what is said of its sample, and of the one that it spares."""
+    rows = [fault for fault in FAULTS if from_number <= fault.number < end and (precision == "fp32" or fault.fp16)]
+    with TemporaryDirectory() as root:
+        tasks = []
+        for fault in rows:
+            folder = faulty_folder(fault, Path(root) / str(fault.number))
+            tasks += [task(sample, precision, folder) for sample in (fault.sample, fault.spared) if sample]
+        results = iter(run(tasks))
+        return {
+            fault.number: [next(results) if name else None for name in (fault.sample, fault.spared)] for fault in rows
+        }
+
+
+# One process judges the faults of a stretch of numbers, of which all but the first belong to the longer tier.
+STRETCHES = [("fp32", 1, 20), ("fp32", 20, 41), ("fp16", 1, 41)]
+CELLS = [
+    pytest.param(
+        fault,
+        stretch,
+        id=f"{fault.number}-{fault.name}-{stretch[0]}",
+        marks=[pytest.mark.slow] if stretch is not STRETCHES[0] else [],
+    )
+    for stretch in STRETCHES
+    for fault in FAULTS
+    if stretch[1] <= fault.number < stretch[2] and (stretch[0] == "fp32" or fault.fp16)
+]
+
+
+@pytest.mark.parametrize(("fault", "stretch"), CELLS)
+def test_a_fault_is_found_at_its_node(fault: Fault, stretch: tuple[str, int, int]) -> None:
+    found, spared = judged(*stretch)[fault.number]
+    assert found is not None
+    assert found["state"] == "wrong", found["summary"]
+    if fault.fused_alone:
+        assert found["nodes"] == [], found["summary"]
+    else:
+        assert found["first"] == fault.node, found["summary"]
+        assert set(found["nodes"]) == {fault.node}, found["summary"]
+    if fault.shared:
+        assert found["outputs"] == ["y"], found["summary"]
+    if fault.spared:
+        assert spared is not None
+        assert spared["state"] == "right", spared["summary"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_the_same_models_are_right_without_a_fault(precision: str) -> None:
+    names = sorted({fault.sample for fault in FAULTS if precision == "fp32" or fault.fp16})
+    for name, result in zip(names, run([task(name, precision) for name in names]), strict=True):
+        assert result["state"] == "right", f"{name}: {result['summary']}"
+
+
+def test_every_fault_is_injected_or_said_not_to_be() -> None:
+    numbers = [fault.number for fault in FAULTS]
+    assert sorted([*numbers, *NOT_INJECTED]) == list(range(1, 41))
+    assert all(fault.sample in SAMPLES for fault in FAULTS)
