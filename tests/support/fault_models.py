@@ -126,10 +126,19 @@ def reduce_sum() -> Sample:
     return _between(numbers(2, 5, 37) * np.float32(0.1), middle, axes=np.int64([2]))
 
 
-def reduce_columns() -> Sample:
-    """Over an axis whose elements are not neighbours: several subgroups share a sum."""
-    middle = node("ReduceSum", ["a", "axes"], ["c"], name="sum", keepdims=0)
-    return _between(numbers(2, 512, 8) * np.float32(0.02), middle, axes=np.int64([1]))
+def recurrent() -> Sample:
+    """A GRU that begins with states of its own, which its units hand on to one another."""
+    weights = {"w": numbers(1, 144, 20, seed=1), "r": numbers(1, 144, 48, seed=2), "h": numbers(1, 2, 48, seed=3)}
+    middle = node("GRU", ["a", "w", "r", "", "", "h"], ["", "c"], name="gru", hidden_size=48)
+    constants = {name: array * np.float32(0.2) for name, array in weights.items()}
+    nodes = [node("Neg", ["x"], ["a"], name="before"), middle, node("Tanh", ["c"], ["y"], name="behind")]
+    return Sample(model(nodes, [value("x", [5, 2, 20])], constants=constants), (numbers(5, 2, 20),))
+
+
+def top_of_rows(size: int = 3000) -> Sample:
+    """The largest numbers of rows, which several subgroups sort together where they are long."""
+    middle = node("TopK", ["a", "count"], ["c", "places"], name="top")
+    return _between(numbers(3, size), middle, count=np.int64([40]))
 
 
 def running_sum() -> Sample:
@@ -175,8 +184,8 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "padded": padded,
     "quantized": quantized,
     "quantized beyond the range": lambda: quantized(8),
+    "recurrent": recurrent,
     "reduce": reduce_sum,
-    "reduce columns": reduce_columns,
     "rounding": rounding,
     "rounding without halves": lambda: rounding(halves=False),
     "running sum": running_sum,
@@ -185,4 +194,6 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "softmax": softmax,
     "softmax inside": softmax_inside,
     "softmax of short rows": lambda: softmax(29),
+    "top of rows": top_of_rows,
+    "top of short rows": lambda: top_of_rows(200),
 }
