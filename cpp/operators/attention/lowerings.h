@@ -1,4 +1,4 @@
-// The functions that rows of attention name.
+// What the rows of attention name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/row/lowering.h"

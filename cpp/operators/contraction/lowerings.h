@@ -1,4 +1,4 @@
-// The functions that rows of products and convolutions name.
+// What the rows of products and convolutions name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-// Floats of at most 32 bits, which a device computes with in float32.
+// Whether all floats of the node have at most 32 bits: a device computes them in float32.
 inline bool is_single(const HostNode& node) {
   return node.outputs[0].dtype != DType::float64 && std::none_of(node.inputs.begin(), node.inputs.end(), [](const HostTensor* input) {
            return input && input->desc.dtype == DType::float64;

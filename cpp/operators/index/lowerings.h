@@ -1,4 +1,4 @@
-// The functions that rows of operators that move elements, look them up or fill name.
+// What the rows of operators that move elements, look them up or fill name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -32,7 +32,7 @@ void lower_bit_cast(LowerContext& node);
 void lower_expand(LowerContext& node);
 void lower_copy(LowerContext& node);  // also every `view` row whose result cannot share its input's memory
 
-// The host's values; indices out of range throw GraphError naming the node.
+// These compute outputs on the host. Indices out of range throw GraphError naming the node.
 HostResults evaluate_range(const HostNode& node);
 HostResults evaluate_view(const HostNode& node);
 HostResults evaluate_shape(const HostNode& node);

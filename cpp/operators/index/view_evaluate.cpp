@@ -1,4 +1,4 @@
-// The host's values of shapes, of constants, of ranges, and of operators that move elements.
+// Shapes, constants, ranges and operators that move elements, computed on the host.
 #include <algorithm>
 #include <cstring>
 

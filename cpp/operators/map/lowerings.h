@@ -1,4 +1,4 @@
-// The functions that rows of elementwise operators name.
+// What the rows of elementwise operators name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -12,7 +12,7 @@ void lower_cast(LowerContext& node);
 // Declares what all rows of one scalar expression share, but for the expression and its value on the host.
 void declare_elementwise(OperatorRow& row);
 
-// The host's values.
+// These compute outputs on the host.
 HostResults evaluate_map(const HostNode& node);
 HostResults evaluate_cast(const HostNode& node);
 

@@ -1,4 +1,4 @@
-// The host's values of elementwise operators.
+// Elementwise operators computed on the host.
 #include <algorithm>
 
 #include "core/error.h"

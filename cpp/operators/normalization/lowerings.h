@@ -1,4 +1,4 @@
-// The functions that rows of normalisations name.
+// What the rows of normalisations name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/row/lowering.h"

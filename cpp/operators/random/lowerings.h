@@ -1,4 +1,4 @@
-// The functions that rows of random numbers name.
+// What the rows of random numbers name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// The functions that rows of recurrent layers name.
+// What the rows of recurrent layers name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// The functions that rows of reductions and running sums name.
+// What the rows of reductions and running sums name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -13,7 +13,7 @@ void lower_count_non_zero(LowerContext& node);
 void lower_non_zero(LowerContext& node);
 void lower_compress_counted(LowerContext& node);
 
-// The host's values.
+// These compute outputs on the host.
 HostResults evaluate_reduce(const HostNode& node);
 HostResults evaluate_scan(const HostNode& node);
 

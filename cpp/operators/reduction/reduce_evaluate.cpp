@@ -1,4 +1,4 @@
-// The host's values of reductions and running sums.
+// Reductions and running sums computed on the host.
 #include <algorithm>
 #include <limits>
 

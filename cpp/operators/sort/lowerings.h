@@ -1,4 +1,4 @@
-// The functions that rows of sorting name.
+// What the rows of sorting name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/host/host_node.h"
@@ -8,7 +8,7 @@ namespace pumice {
 
 void lower_topk(LowerContext& node);
 
-// The host's values.
+// These compute outputs on the host.
 HostResults evaluate_topk(const HostNode& node);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// The host's values of sorting.
+// Sorting computed on the host.
 #include <algorithm>
 #include <numeric>
 

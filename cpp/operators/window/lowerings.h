@@ -1,4 +1,4 @@
-// The functions that rows of pools, regions and boxes name.
+// What the rows of pools, regions and boxes name: their lowerings, packings and values on the host.
 #pragma once
 
 #include "operators/row/lowering.h"
