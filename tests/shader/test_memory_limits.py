@@ -84,6 +84,9 @@ print((resident() - before) / (len(shapes) - len(shapes) // 4 - 1))
 
 @needs_limits
 def test_shapes_that_a_program_has_forgotten_keep_no_memory() -> None:
-    """The last 16 choices of shapes are remembered; 7 kB were kept for each of the others."""
+    """The last 16 choices of shapes are remembered; 7 kB were kept for each of the others.
+
+    Builds differ by how much of their code is in memory by then: 1.47 to 1.53 kB were seen.
+    """
     kilobytes = float(output_of("-c", SHAPES, PUMICE_VALIDATION="0"))
-    assert kilobytes < 1.5
+    assert kilobytes < 2
