@@ -109,26 +109,24 @@ void cut_group_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut.packs_vectors = true;
 }
 
+OperatorRow softmax(std::string_view name, DTypeSet dtypes) {
+  return {.name = name,
+          .skeleton = Skeleton::reduce,
+          .schema = {.inputs = {value("x", dtypes)}, .outputs = {value("y", dtypes)}, .attributes = {integer("axis", -1)}, .min_rank = 1},
+          .shape = shape_of_softmax,
+          .lower = lower_softmax,
+          .strides = RowStrides::packed,
+          .cut = cut_beside_axis};
+}
+
 }  // namespace
 
 Rows normalization_rows() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const std::vector<ValueRole> x{floats("x")}, y{floats("y")}, scaled{floats("x"), floats("scale"), floats("b")};
   const std::vector<ValueRole> with_statistics{floats("x"), floats("scale"), floats("b"), floats("mean"), floats("variance")};
-  return {{.name = "Softmax",
-           .skeleton = Skeleton::reduce,
-           .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kReals)}, .attributes = {integer("axis", -1)}, .min_rank = 1},
-           .shape = shape_of_softmax,
-           .lower = lower_softmax,
-           .strides = RowStrides::packed,
-           .cut = cut_beside_axis},
-          {.name = "LogSoftmax",
-           .skeleton = Skeleton::reduce,
-           .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kReals)}, .attributes = {integer("axis", -1)}, .min_rank = 1},
-           .shape = shape_of_softmax,
-           .lower = lower_softmax,
-           .strides = RowStrides::packed,
-           .cut = cut_beside_axis},
+  return {softmax("Softmax", kReals),
+          softmax("LogSoftmax", kReals),
           {.name = "InstanceNormalization",
            .skeleton = Skeleton::reduce,
            .schema = {.inputs = scaled, .outputs = y, .attributes = {real("epsilon", 1e-5)}, .min_rank = 3},
@@ -176,13 +174,7 @@ Rows normalization_rows() {
            .strides = RowStrides::packed,
            .cut = cut_before_axis,
            .epilogue = true},
-          {.name = "Hardmax",
-           .skeleton = Skeleton::reduce,
-           .schema = {.inputs = x, .outputs = y, .attributes = {integer("axis", -1)}, .min_rank = 1},
-           .shape = shape_of_softmax,
-           .lower = lower_softmax,
-           .strides = RowStrides::packed,
-           .cut = cut_beside_axis},
+          softmax("Hardmax", kFloats),
           {.name = "GroupNormalization",
            .skeleton = Skeleton::reduce,
            .schema = {.inputs = {floats("x"), floats("scale"), floats("bias")},
