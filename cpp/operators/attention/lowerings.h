@@ -1,4 +1,4 @@
-// What the rows of attention name: their lowerings, packings and values on the host.
+// This header declares the lowerings, packings and host evaluations that rows of attention name.
 #pragma once
 
 #include "operators/row/lowering.h"

@@ -1,4 +1,4 @@
-// What the rows of products and convolutions name: their lowerings, packings and values on the host.
+// This header declares the lowerings, packings and host evaluations that rows of products and convolutions name.
 #pragma once
 
 #include "operators/row/lowering.h"

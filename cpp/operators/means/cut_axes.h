@@ -53,7 +53,7 @@ std::vector<CutAxis> cut_axes(const LowerContext& node);
 // The axis of an operand that meets axis `axis` of a tensor of `rank` axes, whole where it is repeated along it.
 int broadcast_axis(const TensorDesc& operand, int axis, int rank);
 
-// What rules for OperatorRow::cut are made of.
+// Rules for OperatorRow::cut are made of the next functions.
 
 // An axis of input 0 that every output has too, with all other operands whole.
 CutAxis own_axis(const LowerContext& node, int axis);

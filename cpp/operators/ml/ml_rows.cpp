@@ -1,4 +1,4 @@
-// What classifiers of ONNX's ML domain are composed of.
+// Rows of the operators of which the importer composes classifiers of ONNX's ML domain.
 #include "core/error.h"
 #include "operators/means/cut_axes.h"
 #include "operators/ml/lowerings.h"

@@ -1,4 +1,4 @@
-// What the rows of reductions and running sums name: their lowerings, packings and values on the host.
+// This header declares the lowerings, packings and host evaluations that rows of reductions and running sums name.
 #pragma once
 
 #include "operators/host/host_node.h"
