@@ -4,6 +4,8 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "core/strided_copy.h"
+#include "graph/region/observed_execution.h"
 
 namespace pumice {
 namespace {
@@ -249,6 +251,33 @@ std::vector<DispatchTime> profile(Program& self, const ArrayLikes& inputs) {
   return self.profile(arguments.shapes(), arguments.data(), check_signals);
 }
 
+// A tensor that the program has stored with strides, as an array of its own.
+py::array packed_array(const ObservedTensor& tensor) {
+  const TensorDesc& desc = tensor.desc;
+  if (bits(desc.dtype) < 8) return unpacked(desc.dtype, desc.shape, {tensor.bytes, desc.element_bytes()});
+  py::array array = empty_array(desc.dtype, desc.shape);
+  const size_t element_bytes = bits(desc.dtype) / 8;
+  copy_strided(element_bytes, desc.shape, tensor.bytes, byte_strides(desc.strides, element_bytes),
+               static_cast<std::byte*>(array.mutable_data()), byte_strides(packed_strides(desc.shape), element_bytes));
+  return array;
+}
+
+py::typing::List<Record> observe(Program& self, const ArrayLikes& inputs) {
+  const Arguments arguments(self, inputs);
+  std::shared_ptr<ObservedExecution> execution;
+  {
+    const ReleasedGil release;
+    execution = self.observe(arguments.shapes(), arguments.data(), check_signals);
+  }
+  py::typing::List<Record> tensors;
+  for (const ObservedTensor& tensor : execution->tensors()) {
+    py::dict one;
+    one["name"] = tensor.name, one["node"] = tensor.node, one["kernel"] = tensor.kernel, one["array"] = packed_array(tensor);
+    tensors.append(one);
+  }
+  return tensors;
+}
+
 std::shared_ptr<CompiledOperator> compiled(Program& self, const std::vector<py::object>& given) {
   const ShapeArguments arguments(self, given);
   const ReleasedGil release;
@@ -325,6 +354,10 @@ void bind_program(py::module_& module) {
       .def("profile", &profile, py::arg("inputs"),
            "A DispatchTime, whose label is the node, of every dispatch of one execution. One before it is not measured: kernels that\n"
            "run for the first time are compiled there.")
+      .def("observe", &observe, py::arg("inputs"),
+           "Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy behind each\n"
+           "step that completes a tensor. Gives every tensor that a kernel stores: name, node and kernel that stored it, and array, in\n"
+           "the dtype that the program keeps it in. Raises UnsupportedError for control flow and cuts.")
       .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Frees the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
       .def("__enter__", [](std::shared_ptr<Program> self) { return self; })

@@ -26,7 +26,8 @@ class Binder {
     lowering_.deterministic = graph.deterministic;
   }
 
-  BoundPlan bind(const BindInputs& inputs) {
+  // `list_values`: the plan's stored values are listed.
+  BoundPlan bind(const BindInputs& inputs, bool list_values) {
     result_.kernels.resize(graph_.report.size());
     host_offsets_.assign(graph_.values.size(), kNowhere);
     infer(inputs);
@@ -37,7 +38,8 @@ class Binder {
     for (size_t j = 0; j < graph_.outputs.size(); ++j) fill_output(j);
     describe();
     result_.index_checks = bound_checks(graph_, shapes_);
-    OrderedSteps ordered = order_and_place(std::move(steps_), placement_);
+    if (list_values) find_stored_values();
+    OrderedSteps ordered = order_and_place(std::move(steps_), placement_, result_.stored);
     result_.plan.steps = std::move(ordered.steps);
     result_.plan.temporary_bytes = ordered.temporary_bytes;
     result_.lower_bound_bytes = ordered.sequential_peak_bytes;
@@ -430,6 +432,18 @@ class Binder {
     plan.initialization = weights_.initialization;
   }
 
+  void find_stored_values() {
+    std::vector<bool> is_stored(graph_.values.size(), false);
+    for (const PlannedStep& step : steps_)
+      for (size_t k = 0; k < step.operands.size(); ++k) {
+        const PlannedOperand& operand = step.operands[k];
+        if (operand.value < 0 || operand.place != Place::temporary || is_stored[index(operand.value)]) continue;
+        if (step.kernel->interface().bindings[k].access == Access::read) continue;
+        is_stored[index(operand.value)] = true;
+        result_.stored.push_back({operand.value, *shapes_.desc(operand.value), place_of(operand.value)});
+      }
+  }
+
   // Finds inputs that are copied whole to an output of the same description, and that nothing else reads.
   void find_updates() {
     Plan& plan = result_.plan;
@@ -469,7 +483,12 @@ class Binder {
 
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
                     BindMemo* memo) {
-  return Binder(context, graph, weights, memo).bind(inputs);
+  return Binder(context, graph, weights, memo).bind(inputs, false);
+}
+
+BoundPlan bind_plan_with_values(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights,
+                                const BindInputs& inputs) {
+  return Binder(context, graph, weights, nullptr).bind(inputs, true);
 }
 
 }  // namespace pumice

@@ -35,6 +35,14 @@ struct BindMemo {
   std::optional<ShapeInference> shapes;  // none: no binding came to its end
 };
 
+// A value that steps of a plan store.
+struct StoredValue {
+  ValueId value = kAbsent;
+  TensorDesc desc;       // with the strides that it is stored with
+  PlannedOperand place;  // in the arena or in an output
+  size_t complete = 0;   // the step after which all of it is there; what is there later may be another value
+};
+
 struct BoundPlan {
   Plan plan;
   uint64_t lower_bound_bytes = 0;  // the least that an arena can have
@@ -43,11 +51,15 @@ struct BoundPlan {
   std::vector<CheckedInputs> checked;                   // by check of the graph
   std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
   std::vector<IndexCheck> index_checks;
+  std::vector<StoredValue> stored;  // where they were asked for
 };
 
-// Plans one binding. `memo` is kept from one binding of this graph to the next. Throws GraphError where a shape rule is broken,
-// UnsupportedError that lists everything that a lowering refuses.
+// Plans one binding. `memo` is kept from one binding of this graph to the next; it changes nothing of the plan. Throws GraphError where a
+// shape rule is broken, UnsupportedError that lists everything that a lowering refuses.
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
                     BindMemo* memo = nullptr);
+// The same plan, with the values that its steps store.
+BoundPlan bind_plan_with_values(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights,
+                                const BindInputs& inputs);
 
 }  // namespace pumice

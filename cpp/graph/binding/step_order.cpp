@@ -14,7 +14,7 @@ class StepOrder {
   StepOrder(std::vector<PlannedStep> steps, const Placement& placement) : steps_(std::move(steps)), placement_(placement) {}
 
   // Waves, then the arena with lifetimes counted in waves, then every operand's offset.
-  OrderedSteps run() {
+  OrderedSteps run(std::span<StoredValue> stored) {
     const ScheduleProblem wanted = problem();
     const Schedule order = schedule(wanted);
     std::vector<ArenaInterval> intervals(placement_.roots.size(), {0, UINT32_MAX, 0});
@@ -33,6 +33,11 @@ class StepOrder {
       if (interval.bytes == 0) interval = {};
     OrderedSteps made{{}, place_intervals(intervals), order.sequential_peak_bytes, order.wave_count};
     made.steps.reserve(steps_.size());
+    const std::vector<size_t> complete = stored.empty() ? std::vector<size_t>() : completions(order.order);
+    for (StoredValue& value : stored) {
+      value.complete = complete[outermost(placement_, value.place.index).first];
+      settle(value.place, intervals);
+    }
     for (const uint32_t i : order.order) {
       for (PlannedOperand& operand : steps_[i].operands) settle(operand, intervals);
       made.steps.push_back(std::move(steps_[i]));
@@ -55,6 +60,18 @@ class StepOrder {
     return problem;
   }
 
+  // By outermost storage: the position in the order of the last step that writes there.
+  std::vector<size_t> completions(const std::vector<uint32_t>& order) const {
+    std::vector<size_t> complete(placement_.roots.size(), 0);
+    for (size_t position = 0; position < order.size(); ++position) {
+      const PlannedStep& step = steps_[order[position]];
+      for (size_t k = 0; k < step.operands.size(); ++k)
+        if (step.operands[k].place == Place::temporary && step.kernel->interface().bindings[k].access != Access::read)
+          complete[outermost(placement_, step.operands[k].index).first] = position;
+    }
+    return complete;
+  }
+
   void settle(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
     if (operand.place != Place::temporary) return;
     const StorageRoot& own = placement_.roots[operand.index];
@@ -73,8 +90,8 @@ class StepOrder {
 
 }  // namespace
 
-OrderedSteps order_and_place(std::vector<PlannedStep> steps, const Placement& placement) {
-  return StepOrder(std::move(steps), placement).run();
+OrderedSteps order_and_place(std::vector<PlannedStep> steps, const Placement& placement, std::span<StoredValue> stored) {
+  return StepOrder(std::move(steps), placement).run(stored);
 }
 
 }  // namespace pumice

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "graph/binding/placement.h"
+#include "graph/binding/plan.h"
 
 namespace pumice {
 
@@ -16,7 +18,7 @@ struct OrderedSteps {
 };
 
 // Puts the steps into waves, places the arena by lifetimes that are counted in waves, and gives every operand that names its storage root
-// its place and offset.
-OrderedSteps order_and_place(std::vector<PlannedStep> steps, const Placement& placement);
+// its place and offset, those of `stored` too, whose steps of completion are found.
+OrderedSteps order_and_place(std::vector<PlannedStep> steps, const Placement& placement, std::span<StoredValue> stored = {});
 
 }  // namespace pumice

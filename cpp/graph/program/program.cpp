@@ -9,6 +9,7 @@
 #include "graph/flow/levels.h"
 #include "graph/passes/passes.h"
 #include "graph/region/lease_pool.h"
+#include "graph/region/observed_execution.h"
 #include "graph/region/region.h"
 
 namespace pumice {
@@ -195,6 +196,14 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
   context()->wait(execution->start({}).id(), {}, interrupted);  // the first run compiles, on some drivers
   context()->wait(execution->start({}).id(), {}, interrupted);
   return execution->list().recording()->dispatch_times();
+}
+
+std::shared_ptr<ObservedExecution> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                                    const std::function<void()>& interrupted) {
+  const auto execution = state_->only_region("observe()").observed(shapes, inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) execution->write_input(i, inputs[i]);
+  context()->wait(execution->start().id(), {}, interrupted);
+  return execution;
 }
 
 void Program::close() {

@@ -18,6 +18,8 @@
 
 namespace pumice {
 
+class ObservedExecution;
+
 // A compiled graph. Thread-safe.
 class Program : public std::enable_shared_from_this<Program> {
  public:
@@ -48,6 +50,9 @@ class Program : public std::enable_shared_from_this<Program> {
   // The device's time of every dispatch of one execution after another that is not measured; recorded with timestamps for the purpose.
   std::vector<DispatchTime> profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                     const std::function<void()>& interrupted = {});
+  // Runs once, and keeps a copy of every tensor that a kernel stores. Throws UnsupportedError for control flow and cuts.
+  std::shared_ptr<ObservedExecution> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                             const std::function<void()>& interrupted = {});
   BufferRange persistent() const;
   void close();  // frees device memory not leased; later use throws StateError. Idempotent.
   bool closed() const;

@@ -11,6 +11,7 @@
 #include "graph/passes/late_graph.h"
 #include "graph/passes/passes.h"
 #include "graph/region/late_choice.h"
+#include "graph/region/observed_execution.h"
 
 namespace pumice {
 namespace {
@@ -219,6 +220,16 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   bound_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));
   if (bound_.size() > kMostBound) bound_.pop_back();
   return checked(values);
+}
+
+std::shared_ptr<ObservedExecution> Region::observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  if (late_) return at(shapes, values)->observed(shapes, values);
+  const std::lock_guard lock(mutex_);
+  const auto bound = bind(shapes, values);
+  BoundPlan plan = bind_plan_with_values(context_, graph_, weights_, bound->key());
+  make_pipelines(plan.plan.steps, {});
+  const auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
+  return std::make_shared<ObservedExecution>(compiled, persistent_, inputs_.size(), graph_, plan.stored);
 }
 
 // The last used binding, after its checks of the elements of these inputs.

@@ -1,0 +1,86 @@
+#include "graph/region/observed_execution.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/rounding.h"
+#include "graph/region/bound_program.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kWord = 4;  // copies move whole words
+
+// The bytes before a tensor in the first word that holds any of it.
+uint64_t phase_of(const StoredValue& value) {
+  return value.place.byte_offset % kWord;
+}
+
+uint64_t copied_bytes(const StoredValue& value) {
+  return round_up(phase_of(value) + value.desc.bytes(), kWord);
+}
+
+}  // namespace
+
+ObservedExecution::ObservedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                                     const ProgramGraph& graph, const std::vector<StoredValue>& stored)
+    : compiled_(compiled), list_(compiled->context()) {
+  std::vector<uint64_t> input_bytes;
+  for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
+  inputs_ = make_host_slots(compiled->context(), input_bytes, Heap::upload);
+  make_slots(stored);
+  std::vector<BufferRange> read, made;
+  for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
+  for (const HostSlot& slot : outputs_) made.push_back(slot.device_range());
+  if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
+  for (const auto& [from, to] : copies_of(inputs_, true)) list_.copy(from, to);
+  std::vector<Dispatch> dispatches = dispatches_on(compiled, persistent, read, made, arena_);
+  if (dispatches.size() != compiled->plan().steps.size()) throw Error("a program that is observed has steps of no dispatch");
+  std::vector<std::vector<size_t>> complete(dispatches.size());
+  for (size_t k = 0; k < stored.size(); ++k) complete[stored[k].complete].push_back(k);
+  for (size_t i = 0; i < dispatches.size(); ++i) {
+    list_.dispatch(std::move(dispatches[i]));
+    for (const size_t k : complete[i]) {
+      BufferRange source = range_of(stored[k].place);
+      source.offset -= phase_of(stored[k]);
+      source.bytes = copied_bytes(stored[k]);
+      list_.copy(source, observed_[k].device_range());
+    }
+  }
+  for (const auto& [from, to] : copies_of(observed_, false)) list_.copy(from, to);
+  list_.commit();
+  describe(graph, stored);
+}
+
+void ObservedExecution::make_slots(const std::vector<StoredValue>& stored) {
+  std::vector<uint64_t> output_bytes, observed_bytes;
+  for (const Slot& output : compiled_->outputs()) output_bytes.push_back(output.desc->bytes());
+  for (const StoredValue& value : stored) observed_bytes.push_back(copied_bytes(value));
+  outputs_ = make_host_slots(compiled_->context(), output_bytes, Heap::readback);
+  observed_ = make_host_slots(compiled_->context(), observed_bytes, Heap::readback);
+}
+
+BufferRange ObservedExecution::range_of(const PlannedOperand& place) const {
+  if (place.place == Place::output) {
+    BufferRange range = outputs_[place.index].device_range();
+    range.offset += place.byte_offset;
+    return range;
+  }
+  if (place.place != Place::temporary) throw Error("a value that is stored lies neither in the arena nor in an output");
+  return {arena_, place.byte_offset, 0};
+}
+
+void ObservedExecution::describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
+  std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // by value: that writes it
+  for (const PlannedStep& step : compiled_->plan().steps)
+    for (size_t k = 0; k < step.operands.size(); ++k)
+      if (step.operands[k].value >= 0 && step.kernel->interface().bindings[k].access != Access::read)
+        last[static_cast<size_t>(step.operands[k].value)] = &step;
+  for (size_t k = 0; k < stored.size(); ++k) {
+    const PlannedStep& step = *last[static_cast<size_t>(stored[k].value)];
+    const std::byte* const bytes = observed_[k].bytes + phase_of(stored[k]);
+    tensors_.push_back({graph.value(stored[k].value).name, step.label, step.kernel->name(), stored[k].desc, bytes});
+  }
+}
+
+}  // namespace pumice

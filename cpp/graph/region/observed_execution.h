@@ -1,0 +1,48 @@
+// An execution of a program as it ships, with a copy of every tensor that its kernels store.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dispatch/command_list.h"
+#include "dispatch/host_slot.h"
+#include "graph/binding/plan.h"
+#include "graph/passes/program_graph.h"
+
+namespace pumice {
+
+// A tensor as a kernel has stored it. The first of its bytes is that of its first element.
+struct ObservedTensor {
+  std::string name;          // the graph's value
+  std::string node, kernel;  // that stored the last of it
+  TensorDesc desc;           // strided as the program keeps it
+  const std::byte* bytes = nullptr;
+};
+
+// The plan, the arena and the kernels are those of every other execution; the copies are made right behind the step that completes a
+// tensor, so that there are more barriers. Runs once. Not thread-safe.
+class ObservedExecution {
+ public:
+  // `bound`: of bind_plan_with_values(); `compiled`: its operator.
+  ObservedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                    const ProgramGraph& graph, const std::vector<StoredValue>& stored);
+  const TensorDesc& input_desc(size_t i) const { return *compiled_->inputs()[i].desc; }
+  void write_input(size_t i, const std::byte* source) { copy_in(inputs_[i].bytes, {source, input_desc(i).element_bytes()}); }
+  Submission start() { return list_.exec(); }
+  // They are filled when the execution has finished, and live as long as this.
+  const std::vector<ObservedTensor>& tensors() const { return tensors_; }
+
+ private:
+  BufferRange range_of(const PlannedOperand& place) const;
+  void make_slots(const std::vector<StoredValue>& stored);
+  void describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored);
+
+  std::shared_ptr<CompiledOperator> compiled_;
+  std::vector<HostSlot> inputs_, outputs_, observed_;
+  std::shared_ptr<Buffer> arena_;
+  CommandList list_;
+  std::vector<ObservedTensor> tensors_;
+};
+
+}  // namespace pumice
