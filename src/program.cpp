@@ -273,6 +273,7 @@ py::typing::List<Record> observe(Program& self, const ArrayLikes& inputs) {
   for (const ObservedTensor& tensor : execution->tensors()) {
     py::dict one;
     one["name"] = tensor.name, one["node"] = tensor.node, one["kernel"] = tensor.kernel, one["array"] = packed_array(tensor);
+    one["reads"] = tensor.reads;
     tensors.append(one);
   }
   return tensors;
@@ -356,8 +357,9 @@ void bind_program(py::module_& module) {
            "run for the first time are compiled there.")
       .def("observe", &observe, py::arg("inputs"),
            "Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy behind each\n"
-           "step that completes a tensor. Gives every tensor that a kernel stores: name, node and kernel that stored it, and array, in\n"
-           "the dtype that the program keeps it in. Raises UnsupportedError for control flow and cuts.")
+           "step that completes a tensor. Gives every tensor that a kernel stores: name, node and kernel that stored it, reads, the\n"
+           "tensors that the kernels of this node read, and array, in the dtype that the program keeps it in. Raises UnsupportedError for "
+           "control flow and cuts.")
       .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Frees the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
       .def("__enter__", [](std::shared_ptr<Program> self) { return self; })

@@ -1561,6 +1561,12 @@ class Program:
         """
         An Execution of this program; measure: its timing can be read.
         """
+    def observe(self, inputs: tuple[typing.Any, ...]) -> list[dict[str, typing.Any]]:
+        """
+        Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy behind each
+        step that completes a tensor. Gives every tensor that a kernel stores: name, node and kernel that stored it, reads, the
+        tensors that the kernels of this node read, and array, in the dtype that the program keeps it in. Raises UnsupportedError for control flow and cuts.
+        """
     def plan(self, shapes: collections.abc.Sequence[typing.Any]) -> list[dict[str, typing.Any]]:
         """
         Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, its workgroups on each axis ('groups'), and whether these count the workgroups of a grid that the device does not take as it is ('folded').

@@ -1,6 +1,8 @@
 #include "graph/region/observed_execution.h"
 
-#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/rounding.h"
@@ -72,14 +74,21 @@ BufferRange ObservedExecution::range_of(const PlannedOperand& place) const {
 
 void ObservedExecution::describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
   std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // by value: that writes it
+  std::map<std::string_view, std::set<std::string>> reads;             // by node
   for (const PlannedStep& step : compiled_->plan().steps)
-    for (size_t k = 0; k < step.operands.size(); ++k)
-      if (step.operands[k].value >= 0 && step.kernel->interface().bindings[k].access != Access::read)
-        last[static_cast<size_t>(step.operands[k].value)] = &step;
+    for (size_t k = 0; k < step.operands.size(); ++k) {
+      if (step.operands[k].value < 0) continue;
+      const auto value = static_cast<size_t>(step.operands[k].value);
+      const Access access = step.kernel->interface().bindings[k].access;
+      if (access != Access::read) last[value] = &step;
+      if (access != Access::write) reads[step.label].insert(graph.values[value].name);
+    }
   for (size_t k = 0; k < stored.size(); ++k) {
     const PlannedStep& step = *last[static_cast<size_t>(stored[k].value)];
     const std::byte* const bytes = observed_[k].bytes + phase_of(stored[k]);
-    tensors_.push_back({graph.value(stored[k].value).name, step.label, step.kernel->name(), stored[k].desc, bytes});
+    const auto& read = reads[step.label];
+    tensors_.push_back(
+        {graph.value(stored[k].value).name, step.label, step.kernel->name(), {read.begin(), read.end()}, stored[k].desc, bytes});
   }
 }
 

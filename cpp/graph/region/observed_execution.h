@@ -14,9 +14,10 @@ namespace pumice {
 
 // A tensor as a kernel has stored it. The first of its bytes is that of its first element.
 struct ObservedTensor {
-  std::string name;          // the graph's value
-  std::string node, kernel;  // that stored the last of it
-  TensorDesc desc;           // strided as the program keeps it
+  std::string name;                // the graph's value
+  std::string node, kernel;        // that stored the last of it
+  std::vector<std::string> reads;  // the values that the node's steps read
+  TensorDesc desc;                 // strided as the program keeps it
   const std::byte* bytes = nullptr;
 };
 

@@ -113,6 +113,22 @@ def zero_signs(actual: Array, expected: Bounded, found: Deviation) -> Deviation:
     )
 
 
+_ROUNDS = ("Floor", "Ceil", "Round")
+_MOVES = ("Concat", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose")  # elements come out of them bit by bit
+
+
+def node_deviation(
+    op: str, actual: Array, expected: Bounded, types: Types, allowed: float | None, *, moved_alone: bool = True
+) -> Deviation:
+    """The deviation of what an operator of that name makes. `moved_alone`: no other operator is between it and what it reads."""
+    found = judged(actual, expected, types, allowed)
+    if op in _MOVES and found.ok and moved_alone:
+        found = zero_signs(actual, expected, found)
+    if op in _ROUNDS and expected.error is not None:
+        found = found._replace(undecided=int((expected.error > 0).sum()))
+    return found
+
+
 def _shown(expected: Bounded, place: tuple[int, ...]) -> Any:
     value = expected.value[place]
     return value.item() if isinstance(value, np.generic) else value

@@ -14,16 +14,16 @@ from ..importer.load import load_graph
 from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import Runner, constant, from_device, given_input
+from .bounds.run import constant, from_device
 from .bounds.types import Types, is_float
+from .carried import Carried, as_constant, decided, infinite
 from .chain import Drifts
-from .judge import UNPROVED, WRONG, Deviation, judged, overflowing, zero_signs
+from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
+from .kernels import ShippedKernels
 from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow
 
 _UNDECIDED = "undecided: "
-_ROUNDS = ("Floor", "Ceil", "Round")
-_MOVES = ("Concat", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose")  # elements come out of them bit by bit
 _ILL = 0.1  # a bound of this share of the largest number says little
 _NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -44,29 +44,6 @@ class Options(NamedTuple):
         return self.tolerances.get(node, self.tolerances.get(output))
 
 
-class _Values:
-    """Bounded values by name, of which constants are made when they are read."""
-
-    def __init__(self, reference: Reference, runner: Runner, given: Mapping[str, Any]) -> None:
-        self.reference = reference
-        self.runner = runner
-        self.held: dict[str, Value] = {name: given_input(value, runner.types) for name, value in given.items()}
-        self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
-        self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
-        self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
-
-    def __getitem__(self, name: str) -> Value:
-        return self.held[name] if name in self.held else self.reference.held(name, self.runner)
-
-    def of(self, node: ReferenceNode) -> dict[str, Value]:
-        """What a node reads."""
-        return {name: self[name] for name in node.inputs}
-
-    def missing(self, node: ReferenceNode) -> tuple[str, ...]:
-        """The nodes before a node whose proof is missing."""
-        return tuple(dict.fromkeys(one for name in node.inputs for one in self.unproved.get(name, ())))
-
-
 class Proof:
     """Judges one model, case by case; `report` says what came of it."""
 
@@ -80,13 +57,14 @@ class Proof:
             self.checking.close()
             self.checking = None
         self.reference = Reference(fused.source, fused.folder, fused.precision)
+        self.kernels = None if options.mode == "chained" else ShippedKernels(fused.program, self.reference)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
         self._check_names()
         self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
-        self.alone = _Values(self.reference, self.reference.runner, {})  # of the case that is judged
+        self.alone = Carried(self.reference, self.reference.runner, {})  # of the case that is judged
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}
 
@@ -132,10 +110,12 @@ class Proof:
         """Judges every node and every result of one case."""
         ours: dict[str, Array] = dict(self.every(inputs, loop_timeout=None))
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
-        alone = self.alone = _Values(self.reference, self.reference.runner, given)
-        chain = _Values(self.reference, self.reference.chained, given)
+        alone = self.alone = Carried(self.reference, self.reference.runner, given)
+        chain = Carried(self.reference, self.reference.chained, given)
         drifts = Drifts(self.types)
         self._check_indices(inputs, case)
+        if self.kernels:
+            self.kernels.begin(inputs, given)
         step()
         for index, node in enumerate(self.reference.nodes):
             self._node(node, ours, alone, chain, drifts, case)
@@ -154,7 +134,7 @@ class Proof:
         except IndexRangeError as error:
             self.faults.setdefault(error.node, (case, str(error)))
 
-    def _evaluated(self, node: ReferenceNode, values: _Values, case: int) -> tuple[dict[str, Value] | None, str]:
+    def _evaluated(self, node: ReferenceNode, values: Carried, case: int) -> tuple[dict[str, Value] | None, str]:
         """What the rules make of a node's inputs, or why they do not."""
         try:
             return node.run(values.of(node), values.runner), ""
@@ -169,7 +149,7 @@ class Proof:
             return None, f"the reference fails: {type(error).__name__}: {error}"
 
     def _node(
-        self, node: ReferenceNode, ours: dict[str, Array], alone: _Values, chain: _Values, drifts: Drifts, case: int
+        self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, chain: Carried, drifts: Drifts, case: int
     ) -> None:
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, case)
         far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, case)
@@ -189,14 +169,26 @@ class Proof:
                     self._drift(node, name, ours[name], far[name], drifts, case)
             elif name in self._read and isinstance(made := (local or far or {}).get(name), Bounded):
                 self._keep(_row(node, name, made.value, case)._replace(note="not made by the program", waived=True))
+        self._kernels(node, ours, local, case)
+
+    def _kernels(self, node: ReferenceNode, ours: dict[str, Array], local: dict[str, Value] | None, case: int) -> None:
+        """What the program as it ships has stored of this node's results."""
+        if not self.kernels:
+            return
+        tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
+        for one in self.kernels.judged(node, ours, local, tolerances):
+            row = _row(node, one.name, one.stored.array, case)
+            waived = self.options.allows(one.name) or (bool(one.unproved) and all(map(self._allows_node, one.unproved)))
+            row = row._replace(local=one.deviation, note=one.note, unproved=one.unproved, waived=waived)
+            self._keep(row._replace(program="kernels", members=one.members, kernel=one.stored.kernel))
 
     def _keep_values(
         self,
         node: ReferenceNode,
         name: str,
         ours: dict[str, Array],
-        alone: _Values,
-        chain: _Values,
+        alone: Carried,
+        chain: Carried,
         local: dict[str, Value] | None,
         far: dict[str, Value] | None,
     ) -> None:
@@ -205,22 +197,22 @@ class Proof:
         made = (local or {}).get(name)
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
-            alone.held[name] = self._folded(ours[name]) if name in ours else _as_constant(made)
+            alone.held[name] = self._folded(ours[name]) if name in ours else as_constant(made)
         elif of_device is not None:
-            alone.held[name] = _infinite(of_device, (far or {}).get(name))
+            alone.held[name] = infinite(of_device, (far or {}).get(name))
         elif made is not None or local is not None:
             alone.held[name] = made
         far_made = (far or {}).get(name)
         if node.folded and isinstance(far_made, Bounded):
-            far_made = _as_constant(far_made)
+            far_made = as_constant(far_made)
         if found := next((chain.chosen[one] for one in node.inputs if one in chain.chosen), ""):
             chain.chosen[name] = found
         if isinstance(far_made, Bounded) and of_device is not None:
-            decided = _decided(far_made, of_device)
-            if decided is not far_made:
+            agreed = decided(far_made, of_device)
+            if agreed is not far_made:
                 chain.chosen.setdefault(name, node.name)
                 chain.open[name] = far_made
-            chain.held[name] = decided
+            chain.held[name] = agreed
         elif far is not None and name in far:
             chain.held[name] = far_made
         elif of_device is not None:
@@ -258,12 +250,7 @@ class Proof:
     ) -> Deviation | None:
         if not isinstance(expected, Bounded):
             return None
-        found = judged(actual, expected, types, allowed)
-        if node.op in _MOVES and found.ok:
-            found = zero_signs(actual, expected, found)
-        if node.op in _ROUNDS and expected.error is not None:
-            found = found._replace(undecided=int((expected.error > 0).sum()))
-        return found
+        return node_deviation(node.op, actual, expected, types, allowed)
 
     def _drift(self, node: ReferenceNode, name: str, actual: Array, expected: Value, drifts: Drifts, case: int) -> None:
         assert isinstance(expected, Bounded)
@@ -277,7 +264,7 @@ class Proof:
     # ---- outputs
 
     def _outputs(
-        self, inputs: dict[str, Array], ours: dict[str, Array], chain: _Values, drifts: Drifts, case: int
+        self, inputs: dict[str, Array], ours: dict[str, Array], chain: Carried, drifts: Drifts, case: int
     ) -> None:
         try:
             results = self.fused.program(inputs, loop_timeout=None)
@@ -290,7 +277,7 @@ class Proof:
                 value = chain[name]
             self._output(name, result, value, ours.get(name), chain, drifts, case)
 
-    def _parts(self, chain: _Values) -> dict[str, Value]:
+    def _parts(self, chain: Carried) -> dict[str, Value]:
         """Of outputs that are sequences or optional values, the tensors that the program makes of such values, with their errors."""
         lists = {value.name: chain.held.get(value.name) for value in self.fused.outputs if value.name in chain.held}
         values = self.fused.packed_outputs({name: _arrays(one, False) for name, one in lists.items()})
@@ -311,11 +298,11 @@ class Proof:
         result: Array,
         expected: Value,
         unfused: Array | None,
-        chain: _Values,
+        chain: Carried,
         drifts: Drifts,
         case: int,
     ) -> None:
-        row = ValidationRow(name, "output", name, str(result.dtype), result.shape, case, None, None)
+        row = ValidationRow(name, "output", name, str(result.dtype), result.shape, case, None, None, program="outputs")
         if not isinstance(expected, Bounded):
             waived = self.options.allows(name)
             self._keep(row._replace(note="the reference has no such value", waived=waived))
@@ -371,7 +358,7 @@ class Proof:
         """The worst case of each row."""
         if row.verdict == UNPROVED and not row.note:
             row = row._replace(note="more than half of the elements are undecided, or have no finite bound")
-        key = (row.op, row.node, row.output)
+        key = (row.program + row.op, row.node, row.output)
         if key not in self.rows or row.severity > self.rows[key].severity:
             self.rows[key] = row
 
@@ -411,34 +398,6 @@ def _is_operator(name: str) -> bool:
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
     return ValidationRow(node.name, node.op, output, str(array.dtype), array.shape, case, None, None)
-
-
-def _as_constant(made: Bounded) -> Bounded:
-    return Bounded(made.value, made.error, made.dtype, True, True)
-
-
-def _infinite(device: Bounded, far: Value) -> Bounded:
-    """A tensor of which halves are read back, where infinity may have been a number: it was none where the reference has it too."""
-    if (
-        device.error is None
-        or not isinstance(far, Bounded)
-        or far.shape != device.shape
-        or not np.isinf(device.error).any()
-    ):
-        return device
-    error = np.where(np.isinf(device.value) & (far.value == device.value), 0.0, device.error)
-    return Bounded(device.value, error, device.dtype, device.stored)
-
-
-def _decided(expected: Bounded, device: Bounded) -> Bounded:
-    """Where a choice is undecided, what follows goes on from the device's; a number about which nothing is known stays one."""
-    if expected.is_float or expected.error is None or expected.shape != device.shape:
-        return expected
-    unsure = np.isinf(expected.error)
-    if not unsure.any():
-        return expected
-    error = np.where(unsure, 0.0, expected.error)
-    return Bounded(np.where(unsure, device.value, expected.value), error if error.any() else None, expected.dtype)
 
 
 def _arrays(value: Value, errors: bool) -> Any:

@@ -36,6 +36,8 @@ class ValidationRow(NamedTuple):
     `local`: from the inputs that the device made. `accumulated`: from the model's inputs on. A node is judged by `local`, an
     output of the program by `accumulated`. `note` says why there is no proof, where there is none, and `unproved` names the nodes that it
     is missing of. A `fault` is wrong whatever came of it: an index out of range. `waived`: the caller allows that there is no proof.
+    `program`: "nodes", a tensor of the program of single nodes; "kernels", one that a kernel of the program as it ships has stored, made
+    of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships.
     """
 
     node: str
@@ -50,6 +52,9 @@ class ValidationRow(NamedTuple):
     fault: str = ""
     unproved: tuple[str, ...] = ()
     waived: bool = False
+    program: str = "nodes"
+    members: tuple[str, ...] = ()
+    kernel: str = ""
 
     @property
     def judged(self) -> Deviation | None:

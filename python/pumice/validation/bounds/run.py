@@ -53,7 +53,10 @@ def constant(array: Array, types: Types) -> Bounded:
     if not is_float(array.dtype):
         return Bounded(array, None, array.dtype, constant=True)
     exact = np.asarray(array, np.float64)
-    return Bounded(exact, apart(exact, types.storage(array.dtype)), array.dtype, stored=True, constant=True)
+    kept = types.constant(array.dtype)
+    if types.rounds_constants:
+        return Bounded(kept.rounded(exact), None, array.dtype, stored=True, constant=True)
+    return Bounded(exact, apart(exact, kept), array.dtype, stored=True, constant=True)
 
 
 def constant_of(node: NodeProto) -> Array:

@@ -80,11 +80,22 @@ class Types:
     def __init__(self, precision: str = "fp32", independent: bool = False) -> None:
         self.precision = precision
         self.independent = independent
-        self._stored = _TYPES[_PRECISIONS[precision]]
+        self._stored = self._program = _TYPES[_PRECISIONS[precision]]
+        self.rounds_constants = False
 
     def as_independent(self) -> Types:
         """Types with which errors of different origin are added as independent ones: the root of the sum of their squares."""
         return Types(self.precision, True)
+
+    def within_kernel(self, rounded_constants: bool) -> Types:
+        """Types of what a kernel hands on to its own next operation: numbers of float32, which are not rounded to storage.
+
+        rounded_constants: what the kernel reads of constants is of the storage type, else of float32.
+        """
+        made = Types(self.precision, self.independent)
+        made._stored = FLOAT32
+        made.rounds_constants = rounded_constants
+        return made
 
     def joined(self, *errors: Array | None) -> Array | None:
         """What errors come to together; of which some are zero (None)."""
@@ -105,6 +116,11 @@ class Types:
         """The type in which the program keeps tensors that the model declares so."""
         return FLOAT64 if str(dtype) == "float64" else self._stored
 
+    def constant(self, dtype: Any) -> FloatType:
+        """The type to which constants that the model declares so are rounded, if they are."""
+        kept = self._program if self.rounds_constants else self._stored
+        return FLOAT64 if str(dtype) == "float64" else kept
+
     def read_back(self, dtype: Any) -> FloatType:
         """The type in which a result of that declared type reaches the host."""
         return _TYPES[str(dtype)]
@@ -115,7 +131,7 @@ class Types:
 
     def brief(self, dtype: Any) -> bool:
         """Whether the engine may take its shorter elementary functions, which are for results of 16 bits (PM_BRIEF in math.glsl)."""
-        return str(dtype) in _HALVES or (self._stored.is_half and str(dtype) != "float64")
+        return str(dtype) in _HALVES or (self._program.is_half and str(dtype) != "float64")
 
     def sum_factor(self, n: int, dtype: Any) -> float:
         """The relative error of a sum of n products, in parts of the sum of their magnitudes. With it that of the reference itself."""

@@ -1,0 +1,65 @@
+"""The values that a judgement carries from node to node: what the reference has, what the device has, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .bounds.bounded import Bounded
+from .bounds.registry import Value
+from .bounds.run import Runner, given_input
+from .reference import Reference, ReferenceNode
+
+
+class Carried:
+    """Bounded values by name, of which constants are made when they are read."""
+
+    def __init__(self, reference: Reference, runner: Runner, given: Mapping[str, Any]) -> None:
+        self.reference = reference
+        self.runner = runner
+        self.held: dict[str, Value] = {name: given_input(value, runner.types) for name, value in given.items()}
+        self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
+        self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
+        self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
+
+    def __getitem__(self, name: str) -> Value:
+        return self.held[name] if name in self.held else self.reference.held(name, self.runner)
+
+    def of(self, node: ReferenceNode) -> dict[str, Value]:
+        """What a node reads."""
+        return {name: self[name] for name in node.inputs}
+
+    def missing(self, node: ReferenceNode) -> tuple[str, ...]:
+        """The nodes before a node whose proof is missing."""
+        return tuple(dict.fromkeys(one for name in node.inputs for one in self.unproved.get(name, ())))
+
+
+def as_constant(made: Bounded) -> Bounded:
+    """A value that constants alone make, which the program holds as one."""
+    return Bounded(made.value, made.error, made.dtype, True, True)
+
+
+def infinite(device: Bounded, far: Value) -> Bounded:
+    """A tensor of which halves are read back, where infinity may have been a number: it was none where the reference has it too."""
+    if (
+        device.error is None
+        or not isinstance(far, Bounded)
+        or far.shape != device.shape
+        or not np.isinf(device.error).any()
+    ):
+        return device
+    error = np.where(np.isinf(device.value) & (far.value == device.value), 0.0, device.error)
+    return Bounded(device.value, error, device.dtype, device.stored)
+
+
+def decided(expected: Bounded, device: Bounded) -> Bounded:
+    """Where a choice is undecided, what follows goes on from the device's; a number about which nothing is known stays one."""
+    if expected.is_float or expected.error is None or expected.shape != device.shape:
+        return expected
+    unsure = np.isinf(expected.error)
+    if not unsure.any():
+        return expected
+    error = np.where(unsure, 0.0, expected.error)
+    return Bounded(np.where(unsure, device.value, expected.value), error if error.any() else None, expected.dtype)

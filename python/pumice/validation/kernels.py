@@ -1,0 +1,328 @@
+"""The program as it ships, kernel by kernel: every tensor that one stores, beside what its members make of what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._pumice import Program, UnsupportedError
+from ..base.element_types import Array
+from .bounds.bounded import Bounded
+from .bounds.bounded import stored as as_stored
+from .bounds.registry import Undecided, Unproved, Value
+from .bounds.run import Runner, from_device
+from .bounds.types import Types, is_float
+from .carried import Carried, as_constant, decided
+from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
+from .reference import Reference, ReferenceNode
+
+_SHAPES_ALONE = ("Shape", "Size")
+
+
+class Stored(NamedTuple):
+    """A tensor as a kernel of the program has stored it, in the dtype that the program keeps it in; `reads`: what that kernel reads."""
+
+    array: Array
+    kernel: str
+    reads: frozenset[str]
+
+
+class Judged(NamedTuple):
+    """What became of one such tensor. `members`: the model's nodes between it and the tensors that its kernel reads."""
+
+    name: str
+    stored: Stored
+    members: tuple[str, ...]
+    deviation: Deviation | None
+    note: str
+    unproved: tuple[str, ...]  # nodes that no rule covers
+
+    @property
+    def verdict(self) -> str:
+        """ "right", "wrong" or "unproved"."""
+        return self.deviation.verdict if self.deviation else UNPROVED
+
+
+class _Missing(Exception):
+    """No rule covers a member of a kernel."""
+
+    def __init__(self, node: str, note: str) -> None:
+        super().__init__(note)
+        self.node = node
+
+
+class _Inside:
+    """What the members of one kernel make of what it reads, the values inside it by one view of its roundings."""
+
+    def __init__(self, kernels: ShippedKernels, known: Carried, held: Mapping[str, Value]) -> None:
+        self._kernels = kernels
+        self._known = known
+        self._made: dict[str, Value] = {}
+        self._held = held  # what the kernel reads
+        self.is_chosen = False  # it rests on a choice that the program of single nodes made
+
+    def __getitem__(self, name: str) -> Value:
+        # A tensor that another kernel has stored is a member's own result here, unless this kernel reads it.
+        if name in self._made:
+            return self._made[name]
+        return self._held[name] if name in self._held else self._known[name]
+
+    def run(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
+        """A member's results. Raises _Missing."""
+        runner = self._kernels.reference.runner if is_last else self._known.runner
+        choices = self._kernels.choices
+        try:
+            made = node.run({name: self[name] for name in node.inputs}, runner)
+        except Undecided as error:
+            if is_last or not set(node.outputs) <= set(choices):
+                raise _Missing(node.name, f"undecided: {error}") from None
+            made = {name: from_device(choices[name], runner.types) for name in node.outputs}
+            self.is_chosen = True
+        except Unproved as error:
+            raise _Missing(node.name, str(error)) from None
+        except IndexError as error:
+            raise _Missing(node.name, f"an index is out of range: {error}") from None
+        except (KeyError, MemoryError) as error:
+            raise _Missing(node.name, f"the reference fails: {type(error).__name__}: {error}") from None
+        if not is_last:
+            self._made.update({name: self._agreed(name, value) for name, value in made.items()})
+        return made
+
+    def _agreed(self, name: str, value: Value) -> Value:
+        """Any choice that explains what the kernel has stored is right; that of the program of single nodes may."""
+        if not isinstance(value, Bounded) or name not in self._kernels.choices:
+            return value
+        agreed = decided(value, from_device(self._kernels.choices[name], self._kernels.types))
+        self.is_chosen = self.is_chosen or agreed is not value
+        return agreed
+
+
+class ShippedKernels:
+    """Judges the kernels of one program. Begin a case with `begin`, then give the model's nodes in their order to `judged`.
+
+    A kernel may round to storage what it hands on to its own next operation, as the single nodes would, or go on in float32: a tensor is
+    right within either bound. `refused` says why nothing is judged, where that is so: a program with control flow is several lists of
+    dispatches.
+    """
+
+    def __init__(self, program: Program, reference: Reference) -> None:
+        self.program = program
+        self.reference = reference
+        self.types: Types = reference.types
+        self.refused = ""
+        self._position = {node.name: i for i, node in enumerate(reference.nodes)}
+        self._producer = {name: node for node in reference.nodes for name in node.outputs}
+        self._runners = [reference.runner]  # one for each view of what is rounded inside a kernel
+        if self.types.precision != "fp32":
+            views = (self.types.within_kernel(rounded) for rounded in (False, True))
+            self._runners = [*(Runner(reference.opsets, types) for types in views), reference.runner]
+        # By runner: inputs, constants and what follows from them without a kernel.
+        self._known: list[Carried] = []
+        self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
+        self._stored: dict[str, list[Stored]] = {}
+        self._held: dict[str, Value] = {}  # tensors that kernels have stored, as the kernels behind them read them
+        self._freed: dict[int, list[str]] = {}
+        self._same: set[str] = set()  # tensors that are bit for bit those of the program of single nodes
+
+    # ---- what the program has stored
+
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any]) -> None:
+        """Runs the program on the inputs of a case."""
+        self._known = [Carried(self.reference, runner, given) for runner in self._runners]
+        self._stored, self._held, self.choices, self._freed = {}, {}, {}, {}
+        self._same = {*given, *self.reference.constants}
+        try:
+            tensors = self.program.observe(tuple(inputs[value.name] for value in self.program.inputs))
+        except UnsupportedError as error:
+            self.refused = str(error)
+            return
+        own = {one["name"]: one["reads"] for one in tensors if not self._name(one["name"])}
+        for one in tensors:
+            if name := self._name(one["name"]):
+                tensors_before = self._stored.setdefault(name, [])
+                reads = frozenset(self._reads(one["reads"], own))
+                # Kernels that write parts of words read their own result.
+                is_cast = bool(tensors_before) and name in reads
+                tensors_before.append(Stored(one["array"], one["kernel"], reads if is_cast else reads - {name}))
+        self._plan_freeing()
+
+    def _name(self, name: str) -> str:
+        """The model's name of a tensor; "" for one of the engine's own. A cast at the border of the program is named for what it casts."""
+        if name in self._producer:
+            return name
+        source = name.rpartition(" as ")[0]
+        return source if source in self._producer else ""
+
+    def _reads(self, names: Sequence[str], own: Mapping[str, Sequence[str]]) -> Iterator[str]:
+        """The model's names of what a kernel reads; for tensors of the engine's own, of what those that made them read."""
+        seen: set[str] = set()
+        left = list(names)
+        while left:
+            name = left.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if found := self._name(name):
+                yield found
+            else:
+                left.extend(own.get(name, ()))
+
+    def _plan_freeing(self) -> None:
+        """By position of a node: tensors that no kernel behind it reads."""
+        last: dict[str, int] = {}
+        for name, tensors in self._stored.items():
+            node = self._producer[name]
+            for read in {name}.union(*(self._kernel(node, one.reads, self._stored)[1] for one in tensors)):
+                last[read] = max(last.get(read, 0), self._position[node.name])
+        for name, end in last.items():
+            self._freed.setdefault(end, []).append(name)
+
+    def _kernel(
+        self, node: ReferenceNode, reads: frozenset[str], stored: Container[str]
+    ) -> tuple[list[ReferenceNode], set[str]]:
+        """The nodes between what a kernel reads and a node, which is the last, in the model's order; and what it reads that is stored."""
+        found, begins = {node.name: node}, set()
+        left = [(node, False)]
+        while left:
+            one, is_viewed = left.pop()
+            for name in one.inputs:
+                if name in stored and (name in reads or is_viewed or one.op in _SHAPES_ALONE):
+                    begins.add(name)
+                    continue
+                before = self._producer.get(name)
+                if before is None or name in self._known[0].held or before.name in found:
+                    continue
+                found[before.name] = before
+                # What a kernel reads and none has stored is a view of what before it is stored, or is joined of that.
+                left.append((before, is_viewed or name in reads))
+        return sorted(found.values(), key=lambda one: self._position[one.name]), begins
+
+    # ---- the verdicts
+
+    def judged(
+        self,
+        node: ReferenceNode,
+        other: Mapping[str, Array],
+        local: Mapping[str, Value] | None,
+        tolerances: Mapping[str, float | None],
+    ) -> list[Judged]:
+        """What the kernels that end at this node have stored.
+
+        `other` and `local`: the tensors of the program of single nodes, and what the rules made of them there. `tolerances`: absolute
+        errors that the caller gives, by output.
+        """
+        if self.refused:
+            return []
+        if not any(name in self._stored for name in node.outputs):
+            self._pass(node, other)
+        found = []
+        for name in node.outputs:
+            for one in self._stored.get(name, ()):
+                found.append(self._judge(node, name, one, local, tolerances.get(name)))
+            if name in self._stored:
+                self._hold(name, other.get(name), (local or {}).get(name))
+            elif name in other and not is_float(other[name].dtype):
+                self.choices[name] = other[name]
+        for name in self._freed.get(self._position[node.name], ()):
+            self._held.pop(name, None)
+            self._stored.pop(name, None)
+        return found
+
+    def _pass(self, node: ReferenceNode, other: Mapping[str, Array]) -> None:
+        """Keeps constants that are computed beforehand, and what has no floats and follows from inputs, which the host may compute."""
+        if not all(name in self._known[0].held or name in self.reference.constants for name in node.inputs):
+            return
+        try:
+            results = [node.run(known.of(node), known.runner) for known in self._known]
+        except (Undecided, Unproved, IndexError, KeyError, MemoryError):
+            return  # the kernel that has it as a member says so
+        if not node.folded and any(isinstance(one, Bounded) and one.is_float for one in results[0].values()):
+            return
+        for known, made in zip(self._known, results, strict=True):
+            for name, value in made.items():
+                known.held[name] = as_constant(value) if node.folded and isinstance(value, Bounded) else value
+        for name, value in results[-1].items():
+            if node.folded or _is_moved(value, other.get(name)):
+                self._same.add(name)
+
+    def _hold(self, name: str, other: Array | None, value: Value) -> None:
+        array = self._stored[name][0].array
+        if isinstance(value, Bounded):
+            held = from_device(alike(array, value)[0], self.types)
+            self._held[name] = Bounded(held.value, held.error, value.dtype, stored=True)
+        else:
+            self._held[name] = from_device(array, self.types)
+        if other is not None and _same_bits(array, other):
+            self._same.add(name)
+
+    def _judge(
+        self, node: ReferenceNode, name: str, stored: Stored, local: Mapping[str, Value] | None, allowed: float | None
+    ) -> Judged:
+        members, _ = self._kernel(node, stored.reads, self._held)
+        blank = Judged(name, stored, tuple(one.name for one in members), None, "", ())
+        if name in stored.reads:
+            return self._cast(blank, node, allowed)
+        if local is not None and len(members) == 1 and self._same.issuperset(node.inputs):
+            return self._verdict(blank, node, local.get(name), False, allowed)
+        found = []
+        for known in self._known:
+            inside = _Inside(self, known, self._held)
+            try:
+                for member in members[:-1]:
+                    inside.run(member, False)
+                value = inside.run(node, True).get(name)
+            except _Missing as error:
+                found.append(blank._replace(note=str(error), unproved=(error.node,)))
+                continue
+            found.append(self._verdict(blank, node, value, inside.is_chosen, allowed))
+            if found[-1].verdict == RIGHT:
+                break
+        return min(found, key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict))
+
+    def _cast(self, blank: Judged, node: ReferenceNode, allowed: float | None) -> Judged:
+        """Of a kernel that only casts what another one has stored."""
+        source = self._stored[blank.name][0].array
+        dtype = blank.stored.array.dtype
+        read = Bounded(np.asarray(source, np.float64), None, dtype)
+        return self._verdict(blank._replace(members=()), node, as_stored(read, self.types), False, allowed)
+
+    def _verdict(
+        self, blank: Judged, node: ReferenceNode, value: Value, is_chosen: bool, allowed: float | None
+    ) -> Judged:
+        if not isinstance(value, Bounded):
+            return blank._replace(note="the reference has no such value", unproved=(node.name,))
+        array, expected = alike(blank.stored.array, value)
+        alone = len(blank.members) == 1
+        deviation = node_deviation(node.op, array, expected, self.types, allowed, moved_alone=alone)
+        if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have chosen otherwise
+            return blank._replace(note="rests on a choice that rounding may turn", unproved=(node.name,))
+        return blank._replace(deviation=deviation)
+
+
+def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
+    """An array as the program keeps it and the reference's value in one type of floats, where the program keeps another than the model."""
+    if array.dtype == expected.dtype or not (is_float(array.dtype) and expected.is_float):
+        return array, expected
+    wide = np.dtype(np.float64 if "float64" in (str(array.dtype), str(expected.dtype)) else np.float32)
+    return array.astype(wide), Bounded(expected.value, expected.error, wide, expected.stored, expected.constant)
+
+
+def _same_bits(stored: Array, other: Array) -> bool:
+    if stored.shape != other.shape:
+        return False
+    if stored.dtype != other.dtype:  # what is read back has the model's own type
+        stored = stored.astype(other.dtype)
+    return bool(np.array_equal(_raw(stored), _raw(other)))
+
+
+def _is_moved(value: Value, other: Array | None) -> bool:
+    """Whether the reference's value is exact, and what the device has."""
+    if not isinstance(value, Bounded) or other is None:
+        return False
+    return value.exact and bool(np.array_equal(value.value, other))
+
+
+def _raw(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
