@@ -18,7 +18,7 @@ from fault_models import SAMPLES
 
 
 def validated(task: dict[str, str]) -> dict[str, Any]:
-    """What a validation says: its state, the first row that is wrong, and which rows of nodes and outputs are."""
+    """What a validation says: its state, the first row that is wrong, which nodes and outputs are, and the members of wrong kernels."""
     if task["folder"]:
         os.environ["PUMICE_SHADERS"] = task["folder"]
     sample = SAMPLES[task["sample"]]()
@@ -29,6 +29,7 @@ def validated(task: dict[str, str]) -> dict[str, Any]:
         "first": wrong[0].output if wrong and wrong[0].op == "output" else wrong[0].node if wrong else None,
         "nodes": [row.node for row in wrong if row.op != "output"],
         "outputs": [row.output for row in wrong if row.op == "output"],
+        "kernels": [list(row.members) for row in report.kernels if row.verdict == "wrong"],
         "summary": report.summary,
     }
 

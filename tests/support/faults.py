@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 class Fault(NamedTuple):
     """One fault. `node`: which has to be named. `spared`: a sample that the fault leaves right, because it shows in some sizes or numbers
-    only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and an output is. `shared`: whether the fused
-    program runs the faulty kernel too. `count`: how often the text stands in the shader; all of them are replaced.
+    only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and the kernel with it is. `shared`: whether the
+    fused program runs the faulty kernel too. `count`: how often the text stands in the shader; all of them are replaced.
     """
 
     number: int
@@ -35,7 +35,7 @@ FAULTS = [
         "float epilogue(float x) {\n  precise float y = EPILOGUE(x);",
         "float epilogue(float x) {\n  precise float y = x;",
         "conv",
-        "",
+        "conv",
         fused_alone=True,
     ),
     Fault(
@@ -45,7 +45,7 @@ FAULTS = [
         "float epilogue(float x) {\n  precise float y = EPILOGUE(x);",
         "float epilogue(float x) {\n  x = EPILOGUE(x);\n  precise float y = EPILOGUE(x);",
         "gemm",
-        "",
+        "gemm",
         fused_alone=True,
     ),
     Fault(

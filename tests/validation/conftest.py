@@ -13,16 +13,24 @@ Change = Callable[[dict[str, Any]], None]
 
 
 class Faulty:
-    """A program that spoils its results on the way out; all else is the real one's."""
+    """A program that spoils its results on the way out, of a call or, with `observed`, of what its kernels store."""
 
-    def __init__(self, program: pumice.Program, change: Change) -> None:
+    def __init__(self, program: pumice.Program, change: Change, observed: bool) -> None:
         self._program = program
         self._change = change
+        self._observed = observed
 
     def __call__(self, inputs: dict[str, Any], **limits: Any) -> dict[str, Any]:
         results = {name: value.copy() for name, value in self._program(inputs, **limits).items()}
-        self._change(results)
+        if not self._observed:
+            self._change(results)
         return results
+
+    def observe(self, inputs: tuple[Any, ...]) -> list[dict[str, Any]]:
+        tensors = self._program.observe(inputs)
+        if self._observed:
+            self._change({one["name"]: one["array"] for one in tensors})
+        return tensors
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)
@@ -30,27 +38,27 @@ class Faulty:
 
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Spoils the results of programs that keep every tensor (`kept`), or of the fused ones."""
+    """Spoils what a kernel makes in either program (`kept`), or the outputs of the program as it ships alone."""
     import pumice.model.model
     import pumice.validation.proof
 
     def install(change: Change, kept: bool = True) -> None:
         class FaultyGraph:
-            def __init__(self, graph: pumice.Graph) -> None:
+            def __init__(self, graph: pumice.Graph, observed: bool) -> None:
                 self._graph = graph
+                self._observed = observed
 
             def compile(self, context: pumice.Context, precision: str = "fp32", **options: Any) -> Any:
-                return Faulty(self._graph.compile(context, precision, **options), change)
+                return Faulty(self._graph.compile(context, precision, **options), change, self._observed)
 
         load_graph, graph_of = pumice.validation.proof.load_graph, pumice.model.model.graph_of
 
         def faulty_load(*given: Any) -> Any:
             graph, recipe = load_graph(*given)
-            return FaultyGraph(graph), recipe
+            return FaultyGraph(graph, False), recipe
 
         if kept:
             monkeypatch.setattr(pumice.validation.proof, "load_graph", faulty_load)
-        else:
-            monkeypatch.setattr(pumice.model.model, "graph_of", lambda *given: FaultyGraph(graph_of(*given)))
+        monkeypatch.setattr(pumice.model.model, "graph_of", lambda *given: FaultyGraph(graph_of(*given), kept))
 
     return install

@@ -88,7 +88,9 @@ def test_a_wrong_row_of_a_smooth_table_is_found(context: pumice.Context, spoil: 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_nodes_of_com_microsoft_are_proved(context: pumice.Context, precision: str, spoil: Callable[..., None]) -> None:
     def change(results: dict[str, Any]) -> None:
-        results["n"][1, 2, 3] += FLOAT(0.1)
+        for name in ("n", "y"):  # the kernel that ships makes both, and stores the second
+            if name in results:
+                results[name][1, 2, 3] += FLOAT(0.1)
 
     constants = {"w": normal(8, 8), "b": normal(8), "scale": normal(8), "shift": normal(8)}
     nodes = [
@@ -132,10 +134,11 @@ def test_what_has_no_rule_is_unproved_and_no_pass(context: pumice.Context) -> No
         }
         with pytest.raises(pumice.ValidationError, match="no rule for ai.onnx.ml::LinearRegressor"):
             report.raise_if_failed()
-        assert "2 unproved" in report.summary and "of the elements" in report.verdict
+        assert "3 unproved" in report.summary and "of the elements" in report.verdict
         records = json.loads(json.dumps(report.as_dict()))
         assert "ok" not in records["rows"][0]
-        assert [one["verdict"] for one in records["rows"]] == ["right", "unproved", "right", "unproved"]
+        verdicts = [one["verdict"] for one in records["rows"] if one["program"] != "kernels"]
+        assert verdicts == ["right", "unproved", "right", "unproved"]
         for allowed in (True, ["LinearRegressor"], ["ai.onnx.ml::LinearRegressor"], ["line"]):
             pumice.validate(source, [(normal(3, 4),)], context=context, allow_unchecked=allowed).raise_if_failed()
         with pytest.raises(pumice.ValidationError):
@@ -265,8 +268,7 @@ def test_a_number_that_the_device_made_is_no_number(context: pumice.Context, spo
 
     spoil(change)
     report = pumice.validate(model([node("Relu", ["x"])], [value("x", [4])]), [(normal(4),)], context=context)
-    (finding,) = found(report, "NaN made")
-    assert finding.node == "relu.y"
+    assert {finding.node for finding in found(report, "NaN made")} == {"relu.y"}
 
 
 def test_choices_that_rounding_may_turn_are_counted(context: pumice.Context) -> None:

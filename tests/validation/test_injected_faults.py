@@ -93,6 +93,8 @@ def test_a_fault_is_found_at_its_node(context: pumice.Context, fault: Fault, str
     else:
         assert found["first"] == fault.node, found["summary"]
         assert set(found["nodes"]) == {fault.node}, found["summary"]
+    if fault.shared or fault.fused_alone:
+        assert found["kernels"] and all(fault.node in members for members in found["kernels"]), found["kernels"]
     if fault.shared:
         assert found["outputs"] == ["y"], found["summary"]
     if fault.spared:

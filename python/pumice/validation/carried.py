@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..base.element_types import Array
 from .bounds.bounded import Bounded
 from .bounds.registry import Value
-from .bounds.run import Runner, given_input
+from .bounds.run import Runner, constant, from_device, given_input
+from .bounds.types import Types
 from .reference import Reference, ReferenceNode
 
 
@@ -39,6 +41,12 @@ class Carried:
 def as_constant(made: Bounded) -> Bounded:
     """A value that constants alone make, which the program holds as one."""
     return Bounded(made.value, made.error, made.dtype, True, True)
+
+
+def folded(array: Array, types: Types) -> Bounded:
+    """A constant that the program has computed; what is read back as a half may be kept in float32."""
+    device = from_device(array, types)
+    return device if str(array.dtype) in ("float16", "bfloat16") else constant(array, types)
 
 
 def infinite(device: Bounded, far: Value) -> Bounded:

@@ -14,11 +14,13 @@ from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import Runner, from_device
 from .bounds.types import Types, is_float
-from .carried import Carried, as_constant, decided
+from .carried import Carried, as_constant, decided, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
 from .reference import Reference, ReferenceNode
 
 _SHAPES_ALONE = ("Shape", "Size")
+_PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+_SCALES = {"BatchNormalization", "Div", "Mul"}  # whose constants may be multiplied into those of products
 
 
 class Stored(NamedTuple):
@@ -114,10 +116,11 @@ class ShippedKernels:
         self.refused = ""
         self._position = {node.name: i for i, node in enumerate(reference.nodes)}
         self._producer = {name: node for node in reference.nodes for name in node.outputs}
-        self._runners = [reference.runner]  # one for each view of what is rounded inside a kernel
+        # One for each view of what is rounded inside a kernel, the usual ones first.
+        self._runners = [reference.runner]
         if self.types.precision != "fp32":
-            views = (self.types.within_kernel(rounded) for rounded in (False, True))
-            self._runners = [*(Runner(reference.opsets, types) for types in views), reference.runner]
+            views = [Runner(reference.opsets, self.types.within_kernel(one)) for one in ("exact", "rounded", "scaled")]
+            self._runners = [*views[:2], reference.runner, views[2]]
         # By runner: inputs, constants and what follows from them without a kernel.
         self._known: list[Carried] = []
         self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
@@ -192,7 +195,10 @@ class ShippedKernels:
                     begins.add(name)
                     continue
                 before = self._producer.get(name)
-                if before is None or name in self._known[0].held or before.name in found:
+                if before is None or before.name in found:
+                    continue
+                # What has no floats may be the host's; a constant that is computed beforehand is read, else a member makes it.
+                if name in self._known[0].held and (not before.folded or name in reads):
                     continue
                 found[before.name] = before
                 # What a kernel reads and none has stored is a view of what before it is stored, or is joined of that.
@@ -242,10 +248,18 @@ class ShippedKernels:
             return
         for known, made in zip(self._known, results, strict=True):
             for name, value in made.items():
-                known.held[name] = as_constant(value) if node.folded and isinstance(value, Bounded) else value
+                known.held[name] = self._constant(known, value, other.get(name)) if node.folded else value
         for name, value in results[-1].items():
             if node.folded or _is_moved(value, other.get(name)):
                 self._same.add(name)
+
+    def _constant(self, known: Carried, value: Value, other: Array | None) -> Value:
+        """What a node makes of constants, computed beforehand; where everything may be rounded, as the device has computed it."""
+        if not isinstance(value, Bounded) or known.runner.types.constants == "scaled":
+            return value
+        if known.runner is self.reference.runner and other is not None:
+            return folded(other, self.types)
+        return as_constant(value)
 
     def _hold(self, name: str, other: Array | None, value: Value) -> None:
         array = self._stored[name][0].array
@@ -267,7 +281,11 @@ class ShippedKernels:
         if local is not None and len(members) == 1 and self._same.issuperset(node.inputs):
             return self._verdict(blank, node, local.get(name), False, allowed)
         found = []
+        ops = {member.op for member in members}
+        is_scaled = bool(ops & _SCALES and ops & _PRODUCTS)
         for known in self._known:
+            if known.runner.types.constants == "scaled" and not is_scaled:
+                continue
             inside = _Inside(self, known, self._held)
             try:
                 for member in members[:-1]:

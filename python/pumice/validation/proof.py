@@ -14,14 +14,14 @@ from ..importer.load import load_graph
 from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import constant, from_device
+from .bounds.run import from_device
 from .bounds.types import Types, is_float
-from .carried import Carried, as_constant, decided, infinite
+from .carried import Carried, as_constant, decided, folded, infinite
 from .chain import Drifts
 from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
 from .kernels import ShippedKernels
 from .reference import Reference, ReferenceNode
-from .report import Finding, ValidationReport, ValidationRow
+from .report import Finding, ValidationReport, ValidationRow, deciding_rows, tensor_of
 
 _UNDECIDED = "undecided: "
 _ILL = 0.1  # a bound of this share of the largest number says little
@@ -197,7 +197,7 @@ class Proof:
         made = (local or {}).get(name)
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
-            alone.held[name] = self._folded(ours[name]) if name in ours else as_constant(made)
+            alone.held[name] = folded(ours[name], self.types) if name in ours else as_constant(made)
         elif of_device is not None:
             alone.held[name] = infinite(of_device, (far or {}).get(name))
         elif made is not None or local is not None:
@@ -217,11 +217,6 @@ class Proof:
             chain.held[name] = far_made
         elif of_device is not None:
             chain.held[name] = of_device
-
-    def _folded(self, array: Array) -> Bounded:
-        """A constant that was computed; what is read back as a half may be kept in float32."""
-        device = from_device(array, self.types)
-        return device if str(array.dtype) in ("float16", "bfloat16") else constant(array, self.types)
 
     def _judge(
         self,
@@ -366,13 +361,15 @@ class Proof:
         """What came of all cases."""
         rows = sorted(self.rows.values(), key=lambda row: row.op == "output")
         for node, (case, fault) in self.faults.items():
-            own = [i for i, row in enumerate(rows) if row.node == node and row.op != "output"]
+            own = [i for i, row in enumerate(rows) if row.node == node and row.program == "nodes"]
             for i in own:
                 rows[i] = rows[i]._replace(case=case, fault=fault)
             if not own:  # it is in a body or a branch
                 rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
         rows = self._blamed(rows)
         findings = [*_of_rows(rows), *self.found.values()]
+        if self.kernels and self.kernels.refused:
+            findings.append(Finding("kernels not judged", self.fused.name, self.kernels.refused))
         return ValidationReport(self.fused.name, self.fused.device.name, self.fused.precision, cases, rows, findings)
 
     def _blamed(self, rows: list[ValidationRow]) -> list[ValidationRow]:
@@ -383,7 +380,7 @@ class Proof:
             return rows
         over = [node for kind, node in self.found if kind == "overflow"]
         for i, row in enumerate(rows):
-            if row.node in over and row.op != "output":
+            if row.node in over and row.program == "nodes":
                 rows[i] = row._replace(fault=self.found["overflow", row.node].text)
                 break
         return rows
@@ -414,17 +411,21 @@ def _arrays(value: Value, errors: bool) -> Any:
 def _of_rows(rows: list[ValidationRow]) -> list[Finding]:
     """What the verdicts of rows say."""
     found = []
+    unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
+    deciding = set(map(id, deciding_rows(rows)))
     for row in rows:
-        deviation = row.judged
+        deviation, tensor = row.judged, tensor_of(row)
         if row.fault:
             kind = "overflow" if "overflow" in row.fault else "wrong index"
             found.append(Finding(kind, row.node, row.fault, case=row.case))
         elif row.verdict == WRONG and deviation is not None:
-            text = f"'{row.output}': {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
+            text = f"{tensor}: {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
+            if id(row) not in deciding:
+                text += ", in the program of single nodes alone: all kernels of the program as it ships are right there"
             found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
-        elif not row.checked:
-            found.append(Finding("unproved", row.node, f"'{row.output}': {row.note}", row.elements, row.case))
-        if deviation is not None and deviation.undecided:
-            text = f"{deviation.undecided} of {deviation.elements} elements of '{row.output}' rest on a choice that rounding may turn"
+        elif not row.checked and (row.program != "kernels" or (row.node, row.output) not in unproved):
+            found.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
+        if deviation is not None and deviation.undecided and row.program != "kernels":
+            text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} rest on a choice that rounding may turn"
             found.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
     return found

@@ -20,7 +20,8 @@ class Finding(NamedTuple):
     """Something that a validation tells of a node: its kind, a sentence, and the number in it.
 
     Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
-    "ill-conditioned", "amplified", "undecided decisions", "unproved". Only those of wrong and unproved rows decide the verdict.
+    "ill-conditioned", "amplified", "undecided decisions", "unproved", "kernels not judged". Only those of wrong and unproved rows decide
+    the verdict.
     """
 
     kind: str
@@ -96,7 +97,11 @@ class ValidationRow(NamedTuple):
 
 
 class ValidationReport:
-    """What a validation found: `rows` in graph order, the outputs of the fused program last, and `findings`."""
+    """What a validation found: `rows` in graph order, the outputs of the program as it ships last, `kernels` and `findings`.
+
+    `kernels` are rows too, of what the kernels of the program as it ships store; there are none where it has control flow. Every row
+    decides the verdict, but a node that is wrong in the program of single nodes alone: all kernels with it as a member are right.
+    """
 
     def __init__(
         self,
@@ -111,47 +116,51 @@ class ValidationReport:
         self.device = device
         self.precision = precision
         self.cases = cases
-        self.rows = rows
+        self.rows = [row for row in rows if row.program != "kernels"]
+        self.kernels = [row for row in rows if row.program == "kernels"]
+        self._deciding = deciding_rows(rows)
         self.findings = list(findings)
 
     @property
     def ok(self) -> bool:
         """Whether every row is right, or is unproved and was allowed to be."""
-        return all(row.ok for row in self.rows)
+        return all(row.ok for row in self._deciding)
 
     @property
     def state(self) -> str:
         """ "wrong" where a row is, else "unproved" where one is and was not allowed to be, else "right"."""
-        verdicts = {row.verdict for row in self.rows if not row.ok}
+        verdicts = {row.verdict for row in self._deciding if not row.ok}
         return WRONG if WRONG in verdicts else UNPROVED if verdicts else RIGHT
 
     @property
     def first_divergence(self) -> ValidationRow | None:
-        """The first row in graph order that is wrong."""
-        return next((row for row in self.rows if row.verdict == WRONG), None)
+        """The first row in graph order that is wrong and decides."""
+        return next((row for row in self._deciding if row.verdict == WRONG), None)
 
     @property
     def unchecked(self) -> list[ValidationRow]:
         """Rows without a proof; their notes say why."""
-        return [row for row in self.rows if not row.checked]
+        return [row for row in self._deciding if not row.checked]
 
     @property
     def undecided(self) -> int:
         """Elements that rest on choices which rounding may turn."""
-        return sum(row.judged.undecided for row in self.rows if row.judged)
+        return sum(row.judged.undecided for row in self._deciding if row.judged)
 
     @property
     def verdict(self) -> str:
         """The state, how many tensors are right, wrong and unproved, and the unproved share of all elements."""
-        count = len(self.rows)
         right = sum(row.verdict == RIGHT for row in self.rows)
-        wrong = sum(row.verdict == WRONG for row in self.rows)
+        wrong = sum(row.verdict == WRONG for row in self._deciding)
         missing = self.unchecked
-        parts = [f"{right} of {count} tensors proved right"]
+        parts = [f"{right} of {len(self.rows)} tensors proved right"]
+        if self.kernels:
+            right = sum(row.verdict == RIGHT for row in self.kernels)
+            parts.append(f"{right} of {len(self.kernels)} that its kernels store")
         if wrong:
             parts.append(f"{wrong} wrong")
         if missing:
-            share = sum(row.elements for row in missing) / max(sum(row.elements for row in self.rows), 1)
+            share = sum(row.elements for row in missing) / max(sum(row.elements for row in self._deciding), 1)
             allowed = " (allowed)" if all(row.waived for row in missing) else ""
             parts.append(f"{len(missing)} unproved, {share:.0%} of the elements{allowed}")
         if self.undecided:
@@ -183,7 +192,8 @@ class ValidationReport:
             else:
                 table.add_column(column, overflow="fold")
         styles = {RIGHT: None, WRONG: "bold red", UNPROVED: "yellow"}
-        for row in self.rows:
+        shown = [row for row in self.kernels if not row.ok]  # those that are right say what their members say
+        for row in [*self.rows, *shown]:
             table.add_row(*map(Text, _cells(row)), style=styles[row.verdict])
         return table
 
@@ -210,7 +220,7 @@ class ValidationReport:
 
     def raise_if_failed(self) -> None:
         """Raises ValidationError naming the first row that is wrong, or else the first one that is unproved and was not allowed to be."""
-        first = self.first_divergence or next((row for row in self.rows if not row.ok), None)
+        first = self.first_divergence or next((row for row in self._deciding if not row.ok), None)
         if first is not None:
             raise validation_error(first.node, self.summary)
 
@@ -225,14 +235,38 @@ class ValidationReport:
             "ok": self.ok,
             "verdict": self.state,
             "first_divergence": None if first is None else first.node,
-            "rows": [_record(row) for row in self.rows],
+            "rows": [_record(row) for row in (*self.rows, *self.kernels)],
             "findings": [
                 {**one._asdict(), "number": one.number if math.isfinite(one.number) else None} for one in self.findings
             ],
         }
 
 
+def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
+    """All rows but those of nodes that are wrong in a program that nobody runs."""
+    good: set[str] = set()
+    bad: set[str] = set()
+    for row in rows:
+        if row.program == "kernels":
+            (good if row.verdict == RIGHT else bad).update(row.members)
+    cleared = good - bad
+    return [
+        row for row in rows if row.program != "nodes" or row.verdict != WRONG or row.fault or row.node not in cleared
+    ]
+
+
+def tensor_of(row: ValidationRow) -> str:
+    """The row's tensor as text, for a kernel's with the kernel and the nodes in it."""
+    if row.program != "kernels":
+        return f"'{row.output}'"
+    members = ", ".join(f"'{one}'" for one in row.members[:6])
+    rest = f" and {len(row.members) - 6} more" if len(row.members) > 6 else ""
+    return f"'{row.output}' of {row.kernel} ({members}{rest})"
+
+
 def _name(row: ValidationRow) -> str:
+    if row.program == "kernels":
+        return f"tensor {tensor_of(row)}"
     return f"output '{row.output}'" if row.op == "output" else f"node '{row.node}' ({row.op}), output '{row.output}'"
 
 
@@ -262,7 +296,7 @@ def _cells(row: ValidationRow) -> list[str]:
     shape = "x".join(map(str, row.shape))
     return [
         row.node if row.output == row.node else f"{row.node}: {row.output}",
-        row.op,
+        f"{row.op} in {row.kernel}" if row.program == "kernels" else row.op,
         f"{row.dtype} {shape}".strip(),
         f"{judged.error:.2e}" if judged else "",
         f"{judged.allowed:.2e}" if judged else "",
@@ -294,4 +328,7 @@ def _record(row: ValidationRow) -> dict[str, Any]:
         "waived": row.waived,
         "note": row.note,
         "fault": row.fault,
+        "program": row.program,
+        "members": list(row.members),
+        "kernel": row.kernel,
     }

@@ -54,8 +54,10 @@ def constant(array: Array, types: Types) -> Bounded:
         return Bounded(array, None, array.dtype, constant=True)
     exact = np.asarray(array, np.float64)
     kept = types.constant(array.dtype)
-    if types.rounds_constants:
+    if types.constants == "rounded":
         return Bounded(kept.rounded(exact), None, array.dtype, stored=True, constant=True)
+    if types.constants == "scaled":
+        return Bounded(exact, np.abs(exact) * kept.unit + kept.step, array.dtype, stored=True)
     return Bounded(exact, apart(exact, kept), array.dtype, stored=True, constant=True)
 
 

@@ -81,20 +81,21 @@ class Types:
         self.precision = precision
         self.independent = independent
         self._stored = self._program = _TYPES[_PRECISIONS[precision]]
-        self.rounds_constants = False
+        self.constants = "either"  # exact or rounded
 
     def as_independent(self) -> Types:
         """Types with which errors of different origin are added as independent ones: the root of the sum of their squares."""
         return Types(self.precision, True)
 
-    def within_kernel(self, rounded_constants: bool) -> Types:
+    def within_kernel(self, constants: str) -> Types:
         """Types of what a kernel hands on to its own next operation: numbers of float32, which are not rounded to storage.
 
-        rounded_constants: what the kernel reads of constants is of the storage type, else of float32.
+        constants: what the kernel reads of them: "exact", float32; "rounded", the storage type; "scaled", products with other constants,
+        which are rounded to the storage type.
         """
         made = Types(self.precision, self.independent)
         made._stored = FLOAT32
-        made.rounds_constants = rounded_constants
+        made.constants = constants
         return made
 
     def joined(self, *errors: Array | None) -> Array | None:
@@ -118,7 +119,7 @@ class Types:
 
     def constant(self, dtype: Any) -> FloatType:
         """The type to which constants that the model declares so are rounded, if they are."""
-        kept = self._program if self.rounds_constants else self._stored
+        kept = self._stored if self.constants == "exact" else self._program
         return FLOAT64 if str(dtype) == "float64" else kept
 
     def read_back(self, dtype: Any) -> FloatType:

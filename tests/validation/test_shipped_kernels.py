@@ -1,0 +1,182 @@
+"""Kernels of the program as it ships, judged one by one: what fusion breaks has a node, and what it mends accuses nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import pumice
+from onnx_models import model, node, value
+
+FLOAT = np.float32
+RANDOM = np.random.default_rng(11)
+
+
+def chain() -> bytes:
+    """Convolution, normalisation and Relu are one kernel, and the pool behind them is another."""
+    constants = {
+        "w": RANDOM.standard_normal((6, 3, 3, 3)).astype(FLOAT),
+        "scale": RANDOM.uniform(0.5, 2, 6).astype(FLOAT),
+        "shift": RANDOM.standard_normal(6).astype(FLOAT),
+        "mean": RANDOM.standard_normal(6).astype(FLOAT),
+        "var": RANDOM.uniform(0.5, 2, 6).astype(FLOAT),
+    }
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["n"], name="norm"),
+        node("Relu", ["n"], ["r"], name="relu"),
+        node("MaxPool", ["r"], ["y"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    made: bytes = model(nodes, [value("x", [1, 3, 8, 8])], constants=constants).SerializeToString()
+    return made
+
+
+def image() -> Any:
+    return RANDOM.standard_normal((1, 3, 8, 8)).astype(FLOAT)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_every_tensor_that_a_kernel_stores_is_proved(context: pumice.Context, precision: str) -> None:
+    report = pumice.validate(chain(), [image()], context=context, precision=precision)
+    report.raise_if_failed()
+    members = {row.output: row.members for row in report.kernels}
+    assert members["r"] == ("conv", "norm", "relu")
+    assert members["y"] == ("pool",)
+    assert all(row.kernel.endswith(".comp") and row.verdict == "right" for row in report.kernels)
+    assert "that its kernels store" in report.verdict
+
+
+class Observed:
+    """A program whose kernels store something else; what they are observed to store alone is spoilt, or what a call gives too."""
+
+    def __init__(self, program: pumice.Program, change: Callable[[dict[str, Any]], None]) -> None:
+        self._program = program
+        self._change = change
+
+    def __call__(self, *given: Any, **limits: Any) -> Any:
+        return self._program(*given, **limits)
+
+    def observe(self, inputs: tuple[Any, ...]) -> list[dict[str, Any]]:
+        tensors = self._program.observe(inputs)
+        self._change({one["name"]: one["array"] for one in tensors})
+        return tensors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+
+def test_what_fusion_breaks_is_found_at_its_kernel(context: pumice.Context) -> None:
+    def change(stored: dict[str, Any]) -> None:
+        stored["r"][0, 2, 3, 4] += 1
+
+    with pumice.load(chain(), context) as loaded:
+        loaded._program = Observed(loaded._program, change)  # type: ignore[arg-type, assignment]
+        report = pumice.validate(loaded, [image()])
+    assert report.state == "wrong"
+    assert {row.verdict for row in report.rows if row.program == "nodes"} == {"right"}
+    first = report.first_divergence
+    assert first is not None and first.local is not None
+    assert (first.program, first.node, first.local.at) == ("kernels", "relu", (0, 2, 3, 4))
+    assert "'conv', 'norm', 'relu'" in report.summary
+    with pytest.raises(pumice.ValidationError, match="relu"):
+        report.raise_if_failed()
+    # What is behind it is judged by what it was given: the pool that read the wrong number in the device's memory is another matter.
+    assert next(row.output for row in report.kernels if row.verdict == "wrong") == "r"
+
+
+def test_a_node_that_is_wrong_where_nobody_runs_it_leaves_the_verdict_alone(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pumice.validation.proof import Proof
+
+    made = Proof.__init__
+
+    class Spoilt:
+        def __init__(self, program: pumice.Program) -> None:
+            self._program = program
+
+        def __call__(self, *given: Any, **limits: Any) -> dict[str, Any]:
+            results = dict(self._program(*given, **limits))
+            results["n"] = results["n"].copy()
+            results["n"][0, 1, 2, 3] += 1
+            return results
+
+        def close(self) -> None:
+            self._program.close()
+
+    def init(self: Proof, *given: Any) -> None:
+        made(self, *given)
+        self.every = Spoilt(self.every)  # type: ignore[assignment]
+
+    monkeypatch.setattr(Proof, "__init__", init)
+    report = pumice.validate(chain(), [image()], context=context)
+    assert {row.node for row in report.rows if row.verdict == "wrong"} >= {"norm"}
+    assert report.state == "right" and report.ok and report.first_divergence is None
+    told = [one.text for one in report.findings if one.kind == "wrong value"]
+    assert told and all("program of single nodes alone" in one for one in told)
+
+
+def test_tensors_in_a_concatenation_are_read_with_their_strides(context: pumice.Context) -> None:
+    nodes = [
+        node("Relu", ["x"], ["a"], name="first"),
+        node("Neg", ["x"], ["b"], name="second"),
+        node("Concat", ["a", "b"], ["c"], name="join", axis=1),
+        node("Transpose", ["c"], ["t"], name="turn", perm=[1, 0]),
+        node("Softmax", ["t"], ["y"], name="soft", axis=0),
+    ]
+    source = model(nodes, [value("x", [3, 5])]).SerializeToString()
+    x = RANDOM.standard_normal((3, 5)).astype(FLOAT)
+    with pumice.load(source, context) as loaded:
+        stored = {one["name"]: one["array"] for one in loaded.program.observe((x,))}
+        report = pumice.validate(loaded, [x])
+    expected = {"a": np.maximum(x, 0), "b": -x}
+    found = {name: array for name, array in stored.items() if name in expected}
+    assert found
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name])
+    report.raise_if_failed()
+
+
+def test_control_flow_is_said_not_to_be_judged(context: pumice.Context) -> None:
+    def branch(name: str, op: str) -> Any:
+        return helper.make_graph([helper.make_node(op, ["x"], [f"{name}_y"])], name, [], [value(f"{name}_y", [3])])
+
+    nodes = [
+        node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0),
+        node("Greater", ["s", "zero"], ["positive"], name="decides"),
+        node("If", ["positive"], ["y"], name="choice", then_branch=branch("a", "Relu"), else_branch=branch("b", "Neg")),
+    ]
+    source = model(nodes, [value("x", [3])], constants={"zero": np.zeros((), FLOAT)}).SerializeToString()
+    x = np.array([1, 2, 3], FLOAT)
+    with pumice.load(source, context) as loaded:
+        with pytest.raises(pumice.UnsupportedError, match="observe"):
+            loaded.program.observe((x,))
+        report = pumice.validate(loaded, [x])
+    assert report.ok and not report.kernels
+    assert [one.kind for one in report.findings] == ["kernels not judged"]
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("fp16", "float16"), ("bf16", "bfloat16")])
+def test_a_program_is_observed_as_it_ships(context: pumice.Context, precision: str, dtype: str) -> None:
+    x = image()
+    with pumice.load(chain(), context, precision=precision) as loaded:
+        tensors = {one["name"]: one for one in loaded.program.observe((x,))}
+        plan = loaded.program.plan([x.shape])
+        result = loaded(x)
+    assert str(tensors["r"]["array"].dtype) == dtype
+    assert tensors["r"]["kernel"] in {step["kernel"] for step in plan}
+    assert "c" not in tensors and "n" not in tensors  # inside the kernel
+    assert set(tensors["y"]["reads"]) - {"y"} == {"r"}  # parts of words are read before they are written
+    np.testing.assert_array_equal(tensors["y"]["array"].astype(FLOAT), result)
+
+
+def test_an_observation_refuses_what_a_call_refuses(context: pumice.Context) -> None:
+    with pumice.load(chain(), context) as loaded:
+        with pytest.raises(pumice.BindingError, match="x"):
+            loaded.program.observe(())
+        with pytest.raises(pumice.BindingError, match="K10"):
+            loaded.program.observe((np.zeros((1, 3, 8), FLOAT),))
