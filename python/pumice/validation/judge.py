@@ -10,6 +10,7 @@ import numpy as np
 from ..base.element_types import Array
 from .bounds.bounded import Bounded
 from .bounds.types import SPREAD, FloatType, Types, is_float
+from .statistics import ratio_counts
 
 RIGHT, WRONG, UNPROVED = "right", "wrong", "unproved"
 
@@ -19,7 +20,8 @@ class Deviation(NamedTuple):
 
     error and allowed are absolute and of that element. undecided: elements whose value rests on a choice that rounding may turn, so that
     either is right; unknown: those for which no bound could be derived. kind names what is wrong where it is more than a number too far
-    off: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero".
+    off: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero". ratios: elements by error over bound, in
+    the bins of `statistics`.
     """
 
     error: float
@@ -31,6 +33,7 @@ class Deviation(NamedTuple):
     undecided: int = 0
     unknown: int = 0
     kind: str = ""
+    ratios: tuple[int, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -92,6 +95,7 @@ def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None
         int(parts.undecided.sum()),
         int(parts.unknown.sum()),
         _kind(actual[place], expected.value[place], errors[place], bounds[place]),
+        ratio_counts(errors, bounds),
     )
 
 

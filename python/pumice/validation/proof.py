@@ -18,10 +18,12 @@ from .bounds.run import from_device
 from .bounds.types import Types, is_float
 from .carried import Carried, as_constant, decided, folded, infinite
 from .chain import Drifts
+from .facts import Facts, device_facts, node_facts, option_facts
 from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
 from .kernels import ShippedKernels
 from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow, deciding_rows, tensor_of
+from .statistics import statistics
 
 _UNDECIDED = "undecided: "
 _ILL = 0.1  # a bound of this share of the largest number says little
@@ -238,7 +240,8 @@ class Proof:
         waived = self.options.allows(node.op, node.operator, node.name, name)
         if near is None and total is None:
             row = row._replace(unproved=(node.name,))
-        self._keep(row._replace(local=near, accumulated=total, note=note, waived=waived))
+        like = statistics(actual, (far or local or {}).get(name))
+        self._keep(row._replace(local=near, accumulated=total, note=note, waived=waived, statistics=like))
 
     def _deviation(
         self, node: ReferenceNode, actual: Array, expected: Value, types: Types, allowed: float | None
@@ -297,7 +300,8 @@ class Proof:
         drifts: Drifts,
         case: int,
     ) -> None:
-        row = ValidationRow(name, "output", name, str(result.dtype), result.shape, case, None, None, program="outputs")
+        row = ValidationRow(name, "output", name, str(result.dtype), result.shape, case, None, None)
+        row = row._replace(program="outputs", statistics=statistics(result, expected))
         if not isinstance(expected, Bounded):
             waived = self.options.allows(name)
             self._keep(row._replace(note="the reference has no such value", waived=waived))
@@ -370,7 +374,15 @@ class Proof:
         findings = [*_of_rows(rows), *self.found.values()]
         if self.kernels and self.kernels.refused:
             findings.append(Finding("kernels not judged", self.fused.name, self.kernels.refused))
-        return ValidationReport(self.fused.name, self.fused.device.name, self.fused.precision, cases, rows, findings)
+        name, device, precision = self.fused.name, self.fused.device.name, self.fused.precision
+        return ValidationReport(name, device, precision, cases, rows, findings, facts=self._facts())
+
+    def _facts(self) -> Facts:
+        made = Facts(device_facts(self.fused.device), nodes=node_facts(self.reference.nodes))
+        inputs = tuple(value.name for value in self.fused.inputs)
+        outputs = tuple(value.name for value in self.fused.outputs)
+        used = option_facts(self.options.mode, self.options.tolerances, self.options.allowed)
+        return made._replace(inputs=inputs, outputs=outputs, options=used)
 
     def _blamed(self, rows: list[ValidationRow]) -> list[ValidationRow]:
         """Where a result alone is wrong behind an overflow, the node that overflowed is at fault."""

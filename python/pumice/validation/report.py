@@ -7,7 +7,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import validation_error
+from .facts import Facts
 from .judge import RIGHT, UNPROVED, WRONG, Deviation
+from .record import report_record
+from .statistics import Statistics
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,6 +42,7 @@ class ValidationRow(NamedTuple):
     is missing of. A `fault` is wrong whatever came of it: an index out of range. `waived`: the caller allows that there is no proof.
     `program`: "nodes", a tensor of the program of single nodes; "kernels", one that a kernel of the program as it ships has stored, made
     of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships.
+    `statistics`: what the device's numbers are like in that case.
     """
 
     node: str
@@ -56,6 +60,7 @@ class ValidationRow(NamedTuple):
     program: str = "nodes"
     members: tuple[str, ...] = ()
     kernel: str = ""
+    statistics: Statistics | None = None
 
     @property
     def judged(self) -> Deviation | None:
@@ -101,6 +106,7 @@ class ValidationReport:
 
     `kernels` are rows too, of what the kernels of the program as it ships store; there are none where it has control flow. Every row
     decides the verdict, but a node that is wrong in the program of single nodes alone: all kernels with it as a member are right.
+    `facts`: the graph, the device and its driver, the options, and how inputs were made up.
     """
 
     def __init__(
@@ -111,6 +117,8 @@ class ValidationReport:
         cases: int,
         rows: list[ValidationRow],
         findings: Collection[Finding],
+        *,
+        facts: Facts | None = None,
     ) -> None:
         self.model = model
         self.device = device
@@ -120,6 +128,7 @@ class ValidationReport:
         self.kernels = [row for row in rows if row.program == "kernels"]
         self._deciding = deciding_rows(rows)
         self.findings = list(findings)
+        self.facts = Facts({"name": device}) if facts is None else facts
 
     @property
     def ok(self) -> bool:
@@ -225,21 +234,8 @@ class ValidationReport:
             raise validation_error(first.node, self.summary)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        first = self.first_divergence
-        return {
-            "model": self.model,
-            "device": self.device,
-            "precision": self.precision,
-            "cases": self.cases,
-            "ok": self.ok,
-            "verdict": self.state,
-            "first_divergence": None if first is None else first.node,
-            "rows": [_record(row) for row in (*self.rows, *self.kernels)],
-            "findings": [
-                {**one._asdict(), "number": one.number if math.isfinite(one.number) else None} for one in self.findings
-            ],
-        }
+        """For JSON: the record that docs/validation_report.md describes, of schema 1."""
+        return report_record(self)
 
 
 def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
@@ -303,32 +299,3 @@ def _cells(row: ValidationRow) -> list[str]:
         f"{row.accumulated.error:.2e}" if row.accumulated else "",
         _result(row),
     ]
-
-
-def _record(row: ValidationRow) -> dict[str, Any]:
-    """JSON has no infinity: null stands for it, and for what was not compared."""
-
-    def number(value: float | None) -> float | None:
-        return value if value is not None and math.isfinite(value) else None
-
-    judged = row.judged
-    return {
-        "node": row.node,
-        "op": row.op,
-        "output": row.output,
-        "dtype": row.dtype,
-        "shape": list(row.shape),
-        "case": row.case,
-        "error": number(judged.error if judged else None),
-        "allowed": number(judged.allowed if judged else None),
-        "index": list(judged.at) if judged else None,
-        "undecided": judged.undecided if judged else 0,
-        "accumulated": number(row.accumulated.error if row.accumulated else None),
-        "verdict": row.verdict,
-        "waived": row.waived,
-        "note": row.note,
-        "fault": row.fault,
-        "program": row.program,
-        "members": list(row.members),
-        "kernel": row.kernel,
-    }

@@ -1,0 +1,59 @@
+"""What a report says of the validation itself: the model's graph, the device and its driver, the options, where the inputs came from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from .._pumice import DeviceInfo
+
+_DEVICE = ("name", "kind", "uuid", "driver", "driver_info", "driver_version", "api_version")
+
+
+class _Node(Protocol):
+    name: str
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+
+
+class Facts(NamedTuple):
+    """`nodes`: name, op, inputs and outputs of each node of the model, in the order in which they run. `generated`: how inputs were made
+    up, by the input's name. `policy`: precision by node.
+    """
+
+    device: Mapping[str, Any]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    nodes: tuple[Mapping[str, Any], ...] = ()
+    options: Mapping[str, Any] = {}
+    generated: Mapping[str, str] = {}
+    policy: Mapping[str, str] = {}
+
+    def record(self) -> dict[str, Any]:
+        """For JSON, of a report. There is a policy only where the model has one."""
+        made = {
+            "device": dict(self.device),
+            "options": dict(self.options),
+            "generated": dict(self.generated),
+            "graph": {"inputs": list(self.inputs), "outputs": list(self.outputs), "nodes": [*map(dict, self.nodes)]},
+        }
+        return {**made, "policy": dict(self.policy)} if self.policy else made
+
+
+def device_facts(device: DeviceInfo) -> dict[str, Any]:
+    """Name, kind, UUID and driver of a device."""
+    return {name: getattr(device, name) for name in _DEVICE}
+
+
+def node_facts(nodes: Iterable[_Node]) -> tuple[Mapping[str, Any], ...]:
+    """Name, op, inputs and outputs of nodes."""
+    return tuple(
+        {"name": node.name, "op": node.op, "inputs": list(node.inputs), "outputs": list(node.outputs)} for node in nodes
+    )
+
+
+def option_facts(mode: str, tolerances: Mapping[str, float], allowed: bool | Collection[str]) -> dict[str, Any]:
+    """The caller's options as JSON has them."""
+    names = allowed if isinstance(allowed, bool) else sorted(allowed)
+    return {"mode": mode, "tolerances": dict(tolerances), "allow_unchecked": names}

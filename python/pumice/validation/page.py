@@ -1,0 +1,135 @@
+"""The page that shows reports: one HTML file that needs no network, no other file, and no script to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.plain_text import LONG, plain
+from .view.charts import BLUE, GREY, ORANGE, RED, error_chart, legend, range_chart
+from .view.findings import findings_section
+from .view.graph_picture import picture
+from .view.markup import Markup, data_island, element, joined
+from .view.tables import badge, facts_table, matrix, policy_section, row_details, rows_table
+
+_FOLDER = Path(__file__).parent / "view"
+_ORDER = {"right": 0, "unproved": 1, "wrong": 2}
+_NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+Record = Mapping[str, Any]
+
+
+def page(reports: Sequence[Record], title: str) -> str:
+    """One HTML document that shows records as `ValidationReport.as_dict()` makes them.
+
+    Findings come first, then with several reports the matrix of devices and precisions, then each report: error against bound and ranges
+    along the model, the graph, whose nodes show their rows and histograms, and the table of all rows. Names in records are escaped.
+    """
+    state = max((report["verdict"] for report in reports), key=_ORDER.__getitem__, default="right")
+    said = f"{len(reports)} reports" if len(reports) != 1 else "1 report"
+    opened = _opened(reports)
+    body = [
+        element("header", element("h1", title), element("p", badge(state), f" {said}" if reports else " no report")),
+        element(
+            "main",
+            findings_section(reports),
+            matrix(reports) if len(reports) > 1 else None,
+            *(_report(i, report, i == opened or len(reports) == 1) for i, report in enumerate(reports)),
+        ),
+        element("script", Markup(_file("script.js"))),
+    ]
+    head = [
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", http_equiv="Content-Security-Policy", content=_NO_NETWORK),
+        element("title", title),
+        element("style", Markup(_file("style.css"))),
+    ]
+    document = element("html", element("head", *head), element("body", *body), lang="en")
+    return f"<!DOCTYPE html>\n{document}\n"
+
+
+def compact(report: Record) -> str:
+    """The head of a report and its chart, for a notebook: without a script, and without a style sheet."""
+    rows: Sequence[Any] = report["rows"]
+    return element(
+        "div",
+        element("p", badge(report["verdict"]), " ", plain(report["summary"], LONG)),
+        findings_section([report], most=20, plainly=True),
+        element("div", error_chart(rows), style="overflow-x:auto") if rows else None,
+    )
+
+
+def _opened(reports: Sequence[Record]) -> int:
+    """The report that is open at first: the first that is not right."""
+    return next((i for i, report in enumerate(reports) if report["verdict"] != "right"), 0)
+
+
+def _file(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _report(index: int, report: Record, opened: bool) -> Markup:
+    prefix = f"r{index}"
+    rows: Sequence[Any] = report["rows"]
+    device = report["device"]["name"]
+    heading = element(
+        "h2",
+        badge(report["verdict"]),
+        f" {plain(report['model'])} ",
+        element("small", f"{device}, {report['precision']}"),
+    )
+    parts = [
+        element("p", plain(report["summary"], LONG), class_="summary"),
+        facts_table(report),
+        policy_section(report),
+        _figure("Error against bound", error_chart(rows), _ERRORS) if rows else None,
+        _graph(report, prefix),
+        _figure("Ranges against the limits of fp16", range_chart(rows), _RANGES) if rows else None,
+        rows_table(rows, prefix),
+        data_island(f"{prefix}data", row_details(report)),
+    ]
+    inside = joined([element("summary", heading), *parts])
+    return element("details", inside, id=prefix, class_="report", open=opened)
+
+
+_ERRORS = (
+    ("\u25cf", BLUE, "error within its bound"),
+    ("\u2717", RED, "error beyond its bound"),
+    ("\u2014", ORANGE, "bound"),
+    ("\u25cf", GREY, "not compared"),
+)
+_RANGES = (
+    ("\u2503", BLUE, "smallest to largest magnitude, in the reference where it has the tensor"),
+    ("\u25b2", RED, "beyond fp16's largest number"),
+)
+
+
+def _figure(title: str, chart: Markup, signs: Sequence[tuple[str, str, str]]) -> Markup:
+    box = element("div", chart, class_="scroll", tabindex="0", role="region", aria_label=title)
+    return element("section", element("h3", title), legend(signs), box)
+
+
+def _graph(report: Record, prefix: str) -> Markup | None:
+    graph = report.get("graph") or {}
+    if not graph.get("nodes"):
+        return None
+    verdicts: dict[str, str] = {}
+    for row in report["rows"]:
+        names = [f"output {row['node']}"] if row["program"] == "outputs" else [row["node"]]
+        for name in names:
+            verdicts[name] = max(verdicts.get(name, "right"), row["verdict"], key=_ORDER.__getitem__)
+    hint = "Choose a node to see its rows and histograms. The arrow keys walk along the edges."
+    return element(
+        "section",
+        element("h3", "Graph"),
+        element("p", hint, class_="hint"),
+        element(
+            "div",
+            element("div", picture(graph, verdicts, prefix), class_="scroll graph"),
+            element("div", element("p", "No node is chosen."), class_="panel", role="status", aria_live="polite"),
+            class_="walk",
+        ),
+    )

@@ -1,0 +1,86 @@
+"""A report as plain values for JSON, by the schema that docs/validation_report.md describes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from .._pumice import __version__
+
+if TYPE_CHECKING:
+    from .judge import Deviation
+    from .report import Finding, ValidationReport, ValidationRow
+
+SCHEMA = 1  # the number grows where a field is taken away or means something else; fields may be added at any time
+
+
+def report_record(report: ValidationReport) -> dict[str, Any]:
+    """All that a report says."""
+    first = report.first_divergence
+    verdicts = [row.verdict for row in report.rows]
+    return {
+        "schema": SCHEMA,
+        "pumice": __version__,
+        "model": report.model,
+        "precision": report.precision,
+        "cases": report.cases,
+        "ok": report.ok,
+        "verdict": report.state,
+        "counts": {verdict: verdicts.count(verdict) for verdict in ("right", "wrong", "unproved")},
+        "summary": report.summary,
+        "first_divergence": None if first is None else first.node,
+        **report.facts.record(),
+        "findings": [_finding(one) for one in report.findings],
+        "rows": [_row(row) for row in (*report.rows, *report.kernels)],
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """JSON has neither infinity nor NaN: null stands for them, and for what is not known."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {**finding._asdict(), "number": _number(finding.number)}
+
+
+def _row(row: ValidationRow) -> dict[str, Any]:
+    return {
+        "node": row.node,
+        "op": row.op,
+        "output": row.output,
+        "program": "outputs" if row.op == "output" else row.program,
+        "kernel": row.kernel,
+        "members": list(row.members),
+        "dtype": row.dtype,
+        "shape": list(row.shape),
+        "case": row.case,
+        "verdict": row.verdict,
+        "waived": row.waived,
+        "note": row.note,
+        "fault": row.fault,
+        "unproved": list(row.unproved),
+        **_deviation(row.judged),
+        "accumulated": _number(row.accumulated.error if row.accumulated else None),
+        "statistics": None if row.statistics is None else row.statistics.record(),
+    }
+
+
+def _deviation(judged: Deviation | None) -> dict[str, Any]:
+    """The deviation that decides the verdict; `compared` tells an error that is infinite from one that nobody knows."""
+    if judged is None:
+        nothing = dict.fromkeys(("error", "allowed", "ratio", "index", "actual", "expected"))
+        return {"compared": False, **nothing, "kind": "", "undecided": 0, "unknown": 0, "ratios": []}
+    return {
+        "compared": True,
+        "error": _number(judged.error),
+        "allowed": _number(judged.allowed),
+        "ratio": _number(judged.severity),
+        "index": list(judged.at),
+        "actual": None if judged.actual is None else str(judged.actual),
+        "expected": None if judged.expected is None else str(judged.expected),
+        "kind": judged.kind,
+        "undecided": judged.undecided,
+        "unknown": judged.unknown,
+        "ratios": list(judged.ratios),
+    }

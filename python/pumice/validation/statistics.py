@@ -1,0 +1,100 @@
+"""What the numbers of a tensor are like, in little room: ranges, counts, and histograms with bins that are the same for all tensors."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from .bounds.bounded import Bounded
+
+# Bins of magnitudes: two octaves each from 2^-40 to 2^24, so that 2^-24, 2^-14 and 2^16, where fp16 ends, are borders of bins.
+FIRST_OCTAVE, OCTAVES, MAGNITUDES = -40, 2, 32
+# Bins of error over bound: 0, then one octave each, (2^(k-1), 2^k], from 2^-10 on; what is at most 1 is within its bound.
+FIRST_RATIO, RATIOS = -10, 16
+
+
+class Range(NamedTuple):
+    """Of finite numbers: the least, the largest, and the smallest magnitude that is not zero; None where there is none."""
+
+    least: float | None = None
+    most: float | None = None
+    smallest: float | None = None
+
+
+class Statistics(NamedTuple):
+    """Of one tensor of the device, in one case. `magnitudes` counts finite numbers other than zero by log2 of their magnitude."""
+
+    range: Range
+    zeros: int
+    nans: int
+    infinities: int
+    magnitudes: tuple[int, ...]
+    reference: Range | None
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            **self.range._asdict(),
+            "zeros": self.zeros,
+            "nans": self.nans,
+            "infinities": self.infinities,
+            "magnitudes": list(self.magnitudes),
+            "reference": None if self.reference is None else self.reference._asdict(),
+        }
+
+
+def statistics(actual: Array, expected: object = None) -> Statistics | None:
+    """None for what is no array of numbers. `expected`: the reference's tensor; only its range is kept."""
+    given = _floats(actual)
+    if given is None:
+        return None
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(given)
+        nans = int(np.isnan(given).sum())
+        kept = given if finite.all() else given[finite]
+        size = np.abs(kept)
+        nonzero = size[size > 0]
+        octave = np.frexp(nonzero)[1] - 1  # floor of log2
+        bins = np.clip((octave - FIRST_OCTAVE) // OCTAVES, 0, MAGNITUDES - 1)
+        counts = np.bincount(bins, minlength=MAGNITUDES)
+        wide = _floats(expected.value) if isinstance(expected, Bounded) else None
+        reference = None if wide is None else _range(wide[np.isfinite(wide)])
+    made = _range(kept, nonzero)
+    infinities = given.size - kept.size - nans
+    return Statistics(made, kept.size - nonzero.size, nans, infinities, tuple(map(int, counts)), reference)
+
+
+def ratio_counts(errors: Array, allowed: Array) -> tuple[int, ...]:
+    """How many elements have which error over bound; those without a finite bound are left out."""
+    with np.errstate(all="ignore"):
+        bounded = np.isfinite(allowed)
+        error, bound = (errors, allowed) if bounded.all() else (errors[bounded], allowed[bounded])
+        ratio = np.where(error > 0, error / bound, 0.0)
+        fraction, exponent = np.frexp(ratio)
+        exponent = exponent - (fraction == 0.5)  # 1 is within the bound
+        bins = np.clip(exponent - FIRST_RATIO + 1, 1, RATIOS - 1)
+        bins = np.where(ratio == 0, 0, np.where(np.isfinite(ratio), bins, RATIOS - 1))
+    return tuple(map(int, np.bincount(bins.ravel(), minlength=RATIOS)))
+
+
+def _range(finite: Array, nonzero: Array | None = None) -> Range:
+    if not finite.size:
+        return Range()
+    if nonzero is None:
+        size = np.abs(finite)
+        nonzero = size[size > 0]
+    smallest = float(nonzero.min()) if nonzero.size else None
+    return Range(float(finite.min()), float(finite.max()), smallest)
+
+
+def _floats(given: Any) -> Array | None:
+    """Flat, in a float type that NumPy computes in; None for strings and the like."""
+    array = np.asarray(given)
+    if array.dtype.kind == "f" and array.dtype.itemsize in (4, 8):
+        return array.ravel()
+    try:
+        return array.astype(np.float32 if str(array.dtype) in ("float16", "bfloat16") else np.float64).ravel()
+    except (TypeError, ValueError):
+        return None

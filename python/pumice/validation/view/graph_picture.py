@@ -1,0 +1,187 @@
+"""A model's graph as a picture: nodes in layers by the longest path that leads to them, drawn from top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...base.plain_text import plain
+from .markup import Markup, element, joined
+
+WIDTH, HEIGHT = 152, 38
+_GAP, _STEP, _EDGE = 20, 70, 28
+_SWEEPS = 3
+_SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "": "\u00b7"}
+_TEXTS = {"": "not judged"}
+
+
+class Spot(NamedTuple):
+    """A node of the picture and its middle; `kind`: "node", "input" or "output"."""
+
+    name: str
+    op: str
+    kind: str
+    x: float = 0.0
+    y: float = 0.0
+
+
+class Layout(NamedTuple):
+    """Spots, and edges between their numbers; sizes in pixels."""
+
+    spots: list[Spot]
+    edges: list[tuple[int, int]]
+    width: float
+    height: float
+
+
+def layout(graph: Mapping[str, Any]) -> Layout:
+    """Places for inputs, nodes and outputs of a record's graph. An edge joins what makes a tensor with what reads it."""
+    spots, edges = spots_and_edges(graph)
+    layers = _layers(spots, edges)
+    xs = _across(layers, edges, len(spots))
+    left, right = min(xs, default=0.0), max(xs, default=0.0)
+    depth = {one: level for level, layer in enumerate(layers) for one in layer}
+    shift = _EDGE + WIDTH / 2 - left
+    placed = [spot._replace(x=xs[i] + shift, y=_EDGE + HEIGHT / 2 + _STEP * depth[i]) for i, spot in enumerate(spots)]
+    width = right - left + WIDTH + 2 * _EDGE + _bow(len(layers)) if spots else 0.0
+    return Layout(placed, edges, width, max(len(layers) - 1, 0) * _STEP + HEIGHT + 2 * _EDGE)
+
+
+def spots_and_edges(graph: Mapping[str, Any]) -> tuple[list[Spot], list[tuple[int, int]]]:
+    """Inputs that are read, nodes and outputs, and from which to which tensors go; constants are left out."""
+    nodes: Sequence[Mapping[str, Any]] = graph.get("nodes", ())
+    read = {name for node in nodes for name in node["inputs"]} | set(graph.get("outputs", ()))
+    spots: list[Spot] = []
+    maker: dict[str, int] = {}
+    edges: dict[tuple[int, int], None] = {}
+    for name in graph.get("inputs", ()):
+        if name in read:
+            maker[name] = len(spots)
+            spots.append(Spot(name, "input", "input"))
+    for node in nodes:
+        edges.update(dict.fromkeys((maker[name], len(spots)) for name in node["inputs"] if name in maker))
+        maker.update(dict.fromkeys(node["outputs"], len(spots)))
+        spots.append(Spot(node["name"], node["op"], "node"))
+    for name in graph.get("outputs", ()):
+        if name in maker:
+            edges[maker[name], len(spots)] = None
+        spots.append(Spot(name, "output", "output"))
+    return spots, list(edges)
+
+
+def _layers(spots: list[Spot], edges: list[tuple[int, int]]) -> list[list[int]]:
+    """Numbers of spots by layer. Edges lead from lower numbers to higher ones."""
+    depth = [0] * len(spots)
+    below: dict[int, int] = {}
+    for source, target in sorted(edges, key=lambda edge: edge[1]):
+        depth[target] = max(depth[target], depth[source] + 1)
+    for source, target in edges:
+        below[source] = min(below.get(source, depth[target]), depth[target])
+    for i, spot in enumerate(spots):  # an input stands right above what reads it first
+        if spot.kind == "input" and i in below:
+            depth[i] = max(below[i] - 1, 0)
+    layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
+    for i, level in enumerate(depth):
+        layers[level].append(i)
+    return layers
+
+
+def _across(layers: list[list[int]], edges: list[tuple[int, int]], count: int) -> list[float]:
+    """Middles of spots from left to right: each near the mean of its neighbours, none over another one."""
+    sources: list[list[int]] = [[] for _ in range(count)]
+    targets: list[list[int]] = [[] for _ in range(count)]
+    for source, target in edges:
+        sources[target].append(source)
+        targets[source].append(target)
+    xs = [0.0] * count
+    for layer in layers:
+        _spread(layer, xs, sources)
+    for _ in range(_SWEEPS):
+        for layer in reversed(layers):
+            _spread(layer, xs, targets)
+        for layer in layers:
+            _spread(layer, xs, sources)
+    return xs
+
+
+def _spread(layer: list[int], xs: list[float], neighbours: list[list[int]]) -> None:
+    wanted = {one: sum(xs[n] for n in near) / len(near) if (near := neighbours[one]) else xs[one] for one in layer}
+    layer.sort(key=lambda one: wanted[one])
+    last = -float("inf")
+    moved = 0.0
+    for one in layer:
+        xs[one] = max(wanted[one], last + WIDTH + _GAP)
+        last = xs[one]
+        moved += xs[one] - wanted[one]
+    for one in layer:  # pushing goes to the right alone: the layer goes back by the mean of it
+        xs[one] -= moved / len(layer)
+
+
+# ---- drawing
+
+
+def picture(graph: Mapping[str, Any], verdicts: Mapping[str, str], prefix: str) -> Markup:
+    """The graph as SVG. `verdicts`: by the names of nodes, those of outputs as "output NAME"; `prefix` begins the ids of its nodes."""
+    placed = layout(graph)
+    lines = Markup("".join(_edge(placed.spots[a], placed.spots[b]) for a, b in placed.edges))
+    nodes = joined(_node(i, spot, verdicts, prefix) for i, spot in enumerate(placed.spots))
+    size = {"width": f"{placed.width:.0f}", "height": f"{placed.height:.0f}"}
+    return element(
+        "svg",
+        element("path", d=lines, class_="edge", fill="none", stroke="#888888"),
+        nodes,
+        **size,
+        viewBox=f"0 0 {placed.width:.0f} {placed.height:.0f}",
+        role="group",
+        aria_label=f"Graph of {len(graph.get('nodes', ()))} nodes; arrow keys walk along its edges",
+    )
+
+
+def _bow(layers: int) -> float:
+    return min(12 + 4.0 * layers, 90.0) if layers > 2 else 0.0
+
+
+def _edge(source: Spot, target: Spot) -> str:
+    top, bottom = source.y + HEIGHT / 2, target.y - HEIGHT / 2
+    span = round((target.y - source.y) / _STEP)
+    if span <= 1:
+        middle = (top + bottom) / 2
+        return f"M{source.x:.0f} {top:.0f}C{source.x:.0f} {middle:.0f} {target.x:.0f} {middle:.0f} {target.x:.0f} {bottom:.0f}"
+    side = f"{max(source.x, target.x) + WIDTH / 2 + _bow(span):.0f}"  # past the nodes between, to their right
+    start, end = f"{source.x + WIDTH / 2:.0f} {source.y:.0f}", f"{target.x + WIDTH / 2:.0f} {target.y:.0f}"
+    down = f"C{side} {source.y:.0f} {side} {source.y + 10:.0f} {side} {source.y + _STEP / 2:.0f}"
+    return f"M{start}{down}V{target.y - _STEP / 2:.0f}C{side} {target.y - 10:.0f} {side} {target.y:.0f} {end}"
+
+
+def _node(index: int, spot: Spot, verdicts: Mapping[str, str], prefix: str) -> Markup:
+    key = f"output {spot.name}" if spot.kind == "output" else spot.name
+    verdict = "" if spot.kind == "input" else verdicts.get(key, "")
+    said = "" if spot.kind == "input" else f", {_TEXTS.get(verdict, verdict)}"
+    sign = "" if spot.kind == "input" else f"{_SIGNS[verdict]} "
+    box = element(
+        "rect",
+        x=f"{spot.x - WIDTH / 2:.0f}",
+        y=f"{spot.y - HEIGHT / 2:.0f}",
+        width=WIDTH,
+        height=HEIGHT,
+        rx=4 if spot.kind == "node" else HEIGHT // 2,
+    )
+    return element(
+        "g",
+        element("title", plain(spot.name, 400)),
+        box,
+        element("text", f"{sign}{plain(spot.op, 18)}", x=f"{spot.x:.0f}", y=f"{spot.y - 3:.0f}", class_="op"),
+        element("text", _short(spot.name), x=f"{spot.x:.0f}", y=f"{spot.y + 12:.0f}"),
+        id=f"{prefix}g{index}",
+        class_=f"node {spot.kind} {verdict or 'none'}",
+        tabindex="-1" if index else "0",
+        role="button",
+        data_node=index,
+        aria_label=f"{plain(spot.op)} {plain(spot.name)}{said}",
+    )
+
+
+def _short(name: str) -> str:
+    """The end of a name tells more than its beginning."""
+    shown = plain(name, 60)
+    return shown if len(shown) <= 22 else f"\u2026{shown[-21:]}"

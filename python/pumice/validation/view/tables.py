@@ -1,0 +1,182 @@
+"""Tables of the page: what was validated, the matrix of devices and precisions, rows, a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...base.plain_text import plain
+from .charts import beyond_fp16
+from .graph_picture import spots_and_edges
+from .markup import Markup, element, number
+
+SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?"}
+_COLOURS = {"right": "#2e8b57", "wrong": "#d9483b", "unproved": "#b0760a"}
+
+Record = Mapping[str, Any]
+
+
+def badge(verdict: str) -> Markup:
+    """A verdict as a sign, a word and a colour."""
+    style = f"color:{_COLOURS[verdict]};font-weight:bold"
+    return element("span", f"{SIGNS[verdict]} {verdict}", class_=f"badge {verdict}", style=style)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Markup], **attributes: object) -> Markup:
+    head = element("tr", *(element("th", name, scope="col") for name in heads))
+    table = element("table", element("thead", head), element("tbody", *rows), **attributes)
+    return element("div", table, class_="scroll")
+
+
+def facts_table(report: Record) -> Markup:
+    """Device, driver, options and inputs of a report."""
+    device, options = report["device"], report.get("options") or {}
+    driver = " ".join(str(device[key]) for key in ("driver", "driver_info") if device.get(key))
+    pairs: dict[str, str] = {"device": str(device["name"]) + (f" ({device['kind']})" if device.get("kind") else "")}
+    if driver:
+        pairs["driver"] = f"{driver}; Vulkan {device.get('api_version', '')}"
+    pairs["precision"] = str(report["precision"])
+    pairs["cases"] = str(report["cases"])
+    counts = report["counts"]
+    pairs["tensors"] = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
+    if options:
+        pairs["options"] = _options(options)
+    pairs.update({f"input '{plain(name, 60)}' generated": how for name, how in (report.get("generated") or {}).items()})
+    pairs["pumice"] = str(report["pumice"])
+    lines = [element("tr", element("th", name, scope="row"), element("td", text)) for name, text in pairs.items()]
+    return element("div", element("table", element("tbody", *lines), class_="facts"), class_="scroll")
+
+
+def _options(options: Record) -> str:
+    shown = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{plain(key, 60)} = {one}" for key, one in value.items()) or "none"
+        elif isinstance(value, (list, tuple)):
+            value = ", ".join(plain(one, 60) for one in value) or "none"
+        shown.append(f"{name.replace('_', ' ')}: {value}")
+    return "; ".join(shown)
+
+
+def matrix(reports: Sequence[Record]) -> Markup:
+    """Models down, devices and precisions across; every cell leads to its report."""
+    columns = list(dict.fromkeys(_column(report) for report in reports))
+    cells: dict[tuple[str, tuple[str, str]], list[int]] = {}
+    for i, report in enumerate(reports):
+        cells.setdefault((report["model"], _column(report)), []).append(i)
+    rows = []
+    for model in dict.fromkeys(report["model"] for report in reports):
+        inside = [_cell(reports, cells.get((model, column), [])) for column in columns]
+        rows.append(element("tr", element("th", plain(model), scope="row"), *inside))
+    names = ["model", *(f"{device}, {precision}" for device, precision in columns)]
+    return element("section", element("h2", "Devices and precisions"), _table(names, rows, class_="matrix"))
+
+
+def _column(report: Record) -> tuple[str, str]:
+    return report["device"]["name"], report["precision"]
+
+
+def _cell(reports: Sequence[Record], indices: Sequence[int]) -> Markup:
+    links = [
+        element("a", badge(reports[i]["verdict"]), f" {_worst(reports[i])}", href=f"#r{i}", class_="cell")
+        for i in indices
+    ]
+    return element("td", *links) if links else element("td", "\u2014", aria_label="not run")
+
+
+def _worst(report: Record) -> str:
+    compared = [row for row in report["rows"] if row["compared"] or row["fault"]]
+    if any(row["ratio"] is None or row["fault"] for row in compared):
+        return "beyond any bound"
+    return f"worst {number(max(row['ratio'] for row in compared))} of the bound" if compared else "nothing compared"
+
+
+def policy_section(report: Record) -> Markup | None:
+    """Precision by node, where the record has a policy."""
+    policy: Mapping[str, Any] = report.get("policy") or {}
+    if not policy:
+        return None
+    names = sorted(policy, key=lambda name: name != "default")
+    rows = [
+        element("tr", element("th", plain(name), scope="row"), element("td", plain(policy[name]))) for name in names
+    ]
+    return element("section", element("h3", "Precision by node"), _table(["node", "precision"], rows))
+
+
+# ---- rows
+
+_HEADS = ("node", "op", "tensor", "error", "bound", "error / bound", "accumulated", "result")
+
+
+def rows_table(rows: Sequence[Record], prefix: str) -> Markup:
+    """Every row; the script adds a field that filters them."""
+    lines = [_row(i, row, prefix) for i, row in enumerate(rows)]
+    return element("section", element("h3", "Tensors"), _table(_HEADS, lines, class_="rows", data_prefix=prefix))
+
+
+def _row(index: int, row: Record, prefix: str) -> Markup:
+    numbers = (row["error"], row["allowed"], row["ratio"])
+    shown = [number(v) if v is not None or not row["compared"] else "\u221e" for v in numbers]
+    shape = "\u00d7".join(map(str, row["shape"]))
+    return element(
+        "tr",
+        element("th", element("a", _name(row), href=f"#{prefix}t{index}", data_row=index), scope="row", class_="name"),
+        element("td", _op(row)),
+        element("td", f"{row['dtype']} {shape}".strip()),
+        *(element("td", text, class_="number") for text in shown),
+        element("td", number(row["accumulated"]), class_="number"),
+        element("td", badge(row["verdict"]), *_said(row)),
+        id=f"{prefix}t{index}",
+        class_=row["verdict"],
+    )
+
+
+def _name(row: Record) -> str:
+    if row["program"] == "outputs" or row["node"] == row["output"]:
+        return plain(row["node"])
+    return f"{plain(row['node'], 80)}: {plain(row['output'], 60)}"
+
+
+def _op(row: Record) -> str:
+    return f"kernel {plain(row['kernel'], 60)}" if row["program"] == "kernels" else plain(row["op"], 60)
+
+
+def _said(row: Record) -> list[str]:
+    text = row["fault"] or row["note"] or row["kind"]
+    allowed = " (allowed)" if row["waived"] and row["verdict"] == "unproved" else ""
+    undecided = f" {row['undecided']} undecided" if row["undecided"] else ""
+    return [f"{allowed}{': ' if text else ''}{plain(text, 400)}{undecided}"]
+
+
+def row_details(report: Record) -> dict[str, Any]:
+    """What the script shows of a chosen node: texts that are fit to be shown, and histograms."""
+    spots, edges = spots_and_edges(report.get("graph") or {})
+    rows_of: dict[tuple[str, str], list[int]] = {}
+    for i, row in enumerate(report["rows"]):
+        kind = "output" if row["program"] == "outputs" else "node"
+        for name in dict.fromkeys([row["node"], *row["members"]]):
+            rows_of.setdefault((kind, name), []).append(i)
+    nodes = [rows_of.get((spot.kind, spot.name), []) for spot in spots]
+    return {"nodes": nodes, "edges": edges, "rows": [_details(row) for row in report["rows"]]}
+
+
+def _details(row: Record) -> dict[str, Any]:
+    like = row["statistics"]
+    facts = {"tensor": f"{plain(row['output'])}: {row['dtype']} {row['shape']}", "case": str(row["case"])}
+    if row["compared"]:
+        facts["at"] = str(row["index"])
+        facts["given, expected"] = f"{plain(row['actual'], 40)}, {plain(row['expected'], 40)}"
+    if row["members"]:
+        facts["kernel"] = f"{plain(row['kernel'])}: {', '.join(plain(one, 60) for one in row['members'])}"
+    if like:
+        facts["range"] = f"{number(like['least'], 6)} to {number(like['most'], 6)}, smallest {number(like['smallest'])}"
+        facts["zeros, NaN, infinities"] = f"{like['zeros']}, {like['nans']}, {like['infinities']}"
+        if beyond := beyond_fp16(like):
+            facts["in fp16"] = beyond
+    return {
+        "title": f"{SIGNS[row['verdict']]} {row['verdict']}: {_name(row)}",
+        "said": "".join(_said(row)).strip(": "),
+        "facts": facts,
+        "magnitudes": like["magnitudes"] if like else [],
+        "ratios": row["ratios"],
+    }
