@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base.plain_text import LONG, plain
+from ..base.plain_text import plain
 from .view.charts import BLUE, GREY, ORANGE, RED, error_chart, legend, range_chart
 from .view.findings import findings_section
 from .view.graph_picture import picture
@@ -30,7 +30,9 @@ def page(reports: Sequence[Record], title: str) -> str:
     said = f"{len(reports)} reports" if len(reports) != 1 else "1 report"
     opened = _opened(reports)
     body = [
-        element("header", element("h1", title), element("p", badge(state), f" {said}" if reports else " no report")),
+        element(
+            "header", element("h1", plain(title)), element("p", badge(state), f" {said}" if reports else " no report")
+        ),
         element(
             "main",
             findings_section(reports),
@@ -44,22 +46,24 @@ def page(reports: Sequence[Record], title: str) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", http_equiv="Content-Security-Policy", content=_NO_NETWORK),
-        element("title", title),
+        element("title", plain(title)),
         element("style", Markup(_file("style.css"))),
     ]
     document = element("html", element("head", *head), element("body", *body), lang="en")
     return f"<!DOCTYPE html>\n{document}\n"
 
 
-def compact(report: Record) -> str:
-    """The head of a report and its chart, for a notebook: without a script, and without a style sheet."""
+def compact(report: Record) -> Markup:
+    """The charts and the graph of a report for a notebook: without a script, and without a style sheet."""
     rows: Sequence[Any] = report["rows"]
-    return element(
-        "div",
-        element("p", badge(report["verdict"]), " ", plain(report["summary"], LONG)),
-        findings_section([report], most=20, plainly=True),
-        element("div", error_chart(rows), style="overflow-x:auto") if rows else None,
-    )
+    if not rows:
+        return Markup()
+    parts = [("Error against bound", error_chart(rows)), ("Ranges against the limits of fp16", range_chart(rows))]
+    if (report.get("graph") or {}).get("nodes"):
+        parts.append(("Graph", picture(report["graph"], _verdicts(rows))))
+    boxes = [element("div", shown, style="overflow:auto;max-height:420px;max-width:960px") for _, shown in parts]
+    titles = [element("summary", title) for title, _ in parts]
+    return joined(element("details", *pair, open=i == 0) for i, pair in enumerate(zip(titles, boxes, strict=True)))
 
 
 def _opened(reports: Sequence[Record]) -> int:
@@ -82,7 +86,7 @@ def _report(index: int, report: Record, opened: bool) -> Markup:
         element("small", f"{device}, {report['precision']}"),
     )
     parts = [
-        element("p", plain(report["summary"], LONG), class_="summary"),
+        element("p", report["summary"], class_="summary"),
         facts_table(report),
         policy_section(report),
         _figure("Error against bound", error_chart(rows), _ERRORS) if rows else None,
@@ -116,11 +120,6 @@ def _graph(report: Record, prefix: str) -> Markup | None:
     graph = report.get("graph") or {}
     if not graph.get("nodes"):
         return None
-    verdicts: dict[str, str] = {}
-    for row in report["rows"]:
-        names = [f"output {row['node']}"] if row["program"] == "outputs" else [row["node"]]
-        for name in names:
-            verdicts[name] = max(verdicts.get(name, "right"), row["verdict"], key=_ORDER.__getitem__)
     hint = "Choose a node to see its rows and histograms. The arrow keys walk along the edges."
     return element(
         "section",
@@ -128,8 +127,17 @@ def _graph(report: Record, prefix: str) -> Markup | None:
         element("p", hint, class_="hint"),
         element(
             "div",
-            element("div", picture(graph, verdicts, prefix), class_="scroll graph"),
+            element("div", picture(graph, _verdicts(report["rows"]), prefix), class_="scroll graph"),
             element("div", element("p", "No node is chosen."), class_="panel", role="status", aria_live="polite"),
             class_="walk",
         ),
     )
+
+
+def _verdicts(rows: Sequence[Record]) -> dict[str, str]:
+    """The worst verdict by the name of a node, and of an output as "output NAME"."""
+    verdicts: dict[str, str] = {}
+    for row in rows:
+        name = f"output {row['node']}" if row["program"] == "outputs" else row["node"]
+        verdicts[name] = max(verdicts.get(name, "right"), row["verdict"], key=_ORDER.__getitem__)
+    return verdicts

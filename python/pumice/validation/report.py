@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import validation_error
+from ..base.files import Path, write_whole
+from ..base.plain_text import LONG, plain
 from .facts import Facts
 from .judge import RIGHT, UNPROVED, WRONG, Deviation
 from .record import report_record
@@ -184,8 +187,8 @@ class ValidationReport:
         where = "" if first is None else f"; first {_divergence(first)}"
         if first is None and self.state == UNPROVED:
             row = next(row for row in self.unchecked if not row.waived)
-            where = f"; first {_name(row)}: {row.note}"
-        return f"'{self.model}' on {self.device}, {self.precision}, {cases}: {self.verdict}{where}"
+            where = f"; first {_name(row)}: {plain(row.note, LONG)}"
+        return f"'{plain(self.model)}' on {self.device}, {self.precision}, {cases}: {self.verdict}{where}"
 
     def table(self) -> Table:
         """For rich. Numbers are never cut; texts that are too long for the console are folded."""
@@ -193,7 +196,7 @@ class ValidationReport:
         from rich.table import Table
         from rich.text import Text
 
-        title = f"'{self.model}' on {self.device}, {self.precision}"
+        title = f"'{plain(self.model)}' on {self.device}, {self.precision}"
         table = Table(title=Text(title), caption=Text(self.verdict), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column in _COLUMNS:
             if column in ("error", "allowed", "accumulated"):
@@ -213,7 +216,7 @@ class ValidationReport:
 
         text = StringIO()
         Console(file=text, width=_TEXT_WIDTH, color_system=None).print(self.table(), markup=False)
-        told = "".join(f"{finding.kind}: {finding.text}\n" for finding in self.findings)
+        told = "".join(f"{line}\n" for line in self.told())
         return f"{text.getvalue()}{told}{self.summary}"
 
     def __repr__(self) -> str:
@@ -222,10 +225,16 @@ class ValidationReport:
 
     def _repr_html_(self) -> str:
         from ..base.html import facts, table
+        from .page import compact
 
         failing = [i for i, row in enumerate(self.rows) if not row.ok]
-        told = {f"{finding.kind}: {finding.node}": finding.text for finding in self.findings}
-        return facts(self.summary, told) + table(_COLUMNS, map(_cells, self.rows), failing)
+        told = {f"{plain(one.kind)}: {plain(one.node)}": plain(one.text, LONG) for one in self.findings}
+        shown = facts(self.summary, told) + compact(self.as_dict())
+        return shown + table(_COLUMNS, map(_cells, self.rows), failing)
+
+    def told(self) -> list[str]:
+        """A line for each finding, in letters that do a terminal no harm."""
+        return [f"{finding.kind}: {plain(finding.text, LONG)}" for finding in self.findings]
 
     def raise_if_failed(self) -> None:
         """Raises ValidationError naming the first row that is wrong, or else the first one that is unproved and was not allowed to be."""
@@ -236,6 +245,22 @@ class ValidationReport:
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the record that docs/validation_report.md describes, of schema 1."""
         return report_record(self)
+
+    def to_html(self, path: Path) -> None:
+        """Writes the page that shows the report, in one file that needs no network. Raises OSError."""
+        from .page import page
+
+        write_whole(path, page([self.as_dict()], f"Validation of {plain(self.model)}"))
+
+    def to_junit(self, path: Path) -> None:
+        """Writes JUnit XML with a test case for each row. Raises OSError."""
+        from .junit import junit
+
+        write_whole(path, junit([self.as_dict()]))
+
+    def to_json(self, path: Path) -> None:
+        """Writes what `as_dict` gives. Raises OSError."""
+        write_whole(path, json.dumps(self.as_dict(), indent=2) + "\n")
 
 
 def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
@@ -254,23 +279,25 @@ def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
 def tensor_of(row: ValidationRow) -> str:
     """The row's tensor as text, for a kernel's with the kernel and the nodes in it."""
     if row.program != "kernels":
-        return f"'{row.output}'"
-    members = ", ".join(f"'{one}'" for one in row.members[:6])
+        return f"'{plain(row.output)}'"
+    members = ", ".join(f"'{plain(one)}'" for one in row.members[:6])
     rest = f" and {len(row.members) - 6} more" if len(row.members) > 6 else ""
-    return f"'{row.output}' of {row.kernel} ({members}{rest})"
+    return f"'{plain(row.output)}' of {row.kernel} ({members}{rest})"
 
 
 def _name(row: ValidationRow) -> str:
     if row.program == "kernels":
         return f"tensor {tensor_of(row)}"
-    return f"output '{row.output}'" if row.op == "output" else f"node '{row.node}' ({row.op}), output '{row.output}'"
+    if row.op == "output":
+        return f"output '{plain(row.output)}'"
+    return f"node '{plain(row.node)}' ({plain(row.op)}), output '{plain(row.output)}'"
 
 
 def _divergence(row: ValidationRow) -> str:
     deviation = row.judged
     what = _name(row)
     if row.fault or deviation is None:
-        return f"{what}, case {row.case}: {row.fault}"
+        return f"{what}, case {row.case}: {plain(row.fault, LONG)}"
     where = f"{deviation.error:.3g} at {list(deviation.at)} ({deviation.actual} instead of {deviation.expected})"
     kind = f"{deviation.kind}, " if deviation.kind else ""
     return f"{what}, case {row.case}: {kind}error {where}, allowed {deviation.allowed:.3g}"
@@ -278,9 +305,9 @@ def _divergence(row: ValidationRow) -> str:
 
 def _result(row: ValidationRow) -> str:
     if row.fault:
-        return row.fault
+        return plain(row.fault, LONG)
     if row.verdict == UNPROVED:
-        return f"unproved{' (allowed)' if row.waived else ''}: {row.note}"
+        return f"unproved{' (allowed)' if row.waived else ''}: {plain(row.note, LONG)}"
     if row.verdict == WRONG:
         return "DIVERGES"
     undecided = row.judged.undecided if row.judged else 0
@@ -291,8 +318,8 @@ def _cells(row: ValidationRow) -> list[str]:
     judged = row.judged
     shape = "x".join(map(str, row.shape))
     return [
-        row.node if row.output == row.node else f"{row.node}: {row.output}",
-        f"{row.op} in {row.kernel}" if row.program == "kernels" else row.op,
+        plain(row.node) if row.output == row.node else f"{plain(row.node)}: {plain(row.output)}",
+        f"{plain(row.op)} in {row.kernel}" if row.program == "kernels" else plain(row.op),
         f"{row.dtype} {shape}".strip(),
         f"{judged.error:.2e}" if judged else "",
         f"{judged.allowed:.2e}" if judged else "",

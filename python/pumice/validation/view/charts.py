@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .markup import Markup, element, joined
+from .markup import Markup, element, joined, path
 
 BLUE, RED, GREY, ORANGE = "#3b82c4", "#d9483b", "#8a8f98", "#c77d12"
 _WIDTH, _HEIGHT = 960, 280
@@ -49,8 +49,8 @@ def _axis(frame: _Frame, unit: str) -> Markup:
     ends = f"M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}"
     return joined(
         [
-            element("path", d=lines, class_="grid", fill="none", stroke=GREY, stroke_opacity="0.25"),
-            element("path", d=ends, class_="axis", fill="none", stroke=GREY),
+            path(lines, class_="grid", fill="none", stroke=GREY, stroke_opacity="0.25"),
+            path(ends, class_="axis", fill="none", stroke=GREY),
             *labels,
             _text(_WIDTH - _RIGHT, _HEIGHT - 8, f"{unit} along the model, {frame.rows} tensors", "end"),
         ]
@@ -63,12 +63,12 @@ def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = "c
 
 def _dots(points: Iterable[tuple[float, float]], colour: str, name: str, width: float = 5) -> Markup:
     line = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
-    return element("path", d=line, class_=name, fill="none", stroke=colour, stroke_width=width, stroke_linecap="round")
+    return path(line, class_=name, fill="none", stroke=colour, stroke_width=width, stroke_linecap="round")
 
 
 def _crosses(points: Iterable[tuple[float, float]], name: str) -> Markup:
     line = "".join(f"M{x - 5:.1f} {y - 5:.1f}l10 10m-10 0l10 -10" for x, y in points)
-    return element("path", d=line, class_=name, fill="none", stroke=RED, stroke_width=2.2)
+    return path(line, class_=name, fill="none", stroke=RED, stroke_width=2.2)
 
 
 def _chart(frame: _Frame, label: str, *parts: object) -> Markup:
@@ -106,7 +106,7 @@ def error_chart(rows: Sequence[Row]) -> Markup:
         frame,
         f"Error against bound of {len(rows)} tensors, {len(wrong)} beyond it; the table below has the numbers",
         _axis(frame, "absolute error"),
-        element("path", d=bound, class_="bound", fill="none", stroke=ORANGE, stroke_width=1.5),
+        path(bound, class_="bound", fill="none", stroke=ORANGE, stroke_width=1.8),
         _dots(right, BLUE, "within", size),
         _crosses(wrong, "beyond"),
         _dots(open_, GREY, "open", size),
@@ -115,7 +115,7 @@ def error_chart(rows: Sequence[Row]) -> Markup:
 
 def _steps(frame: _Frame, values: Sequence[float | None]) -> str:
     """A level line over the width of each row that has a value."""
-    half = (_WIDTH - _LEFT - _RIGHT) / max(frame.rows, 1) / 2
+    half = max((_WIDTH - _LEFT - _RIGHT) / max(frame.rows, 1) / 2, 0.8)
     parts = []
     for i, value in enumerate(values):
         if value is not None:
@@ -144,16 +144,14 @@ def range_chart(rows: Sequence[Row]) -> Markup:
     inside: list[str] = []
     over: list[str] = []
     for i, low, high in spans:
-        line = f"M{frame.x(i):.1f} {frame.y(low):.1f}V{frame.y(high) - 0.5:.1f}"
+        line = f"M{frame.x(i):.1f} {frame.y(low):.1f}V{min(frame.y(high), frame.y(low) - 3):.1f}"
         (over if high >= 65520 else inside).append(line)
     width = min(max(0.6 * (_WIDTH - _LEFT - _RIGHT) / max(len(rows), 1), 1.0), 14.0)
     marks = "".join(f"M{frame.x(i) - 5:.1f} {_TOP}l5 -9l5 9z" for i, _, high in spans if high >= 65520)
     lines = [
         joined(
             [
-                element(
-                    "path", d=f"M{_LEFT} {frame.y(v):.1f}H{_WIDTH - _RIGHT}", stroke=ORANGE, stroke_dasharray="5 4"
-                ),
+                path(f"M{_LEFT} {frame.y(v):.1f}H{_WIDTH - _RIGHT}", stroke=ORANGE, stroke_dasharray="5 4"),
                 _text(_WIDTH - _RIGHT - 4, frame.y(v) - 4, f"fp16 {name}", "end", ORANGE),
             ]
         )
@@ -163,9 +161,9 @@ def range_chart(rows: Sequence[Row]) -> Markup:
         frame,
         f"Magnitudes of {len(spans)} tensors against the limits of fp16; {len(over)} are beyond its largest number",
         _axis(frame, "magnitude"),
-        element("path", d="".join(inside), class_="span", stroke=BLUE, stroke_width=width, stroke_opacity="0.75"),
-        element("path", d="".join(over), class_="over", stroke=RED, stroke_width=width),
-        element("path", d=marks, class_="over", fill=RED),
+        path("".join(inside), class_="span", stroke=BLUE, stroke_width=width, stroke_opacity="0.75"),
+        path("".join(over), class_="over", stroke=RED, stroke_width=width),
+        path(marks, class_="over", fill=RED),
         *lines,
     )
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...base.plain_text import plain
-from .markup import Markup, element, joined
+from .markup import Markup, element, joined, path
 
 WIDTH, HEIGHT = 152, 38
 _GAP, _STEP, _EDGE = 20, 70, 28
 _SWEEPS = 3
+_FAR = 12  # layers from which on an edge is not drawn across them: its ends are, and the one below names the one above
 _SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "": "\u00b7"}
-_TEXTS = {"": "not judged"}
+_FILLS = {"right": "#dff2e6", "wrong": "#fbd9d4", "unproved": "#fbeccb", "": "#ffffff"}
 
 
 class Spot(NamedTuple):
@@ -90,9 +91,11 @@ def _across(layers: list[list[int]], edges: list[tuple[int, int]], count: int) -
     """Middles of spots from left to right: each near the mean of its neighbours, none over another one."""
     sources: list[list[int]] = [[] for _ in range(count)]
     targets: list[list[int]] = [[] for _ in range(count)]
+    depth = {one: level for level, layer in enumerate(layers) for one in layer}
     for source, target in edges:
-        sources[target].append(source)
-        targets[source].append(target)
+        if depth[target] - depth[source] <= _FAR:
+            sources[target].append(source)
+            targets[source].append(target)
     xs = [0.0] * count
     for layer in layers:
         _spread(layer, xs, sources)
@@ -120,25 +123,58 @@ def _spread(layer: list[int], xs: list[float], neighbours: list[list[int]]) -> N
 # ---- drawing
 
 
-def picture(graph: Mapping[str, Any], verdicts: Mapping[str, str], prefix: str) -> Markup:
-    """The graph as SVG. `verdicts`: by the names of nodes, those of outputs as "output NAME"; `prefix` begins the ids of its nodes."""
+def picture(graph: Mapping[str, Any], verdicts: Mapping[str, str], prefix: str = "") -> Markup:
+    """The graph as SVG. `verdicts`: by the names of nodes, those of outputs as "output NAME". `prefix` begins the ids of its nodes, which a
+    script walks along; without one it is a picture alone.
+    """
     placed = layout(graph)
-    lines = Markup("".join(_edge(placed.spots[a], placed.spots[b]) for a, b in placed.edges))
+    near = [(a, b) for a, b in placed.edges if not _is_far(placed.spots[a], placed.spots[b])]
+    lines = "".join(_edge(placed.spots[a], placed.spots[b]) for a, b in near)
     nodes = joined(_node(i, spot, verdicts, prefix) for i, spot in enumerate(placed.spots))
-    size = {"width": f"{placed.width:.0f}", "height": f"{placed.height:.0f}"}
+    hint = "; arrow keys walk along its edges" if prefix else ""
     return element(
         "svg",
-        element("path", d=lines, class_="edge", fill="none", stroke="#888888"),
+        path(lines, class_="edge", fill="none", stroke="#888888"),
+        _far_edges(placed),
         nodes,
-        **size,
+        width=f"{placed.width:.0f}",
+        height=f"{placed.height:.0f}",
         viewBox=f"0 0 {placed.width:.0f} {placed.height:.0f}",
-        role="group",
-        aria_label=f"Graph of {len(graph.get('nodes', ()))} nodes; arrow keys walk along its edges",
+        role="group" if prefix else "img",
+        aria_label=f"Graph of {len(graph.get('nodes', ()))} nodes{hint}",
+        font_family="sans-serif",
+        font_size=11,
+        text_anchor="middle",
     )
 
 
 def _bow(layers: int) -> float:
     return min(12 + 4.0 * layers, 90.0) if layers > 2 else 0.0
+
+
+def _is_far(source: Spot, target: Spot) -> bool:
+    return target.y - source.y > _FAR * _STEP
+
+
+def _far_edges(placed: Layout) -> Markup:
+    """Short ends of edges over many layers, with the names of what is read from afar."""
+    read: dict[int, list[str]] = {}
+    lines: dict[str, None] = {}
+    for a, b in placed.edges:
+        source, target = placed.spots[a], placed.spots[b]
+        if _is_far(source, target):
+            read.setdefault(b, []).append(source.name)
+            lines[f"M{source.x - 56:.0f} {source.y + HEIGHT / 2:.0f}v12"] = None
+            lines[f"M{target.x - 56:.0f} {target.y - HEIGHT / 2 - 14:.0f}v14"] = None
+    labels = []
+    for b, names in read.items():
+        shown = f"{_cut(names[0], 18)}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+        x, y = placed.spots[b].x - 52, placed.spots[b].y - HEIGHT / 2 - 6
+        labels.append(
+            element("text", shown, x=f"{x:.0f}", y=f"{y:.0f}", class_="far", fill="#888888", text_anchor="start")
+        )
+    ends = path("".join(lines), class_="edge far", fill="none", stroke="#888888", stroke_dasharray="3 2")
+    return joined([ends, *labels])
 
 
 def _edge(source: Spot, target: Spot) -> str:
@@ -154,10 +190,10 @@ def _edge(source: Spot, target: Spot) -> str:
 
 
 def _node(index: int, spot: Spot, verdicts: Mapping[str, str], prefix: str) -> Markup:
-    key = f"output {spot.name}" if spot.kind == "output" else spot.name
-    verdict = "" if spot.kind == "input" else verdicts.get(key, "")
-    said = "" if spot.kind == "input" else f", {_TEXTS.get(verdict, verdict)}"
-    sign = "" if spot.kind == "input" else f"{_SIGNS[verdict]} "
+    verdict, sign, said = "", "", ""
+    if spot.kind != "input":
+        verdict = verdicts.get(f"output {spot.name}" if spot.kind == "output" else spot.name, "")
+        sign, said = f"{_SIGNS[verdict]} ", f", {verdict or 'not judged'}"
     box = element(
         "rect",
         x=f"{spot.x - WIDTH / 2:.0f}",
@@ -165,20 +201,29 @@ def _node(index: int, spot: Spot, verdicts: Mapping[str, str], prefix: str) -> M
         width=WIDTH,
         height=HEIGHT,
         rx=4 if spot.kind == "node" else HEIGHT // 2,
+        fill=_FILLS[verdict],
+        stroke="#888888",
     )
+    walked = {"id": f"{prefix}g{index}", "tabindex": -1 if index else 0, "role": "button"} if prefix else {}
     return element(
         "g",
         element("title", plain(spot.name, 400)),
         box,
-        element("text", f"{sign}{plain(spot.op, 18)}", x=f"{spot.x:.0f}", y=f"{spot.y - 3:.0f}", class_="op"),
-        element("text", _short(spot.name), x=f"{spot.x:.0f}", y=f"{spot.y + 12:.0f}"),
-        id=f"{prefix}g{index}",
+        _line(f"{sign}{_cut(spot.op, 20)}", spot.x, spot.y - 3, class_="op", font_weight="bold"),
+        _line(_short(spot.name), spot.x, spot.y + 12),
         class_=f"node {spot.kind} {verdict or 'none'}",
-        tabindex="-1" if index else "0",
-        role="button",
-        data_node=index,
-        aria_label=f"{plain(spot.op)} {plain(spot.name)}{said}",
+        **walked,
+        aria_label=f"{plain(spot.op)} {plain(spot.name)}{said}" if prefix else None,
     )
+
+
+def _line(text: str, x: float, y: float, **attributes: object) -> Markup:
+    return element("text", text, x=f"{x:.0f}", y=f"{y:.0f}", fill="#1d2330", **attributes)
+
+
+def _cut(text: str, most: int) -> str:
+    shown = plain(text, 60)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}\u2026"
 
 
 def _short(name: str) -> str:

@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ...base.plain_text import LONG, plain
+from ...base.plain_text import plain
 
-_EMPTY = ("br", "col", "input", "line", "meta", "path", "rect", "use", "circle")
+TEXT = 600  # characters of a sentence on the page; records have all of it
+_EMPTY = ("br", "col", "input", "meta", "rect")
 
 
 class Markup(str):
@@ -35,6 +36,12 @@ def joined(children: Iterable[object]) -> Markup:
     return Markup("".join(_child(child) for child in children if child is not None))
 
 
+def path(line: str, **attributes: object) -> Markup:
+    """A path of SVG; `line` is numbers and commands of the caller's own making, of any length."""
+    said = "".join(_attribute(name, value) for name, value in attributes.items())
+    return Markup(f'<path d="{line}"{said}/>')
+
+
 def data_island(name: str, data: Any) -> Markup:
     """Data for a script, in which nothing can end the element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
@@ -49,7 +56,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def _child(child: object) -> str:
-    return child if isinstance(child, Markup) else html.escape(plain(child, LONG))
+    return child if isinstance(child, Markup) else html.escape(plain(child, TEXT))
 
 
 def _attribute(name: str, value: object) -> str:
@@ -58,5 +65,5 @@ def _attribute(name: str, value: object) -> str:
     key = name.rstrip("_").replace("_", "-")
     if value is True:
         return f" {key}"
-    text = f"{value:.6g}" if isinstance(value, float) else plain(value, LONG)
+    text = f"{value:.6g}" if isinstance(value, float) else plain(value, TEXT)
     return f' {key}="{html.escape(text)}"'

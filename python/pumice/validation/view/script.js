@@ -36,6 +36,7 @@
     }
     return chart;
   };
+  const MOST_WAYS = 12; // nodes that are named before and behind a chosen one
   const place = (octave) => (octave - MAGNITUDES.first) / MAGNITUDES.step;
   const magnitudes = (counts) => {
     const from = place(16);
@@ -72,6 +73,17 @@
       line.append(link);
       panel.append(line);
     };
+    const ways = (text, others) => {
+      if (!others.length) return;
+      const line = make("p", `${text}: `, { class: "ways" });
+      for (const other of others.slice(0, MOST_WAYS)) {
+        const button = make("button", nodes[other].getAttribute("aria-label"), { type: "button" });
+        button.addEventListener("click", () => choose(other, true));
+        line.append(button);
+      }
+      if (others.length > MOST_WAYS) line.append(`and ${others.length - MOST_WAYS} more`);
+      panel.append(line);
+    };
     const choose = (index, focus) => {
       const node = nodes[index];
       if (!node) return;
@@ -83,6 +95,8 @@
       box.scrollBy(at.left + at.width / 2 - frame.left - frame.width / 2, at.top + at.height / 2 - frame.top - frame.height / 2);
       if (focus) node.focus({ preventScroll: true });
       panel.replaceChildren(make("h4", node.getAttribute("aria-label")));
+      ways("reads", above[index]);
+      ways("read by", below[index]);
       const rows = data.nodes[index];
       if (!rows.length) panel.append(make("p", "No tensor of it was judged."));
       rows.forEach(showRow);

@@ -160,6 +160,13 @@ def row_details(report: Record) -> dict[str, Any]:
     return {"nodes": nodes, "edges": edges, "rows": [_details(row) for row in report["rows"]]}
 
 
+def _range(of: Mapping[str, Any]) -> str:
+    if of["least"] is None:
+        return "no finite number"
+    smallest = f"; smallest but 0: {number(of['smallest'])}" if of["smallest"] is not None else ""
+    return f"{number(of['least'], 6)} to {number(of['most'], 6)}{smallest}"
+
+
 def _details(row: Record) -> dict[str, Any]:
     like = row["statistics"]
     facts = {"tensor": f"{plain(row['output'])}: {row['dtype']} {row['shape']}", "case": str(row["case"])}
@@ -169,7 +176,9 @@ def _details(row: Record) -> dict[str, Any]:
     if row["members"]:
         facts["kernel"] = f"{plain(row['kernel'])}: {', '.join(plain(one, 60) for one in row['members'])}"
     if like:
-        facts["range"] = f"{number(like['least'], 6)} to {number(like['most'], 6)}, smallest {number(like['smallest'])}"
+        facts["range"] = _range(like)
+        if like["reference"]:
+            facts["in the reference"] = _range(like["reference"])
         facts["zeros, NaN, infinities"] = f"{like['zeros']}, {like['nans']}, {like['infinities']}"
         if beyond := beyond_fp16(like):
             facts["in fp16"] = beyond

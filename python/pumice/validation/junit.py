@@ -1,0 +1,70 @@
+"""Records of reports as JUnit XML, which services that run tests know how to show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from ..base.plain_text import LONG, plain
+
+Record = Mapping[str, Any]
+
+
+def junit(reports: Sequence[Record]) -> str:
+    """A test suite for each record, and in it a test case for each row.
+
+    Wrong rows are failures of type "wrong"; unproved ones are failures of type "unproved", or skipped where the caller allowed them. The
+    properties of a suite say what was validated (device, driver, precision, options, findings), those of a case its error and bound.
+    """
+    root = Element("testsuites", name="pumice validate")
+    for report in reports:
+        _suite(root, report)
+    indent(root)
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{tostring(root, encoding='unicode')}\n"
+
+
+def _suite(root: Element, report: Record) -> None:
+    device = report["device"]
+    rows: Sequence[Record] = report["rows"]
+    failed = sum(row["verdict"] == "wrong" or (row["verdict"] == "unproved" and not row["waived"]) for row in rows)
+    skipped = sum(row["verdict"] == "unproved" and row["waived"] for row in rows)
+    name = plain(f"{report['model']}, {device['name']}, {report['precision']}")
+    counts = {"tests": len(rows), "failures": failed, "errors": 0, "skipped": skipped}
+    suite = SubElement(root, "testsuite", {"name": name, **{key: str(count) for key, count in counts.items()}})
+    properties = {f"device.{key}": value for key, value in device.items()}
+    properties.update({key: report[key] for key in ("pumice", "precision", "cases", "verdict", "summary")})
+    properties.update({f"option.{key}": value for key, value in report["options"].items()})
+    properties.update({f"generated.{key}": value for key, value in report["generated"].items()})
+    _properties(suite, properties)
+    for finding in report["findings"]:
+        _properties(suite, {f"finding.{finding['kind']}": finding["text"]})
+    for row in rows:
+        _case(suite, report, row)
+
+
+def _properties(parent: Element, pairs: Mapping[str, Any]) -> None:
+    inside = parent.find("properties")
+    if inside is None:
+        inside = SubElement(parent, "properties")
+    for name, value in pairs.items():
+        SubElement(inside, "property", name=plain(name), value=plain(value, LONG))
+
+
+def _case(suite: Element, report: Record, row: Record) -> None:
+    name = plain(row["node"]) if row["node"] == row["output"] else f"{plain(row['node'])}: {plain(row['output'])}"
+    case = SubElement(suite, "testcase", classname=plain(f"{report['model']}.{row['program']}"), name=name)
+    numbers = {key: row[key] for key in ("error", "allowed", "ratio", "accumulated") if row[key] is not None}
+    _properties(case, {"op": row["op"], "dtype": row["dtype"], "shape": row["shape"], "case": row["case"], **numbers})
+    if row["verdict"] == "right":
+        return
+    message = plain(row["fault"] or row["note"] or _difference(row), LONG)
+    if row["verdict"] == "unproved" and row["waived"]:
+        SubElement(case, "skipped", message=message)
+    else:
+        SubElement(case, "failure", type=row["verdict"], message=message).text = plain(report["summary"], LONG)
+
+
+def _difference(row: Record) -> str:
+    kind = f"{row['kind']}: " if row["kind"] else ""
+    return f"{kind}{row['actual']} instead of {row['expected']} at {row['index']}, allowed {row['allowed']}"

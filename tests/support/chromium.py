@@ -1,0 +1,134 @@
+"""Chromium without a window, driven over a pipe by its DevTools protocol."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+_OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+
+
+def installed() -> str | None:
+    """The path of the browser, if there is one."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Page:
+    """One page of a browser of its own. `events` are all that it told: errors, requests, what went to the console."""
+
+    def __init__(self, folder: Path, width: int, height: int = 900, dark: bool = False) -> None:
+        path = installed()
+        assert path, "no Chromium is installed"
+        self.events: list[dict[str, Any]] = []
+        self._last = 0
+        self._session = ""
+        self._rest = b""
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+
+        def wire() -> None:  # the protocol is on descriptors 3 and 4
+            given, made = os.dup(theirs_in), os.dup(theirs_out)
+            os.dup2(given, 3)
+            os.dup2(made, 4)
+
+        # The pipes of this process would stay open in the browser, which ends when the last writer has closed its own.
+        self._browser = subprocess.Popen(
+            [path, *_OPTIONS, f"--user-data-dir={folder}", "about:blank"],
+            preexec_fn=wire,
+            pass_fds=(3, 4),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        target = self("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self(f"{domain}.enable")
+        self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self("Emulation.setEmulatedMedia", features=[scheme])
+
+    def __call__(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Sends a command and waits for its answer."""
+        self._last += 1
+        message: dict[str, Any] = {"id": self._last, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._last:
+                assert "error" not in answer, (method, answer["error"])
+                result: dict[str, Any] = answer["result"]
+                return result
+            self.events.append(answer)
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            got = os.read(self._in, 1 << 20)
+            assert got, "the browser has ended"
+            self._rest += got
+        line, self._rest = self._rest.split(b"\0", 1)
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def open(self, path: Path) -> None:
+        """Loads a file and waits until its scripts have run."""
+        self("Page.navigate", url=path.as_uri())
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._read())
+
+    def value(self, expression: str) -> Any:
+        """What an expression of JavaScript gives."""
+        made = self("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in made, made
+        return made["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Presses a key and lets it go."""
+        for kind in ("keyDown", "keyUp"):
+            self("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def picture(self, path: Path, **clip: float) -> None:
+        """Writes what is seen as PNG; `clip`: x, y, width and height in the page."""
+        options = {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True} if clip else {}
+        path.write_bytes(base64.b64decode(self("Page.captureScreenshot", format="png", **options)["data"]))
+
+    @property
+    def requests(self) -> list[str]:
+        """The addresses of everything that the page asked for."""
+        told = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [event["params"]["request"]["url"] for event in told]
+
+    @property
+    def complaints(self) -> list[dict[str, Any]]:
+        """Exceptions, errors and warnings of the page."""
+        found = [e for e in self.events if e.get("method") in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled")]
+        logged = [e for e in self.events if e.get("method") == "Log.entryAdded"]
+        return found + [e for e in logged if e["params"]["entry"]["level"] in ("error", "warning")]
+
+    def __enter__(self) -> Page:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for descriptor in (self._out, self._in):
+            os.close(descriptor)
+        self._browser.terminate()
+        self._browser.wait(20)
