@@ -7,8 +7,8 @@ import math
 import os
 import tokenize
 import zipfile
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,11 +22,16 @@ _SEED = 0
 _MOST_GENERATED = 1 << 30  # elements of a generated input
 
 
+Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
+Draw: TypeAlias = "Callable[[ModelValue, Shapes, np.random.Generator], tuple[Array, str]]"
+
+
 class Generated(NamedTuple):
-    """Generated inputs, and the sizes of dimensions that nobody has given."""
+    """Generated inputs, the sizes of dimensions that nobody has given, and in words how each input was drawn."""
 
     arrays: dict[str, Array]
     made_up: dict[str, int]
+    how: Mapping[str, str] = {}
 
     @property
     def note(self) -> str:
@@ -40,7 +45,15 @@ class Generated(NamedTuple):
         return f"sizes made up: {sizes} (--dim {quoted} gives another)"
 
 
-def generated(model: Model, sizes: Mapping[str, int]) -> Generated:
+def drawn(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
+    """Numbers for an input of which only the type is known, and a word on them. `shapes`: of all inputs, by name."""
+    shape = shapes[value.name]
+    if value.dtype.kind in "biu":
+        return random.integers(0, 2, shape).astype(value.dtype), "0 and 1 at random"
+    return random.random(shape).astype(value.dtype), "numbers from 0 to 1 at random"
+
+
+def generated(model: Model, sizes: Mapping[str, int], draw: Draw = drawn) -> Generated:
     """Random inputs, the same at every call, by name.
 
     sizes: by a dimension's name, or by input and axis, as in "x[1]", where it has none. Raises InputError.
@@ -52,8 +65,12 @@ def generated(model: Model, sizes: Mapping[str, int]) -> Generated:
             raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known) or 'none that is open'}")
     random = np.random.default_rng(_SEED)
     chosen = dict(sizes)  # sizes by name, so that all of one name are the same
-    arrays = {value.name: _random(value, chosen, random) for value in model.inputs}
-    return Generated(arrays, {name: size for name, size in chosen.items() if name not in sizes})
+    shapes = {value.name: _shape(value, chosen) for value in model.inputs}
+    pairs = {value.name: draw(value, shapes, random) for value in model.inputs}
+    made_up = {name: size for name, size in chosen.items() if name not in sizes}
+    return Generated(
+        {name: pair[0] for name, pair in pairs.items()}, made_up, {n: pair[1] for n, pair in pairs.items()}
+    )
 
 
 def _open_sizes(value: ModelValue) -> list[str]:
@@ -69,7 +86,7 @@ def _check_tensors(model: Model) -> None:
             raise InputError(f"input '{value}': files and generated inputs are tensors; call the model from Python")
 
 
-def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generator) -> Array:
+def _shape(value: ModelValue, chosen: dict[str, int]) -> tuple[int, ...]:
     if value.dtype == object:
         raise InputError(f"input '{value.name}' holds strings: give it with --input")
     if value.shape is None:
@@ -79,9 +96,7 @@ def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generat
         shape.append(size if isinstance(size, int) else chosen.setdefault(name, _GENERATED_SIZE if axis else 1))
     if any(size > _MOST_GENERATED for size in shape) or math.prod(shape) > _MOST_GENERATED:
         raise InputError(f"input '{value.name}' of shape {shape}: at most {_MOST_GENERATED} elements are generated")
-    if value.dtype.kind in "biu":
-        return random.integers(0, 2, shape).astype(value.dtype)
-    return random.random(shape).astype(value.dtype)
+    return tuple(shape)
 
 
 def from_files(model: Model, given: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
@@ -127,14 +142,15 @@ def _split(entry: str, names: list[str]) -> tuple[str | None, str]:
 
 
 def _named_arrays(path: str, names: list[str]) -> dict[str, Array]:
-    with _npz(path) as archive, _readable(path):
+    with npz(path) as archive, readable(path):
         unknown = [name for name in archive.files if name not in names]
         if unknown:
             raise InputError(f"'{path}': no input {', '.join(unknown)}; the model has {', '.join(names)}")
         return {name: archive[name] for name in archive.files}
 
 
-def _npz(path: str) -> Any:
+def npz(path: str) -> Any:
+    """An .npz file, opened. Raises InputError, OSError."""
     archive = _loaded(path)
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise InputError(f"'{path}': expected an .npz file")
@@ -142,12 +158,12 @@ def _npz(path: str) -> Any:
 
 
 def _loaded(path: str) -> Any:
-    with _readable(path):
+    with readable(path):
         return np.load(path, allow_pickle=False)
 
 
 @contextlib.contextmanager
-def _readable(path: str) -> Iterator[None]:
+def readable(path: str) -> Iterator[None]:
     """Turns what NumPy and zipfile raise for unreadable files into an InputError that names the file."""
     try:
         yield
@@ -164,7 +180,7 @@ def _read(path: str, value: ModelValue, image_options: Mapping[str, Any]) -> Arr
     if suffix == ".npz":
         return _only_array(path, value.name)
     if suffix == ".pb":
-        return _tensor_proto(path)
+        return tensor_proto(path)
     from ..device.images import load_image
 
     return load_image(path, dtype=value.dtype, **{**_image_defaults(value), **image_options})
@@ -175,7 +191,7 @@ def _is_picture(path: str) -> bool:
 
 
 def _only_array(path: str, name: str) -> Array:
-    with _npz(path) as archive, _readable(path):
+    with npz(path) as archive, readable(path):
         if name in archive.files:
             return np.asarray(archive[name])
         if len(archive.files) == 1:
@@ -183,7 +199,8 @@ def _only_array(path: str, name: str) -> Array:
         raise InputError(f"'{path}': expected an array '{name}' or a single one, given {', '.join(archive.files)}")
 
 
-def _tensor_proto(path: str) -> Array:
+def tensor_proto(path: str) -> Array:
+    """The array of a file that holds an ONNX TensorProto. Raises InputError, OSError."""
     from onnx import TensorProto, numpy_helper
 
     tensor = TensorProto()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +16,11 @@ from .. import __version__
 from .._pumice import Context, DeviceInfo, Error, cache_state, devices, precision_support
 from ..base.element_types import Array
 from ..base.errors import InputError
-from .cli_options import add_generator_options, add_image_options, add_model_options, image_options, positive
+from .cli_options import add_generator_options, add_image_options, add_model_options, positive
+from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
+from .validate_command import add_validate_options, validate
 
 if TYPE_CHECKING:
-    from ..model.inputs import Generated
     from ..model.model import Model
 
 _FAILED = 1
@@ -137,64 +137,6 @@ _SHOWN_FEATURES = (
 )
 
 
-# ---- what the commands on models share
-
-
-def _load(arguments: argparse.Namespace) -> Model:
-    from ..model.model import load
-
-    context = Context(arguments.device) if arguments.device else None
-    return load(arguments.model, context, arguments.precision, progress=not arguments.json, seed=arguments.seed)
-
-
-def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[tuple[Array, ...], Generated]:
-    """The inputs in graph order, and what of them was made up."""
-    from ..model.inputs import Generated, from_files, generated
-
-    if arguments.input:
-        if arguments.dim:
-            raise InputError(
-                "--dim is of inputs that are generated, and --input gives them: one of the two is expected"
-            )
-        made = Generated(from_files(model, arguments.input, image_options(arguments)), {})
-    elif given := image_options(arguments):
-        raise InputError(f"options of pictures ({', '.join(given)}), but no input is given (--input NAME=FILE)")
-    else:
-        names = [name for name, _ in arguments.dim]
-        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-            raise InputError(f"dimension '{twice[0]}' is given twice")
-        made = generated(model, dict(arguments.dim))
-    return tuple(made.arrays[value.name] for value in model.inputs), made
-
-
-@contextlib.contextmanager
-def _telling(made: Generated) -> Iterator[None]:
-    """Adds to an error which sizes nobody has given."""
-    try:
-        yield
-    except Error as error:
-        if not made.note:
-            raise
-        raise InputError(f"{error}\n{made.note}") from error
-
-
-def _described(arrays: Sequence[Array], model: Model) -> str:
-    pairs = zip(model.inputs, arrays, strict=True)
-    return ", ".join(f"{value.name}: {array.dtype}{list(array.shape)}" for value, array in pairs)
-
-
-def _device_line(model: Model) -> str:
-    software = " (SOFTWARE DRIVER: not a GPU)" if model.device.kind == "software" else ""
-    numbers = f"; {model.random_numbers}" if model.random_numbers else ""
-    return f"device: {model.device.name}{software}; {model.context.choice}{numbers}"
-
-
-def _model_record(model: Model) -> dict[str, Any]:
-    device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
-    record = {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
-    return record if model.seed is None else {**record, "seed": model.seed}
-
-
 # ---- run
 
 
@@ -202,16 +144,16 @@ def _run(arguments: argparse.Namespace) -> int:
     if not arguments.input:
         raise InputError("run: give the model's inputs: --input NAME=FILE")
     labels = _labels(arguments.labels)
-    model = _load(arguments)
-    results = model(*_inputs(model, arguments)[0])
+    model = load_model(arguments)
+    results = model(*model_inputs(model, arguments)[0])
     arrays = [results] if len(model.outputs) == 1 else list(results)
     outputs = _named(model, arrays)
     files = _written(outputs, arguments.output) if arguments.output else {}
     if arguments.json:
         records = [_output_record(name, array, files.get(name)) for name, array in outputs.items()]
-        print(json.dumps({**_model_record(model), "outputs": records}, indent=2))
+        print(json.dumps({**model_record(model), "outputs": records}, indent=2))
         return 0
-    print(_device_line(model))
+    print(device_line(model))
     for name, array in outputs.items():
         _print_output(name, array, files.get(name), labels)
     return 0
@@ -284,22 +226,22 @@ def _bench(arguments: argparse.Namespace) -> int:
 
     if arguments.device:
         os.environ["PUMICE_DEVICE"] = arguments.device  # the processes of --cold read it
-    with _load(arguments) as model:
-        arrays, made = _inputs(model, arguments)
-        with _telling(made), Progress("runs", not arguments.json) as progress:
+    with load_model(arguments) as model:
+        arrays, made = model_inputs(model, arguments)
+        with telling(made), Progress("runs", not arguments.json) as progress:
             timing = measure(model, arrays, arguments.runs, progress)
         fresh = first_results(arguments.model, arguments.precision, arrays) if arguments.cold else ()
         if arguments.json:
-            record = {**_model_record(model), "inputs": _described(arrays, model), "made_up": made.made_up}
+            record = {**model_record(model), "inputs": described(arrays, model), "made_up": made.made_up}
             record["timing"] = timing._asdict()
             if fresh:
                 record["first_result"] = {name: r._asdict() for name, r in zip(("cold", "warm"), fresh, strict=True)}
             print(json.dumps(record, indent=2))
             return 0
-        print(_device_line(model))
+        print(device_line(model))
         if made.note:
             print(made.note)
-        print(f"{model.name}, {model.precision}, {_described(arrays, model)}; seconds:")
+        print(f"{model.name}, {model.precision}, {described(arrays, model)}; seconds:")
         print(f"  first call {timing.cold_seconds:.6f}, in which kernels are made and compiled")
         median, p99 = timing.median_seconds, timing.p99_seconds
         print(f"  {timing.runs} calls: min {timing.min_seconds:.6f}, median {median:.6f}, p99 {p99:.6f}")
@@ -308,34 +250,6 @@ def _bench(arguments: argparse.Namespace) -> int:
         print(f"  process start to first result, {name} caches: {result.total_seconds:.3f}")
         print("    " + ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.phase_seconds.items()))
     return 0
-
-
-# ---- validate
-
-
-def _validate(arguments: argparse.Namespace) -> int:
-    from ..base.progress import Progress
-    from ..validation.validate import validate
-
-    with _load(arguments) as model:
-        arrays, made = _inputs(model, arguments)
-        with _telling(made), Progress("nodes", not arguments.json) as progress:
-            report = validate(model, [arrays], progress=progress)
-        if arguments.json:
-            print(json.dumps({**_model_record(model), "made_up": made.made_up, **report.as_dict()}, indent=2))
-        else:
-            from rich.console import Console
-
-            print(_device_line(model))
-            if made.note:
-                print(made.note)
-            console = Console(width=None if sys.stdout.isatty() else 160)
-            console.print(report.table(), markup=False)
-            for finding in report.findings:
-                console.print(f"{finding.kind}: {finding.text}", markup=False, highlight=False)
-            if not report.ok:
-                print(report.summary)
-    return 0 if report.ok else _FAILED
 
 
 # ---- operators
@@ -390,10 +304,8 @@ def _parser() -> argparse.ArgumentParser:
     catalogue.add_argument("names", nargs="*", metavar="NAME", help="show all that is known of these")
     catalogue.add_argument("--json", action="store_true", help="print JSON, with all values and attributes")
 
-    validate = command("validate", _validate, "Compares every node with a reference; exit status 1 where one diverges.")
-    add_model_options(validate)
-    add_generator_options(validate)
-    add_image_options(validate)
+    text = "Proves every tensor of a model right; exit status 1 where one is wrong or unproved."
+    add_validate_options(command("validate", validate, text))
     return parser
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from ..base.element_types import PRECISIONS
 from ..device.images import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
 
+DEVICE_HELP = "uuid:..., pci:..., an index, a kind or part of a name"
+
 
 def _size(text: str) -> str | tuple[int, int]:
     """A size from text: "224", "480x640" (height by width) or "keep"."""
@@ -42,6 +44,15 @@ def positive(text: str) -> int:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """The model, its inputs, and where it runs."""
+    add_source_options(parser)
+    parser.add_argument("--device", "-d", metavar="D", help=DEVICE_HELP)
+    parser.add_argument("--precision", "-p", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """The model and its inputs."""
     parser.add_argument("model", metavar="MODEL", help="an ONNX file")
     parser.add_argument(
         "--input",
@@ -51,10 +62,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=FILE",
         help="an input: .npy, .npz, .pb (ONNX TensorProto) or a picture; the name may be left out where there is one input",
     )
-    parser.add_argument("--device", "-d", metavar="D", help="uuid:..., pci:..., an index, a kind or part of a name")
-    parser.add_argument("--precision", "-p", choices=PRECISIONS, default="fp32")
     parser.add_argument("--seed", type=int, help="seed of the random numbers that the model makes")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(dim=[])
 
 

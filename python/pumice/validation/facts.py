@@ -19,7 +19,8 @@ class _Node(Protocol):
 
 class Facts(NamedTuple):
     """`nodes`: name, op, inputs and outputs of each node of the model, in the order in which they run. `generated`: how inputs were made
-    up, by the input's name. `policy`: precision by node.
+    up, by the input's name; `made_up`: sizes of theirs that nobody gave; `data`: the names of cases that were read from files. `policy`:
+    precision by node.
     """
 
     device: Mapping[str, Any]
@@ -29,6 +30,8 @@ class Facts(NamedTuple):
     options: Mapping[str, Any] = {}
     generated: Mapping[str, str] = {}
     policy: Mapping[str, str] = {}
+    made_up: Mapping[str, int] = {}
+    data: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """For JSON, of a report. There is a policy only where the model has one."""
@@ -36,6 +39,8 @@ class Facts(NamedTuple):
             "device": dict(self.device),
             "options": dict(self.options),
             "generated": dict(self.generated),
+            "made_up": dict(self.made_up),
+            "data": list(self.data),
             "graph": {"inputs": list(self.inputs), "outputs": list(self.outputs), "nodes": [*map(dict, self.nodes)]},
         }
         return {**made, "policy": dict(self.policy)} if self.policy else made

@@ -382,7 +382,7 @@ class Proof:
         inputs = tuple(value.name for value in self.fused.inputs)
         outputs = tuple(value.name for value in self.fused.outputs)
         used = option_facts(self.options.mode, self.options.tolerances, self.options.allowed)
-        return made._replace(inputs=inputs, outputs=outputs, options=used)
+        return made._replace(inputs=inputs, outputs=outputs, options={**used, "seed": self.fused.seed})
 
     def _blamed(self, rows: list[ValidationRow]) -> list[ValidationRow]:
         """Where a result alone is wrong behind an overflow, the node that overflowed is at fault."""

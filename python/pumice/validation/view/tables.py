@@ -42,6 +42,10 @@ def facts_table(report: Record) -> Markup:
     if options:
         pairs["options"] = _options(options)
     pairs.update({f"input '{plain(name, 60)}' generated": how for name, how in (report.get("generated") or {}).items()})
+    if report.get("made_up"):
+        pairs["sizes made up"] = ", ".join(f"{plain(name, 60)} = {size}" for name, size in report["made_up"].items())
+    if report.get("data"):
+        pairs["cases from"] = ", ".join(plain(name, 60) for name in report["data"])
     pairs["pumice"] = str(report["pumice"])
     lines = [element("tr", element("th", name, scope="row"), element("td", text)) for name, text in pairs.items()]
     return element("div", element("table", element("tbody", *lines), class_="facts"), class_="scroll")

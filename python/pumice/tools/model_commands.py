@@ -1,0 +1,80 @@
+"""What the commands on models share."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .._pumice import Context, Error
+from ..base.element_types import Array
+from ..base.errors import InputError
+from .cli_options import image_options
+
+if TYPE_CHECKING:
+    from ..model.inputs import Generated
+    from ..model.model import Model
+
+    Generate: TypeAlias = "Callable[[Model, Mapping[str, int]], Generated]"
+
+
+def load_model(arguments: argparse.Namespace) -> Model:
+    """The model, on the device and at the precision that the arguments name."""
+    from ..model.model import load
+
+    context = Context(arguments.device) if arguments.device else None
+    return load(arguments.model, context, arguments.precision, progress=not arguments.json, seed=arguments.seed)
+
+
+def model_inputs(
+    model: Model, arguments: argparse.Namespace, generate: Generate | None = None
+) -> tuple[tuple[Array, ...], Generated]:
+    """The inputs in graph order, and what of them was made up; `generate`: what makes them where none are given."""
+    from ..model.inputs import Generated, from_files, generated
+
+    if arguments.input:
+        if arguments.dim:
+            raise InputError(
+                "--dim is of inputs that are generated, and --input gives them: one of the two is expected"
+            )
+        made = Generated(from_files(model, arguments.input, image_options(arguments)), {})
+    elif given := image_options(arguments):
+        raise InputError(f"options of pictures ({', '.join(given)}), but no input is given (--input NAME=FILE)")
+    else:
+        names = [name for name, _ in arguments.dim]
+        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+            raise InputError(f"dimension '{twice[0]}' is given twice")
+        made = (generate or generated)(model, dict(arguments.dim))
+    return tuple(made.arrays[value.name] for value in model.inputs), made
+
+
+@contextlib.contextmanager
+def telling(made: Generated) -> Iterator[None]:
+    """Adds to an error which sizes nobody has given."""
+    try:
+        yield
+    except Error as error:
+        if not made.note:
+            raise
+        raise InputError(f"{error}\n{made.note}") from error
+
+
+def described(arrays: Sequence[Array], model: Model) -> str:
+    """Name, type and shape of every input."""
+    pairs = zip(model.inputs, arrays, strict=True)
+    return ", ".join(f"{value.name}: {array.dtype}{list(array.shape)}" for value, array in pairs)
+
+
+def device_line(model: Model) -> str:
+    """Which device runs the model, why it was taken, and whether it is none."""
+    software = " (SOFTWARE DRIVER: not a GPU)" if model.device.kind == "software" else ""
+    numbers = f"; {model.random_numbers}" if model.random_numbers else ""
+    return f"device: {model.device.name}{software}; {model.context.choice}{numbers}"
+
+
+def model_record(model: Model) -> dict[str, Any]:
+    """For JSON: which model runs where."""
+    device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
+    record = {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
+    return record if model.seed is None else {**record, "seed": model.seed}

@@ -1,0 +1,203 @@
+"""The command `pumice validate`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._pumice import Error, devices
+from ..base.element_types import PRECISIONS
+from ..base.errors import InputError
+from ..base.files import write_whole
+from ..base.plain_text import LONG, plain
+from .cli_options import DEVICE_HELP, add_generator_options, add_image_options, add_source_options, image_options
+from .model_commands import device_line, load_model, model_inputs, telling
+
+if TYPE_CHECKING:
+    from ..model.inputs import Generated
+    from ..model.model import Model
+    from ..validation.report import ValidationReport
+
+_FAILED = 1
+_ALL = "all"
+_PRINTED = "-"
+
+
+def _precisions(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in PRECISIONS or names.count(name) > 1:
+            raise argparse.ArgumentTypeError(f"expected {', '.join(PRECISIONS)}, each once, given '{text}'")
+    return names
+
+
+def _tolerance(text: str) -> tuple[str, float]:
+    name, _, given = text.rpartition("=")
+    try:
+        number = float(given)
+    except ValueError:
+        number = math.nan
+    if not name or not number >= 0:
+        raise argparse.ArgumentTypeError(f"expected NODE=X with a number of at least 0, given '{text}'")
+    return name, number
+
+
+def add_validate_options(parser: argparse.ArgumentParser) -> None:
+    """All options of the command."""
+    add_source_options(parser)
+    parser.add_argument("--data", metavar="DIR", help="cases: folders test_data_set_*, or .npz files, in this folder")
+    parser.add_argument("--device", "-d", metavar="D", help=f"{DEVICE_HELP}; all: one after the other")
+    text = f"{', '.join(PRECISIONS)}, or several with commas between (default: fp32)"
+    parser.add_argument("--precision", "-p", type=_precisions, default=["fp32"], metavar="P[,P]", help=text)
+    text = "what nodes are judged by: isolated (the device's inputs), chained (the model's) or both (default)"
+    parser.add_argument("--mode", default="both", help=text)
+    parser.add_argument(
+        "--tolerance",
+        action="append",
+        default=[],
+        type=_tolerance,
+        metavar="NODE=X",
+        help="an absolute error in the place of the derived bound, by the name of a node or a tensor",
+    )
+    parser.add_argument(
+        "--allow-unchecked",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an operator, node or output that may be unproved; '*': all",
+    )
+    files = parser.add_argument_group("files", "Reports. A file is written when all is done, whole.")
+    files.add_argument("--html", metavar="F", help="a page that shows the graph, errors, ranges and findings")
+    files.add_argument("--junit", metavar="F", help="JUnit XML")
+    files.add_argument("--json", nargs="?", const=_PRINTED, metavar="F", help="JSON; without F it is printed")
+    add_generator_options(parser)
+    add_image_options(parser)
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """The command's exit status: 1 where something is wrong or unproved."""
+    _check(arguments)
+    several = arguments.device == _ALL or len(arguments.precision) > 1
+    chosen = [f"uuid:{device.uuid}" for device in devices()] if arguments.device == _ALL else [arguments.device]
+    if not chosen:
+        raise InputError("validate: --device all: there is no Vulkan device")
+    reports: list[ValidationReport] = []
+    for device in chosen:
+        for precision in arguments.precision:
+            one = argparse.Namespace(**{**vars(arguments), "device": device, "precision": precision})
+            reports.append(_guarded(one) if several else _validated(one))
+    _write(arguments, [report.as_dict() for report in reports])
+    return 0 if all(report.ok for report in reports) else _FAILED
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Of what can be known before the work begins. Raises InputError."""
+    if arguments.data and (arguments.input or arguments.dim or image_options(arguments)):
+        raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
+    names = [name for name, _ in arguments.tolerance]
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise InputError(f"tolerance of '{twice[0]}' is given twice")
+    targets = [path for path in (arguments.html, arguments.junit, arguments.json) if path not in (None, _PRINTED)]
+    for i, path in enumerate(targets):
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder) or os.path.isdir(path):
+            raise InputError(f"'{path}': expected a file in a folder that is there")
+        if path in targets[:i] or (os.path.exists(path) and os.path.samefile(path, arguments.model)):
+            raise InputError(f"'{path}': expected a file of its own for each report, and not the model")
+
+
+def _guarded(arguments: argparse.Namespace) -> ValidationReport:
+    """One of several: a device that cannot run the model leaves the others alone, and is unproved."""
+    from ..validation.report import Finding, ValidationReport, ValidationRow
+
+    try:
+        return _validated(arguments)
+    except InputError:
+        raise
+    except Error as error:
+        text, model = str(error), os.path.basename(arguments.model)
+        if not arguments.json:
+            print(f"pumice: error: {plain(text, LONG)}", file=sys.stderr)
+        device = _name_of(arguments.device)
+        row = ValidationRow(model, "model", "", "", (), 0, None, None, text, unproved=(model,))
+        return ValidationReport(model, device, arguments.precision, 0, [row], [Finding("unproved", model, text)])
+
+
+def _name_of(device: str | None) -> str:
+    found = [one.name for one in devices() if f"uuid:{one.uuid}" == device]
+    return found[0] if found else device or "the default device"
+
+
+def _validated(arguments: argparse.Namespace) -> ValidationReport:
+    from ..base.progress import Progress
+    from ..validation.validate import validate as judge
+
+    with load_model(arguments) as model:
+        cases, made, names = _cases(model, arguments)
+        allowed: bool | list[str] = "*" in arguments.allow_unchecked or arguments.allow_unchecked
+        with telling(made), Progress("nodes", not arguments.json) as progress:
+            report = judge(
+                model,
+                cases,
+                progress=progress,
+                tolerances=dict(arguments.tolerance),
+                allow_unchecked=allowed,
+                mode=arguments.mode,
+            )
+        report.facts = report.facts._replace(generated=made.how, made_up=made.made_up, data=names)
+        if arguments.json != _PRINTED:
+            _print(model, made, report)
+    return report
+
+
+def _cases(
+    model: Model, arguments: argparse.Namespace
+) -> tuple[Sequence[Mapping[str, Any]], Generated, tuple[str, ...]]:
+    """The cases, what was generated, and the names of what was read."""
+    from ..model.data_sets import data_sets
+    from ..model.inputs import Generated
+    from ..validation.inputs import generated_inputs
+
+    if arguments.data:
+        sets = data_sets(model, arguments.data)
+        return [one.inputs for one in sets], Generated({}, {}), tuple(one.name for one in sets)
+    made = model_inputs(model, arguments, generated_inputs)[1]
+    return [made.arrays], made, ()
+
+
+def _print(model: Model, made: Generated, report: ValidationReport) -> None:
+    from rich.console import Console
+
+    print(device_line(model))
+    for name, how in made.how.items():
+        print(f"input '{plain(name)}' generated: {plain(how)}")
+    if made.note:
+        print(made.note)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(report.table(), markup=False)
+    for line in report.told():
+        console.print(line, markup=False, highlight=False)
+    if not report.ok:
+        print(report.summary)
+
+
+def _write(arguments: argparse.Namespace, records: list[dict[str, Any]]) -> None:
+    """Files for those that asked for them; one record stands for itself, several are a list."""
+    text = json.dumps(records[0] if len(records) == 1 else records, indent=2) + "\n"
+    if arguments.json == _PRINTED:
+        print(text, end="")
+    elif arguments.json:
+        write_whole(arguments.json, text)
+    if arguments.html:
+        from ..validation.page import page
+
+        write_whole(arguments.html, page(records, f"Validation of {plain(records[0]['model'])}"))
+    if arguments.junit:
+        from ..validation.junit import junit
+
+        write_whole(arguments.junit, junit(records))
