@@ -27,12 +27,10 @@ def page(reports: Sequence[Record], title: str) -> str:
     along the model, the graph, whose nodes show their rows and histograms, and the table of all rows. Names in records are escaped.
     """
     state = max((report["verdict"] for report in reports), key=_ORDER.__getitem__, default="right")
-    said = f"{len(reports)} reports" if len(reports) != 1 else "1 report"
+    said = [badge(state), f" {len(reports)} report{'s' if len(reports) > 1 else ''}"] if reports else ["no report"]
     opened = _opened(reports)
     body = [
-        element(
-            "header", element("h1", plain(title)), element("p", badge(state), f" {said}" if reports else " no report")
-        ),
+        element("header", element("h1", plain(title)), element("p", *said)),
         element(
             "main",
             findings_section(reports),

@@ -1,0 +1,55 @@
+"""Records of reports, for tests of what shows them: real ones, and large or hostile ones made of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+import pumice
+from onnx_models import model, node, value
+
+# A name that tries HTML, a terminal's escape sequences, line breaks, the direction of text, and sheer length.
+HOSTILE = (
+    "\x1b[31m</script><script>window.taken=1</script><img src=x onerror=window.taken=1>\r\n\"'&\u202e\x00"
+    + "n" * 10_000
+)
+
+
+def overflowing(name: str = "squared") -> Any:
+    """x * x, its softmax, and random numbers added: wrong in fp16 for large x, and unproved."""
+    nodes = [
+        node("Mul", ["x", "x"], ["big"], name=name),
+        node("Softmax", ["big"], ["parts"]),
+        node("RandomUniformLike", ["x"], ["noise"]),
+        node("Add", ["parts", "noise"]),
+    ]
+    return model(nodes, [value("x", [2, 4])])
+
+
+def report_of(context: pumice.Context, source: Any, precision: str = "fp16") -> Any:
+    """The report on a model that reads x [2, 4], which is 300 everywhere."""
+    return pumice.validate(source, [(np.full((2, 4), 300, np.float32),)], context=context, precision=precision)
+
+
+def long_record(record: dict[str, Any], count: int) -> dict[str, Any]:
+    """A chain of so many nodes with residuals and one tensor that is read from afar, with rows like the first of a record."""
+    made = copy.deepcopy(record)
+    like = next(row for row in made["rows"] if row["statistics"])
+    nodes, rows = [], []
+    for i in range(count):
+        inputs = [
+            f"t{i - 1}" if i else "x",
+            *([f"t{i - 6}"] if i % 6 == 5 and i > 6 else []),
+            *(["mask"] if i % 40 == 3 else []),
+        ]
+        nodes.append({"name": f"/layers.{i // 6}/op_{i}", "op": "MatMul", "inputs": inputs, "outputs": [f"t{i}"]})
+        row = {**copy.deepcopy(like), "node": nodes[-1]["name"], "output": f"t{i}", "op": "MatMul"}
+        size = 1e-6 * 2.0 ** (i % 11)
+        row.update(verdict="right", fault="", compared=True, error=size, allowed=4 * size, ratio=0.25, kind="")
+        rows.append(row)
+    rows[count // 2].update(verdict="wrong", error=1.0, ratio=1e5, kind="wrong value")
+    made["graph"] = {"inputs": ["x", "mask"], "outputs": [f"t{count - 1}"], "nodes": nodes}
+    made.update(rows=rows, verdict="wrong", ok=False)
+    return made

@@ -1,0 +1,215 @@
+"""`pumice validate`: cases from folders, several devices and precisions, tolerances, and the files that it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import pumice
+from onnx_models import gemm, model, node, value
+from pumice.tools import validate_command
+from pumice.tools.cli import main
+
+DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
+
+
+@pytest.fixture(autouse=True)
+def device(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command takes the device under test."""
+    monkeypatch.setenv("PUMICE_DEVICE", f"uuid:{context.info.uuid}")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A model that reads x [N, 4], in a folder with room for files."""
+    onnx.save(gemm(), tmp_path / "small.onnx")
+    return tmp_path / "small.onnx"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
+    assert main(["validate", *map(str, arguments)]) == status
+    told = capsys.readouterr()
+    return told.err if status == 2 else told.out
+
+
+def rows_of(size: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(size).standard_normal((size, 4)).astype(np.float32)
+
+
+def save_proto(folder: Path, array: Any, name: str = "input_0.pb") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(numpy_helper.from_array(array).SerializeToString())
+
+
+# ---- data
+
+
+def test_cases_of_test_data_sets(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+    for i in (0, 2, 10):
+        save_proto(tmp_path / "sets" / f"test_data_set_{i}", rows_of(i + 1))
+    save_proto(tmp_path / "sets" / "test_data_set_0", rows_of(9), "output_0.pb")  # a result is left alone
+    record = json.loads(run(capsys, small, "--data", tmp_path / "sets", "--json"))
+    assert (record["cases"], record["ok"], record["generated"]) == (3, True, {})
+    assert record["data"] == ["test_data_set_0", "test_data_set_2", "test_data_set_10"]
+    record = json.loads(run(capsys, small, "--data", tmp_path / "sets" / "test_data_set_2", "--json"))
+    assert record["data"] == ["test_data_set_2"]
+    assert record["rows"][0]["shape"] == [3, 3]
+
+
+def test_cases_of_npz_files(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+    for i in (1, 2):
+        np.savez(tmp_path / f"case{i}.npz", x=rows_of(i), y=np.zeros(3))
+    record = json.loads(run(capsys, small, "--data", tmp_path, "--json"))
+    assert (record["cases"], record["data"]) == (2, ["case1.npz", "case2.npz"])
+
+
+def test_data_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+    empty, wrong, many, missing = (tmp_path / name for name in ("empty", "wrong", "many", "missing"))
+    for folder in (empty, wrong, missing / "test_data_set_0"):
+        folder.mkdir(parents=True)
+    np.savez(wrong / "a.npz", ghost=np.zeros(3))
+    save_proto(many / "test_data_set_0", rows_of(1), "input_1.pb")
+    cases = [
+        (("--data", empty), "expected folders test_data_set_*, files input_*.pb or .npz files, found none"),
+        (("--data", wrong), "no input ghost; the model has x"),
+        (("--data", many), "the model has 1 inputs, counted from 0"),
+        (("--data", missing), "expected every input of the model; x is missing"),
+        (("--data", tmp_path / "nowhere"), "No such file"),
+        (("--data", empty, "--dim", "N=3"), "--data gives the inputs"),
+        (("--data", empty, "-i", "x.npy"), "--data gives the inputs"),
+    ]
+    for arguments, text in cases:
+        assert text in run(capsys, small, *arguments, status=2), arguments
+
+
+# ---- generated inputs
+
+
+def test_what_was_generated_is_told(capsys: pytest.CaptureFixture[str], small: Path) -> None:
+    text = run(capsys, small)
+    assert "input 'x' generated: normal numbers, for Gemm reads them" in text
+    assert "sizes made up: N = 1" in text
+    record = json.loads(run(capsys, small, "--json"))
+    assert record["generated"] == {"x": "normal numbers, for Gemm reads them"}
+    assert record["made_up"] == {"N": 1}
+
+
+# ---- devices and precisions
+
+
+def test_all_devices_and_several_precisions(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    out = run(capsys, small, "--device", "all", "--precision", "fp32,fp16", "--json", "--html", page)
+    records = json.loads(out)
+    names = [device.name for device in pumice.devices()]
+    assert [(one["device"]["name"], one["precision"]) for one in records] == [
+        (name, precision) for name in names for precision in ("fp32", "fp16")
+    ]
+    assert "Devices and precisions" in page.read_text()
+
+
+def test_a_device_that_cannot_run_the_model_leaves_the_others_alone(
+    capsys: pytest.CaptureFixture[str], small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = validate_command.load_model
+
+    def refusing(arguments: Any) -> Any:
+        if arguments.precision == "fp16":
+            raise pumice.UnsupportedError("no such\x1b[31m unit")
+        return load(arguments)
+
+    monkeypatch.setattr(validate_command, "load_model", refusing)
+    records = json.loads(run(capsys, small, "-p", "fp16,fp32", "--json", status=1))
+    assert [one["verdict"] for one in records] == ["unproved", "right"]
+    assert records[0]["findings"][0]["text"] == "no such\x1b[31m unit"
+    assert main(["validate", str(small), "-p", "fp16,fp32"]) == 1
+    assert "no such\\x1b[31m unit" in capsys.readouterr().err
+    assert "no such" in run(capsys, small, "-p", "fp16", status=2)  # one alone is refused as ever
+
+
+# ---- options
+
+
+def test_tolerances_and_what_may_be_unproved(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+    record = json.loads(run(capsys, small, "--tolerance", "gemm.sum=1e-20", "--json", status=1))
+    assert record["first_divergence"] == "gemm.sum"
+    assert record["options"]["tolerances"] == {"gemm.sum": 1e-20}
+    noise = tmp_path / "noise.onnx"
+    onnx.save(model([node("RandomUniformLike", ["x"], ["r"]), node("Add", ["x", "r"])], [value("x", [2, 4])]), noise)
+    run(capsys, noise, status=1)
+    for names in (["*"], ["RandomUniformLike", "y"]):
+        run(capsys, noise, *(part for name in names for part in ("--allow-unchecked", name)))
+    record = json.loads(run(capsys, small, "--mode", "isolated", "--json"))
+    assert {row["program"] for row in record["rows"]} == {"nodes"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--tolerance", "gemm.sum"), "expected NODE=X"),
+        (("--tolerance", "gemm.sum=-1"), "expected NODE=X"),
+        (("--tolerance", "gemm.sum=1", "--tolerance", "gemm.sum=2"), "given twice"),
+        (("--tolerance", "ghost=1"), "given 'ghost'"),
+        (("--allow-unchecked", "ghost"), "'ghost'"),
+        (("--mode", "backwards"), "given 'backwards'"),
+        (("--precision", "fp32,fp32"), "each once"),
+        (("--precision", "fp12"), "given 'fp12'"),
+    ],
+)
+def test_wrong_options_are_refused(
+    capsys: pytest.CaptureFixture[str], small: Path, arguments: tuple[str, ...], text: str
+) -> None:
+    try:
+        status = main(["validate", str(small), *arguments])
+    except SystemExit as ended:
+        status = int(str(ended.code))
+    assert (status, text in capsys.readouterr().err) == (2, True)
+
+
+# ---- files
+
+
+def test_files_of_every_kind(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+    page, xml, record = (tmp_path / name for name in ("r.html", "r.xml", "r.json"))
+    text = run(capsys, small, "--html", page, "--junit", xml, "--json", record)
+    assert "right: 4 of 4 tensors proved right" in text
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert len(list(ElementTree.parse(xml).iter("testcase"))) == 4
+    assert json.loads(record.read_text())["model"] == "small"
+
+
+def test_a_file_that_cannot_be_written_is_known_before_the_work(
+    capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def untouched(*_: Any) -> None:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(validate_command, "load_model", untouched)
+    before = small.read_bytes()
+    for option, path in (("--html", tmp_path / "nowhere" / "r.html"), ("--junit", tmp_path), ("--json", small)):
+        assert str(path) in run(capsys, small, option, path, status=2)
+    same = tmp_path / "same"
+    assert "a file of its own" in run(capsys, small, "--html", same, "--junit", same, status=2)
+    assert small.read_bytes() == before
+
+
+def test_an_interruption_leaves_no_file(
+    capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pumice.validation.proof
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pumice.validation.proof.Proof, "run", interrupted)
+    files = [part for name in ("html", "junit", "json") for part in (f"--{name}", str(tmp_path / f"r.{name}"))]
+    assert main(["validate", str(small), *files]) == 130
+    assert os.listdir(tmp_path) == ["small.onnx"]

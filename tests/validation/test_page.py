@@ -1,0 +1,240 @@
+"""The page that shows reports: what it says, that names stay text, and how the graph is laid out. test_page_in_browser.py looks at it."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+import pumice
+from onnx_models import gemm
+from pumice.validation.page import compact, page
+from pumice.validation.view.charts import beyond_fp16, error_chart, range_chart
+from pumice.validation.view.graph_picture import HEIGHT, WIDTH, layout, picture
+from report_records import HOSTILE, long_record, overflowing, report_of
+
+_EMPTY = {"meta"}
+
+
+class Read(HTMLParser):
+    """What a browser would make of a page: elements in order, the texts in them, and data of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.data: list[Any] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            if self.elements[-1][1].get("type") == "application/json":
+                self.data.append(json.loads(data))
+        elif self.open and self.open[-1] != "style":
+            self.texts.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.elements)
+
+
+@pytest.fixture
+def record(context: pumice.Context) -> Any:
+    made: dict[str, Any] = report_of(context, overflowing()).as_dict()
+    return made
+
+
+def test_a_page_says_all_that_a_record_does(record: Any) -> None:
+    read = Read(page([record], "A trial"))
+    text = " ".join(read.texts)
+    assert text.index("Findings") < text.index("Error against bound") < text.index("Tensors")
+    for row in record["rows"]:
+        assert row["node"] in text
+    for finding in record["findings"]:
+        assert finding["text"] in text
+    for shown in (record["summary"], record["device"]["driver_info"], record["pumice"], "A trial", "mode: both"):
+        assert shown in text
+    assert "Devices and precisions" not in text  # there is one report
+    assert ("title", {}) in read.elements
+
+
+def test_a_page_asks_for_nothing(record: Any) -> None:
+    read = Read(page([record], "t"))
+    for tag, attributes in read.elements:
+        assert tag not in ("img", "link", "iframe", "object", "base", "form")
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    policy = next(a["content"] for tag, a in read.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+
+
+def test_ids_are_unique_and_links_lead_somewhere(record: Any) -> None:
+    read = Read(page([record, record], "t"))
+    ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"] for tag, attributes in read.elements if tag == "a"]
+    assert links
+    assert {str(link)[1:] for link in links} <= set(ids)
+
+
+def test_hostile_names_stay_text(record: Any) -> None:
+    plain_page, hostile = (Read(page([self_named(record, name)], name)) for name in ("a", HOSTILE))
+    assert [tag for tag, _ in hostile.elements] == [tag for tag, _ in plain_page.elements]
+    names = [sorted(attributes) for _, attributes in hostile.elements]
+    assert names == [sorted(attributes) for _, attributes in plain_page.elements]
+    for text in hostile.texts:
+        assert not re.search("[\x00\x1b\u202e]", text)
+        assert "n" * 1000 not in text
+    assert "\\x1b[31m</script>" in " ".join(hostile.texts)
+    assert "\x1b" not in json.dumps(hostile.data, ensure_ascii=False)
+
+
+def self_named(record: dict[str, Any], name: str) -> dict[str, Any]:
+    """A record in which all that may come from a file or a driver is a name."""
+    rows = [
+        {**row, **dict.fromkeys(("node", "op", "output", "note", "fault", "kernel"), name)} for row in record["rows"]
+    ]
+    rows = [{**row, "program": "kernels", "members": [name, "other"], "actual": name} for row in rows]
+    findings = [{**one, "node": name, "text": name, "kind": name} for one in record["findings"]]
+    nodes = [
+        {"name": name, "op": name, "inputs": [name], "outputs": [name]},
+        {**record["graph"]["nodes"][0], "inputs": [name]},
+    ]
+    return {
+        **record,
+        **dict.fromkeys(("model", "summary", "precision", "pumice"), name),
+        "device": dict.fromkeys(record["device"], name),
+        "options": {"mode": name, "tolerances": {name: 1.0}, "allow_unchecked": [name]},
+        "generated": {name: name},
+        "made_up": {name: 3},
+        "data": [name],
+        "policy": {"default": name, name: name},
+        "findings": findings,
+        "rows": rows,
+        "graph": {"inputs": [name], "outputs": [name], "nodes": nodes},
+    }
+
+
+def test_several_reports_are_a_matrix(context: pumice.Context, record: Any) -> None:
+    right = report_of(context, gemm(), "fp32").as_dict() | {"model": "products"}
+    other = right | {"precision": "bf16", "device": {"name": "another device"}}
+    read = Read(page([record, right, other], "t"))
+    text = " ".join(read.texts)
+    for name in (f"{record['device']['name']}, fp16", f"{record['device']['name']}, fp32", "another device, bf16"):
+        assert name in text
+    assert "beyond any bound" in text
+    opened = [
+        attributes for tag, attributes in read.elements if tag == "details" and attributes.get("class") == "report"
+    ]
+    assert ["open" in attributes for attributes in opened] == [True, False, False]
+    assert " 3 reports" in read.texts
+
+
+def test_a_page_without_reports_says_so() -> None:
+    text = " ".join(Read(page([], "t")).texts)
+    assert "no report" in text
+    assert "right" not in text
+
+
+def test_a_policy_is_shown(record: Any) -> None:
+    read = Read(page([{**record, "policy": {"mul*": "fp32", "default": "fp16"}}], "t"))
+    assert "Precision by node" in read.texts
+    assert read.texts.index("default") < read.texts.index("mul*")
+    assert "Precision by node" not in Read(page([record], "t")).texts
+
+
+def test_a_kernel_is_shown_at_each_of_its_members(record: Any) -> None:
+    rows = [
+        *record["rows"],
+        {**record["rows"][0], "program": "kernels", "members": ["squared", "add.y"], "kernel": "map"},
+    ]
+    (data,) = Read(page([{**record, "rows": rows}], "t")).data
+    # Of x and four nodes and y: the kernel's row is the sixth.
+    assert data["nodes"] == [[], [0, 5], [1], [2], [3, 5], [4]]
+
+
+def test_a_notebook_shows_the_charts_without_a_script(context: pumice.Context) -> None:
+    report = report_of(context, overflowing())
+    read = Read(report._repr_html_())
+    assert read.count("svg") == 3
+    assert read.count("script") == read.count("style") == 0
+    assert report.summary in " ".join(read.texts)
+    assert compact({**report.as_dict(), "rows": []}) == ""
+
+
+# ---- the graph
+
+
+def test_nodes_are_below_what_they_read_and_apart(record: Any) -> None:
+    graph = long_record(record, 300)["graph"]
+    placed = layout(graph)
+    assert len(placed.spots) == 303
+    for source, target in placed.edges:
+        assert placed.spots[source].y < placed.spots[target].y
+    rows: dict[float, list[float]] = {}
+    for spot in placed.spots:
+        rows.setdefault(spot.y, []).append(spot.x)
+        assert WIDTH / 2 <= spot.x <= placed.width - WIDTH / 2
+        assert HEIGHT / 2 <= spot.y <= placed.height - HEIGHT / 2
+    for xs in rows.values():
+        assert all(b - a >= WIDTH for a, b in zip(sorted(xs), sorted(xs)[1:], strict=False))
+
+
+def test_a_layer_is_as_deep_as_the_longest_path_to_it() -> None:
+    def node(name: str, *inputs: str) -> dict[str, Any]:
+        return {"name": name, "op": "Add", "inputs": list(inputs), "outputs": [name]}
+
+    nodes = [node("a", "x"), node("b", "a"), node("c", "a", "b"), node("d", "late", "c")]
+    placed = layout({"inputs": ["x", "late", "unread"], "outputs": ["d"], "nodes": nodes})
+    levels = sorted({spot.y for spot in placed.spots})
+    at = {spot.name: levels.index(spot.y) for spot in placed.spots if spot.kind != "output"}
+    assert at == {"x": 0, "a": 1, "b": 2, "c": 3, "late": 3, "d": 4}  # an input is right above its reader
+
+
+def test_an_empty_graph_is_a_picture() -> None:
+    assert picture({}, {}).startswith("<svg")
+
+
+def test_what_is_read_from_afar_is_named(record: Any) -> None:
+    shown = picture(long_record(record, 100)["graph"], {})
+    assert len(re.findall(r'class="far"[^>]*>mask<', shown)) == 2  # of three readers one is near
+    assert picture(record["graph"], {}).count("far") == 1  # the path alone, which is empty
+
+
+# ---- charts
+
+
+def test_every_tensor_is_on_the_chart(record: Any) -> None:
+    rows = long_record(record, 2000)["rows"]
+    chart = error_chart(rows)
+    assert "2000 tensors, 1 beyond it" in chart
+    assert len(re.findall("h0", chart)) == 1999
+    assert "nan" not in chart
+
+
+def test_ranges_are_against_fp16(record: Any) -> None:
+    chart = range_chart(record["rows"])
+    assert "65504" in chart
+    assert "1 are beyond its largest number" in chart
+    big = next(row for row in record["rows"] if row["output"] == "big")
+    assert big["statistics"]["infinities"] == 8
+    assert beyond_fp16(big["statistics"]) == "overflows"
+    small = {"least": -1.0, "most": 1.0, "smallest": 1e-9, "reference": None}
+    assert beyond_fp16(small) == "loses small numbers"
+    assert beyond_fp16({**small, "smallest": 1e-6}) == beyond_fp16(None) == ""
