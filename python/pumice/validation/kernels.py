@@ -18,7 +18,11 @@ from .carried import Carried, as_constant, decided, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
 from .reference import Reference, ReferenceNode
 
-_SHAPES_ALONE = ("Shape", "Size")
+_READS_WITHOUT = (
+    "Concat",
+    "Shape",
+    "Size",
+)  # parts of the first are written where they belong; the others read sizes alone
 _PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 _SCALES = {"BatchNormalization", "Div", "Mul"}  # whose constants may be multiplied into those of products
 
@@ -191,7 +195,7 @@ class ShippedKernels:
         while left:
             one, is_viewed = left.pop()
             for name in one.inputs:
-                if name in stored and (name in reads or is_viewed or one.op in _SHAPES_ALONE):
+                if name in stored and (name in reads or is_viewed or one.op in _READS_WITHOUT):
                     begins.add(name)
                     continue
                 before = self._producer.get(name)
