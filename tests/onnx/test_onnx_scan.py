@@ -11,6 +11,7 @@ import pytest
 import pumice
 from onnx_flow_models import INT64, check, loops_of, ramp, typed
 from onnx_models import model, node, subgraph, value
+from pumice.importer.composed import loops
 
 
 def scanning(**attributes: Any) -> onnx.ModelProto:
@@ -100,6 +101,29 @@ def test_slices_of_other_lengths_are_refused(context: pumice.Context) -> None:
     proto.graph.input[1].CopyFrom(value("p", [5, 3]))
     proto.graph.input[2].CopyFrom(value("q", [4, 3]))
     with pytest.raises(pumice.GraphError, match="'q': expected 5 slices, given 4"):
+        pumice.load(proto, context)
+
+
+@pytest.mark.parametrize("length", [5, "T"])
+def test_more_slices_than_the_engine_counts_are_refused(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch, length: int | str
+) -> None:
+    """The limit of a loop is an int32, in which 2^31 is no number of trips; here it stands at 4."""
+    proto = scanning()
+    for info in proto.graph.input[1:]:
+        info.CopyFrom(value(info.name, [length, 3]))
+    monkeypatch.setattr(loops, "_MOST_TRIPS", 4)
+    expected = "scan/Reshape" if length == "T" else "'p': expected at most 4 slices, given 5"
+    with pytest.raises(pumice.GraphError, match=expected):
+        pumice.load(proto, context)(ramp(3), ramp(5, 3), ramp(5, 3))
+
+
+def test_more_slices_than_an_int32_holds_are_refused_at_load(context: pumice.Context) -> None:
+    proto = scanning()
+    for info in proto.graph.input[1:]:
+        info.CopyFrom(value(info.name, [2**31, 1]))
+    proto.graph.input[0].CopyFrom(value("s", [1]))
+    with pytest.raises(pumice.GraphError, match="'p': expected at most 2147483647 slices, given 2147483648"):
         pumice.load(proto, context)
 
 

@@ -1,4 +1,6 @@
-"""Loop and Scan of ONNX. A trip count above 2^31 - 1 counts as that, because the engine counts in int32."""
+"""Loop and Scan of ONNX. The engine counts in int32: a Loop's trip count above 2^31 - 1 counts as that, and a Scan of more slices
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,7 @@ def add_scan(builder: Builder, node: NodeRecipe) -> None:
 def _take_slices(loop: LoopBuilder, values: list[Value]) -> None:
     """Sets the loop's slices, all as many as the first value has. Raises GraphError.
 
-    Where a number is not known now, a Reshape fails at run time if it is another.
+    Where a number is not known now, a Reshape fails at run time if it is another, or above 2^31 - 1.
     """
     builder, node = loop.builder, loop.node
     lengths: list[int | None] = []
@@ -157,16 +159,21 @@ def _take_slices(loop: LoopBuilder, values: list[Value]) -> None:
     for length, value in zip(lengths, values, strict=True):
         if length not in (known, None):
             raise graph_error("node", node.name, f"'{value.name}': expected {known} slices, given {length}")
+    if known is not None and known > _MOST_TRIPS:
+        raise graph_error(
+            "node", node.name, f"'{values[0].name}': expected at most {_MOST_TRIPS} slices, given {known}"
+        )
     rows: Value | Array
     if known is not None:
         rows = np.array([known])
         loop.rows, loop.limit = known, np.array([known], np.int32)
     else:
         shape = builder.helper(node, "Shape", values[0])
-        rows = loop.rows = builder.helper(node, "Gather", shape, np.array([loop.slices[0].axis]), axis=0)
+        given = builder.helper(node, "Gather", shape, np.array([loop.slices[0].axis]), axis=0)
+        rows = loop.rows = builder.helper(node, "Clip", given, np.array(0), np.array(_MOST_TRIPS))
         loop.limit = builder.helper(node, "Cast", rows, to=INT32)
     for i, (length, value) in enumerate(zip(lengths, values, strict=True)):
-        if length == known and (known is not None or i == 0):
+        if known is not None and length == known:
             continue
         shape = builder.helper(node, "Shape", value)
         axis = loop.slices[i].axis
