@@ -113,3 +113,24 @@ def test_image_functions(mode: str, dimensions: int, context: pumice.Context) ->
     assert_same(found["c4"], vectors[..., ::-1, :].ravel(), "cp4")
     pairs = vectors.reshape(*shape[:-1], w // 2, 8)
     assert_same(found["c8"], pairs[..., ::-1, :].ravel(), "cp8")
+
+
+STORES = """
+layout(binding = 0, imfmtc4) writeonly uniform unfp image2D y;
+layout(binding = 1) readonly buffer X { vec4 x[]; };
+void main() { const uint i = gl_GlobalInvocationID.x; image2d_st4(y, ivec2(i, 0), x[i]); }
+"""
+
+
+def test_numbers_beyond_halves_are_stored_by_way_of_one_just_beyond(context: pumice.Context) -> None:
+    """The answer to a driver that makes NaN of them: others make infinity or the largest half of that number. A NaN, for which one stands
+    of which such a driver alone makes NaN, is left out here."""
+    x = np.array([np.inf, 1.5, -np.inf, 0.0, 1e6, 65504.0, -3e38, -0.0, 65520.0, 131071.0, -65536.0, 6e-8], "float32")
+    options = pumice.ShaderOptions(generation="2024", image_storage=True, storage="fp16_packed")
+    with pumice.Context(f"uuid:{context.info.uuid}", quirks=["texel_overflow"]) as assumed:
+        y = storage_image(assumed, "rgba16f", (1, x.size // 4))
+        kernel = pumice.Kernel(STORES, assumed, options=options)
+        kernel(x=x, y=y, threads=x.size // 4)
+        given, expected = y.numpy().ravel(), convert(x, np.float16)
+    largest = np.isinf(expected) & (np.abs(given) == np.finfo(np.float16).max)
+    assert_same(np.where(largest, np.copysign(np.float16(np.inf), given), given), expected, "st4")

@@ -31,8 +31,11 @@ constexpr std::array kKinds = {
               "What an operation takes for zero, it gives as zero.", "test_driver_quirks.py: denormal"},
     QuirkKind{"inexact_arithmetic", "A sum, a product or a conversion is not the nearest number.",
               "None: the engine's kernels are refused.", "test_driver_quirks.py: sums"},
+    QuirkKind{"texel_overflow",
+              "Infinity and numbers beyond halves are NaN as texels of halves, and they and NaN change the texel's next element.",
+              "The image functions store numbers of which the driver makes infinity and NaN.", "test_image_functions.py"},
 };
-static_assert(kKinds.size() == static_cast<size_t>(Quirk::inexact_arithmetic) + 1);
+static_assert(kKinds.size() == static_cast<size_t>(Quirk::texel_overflow) + 1);
 
 // Versions from `first` up to `end`, as VkPhysicalDeviceProperties::driverVersion has them.
 struct Known {
@@ -43,6 +46,7 @@ struct Known {
 
 constexpr Known kKnown[] = {
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::unrolled_contraction},
+    {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::texel_overflow},
     {VK_DRIVER_ID_MESA_LLVMPIPE, 0, UINT32_MAX, Quirk::loop_limit},
 };
 

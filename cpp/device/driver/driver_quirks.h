@@ -22,6 +22,7 @@ enum class Quirk : uint8_t {
   unfused_multiply_add,
   flushed_denormals,
   inexact_arithmetic,
+  texel_overflow,
 };
 
 struct QuirkKind {

@@ -230,6 +230,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   const auto context = lock(context_);
   ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
   options.debug = options.debug || check_bounds_;
+  options.bounds_texels = options.image_storage && driver_quirks(context).has(Quirk::texel_overflow);
   options.keeps_signed_zero = origin_ == KernelOrigin::engine && context->feature("shaderSignedZeroInfNanPreserveFloat32");
   auto made = std::make_shared<const KernelVariant>(context, compiled(options, macros, spec), spec, origin_);
   if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();

@@ -180,6 +180,15 @@ float pm_texel_round(float v) { return pm_unpack2(pm_bits1(v)).x; }
 vec4 pm_texel_round(vec4 v) { return pm_unpack4(pm_pack4(v)); }
 )";
 
+// A conversion that counts on past the exponents of halves: of 65,536 it makes infinity, of 131,072 NaN, and what lies far above, infinity
+// and NaN too, reaches into the next element.
+constexpr std::string_view kTexelBounds = R"(
+float pm_texel_bound(float v) { return isnan(v) ? 131072.0 : abs(v) > 65536.0 ? sign(v) * 65536.0 : v; }
+vec4 pm_texel_bound(vec4 v) {
+  return mix(mix(v, sign(v) * 65536.0, greaterThan(abs(v), vec4(65536.0))), vec4(131072.0), isnan(v));
+}
+)";
+
 // $d is 1d, 2d or 3d, and $p the type of a position.
 constexpr std::string_view kImages = R"(
 #define image$d_ld1(tex, p) pm_afp1(texelFetch(tex, $p(p), 0).r)
@@ -195,14 +204,14 @@ constexpr std::string_view kImages = R"(
     imageStore(img, pm_to_, pm_texel_value4(pm_v_[0])); \
     imageStore(img, pm_next_, pm_texel_value4(pm_v_[1])); \
   } while (false)
-#define image$d_cp1(img, p, tex, sp) imageStore(img, $p(p), texelFetch(tex, $p(sp), 0))
-#define image$d_cp4(img, p, tex, sp) imageStore(img, $p(p), texelFetch(tex, $p(sp), 0))
+#define image$d_cp1(img, p, tex, sp) imageStore(img, $p(p), pm_texel_kept1(texelFetch(tex, $p(sp), 0)))
+#define image$d_cp4(img, p, tex, sp) imageStore(img, $p(p), pm_texel_kept4(texelFetch(tex, $p(sp), 0)))
 #define image$d_cp8(img, p, tex, sp) \
   do { \
     $p pm_to_ = pm_texel0($p(p)), pm_next_ = pm_texel1_$d(); \
     $p pm_from_ = pm_texel0($p(sp)), pm_from_next_ = pm_texel1_$d(); \
-    imageStore(img, pm_to_, texelFetch(tex, pm_from_, 0)); \
-    imageStore(img, pm_next_, texelFetch(tex, pm_from_next_, 0)); \
+    imageStore(img, pm_to_, pm_texel_kept4(texelFetch(tex, pm_from_, 0))); \
+    imageStore(img, pm_next_, pm_texel_kept4(texelFetch(tex, pm_from_next_, 0))); \
   } while (false)
 )";
 
@@ -213,9 +222,17 @@ std::string images_of(std::string_view dimensions, std::string_view position) {
   return text;
 }
 
-std::string texel_values(bool round1, bool round4) {
-  return std::string(round4 ? kTexelRounding : "") + define("pm_texel_value1(v)", round1 ? "pm_texel_round(float(v))" : "float(v)") +
-         define("pm_texel_value4(v)", round4 ? "pm_texel_round(vec4(v))" : "vec4(v)");
+// The macros of texels of `count` elements: their value, and what is stored of a texel that was read.
+std::string texel_macros(std::string_view count, std::string_view type, bool rounds, bool bounds) {
+  const std::string typed = std::string(type) + "(v)", rounded = rounds ? "pm_texel_round(" + typed + ")" : typed;
+  return define("pm_texel_value" + std::string(count) + "(v)", bounds ? "pm_texel_bound(" + rounded + ")" : rounded) +
+         define("pm_texel_kept" + std::string(count) + "(v)", bounds ? "pm_texel_bound(v)" : "v");
+}
+
+// `half1`, `half4`: whether texels of one element and of four are halves.
+std::string texel_values(bool half1, bool half4, bool bounds) {
+  return std::string(half4 ? kTexelRounding : "") + std::string(half4 && bounds ? kTexelBounds : "") +
+         texel_macros("1", "float", half1, half1 && bounds) + texel_macros("4", "vec4", half4, half4 && bounds);
 }
 
 }  // namespace
@@ -238,8 +255,8 @@ std::string image_family(const ShaderOptions& options) {
   if (!options.image_storage) return {};
   const bool half1 = options.storage == Storage::fp16, half4 = half1 || options.storage == Storage::fp16_packed;
   return define("NCNN_image_shader", "1") + define("unfp", half4 ? "mediump" : "highp") + define("imfmtc1", half1 ? "r16f" : "r32f") +
-         define("imfmtc4", half4 ? "rgba16f" : "rgba32f") + texel_values(half1, half4) + std::string(kTexels) + images_of("1d", "int") +
-         images_of("2d", "ivec2") + images_of("3d", "ivec3");
+         define("imfmtc4", half4 ? "rgba16f" : "rgba32f") + texel_values(half1, half4, options.bounds_texels) + std::string(kTexels) +
+         images_of("1d", "int") + images_of("2d", "ivec2") + images_of("3d", "ivec3");
 }
 
 }  // namespace pumice

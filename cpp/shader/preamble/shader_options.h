@@ -66,6 +66,8 @@ struct ShaderOptions {
 
   bool debug = false;  // accesses of storage buffers are checked against what is bound
 
+  bool bounds_texels = false;  // infinities and NaNs are stored as texels of halves by way of other numbers: Quirk::texel_overflow
+
   int vulkan_minor = 1;  // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
   Profile profile;       // from a device or from a dict
 
