@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 import pumice
+from features import lacking_features, need_features
 from pumice import dv
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,17 +42,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """
     try:
         return (yield)
-    except pumice.UnsupportedError as error:
+    except (pumice.UnsupportedError, pumice.ShaderCompileError) as error:
         lacking = lacking_features(str(error), pumice.default_context())
         if not lacking:
             raise
         pytest.skip(f"the device lacks {', '.join(lacking)}")
-
-
-def lacking_features(refusal: str, context: pumice.Context) -> list[str]:
-    """The features that a refusal names, where each is known to the device and none is there."""
-    named = sorted(set(re.findall(r"needs the feature (\w+)", refusal)))
-    return named if all(context.info.features.get(one) is False for one in named) else []
 
 
 @pytest.fixture(autouse=True)
@@ -103,8 +97,7 @@ def paired(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
 def skipping_device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """Dispatches are skipped by predicate words, or by group counts of zero where the device has no conditional rendering."""
     if request.param == "words":
-        if not pumice_context.feature("conditionalRendering"):
-            pytest.skip("the device has no conditional rendering")
+        need_features(pumice_context, "conditionalRendering")
         yield pumice_context
         return
     with pumice.Context(

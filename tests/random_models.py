@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 import pumice
+from features import lacking_features
 from random_nodes import OPERATORS, Made, Maker, SkipError, workers
 from random_nodes.maker import is_float
 from random_nodes.oracle import Array, Data, RefusedError, describe, epsilon, same
@@ -32,6 +33,7 @@ class Result:
     disputed: list[str] = field(default_factory=list)
     operators: collections.Counter[str] = field(default_factory=collections.Counter)
     skipped: collections.Counter[str] = field(default_factory=collections.Counter)
+    lacking: list[str] = field(default_factory=list)  # features of the device, for want of which the model is refused
     calls: int = 0
 
 
@@ -237,6 +239,9 @@ def run_seed(seed: int, context: pumice.Context, only: str | None = None) -> Res
             proto = m.model(everything)
             model = pumice.load(proto, context=context, fuse=fuse, progress=False)
         except Exception as error:
+            if isinstance(error, pumice.UnsupportedError) and (lacking := lacking_features(str(error), context)):
+                result.lacking = lacking
+                break
             result.failures.append(workers.flat(f"load, {way}: {type(error).__name__}: {error}"))
             break
         try:
@@ -267,11 +272,12 @@ def main() -> int:
     begin = time.perf_counter()
     operators: collections.Counter[str] = collections.Counter()
     skipped: collections.Counter[str] = collections.Counter()
-    models = failed = disputed = calls = 0
+    models = failed = disputed = lacking = calls = 0
     for result in workers.results(given, run_seed, given.only, Result):
         models += 1
         failed += bool(result.failures)
         disputed += len(result.disputed)
+        lacking += bool(result.lacking)
         calls += result.calls
         operators.update(result.operators)
         skipped.update(result.skipped)
@@ -286,7 +292,7 @@ def main() -> int:
     print(f"operators that never came: {', '.join(missing) or 'none'}")
     seconds = time.perf_counter() - begin
     print(
-        f"{models} models, {calls} calls, {failed} failed, {disputed} disputed, {len(operators)} operators,"
+        f"{models} models, {calls} calls, {failed} failed, {disputed} disputed, {lacking} lack a feature, {len(operators)} operators,"
         f" {operators.total()} nodes, {seconds:.0f} s"
     )
     return 1 if failed else 0

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import pumice
+from features import lacking_features
 from random_models import apart, label, largest, outputs_of, shapes
 from random_nodes import OPERATORS, Maker, SkipError, workers
 from random_nodes.maker import Value, is_float, tame
@@ -210,6 +211,8 @@ def run_seed(seed: int, context: pumice.Context, _: None = None) -> Result:
     try:
         model = pumice.load(m.model(), context=context, progress=False, check_indices=checked, fuse=seed % 4 != 0)
     except Exception as error:
+        if isinstance(error, pumice.UnsupportedError) and lacking_features(str(error), context):
+            return result
         result.failures.append(workers.flat(f"load: {type(error).__name__}: {error}"))
         return result
     nodes = ", ".join(label(made) for made in m.nodes)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 from process import NO_DRIVER, python
 
 
@@ -36,8 +37,7 @@ def test_an_unknown_device_lists_those_there_are(context: pumice.Context) -> Non
 
 
 def test_masked_features_read_false(context: pumice.Context) -> None:
-    if not context.feature("shaderInt64"):
-        pytest.skip("the device has no shaderInt64 to mask")
+    need_features(context, "shaderInt64")
     with pumice.Context(f"uuid:{context.info.uuid}", without=["shaderInt64"]) as masked:
         assert not masked.feature("shaderInt64")
         assert not masked.info.features["shaderInt64"]

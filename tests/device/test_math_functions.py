@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 import pumice
+from features import need_features
 
 Array = np.ndarray[Any, Any]
 SHADERS = Path(__file__).parents[2] / "shaders"
@@ -97,8 +98,8 @@ def check(context: pumice.Context, seed: int, dtype: str = "float32") -> None:
 
 @pytest.mark.parametrize(("dtype", "seed"), [("float32", 0), ("float32", 1), ("float32", 2), ("float64", 0)])
 def test_chains_of_functions_give_what_each_gives_alone(context: pumice.Context, dtype: str, seed: int) -> None:
-    if dtype == "float64" and not context.feature("shaderFloat64"):
-        pytest.skip("no shaderFloat64")
+    if dtype == "float64":
+        need_features(context, "shaderFloat64")
     check(context, seed, dtype)
 
 
@@ -114,8 +115,8 @@ KEEP_ZEROS = ("Abs", "Sqrt", "Neg", "Floor", "Ceil", "Round", "Relu", "Sign", "T
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_zero_has_one_sign_in_a_chain_and_alone(context: pumice.Context, dtype: str) -> None:
     """Drivers drop an abs() whose operand they take for one without a sign. The reciprocal and a negative zero that is added show it."""
-    if dtype == "float64" and not context.feature("shaderFloat64"):
-        pytest.skip("no shaderFloat64")
+    if dtype == "float64":
+        need_features(context, "shaderFloat64")
     x = np.array([0.0, -0.0, 4, -4, 0.25], dtype)
     nodes, ends = [], []
     for first, second in itertools.product(KEEP_ZEROS, repeat=2):

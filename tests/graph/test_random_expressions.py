@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 from random_expressions import AT_ONCE, WAYS, wrong_expressions
 
 
@@ -20,8 +21,8 @@ def test_constants_that_compilers_know_the_algebra_of_are_operands_like_any_othe
     context: pumice.Context, dtype: str
 ) -> None:
     """x + 0 is not x for -0, x * 0 and x / 0 are not 0 for infinities and NaNs; alone in a map, and behind a reduction."""
-    if dtype == "float64" and not context.info.features.get("shaderFloat64"):
-        pytest.skip("shaderFloat64 is lacking")
+    if dtype == "float64":
+        need_features(context, "shaderFloat64")
     x = np.array([np.nan, np.inf, -np.inf, -1, 1, -0.0, 0, 3], dtype)
     functions = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
     expected = {}

@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+import pumice
+from features import need_features
 from process import output_of, python
 
 # A program that drivers compile for a while: fused maps of functions that expand to much.
@@ -24,6 +26,12 @@ for k, ops in enumerate(("Log Exp Log Exp", "Exp Log Log Exp", "Sigmoid Exp Log 
 graph.compile(pumice.Context(), progress=lambda phase, done, total: print(f"progress {phase} {done} of {total}"))
 """
 COLD = {"PUMICE_NO_CACHE": "1", "MESA_SHADER_CACHE_DISABLE": "true", "PUMICE_VALIDATION": "0"}
+
+
+@pytest.fixture(autouse=True)
+def doubles(context: pumice.Context) -> None:
+    """The program needs them, in an interpreter of its own."""
+    need_features(context, "shaderFloat64")
 
 
 def test_a_slow_compilation_is_named_in_log_and_progress() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 from image_samples import COPY, FORMATS, SHAPES, Array, spelled, storage_image, texels
 
 POSITION = {1: ("int(i.x)", "w"), 2: ("ivec2(i.xy)", "w, h"), 3: ("ivec3(i)", "w, h, d")}
@@ -177,8 +178,7 @@ def test_an_image_may_be_read_and_written(context: pumice.Context) -> None:
 def test_an_image_that_declares_no_format_takes_all(context: pumice.Context) -> None:
     source = spelled(COPY.replace(", r32f) writeonly", ") writeonly"))
     assert pumice.compile(source).interface["images"][1]["format"] == ""
-    if not context.feature("shaderStorageImageWriteWithoutFormat"):
-        pytest.skip("the device has no shaderStorageImageWriteWithoutFormat")
+    need_features(context, "shaderStorageImageWriteWithoutFormat")
     kernel = pumice.Kernel(source, context)
     x = pumice.image(np.arange(64, dtype="float32").reshape(8, 8), "r32f", context)
     y = pumice.Image(context, "rgba16f", (8, 8, 4))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 
 EXTENSIONS = "#extension GL_EXT_shader_explicit_arithmetic_types : require\n"
 FLOATS = {"float16_t": "float16", "float": "float32", "double": "float64"}
@@ -30,9 +31,7 @@ def echo(context: pumice.Context, glsl: str) -> pumice.Kernel:
         f"{EXTENSIONS}layout(local_size_x = 1) in;\nlayout(binding = 0) buffer Y {{ uint64_t y[]; }};\n"
         f"layout(push_constant) uniform P {{ {glsl} v; }} p;\nvoid main() {{ y[0] = {word}; }}"
     )
-    for feature in (f for key, names in FEATURES.items() if key in glsl for f in names):
-        if not context.feature(feature):
-            pytest.skip(f"the device has no {feature}")
+    need_features(context, *(feature for key, names in FEATURES.items() if key in glsl for feature in names))
     return pumice.Kernel(text, context)
 
 

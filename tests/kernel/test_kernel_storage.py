@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 from glsl_modes import BF16
 
 DOUBLE = """
@@ -59,8 +60,7 @@ def test_a_stand_in_of_a_bound_kernel_is_told(caplog: pytest.LogCaptureFixture) 
 def test_nothing_is_told_where_arrays_have_their_own_type(
     context: pumice.Context, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if not context.feature("storageBuffer16BitAccess"):
-        pytest.skip("the device has no 16-bit storage")
+    need_features(context, "storageBuffer16BitAccess")
     with caplog.at_level(logging.INFO, "pumice"):
         run(pumice.Kernel(DOUBLE, context, name="twice"), "float16")
         assert said(caplog) == []

@@ -11,6 +11,7 @@ from onnx import helper
 
 import onnx_models
 import pumice
+from features import need_features
 
 Array = npt.NDArray[Any]
 COMBINED = {
@@ -52,8 +53,8 @@ def scattered(context: pumice.Context, x: Array, indices: Array, updates: Array,
 def test_updates_of_one_element_are_combined_in_their_order(
     context: pumice.Context, reduction: str, dtype: str
 ) -> None:
-    if dtype == "int64" and reduction != "none" and not context.info.features.get("shaderBufferInt64Atomics"):
-        pytest.skip("64-bit integers are reduced with shaderBufferInt64Atomics")
+    if dtype == "int64" and reduction != "none":
+        need_features(context, "shaderBufferInt64Atomics")
     random = np.random.default_rng(3)
     for rows, columns, count in ((1, 7, 3000), (5, 3, 200), (4, 900, 1030)):
         if dtype.startswith("float"):

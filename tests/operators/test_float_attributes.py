@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 from onnx_models import model, node, value
 from pumice.tools.catalogue import page
 
@@ -43,8 +44,7 @@ def expected_of(op: str, given: dict[str, float]) -> Array:
 @pytest.mark.parametrize("op", OPERATORS)
 def test_an_attribute_of_a_float64_operator_is_that_float32(context: pumice.Context, op: str) -> None:
     """Numbers that no float32 is: their nearest one differs by some 1e-9, the operator by less than 1e-14."""
-    if not context.feature("shaderFloat64"):
-        pytest.skip("no shaderFloat64")
+    need_features(context, "shaderFloat64")
     for given in ({}, dict(zip(OPERATORS[op][0], (0.1, 0.3), strict=False))):
         nodes = [node(op, **given)]
         loaded = pumice.load(model(nodes, [value("x", [None], DOUBLE)], opset=24), context, progress=False)

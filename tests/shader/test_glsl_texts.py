@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 from glsl_modes import validate
 
 # --- Conversions of types that are for buffers alone
@@ -43,8 +44,7 @@ def test_every_number_converts_to_small_ones(
     text = "\n".join([*lines, "layout(local_size_x = 1) in;", f"void main() {{ {body} }}"])
     shader = pumice.compile(text, options)
     validate(shader, tmp_path)
-    if lacking := [feature for feature in shader.interface["features"] if not context.feature(feature)]:
-        pytest.skip(f"the device lacks {', '.join(lacking)}")
+    need_features(context, *shader.interface["features"])
     values = np.arange(5, 5 + 17 * lanes, 17)
     arrays = {f"x{i}": values.astype(NUMBERS[name]) for i, name in enumerate(sources)}
     y = np.zeros((len(sources) + 1) * lanes, NUMBERS[target])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 from glsl_modes import MODES, validate
 
 SHAPES = """
@@ -123,8 +124,7 @@ def test_a_copy_from_out_of_bounds_gives_zeros_and_one_to_there_nothing(
     )
     shader = pumice.compile(text, options)
     validate(shader, tmp_path)
-    if lacking := [feature for feature in shader.interface["features"] if not context.feature(feature)]:
-        pytest.skip(f"the device lacks {', '.join(lacking)}")
+    need_features(context, *shader.interface["features"])
     kernel = pumice.Kernel(text, context, options=options)
     declared = {b["name"]: b for b in shader.interface["bindings"]}
 
@@ -169,8 +169,12 @@ void main() { d[0] = s[p.from]; y[0] = float(s[p.from].a); y[1] = vec3(s[p.from]
 
 @pytest.mark.parametrize("storage", ["fp16", "fp16_packed", "bf16_packed"])
 @pytest.mark.parametrize("count", [1, 3])
-def test_the_other_half_of_an_arrays_last_word_is_out_of_bounds(storage: str, count: int) -> None:
+def test_the_other_half_of_an_arrays_last_word_is_out_of_bounds(
+    context: pumice.Context, storage: str, count: int
+) -> None:
     without = ["storageBuffer16BitAccess", "uniformAndStorageBuffer16BitAccess"] if "packed" in storage else []
+    if not without:
+        need_features(context, "storageBuffer16BitAccess")
     dtype = ml_dtypes.bfloat16 if storage == "bf16_packed" else np.float16
     text = (
         "layout(binding = 0) buffer Y { sfp y[]; };\nlayout(push_constant) uniform parameter { uint at; } p;\n"
@@ -196,6 +200,8 @@ def test_the_other_half_of_an_arrays_last_word_is_out_of_bounds(storage: str, co
      ("float16", "sfp"), ("bfloat16", "sfp")],
 )  # fmt: skip
 def test_length_counts_the_elements_that_are_bound(context: pumice.Context, dtype: str, glsl: str, debug: bool) -> None:
+    if glsl == "sfp":
+        need_features(context, "storageBuffer16BitAccess")
     kernel = pumice.Kernel(
         f"layout(binding = 0) readonly buffer X {{ {glsl} x[]; }};\nlayout(binding = 1) buffer Y {{ int y[]; }};\n"
         "void main() { y[0] = x.length() + 1; }",

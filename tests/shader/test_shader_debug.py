@@ -128,7 +128,7 @@ void main() {
 """
     shader = pumice.compile(source, options)
     if "RoundingModeRTE" in shader.interface["capabilities"] and not context.feature("roundingModeRTEFloat16"):
-        pytest.skip("the device's conversions to fp16 cannot be told how to round")
+        pytest.skip("the device lacks roundingModeRTEFloat16")
     sizes = {b["name"]: b for b in shader.interface["bindings"]}
     kernel = pumice.Kernel(source, context, options=options)
 

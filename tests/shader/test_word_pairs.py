@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 from wide_integers import HIGHEST, LOWEST, Array, divisible_pairs, pairs, points, truncated_quotients
 
 EXTENSION = "#extension GL_EXT_shader_explicit_arithmetic_types : require\n"
@@ -101,9 +102,7 @@ def test_a_kernel_divides_as_with_integers_of_64_bits(
 
 
 def test_a_kernel_converts_narrow_integers(context: pumice.Context, paired: pumice.Context) -> None:
-    for feature in ("shaderInt16", "shaderInt8"):
-        if not context.feature(feature):
-            pytest.skip(f"the device has no {feature}")
+    need_features(context, "shaderInt16", "shaderInt8")
     compared(context, paired, "int64", NARROW, *pairs("int64"))
 
 
@@ -139,9 +138,7 @@ def rounds_to_half(context: pumice.Context) -> bool:
 @pytest.mark.parametrize("real", REALS)
 def test_a_kernel_rounds_to_the_nearest_float_and_truncates(paired: pumice.Context, real: str) -> None:
     dtype, needed = REALS[real]
-    for feature in needed:
-        if not paired.feature(feature):
-            pytest.skip(f"the device has no {feature}")
+    need_features(paired, *needed)
     if real == "float16_t" and not rounds_to_half(paired):
         pytest.skip("the driver keeps more of a number than a half has")
     random = np.random.default_rng(5)

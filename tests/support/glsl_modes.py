@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 import pumice
+from features import need_features
 
 Array = npt.NDArray[Any]
 
@@ -63,8 +64,7 @@ def validate(shader: pumice.Shader, folder: Path) -> None:
 def run(source: str, options: pumice.ShaderOptions, context: pumice.Context, threads: int, **buffers: Array) -> None:
     """One dispatch; arrays are bits, whatever type the shader declares."""
     shader = pumice.compile(source, options)
-    if lacking := [feature for feature in shader.interface["features"] if not context.feature(feature)]:
-        pytest.skip(f"the device lacks {', '.join(lacking)}")
+    need_features(context, *shader.interface["features"])
     bound: dict[str, Array] = {}
     for binding in shader.interface["bindings"]:
         given = buffers[binding["name"]]

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 
 import pumice
+from features import need_features
 
 Array = npt.NDArray[Any]
 FORMATS = {"r32f": ("float32", ()), "r16f": ("float16", ()), "rgba16f": ("float16", (4,)), "rgba32f": ("float32", (4,))}
@@ -22,8 +22,8 @@ def texels(shape: tuple[int, ...], format: str, seed: int = 0) -> Array:
 
 def storage_image(context: pumice.Context, format: str, shape: tuple[int, ...]) -> pumice.Image:
     """Skips where the device cannot store to images of this format."""
-    if format == "r16f" and not context.feature("shaderStorageImageExtendedFormats"):
-        pytest.skip("the device has no shaderStorageImageExtendedFormats, which r16f needs")
+    if format == "r16f":
+        need_features(context, "shaderStorageImageExtendedFormats")
     return pumice.Image(context, format, (*shape, *FORMATS[format][1]))
 
 

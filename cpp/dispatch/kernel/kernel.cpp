@@ -13,6 +13,7 @@
 #include "shader/pairs/word_pairs.h"
 #include "shader/spirv/containment.h"
 #include "shader/spirv/spirv.h"
+#include "shader/text/diagnostics.h"
 #include "shader/text/embedded_shaders.h"
 #include "shader/text/glslang_loader.h"
 
@@ -82,6 +83,14 @@ void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
   const bool corrects = quirks.has(Quirk::inexact_division) || quirks.has(Quirk::inexact_square_root);
   for (const auto& [quirk, macro] : kMacros)
     if (quirks.has(quirk) && (quirk != Quirk::unfused_multiply_add || corrects)) macros.emplace_back(macro, "1");
+}
+
+ShaderCompileError with_undeclared_types(const ShaderCompileError& error, const DeviceInfo& device, const std::string& source) {
+  const auto sentences = undeclared_types(device, source);
+  if (sentences.empty()) return error;
+  auto messages = error.messages;
+  messages.insert(messages.end(), sentences.begin(), sentences.end());
+  return compile_error(std::move(messages));
 }
 
 std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
@@ -232,7 +241,13 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   options.debug = options.debug || check_bounds_;
   options.bounds_texels = options.image_storage && driver_quirks(context).has(Quirk::texel_overflow);
   options.keeps_signed_zero = origin_ == KernelOrigin::engine && context->feature("shaderSignedZeroInfNanPreserveFloat32");
-  auto made = std::make_shared<const KernelVariant>(context, compiled(options, macros, spec), spec, origin_);
+  std::shared_ptr<const Shader> shader;
+  try {
+    shader = compiled(options, macros, spec);
+  } catch (const ShaderCompileError& error) {
+    throw with_undeclared_types(error, context->info(), source_);
+  }
+  auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec, origin_);
   if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins

@@ -1,9 +1,13 @@
 #include "dispatch/kernel/kernel_options.h"
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "device/device_macros.h"
+#include "shader/text/tokens.h"
 
 namespace pumice {
 namespace {
@@ -14,7 +18,37 @@ struct DeviceProfile {
   Profile profile;
 };
 
+// Types whose names shader_options() makes known where the device has one of the features.
+struct SmallTypes {
+  std::array<std::string_view, 4> prefixes;  // of the scalar and its vectors
+  std::array<std::string_view, 2> features;
+};
+
+constexpr SmallTypes kSmallTypes[] = {
+    {{"int8_t", "uint8_t", "i8vec", "u8vec"}, {"shaderInt8", "storageBuffer8BitAccess"}},
+    {{"int16_t", "uint16_t", "i16vec", "u16vec"}, {"shaderInt16", k16bitStorage}},
+    {{"float16_t", "float16_t", "f16vec", "f16mat"}, {k16bitStorage, k16bitStorage}},
+};
+
 }  // namespace
+
+std::vector<std::string> undeclared_types(const DeviceInfo& device, std::string_view source) {
+  std::set<std::string_view> words;
+  for (const Token& token : tokenize(source))
+    if (token.kind == TokenKind::word) words.insert(token.text);
+  std::vector<std::string> sentences;
+  for (const auto& [prefixes, features] : kSmallTypes) {
+    if (std::ranges::any_of(features, [&](std::string_view feature) { return device.feature(feature); })) continue;
+    const auto named = std::ranges::find_if(words, [&](std::string_view word) {
+      return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return word.starts_with(prefix); });
+    });
+    if (named == words.end()) continue;
+    const std::string either = features[0] == features[1] ? "" : " or " + std::string(features[1]);
+    sentences.push_back("the type '" + std::string(*named) + "' needs the feature " + std::string(features[0]) + either + ", which '" +
+                        device.name + "' lacks");
+  }
+  return sentences;
+}
 
 Storage packed_storage_of(DType dtype) {
   return dtype == DType::float16 ? Storage::fp16_packed : dtype == DType::bfloat16 ? Storage::bf16_packed : Storage::fp32;

@@ -1,7 +1,9 @@
 // The shader options that follow from a device: its kernels are compiled for these.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/dtype.h"
 #include "device/context.h"
@@ -17,6 +19,8 @@ inline constexpr std::string_view k16bitStorage = "storageBuffer16BitAccess", kB
 Storage storage_of(const DeviceInfo& device, DType dtype);
 // The mode that holds those values two to a word; fp32 for all that are no floats of 16 bits.
 Storage packed_storage_of(DType dtype);
+// Sentences for the small types that a text names and that the device's options do not declare: each says which features declare it.
+std::vector<std::string> undeclared_types(const DeviceInfo& device, std::string_view source);
 // Options for compiling on this device, without its macros.
 ShaderOptions shader_options(const Context& context, Storage storage);
 Profile device_profile(Context& context);  // the device's macros
