@@ -29,10 +29,12 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "fuzz"), str(TESTS), str(TESTS / "support")]
 
 SANITIZED = "PUMICE_SANITIZED" in os.environ
-SECONDS = 60.0 if SANITIZED else 10.0  # for a file, the compilation of its kernels included
+SECONDS = 60.0 if SANITIZED else 10.0  # of the processor for a file, the compilation of its kernels included
+_PATIENCE = 12.0  # times as many seconds of the clock are a hang, whatever a busy machine gave the process
 MOST_BYTES = 1 << (33 if SANITIZED else 30)  # bytes that a file may add to the worker
 _MOST_ELEMENTS = 1 << 16  # elements of an input that is made up
 _LOOP_SECONDS = 1.0
+_SAID = 5000  # files, after which the counts are printed
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -149,7 +151,7 @@ class Process:
         self._pipe: Any = None
 
     def ask(self, question: Any, seconds: float) -> Any:
-        """Raises TimeoutError and EOFError (with the exit status)."""
+        """The answer to a question that may take `seconds` of the processor. Raises TimeoutError and EOFError (with the exit status)."""
         if self._process is None:
             spawn = multiprocessing.get_context("spawn")
             self._pipe, other = spawn.Pipe()
@@ -159,8 +161,7 @@ class Process:
             seconds += 60  # time for the worker to start
         try:
             self._pipe.send(question)
-            if not self._pipe.poll(seconds):
-                raise TimeoutError
+            self._wait(seconds)
             return self._pipe.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._process.join(5)
@@ -168,6 +169,20 @@ class Process:
         finally:
             if sys.exc_info()[0] is not None:
                 self.end()
+
+    def _wait(self, seconds: float) -> None:
+        before, latest = self._processor_seconds(), time.monotonic() + _PATIENCE * seconds
+        while not self._pipe.poll(seconds):
+            if self._processor_seconds() - before >= seconds or time.monotonic() >= latest:
+                raise TimeoutError
+
+    def _processor_seconds(self) -> float:
+        """Of the process and its threads, zero where it has ended."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> None:
         if self._process is not None:
@@ -245,6 +260,8 @@ def main() -> int:
             if options.keep:
                 options.keep.mkdir(parents=True, exist_ok=True)
                 (options.keep / f"{options.seed}.{i}.onnx").write_bytes(data)
+        if (i + 1) % _SAID == 0:
+            print(f"{i + 1} files: {dict(kinds)}", flush=True)
         if time.monotonic() > end:
             break
     print(dict(kinds))
