@@ -68,15 +68,15 @@ void main() {
   for (uint k = part; k < quads; k += SPLIT) {
     vec4 w[COUNT];
 #if CUT
-    w[0] = pm_load_vec4(r, at);
+    w[0] = pm_load_vec4(r, p.r_offset + at);
 #if COUNT > 1
-    w[1] = pm_load_vec4(r1, at);
+    w[1] = pm_load_vec4(r1, p.r1_offset + at);
 #endif
 #if COUNT > 2
-    w[2] = pm_load_vec4(r2, at);
+    w[2] = pm_load_vec4(r2, p.r2_offset + at);
 #endif
 #if COUNT > 3
-    w[3] = pm_load_vec4(r3, at);
+    w[3] = pm_load_vec4(r3, p.r3_offset + at);
 #endif
 #else
     [[unroll]] for (uint gate = 0u; gate < uint(COUNT); ++gate) w[gate] = pm_load_vec4(r, at + gate * gate_stride);

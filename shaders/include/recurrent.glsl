@@ -47,6 +47,7 @@ layout(push_constant) uniform parameter {
   float clip;     // the limit on what activations take
 #if CUT
   uint direction, first_block, blocks;  // the one direction of this dispatch, and its blocks of 16 units
+  uint r_offset, r1_offset, r2_offset, r3_offset;  // of each gate's weights in its binding, in fours
 #endif
   uint y_offset, lengths_offset;
 } p;

@@ -92,6 +92,16 @@ def test_tensors_larger_than_a_range_are_cut(
     check_same(case, short, given, expected, precision)
 
 
+@pytest.mark.parametrize("case", [one for one in ranges.ranges() if one.op in ("GRU", "LSTM", "RNN")], ids=str)
+def test_recurrent_weights_are_cut_where_bindings_begin_at_coarse_boundaries(
+    case: Case, context: pumice.Context
+) -> None:
+    """The halves of a block of 16 units are a multiple of 128 bytes, and a device may bind at multiples of 256 alone."""
+    given, expected, _ = on_device(case, context, "fp16")
+    with lesser(context, {"maxStorageBufferRange": RANGE, "minStorageBufferOffsetAlignment": 256}) as coarse:
+        check_same(case, coarse, given, expected, "fp16")
+
+
 @pytest.mark.parametrize("case", list(ranges.ranges()), ids=str)
 def test_each_of_these_cases_has_a_tensor_larger_than_the_range(case: Case, context: pumice.Context) -> None:
     assert on_device(case, context, "fp32")[2] > RANGE or case.op in ("GRU", "LSTM", "RNN", "Conv", "ConvTranspose")

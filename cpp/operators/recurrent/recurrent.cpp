@@ -129,10 +129,10 @@ class StepKernel {
     weights_ = node.packed(kR);
     blocks_ = ceil_div(layer.units, kUnits);
     block_bytes_ = kUnits * layer.width * static_cast<int64_t>(bits(node.float_dtype)) / 8;
-    const auto boundary = static_cast<int64_t>(node.context->limit("minStorageBufferOffsetAlignment"));
-    cut_ = layer.directions * layer.gates * blocks_ * block_bytes_ > largest_range(*node.context) && block_bytes_ % boundary == 0;
+    cut_ = layer.directions * layer.gates * blocks_ * block_bytes_ > largest_range(*node.context);
     if (cut_) held_steps_ = 0;
-    at_once_ = cut_ ? std::clamp<int64_t>(largest_range(*node.context) / block_bytes_, 1, blocks_) : blocks_;
+    const auto boundary = static_cast<int64_t>(kBindingBoundary), slack = block_bytes_ % boundary == 0 ? int64_t{0} : boundary;
+    at_once_ = cut_ ? std::clamp<int64_t>((largest_range(*node.context) - slack) / block_bytes_, 1, blocks_) : blocks_;
     if (!cut_) bind("r", weights_);
     bind("state", state);
     if (has_y) bind("y", node.out(0));
@@ -180,12 +180,13 @@ class StepKernel {
     constexpr std::string_view kNames[] = {"r", "r1", "r2", "r3"};
     const int64_t first = part == 1 ? 2 : 0, count = !two_parts_ ? layer_.gates : part == 1 ? 1 : 2;
     const int64_t blocks = std::min(at_once_, blocks_ - first_block);
+    const int four_bits = 4 * bits(node_.float_dtype);
+    const int64_t fours = block_bytes_ * 8 / four_bits;  // of a block
     for (int64_t gate = 0; gate < count; ++gate) {
-      Operand weights = weights_;
-      weights.byte_offset += static_cast<uint64_t>(((direction * layer_.gates + first + gate) * blocks_ + first_block) * block_bytes_);
-      weights.bytes = static_cast<uint64_t>(blocks * block_bytes_);
-      builder.bind(kNames[gate], weights);
+      const int64_t block = (direction * layer_.gates + first + gate) * blocks_ + first_block;
+      builder.bind(kNames[gate], weights_, block * fours, blocks * fours, static_cast<size_t>(four_bits));
     }
+    for (size_t gate = static_cast<size_t>(count); gate < std::size(kNames); ++gate) builder.set(std::string(kNames[gate]) + "_offset", 0);
     builder.set("direction", direction).set("first_block", first_block).set("blocks", blocks);
   }
 

@@ -69,8 +69,7 @@ StepBuilder& StepBuilder::bind(std::string_view name, const Operand& operand) {
 }
 
 StepBuilder& StepBuilder::bind(std::string_view name, Operand operand, int64_t first, int64_t count, size_t element_bits) {
-  constexpr uint64_t kBoundary = 256;  // no device has a coarser one
-  const uint64_t begin = static_cast<uint64_t>(first) * element_bits / 8, slack = begin % kBoundary;
+  const uint64_t begin = static_cast<uint64_t>(first) * element_bits / 8, slack = begin % kBindingBoundary;
   operand.byte_offset += begin - slack;
   operand.bytes = round_up(slack + ceil_div(static_cast<uint64_t>(count) * element_bits, 8), 16);
   return bind(name, operand).set(std::string(name) + "_offset", slack * 8 / element_bits);

@@ -37,6 +37,8 @@ struct Step {
   std::array<uint32_t, 3> groups{1, 1, 1};
 };
 
+inline constexpr uint64_t kBindingBoundary = 256;  // bytes; no device binds at a coarser one
+
 // Fills a step by the names that the shader itself declares. Throws Error for unknown or missing names (our own mistakes).
 class StepBuilder {
  public:
