@@ -145,8 +145,8 @@ def test_more_work_than_an_axis_holds_is_done_whole_in_halves(case: Case, small:
 
 @pytest.mark.parametrize("case", list(grids.grids()), ids=str)
 def test_each_of_these_cases_has_more_work_than_an_axis_of_64_holds(case: Case, context: pumice.Context) -> None:
-    if context.info.kind != "software":
-        pytest.skip("tiles of a GPU are larger than these cases are made for")
+    if "llvmpipe" not in context.info.name:
+        pytest.skip("tiles of other devices than lavapipe may be larger than these cases are made for")
     assert most_groups(case, context) > 64
 
 
