@@ -12,7 +12,7 @@ void lower_tensor_scatter(LowerContext& node) {
   const TensorDesc &cache = node.input(0), &update = node.input(1);
   if (cache.elements() == 0) return;
   // A copy of whole words, which is left out where the output is the memory of the input.
-  const auto words = static_cast<int64_t>((cache.bytes() + 3) / 4);
+  const auto words = static_cast<int64_t>((cache.element_bytes() + 3) / 4);
   StepBuilder copy(node.kernel("copy_words.comp", DType::float32, {{"ELEMENT_BITS", std::to_string(bits(cache.dtype)) + "u"}}));
   copy.bind("x", dense_input(node, 0)).bind("y", node.out(0)).set("words", words);
   node.add(copy.threads(static_cast<uint64_t>((words + 3) / 4)).build());
