@@ -19,6 +19,20 @@ float pm_about_mean(float squares, float excess) {
 
 bool pm_isnan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
 bool pm_isinf(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u; }
+// PM_CHECKS_NAN: the driver's exponentials and logarithms of NaN are numbers.
+#if PM_CHECKS_NAN
+#define PM_CHECKED(function) \
+  float pm_checked_##function(float x) { return pm_isnan(x) ? x : function(x); } \
+  vec4 pm_checked_##function(vec4 x) { \
+    return vec4(pm_checked_##function(x.x), pm_checked_##function(x.y), pm_checked_##function(x.z), pm_checked_##function(x.w)); \
+  }
+PM_CHECKED(exp)
+PM_CHECKED(exp2)
+PM_CHECKED(log)
+#define exp(x) pm_checked_exp(x)
+#define exp2(x) pm_checked_exp2(x)
+#define log(x) pm_checked_log(x)
+#endif
 // Zero, which no compiler knows to be that: no grid has 2^31 workgroups on an axis.
 float pm_zero() { return uintBitsToFloat(gl_NumWorkGroups.x >> 31); }
 // The magnitude with the sign of x, zeros and infinities included.

@@ -264,6 +264,36 @@ def test_folds_of_denormal_numbers_choose_among_values_or_among_zeros(
     assert ((given == allowed[0]) | (given == allowed[1])).all(), given
 
 
+# ---- NaN
+
+
+@pytest.mark.parametrize("quirks", [[], ["number_of_nan"]], ids=["as it is", "told apart"])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "ReduceLogSumExp"])
+@pytest.mark.parametrize("size", [3, 8, 1000])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_nan_and_infinity_make_nan_of_what_is_relative_to_all(
+    made: Callable[[list[str]], pumice.Context], op: str, size: int, axis: int, quirks: list[str]
+) -> None:
+    """Rows and columns of numbers, of which one holds NaN, one infinity and one both."""
+    x = np.random.default_rng(size).standard_normal((8, size)).astype(F32)
+    x[1, 2] = x[2, 1] = np.nan
+    x[2, 0] = x[3, size - 1] = np.inf
+    x[5, 0] = -np.inf
+    with np.errstate(all="ignore"):
+        total = np.log(np.exp(x.astype(np.float64)).sum(1, keepdims=True))
+        expected = total[:, 0] if op == "ReduceLogSumExp" else x - total
+    if op == "Softmax":
+        expected = np.exp(expected)
+    if op == "ReduceLogSumExp":
+        expected[3] = np.inf
+        given = compute(made(quirks), op, x if axis else x.T.copy(), np.array([axis]), keepdims=0)
+    else:
+        expected[3] = np.nan  # the largest is infinite, and infinity less itself is NaN
+        given = compute(made(quirks), op, x if axis else x.T.copy(), axis=axis)
+        given = given if axis else given.T
+    np.testing.assert_allclose(given, expected, rtol=1e-5, atol=1e-5)
+
+
 # ---- the trial and its table
 
 

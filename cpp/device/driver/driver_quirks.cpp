@@ -34,8 +34,10 @@ constexpr std::array kKinds = {
     QuirkKind{"texel_overflow",
               "Infinity and numbers beyond halves are NaN as texels of halves, and they and NaN change the texel's next element.",
               "The image functions store numbers of which the driver makes infinity and NaN.", "test_image_functions.py"},
+    QuirkKind{"number_of_nan", "Exponentials and logarithms of NaN are numbers.", "NaN is told apart from what they are taken of.",
+              "test_driver_quirks.py: NaN"},
 };
-static_assert(kKinds.size() == static_cast<size_t>(Quirk::texel_overflow) + 1);
+static_assert(kKinds.size() == static_cast<size_t>(Quirk::number_of_nan) + 1);
 
 // Versions from `first` up to `end`, as VkPhysicalDeviceProperties::driverVersion has them.
 struct Known {
@@ -47,6 +49,7 @@ struct Known {
 constexpr Known kKnown[] = {
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::unrolled_contraction},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::texel_overflow},
+    {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::number_of_nan},
     {VK_DRIVER_ID_MESA_LLVMPIPE, 0, UINT32_MAX, Quirk::loop_limit},
 };
 

@@ -23,6 +23,7 @@ enum class Quirk : uint8_t {
   flushed_denormals,
   inexact_arithmetic,
   texel_overflow,
+  number_of_nan,
 };
 
 struct QuirkKind {

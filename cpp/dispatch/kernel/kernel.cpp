@@ -79,7 +79,8 @@ void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
   constexpr std::pair<Quirk, const char*> kMacros[] = {
       {Quirk::inexact_division, "PM_CORRECT_DIVISION"}, {Quirk::inexact_square_root, "PM_CORRECT_ROOT"},
       {Quirk::inexact_rounding, "PM_OWN_ROUNDING"},     {Quirk::inexact_unsigned, "PM_UNSIGNED_BY_HALVES"},
-      {Quirk::unfused_multiply_add, "PM_UNFUSED"},      {Quirk::flushed_denormals, "PM_FLUSHES"}};
+      {Quirk::unfused_multiply_add, "PM_UNFUSED"},      {Quirk::flushed_denormals, "PM_FLUSHES"},
+      {Quirk::number_of_nan, "PM_CHECKS_NAN"}};
   const bool corrects = quirks.has(Quirk::inexact_division) || quirks.has(Quirk::inexact_square_root);
   for (const auto& [quirk, macro] : kMacros)
     if (quirks.has(quirk) && (quirk != Quirk::unfused_multiply_add || corrects)) macros.emplace_back(macro, "1");
