@@ -16,6 +16,7 @@ from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 import pumice
 from cases import CASES, Case
 from exact_sessions import exact_session
+from features import lacking_features
 from operator_references import OWN_REFERENCES
 from pumice.importer.composed.table import COMPOSED
 from pumice.importer.rewrites.opset import NEWEST, OLDEST, UPGRADES
@@ -100,13 +101,15 @@ def expected(model: onnx.ModelProto, inputs: dict[str, Array]) -> Iterator[list[
 
 def check(context: pumice.Context, model: onnx.ModelProto, inputs: dict[str, Array], fp32: tuple[float, float]) -> str:
     """Runs a model: "right" where another engine has the same results, "refused", or "unknown" where nothing else
-    runs it.
+    runs it. A refusal for want of a feature of the device is raised.
     """
     try:
         with pumice.Model(model, context) as loaded:
             given = loaded(**inputs)
             results = [given] if len(loaded.outputs) == 1 else list(given)
     except pumice.UnsupportedError as error:
+        if lacking_features(str(error), context):
+            raise
         assert "node" in str(error)
         return "refused"
     failure = None
