@@ -181,7 +181,7 @@ using PhaseCallback = std::optional<std::function<void(const std::string&, uint6
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
                                        bool keep_all, const std::variant<bool, std::vector<std::string>>& fuse,
                                        const PhaseCallback& progress, std::optional<std::shared_ptr<UploadMemory>> memory,
-                                       bool check_indices, bool deterministic) {
+                                       bool check_indices, bool deterministic, const std::vector<std::string>& float32_nodes) {
   CompileProgress report;
   if (progress)
     report = [&](const char* phase, uint64_t done, uint64_t total) {
@@ -192,7 +192,9 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   const bool* all = std::get_if<bool>(&fuse);
   if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
   const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
-  return compile(*self, std::move(context), {precision, keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic});
+  const std::set<std::string> names(float32_nodes.begin(), float32_nodes.end());
+  return compile(*self, std::move(context),
+                 {precision, keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic, names});
 }
 
 std::shared_ptr<CompiledOperator> compile_graph_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -382,9 +384,18 @@ void bind_graph(py::module_& module) {
             return nodes;
           },
           "The nodes, in an order in which they can run.")
+      .def(
+          "node_names",
+          [](const Graph& self, size_t first) {
+            std::vector<std::string> names;
+            for (size_t i = first; i < self.nodes().size(); ++i) names.push_back(self.nodes()[i].name);
+            return names;
+          },
+          py::arg("first"), "The names of the nodes from that position on.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
            py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("memory") = py::none(),
            py::arg("check_indices") = false, py::arg("deterministic").noconvert() = false,
+           py::arg("float32_nodes") = std::vector<std::string>(),
            "Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become "
            "outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names "
            "of the fusions that may, of fusions(). progress: called now and then with the work that is being done "
@@ -392,7 +403,9 @@ void bind_graph(py::module_& module) {
            "context, begun before. check_indices: a call raises IndexRangeError where an index that only the device "
            "knows is out of range; every call then waits, and the host drives all control flow. deterministic: "
            "ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every "
-           "run gives the same bits. Raises UnsupportedError with all that is not supported.")
+           "run gives the same bits. float32_nodes: names of nodes, as in report(), that compute in float32 whatever "
+           "the precision is, with the nodes in the graphs of an IF or WHILE among them; other nodes round what they read "
+           "of them. Raises UnsupportedError with all that is not supported, GraphError for a name that no node has.")
       .def("compile_operator", &compile_graph_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),
            "Compiles the whole graph as one operator for binding tables, initializers and command lists: a slot for "

@@ -1773,9 +1773,9 @@ class Graph:
         Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.
         Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
         """
-    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None, check_indices: bool = False, deterministic: bool = False) -> Program:
+    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None, check_indices: bool = False, deterministic: bool = False, float32_nodes: collections.abc.Sequence[str] = []) -> Program:
         """
-        Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with the work that is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: an UploadMemory of the same context, begun before. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. Raises UnsupportedError with all that is not supported.
+        Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with the work that is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: an UploadMemory of the same context, begun before. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. float32_nodes: names of nodes, as in report(), that compute in float32 whatever the precision is, with the nodes in the graphs of an IF or WHILE among them; other nodes round what they read of them. Raises UnsupportedError with all that is not supported, GraphError for a name that no node has.
         """
     def compile_operator(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
@@ -1810,6 +1810,10 @@ class Graph:
     def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None, assumed: bool = False) -> Value:
         """
         An input of the graph. shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. assumed: the sizes may turn out to be others when a node runs this graph. Raises GraphError.
+        """
+    def node_names(self, first: typing.SupportsInt | typing.SupportsIndex) -> list[str]:
+        """
+        The names of the nodes from that position on.
         """
     def output(self, name: str, value: typing.Any) -> None:
         ...

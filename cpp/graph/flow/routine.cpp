@@ -110,7 +110,7 @@ class Cutter {
 
   void add_run(const Graph& graph, const Level& level, bool outermost) {
     const std::vector<size_t>& nodes = level.plain;
-    GraphPart part{graph.name(), nodes, {}, {}, {}};
+    GraphPart part{graph.name(), nodes, {}, {}, {}, path(graph, {}, outermost)};
     std::vector<bool> made(graph.values().size(), false), read = made;
     for (const size_t i : nodes) {
       const GraphNode& node = graph.nodes()[i];
@@ -129,7 +129,7 @@ class Cutter {
     step.cut = cut_text(graph, level);
     if (!step.cut.empty()) step.node = path(graph, "segment " + std::to_string(++segments_), outermost);
     step.inputs = part.inputs, step.outputs = part.outputs;
-    step.region = std::make_shared<Region>(context_, graph, part, options_, path(graph, {}, outermost));
+    step.region = std::make_shared<Region>(context_, graph, part, options_);
     for (size_t i = 0; i < step.inputs.size(); ++i)
       if (step.region->reads_values(i)) routine_.read_by_host[index(step.inputs[i])] = true;
   }

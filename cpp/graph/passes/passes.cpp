@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
+#include "graph/passes/float32_nodes.h"
 #include "graph/passes/wide_constants.h"
 #include "operators/host/host_evaluate.h"
 #include "operators/row/onnx_dtype.h"
@@ -148,20 +149,25 @@ bool keeps_bits(const OperatorRow& row) {
 }
 
 bool is_wide(const ProgramGraph& graph, ValueId id) {
-  if (id == kAbsent || graph.float_dtype != DType::float16) return false;
+  if (id == kAbsent || graph.float_dtype == DType::float32) return false;
   const GraphValue& value = graph.value(id);
   return value.constant ? value.wide : value.dtype == DType::float32 && !value.owned;
 }
 
-// The dtype of the floats that a node makes: that of the program, but for operators known to overflow it and for what mixes with
-// their results.
-DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
-  if (graph.float_dtype != DType::float16) return graph.float_dtype;
-  if (node.wide) return DType::float32;
+// The dtype of the floats that a node makes: that of the program, but for nodes that the caller wants in float32, for operators known to
+// overflow float16 and for what mixes with their results. `kept`: values that are float32 because the caller wants that of the node which
+// makes them; other nodes take them as they are and make what they would have made without.
+DType float_made(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& kept) {
+  const DType inside = graph.float_dtype;
+  if (inside == DType::float32 || node.wide) return DType::float32;
   const auto wide = [&](ValueId input) { return is_wide(graph, input); };
-  bool any = false;
-  for (size_t i = 0; i < node.inputs.size(); ++i) any = any || (wide(node.inputs[i]) && !is_open_bound(graph, node, i));
-  if (node.row->mixes_floats) return any ? DType::float32 : float_made_of(*node.row, DType::float16);
+  bool any = false, spreads = false;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (!wide(node.inputs[i]) || is_open_bound(graph, node, i)) continue;
+    any = true;
+    spreads = spreads || !kept.contains(node.inputs[i]);
+  }
+  if (node.row->mixes_floats) return spreads ? DType::float32 : float_made_of(*node.row, inside);
   // Constants and owned values have the dtype inside.
   bool all = any;
   for (size_t k = 0; k < node.read().size(); ++k) {
@@ -169,7 +175,13 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
     const bool read = input != kAbsent && !is_host_input(node, k) && is_working_float(graph.value(input).dtype);
     all = all && (!read || wide(input));
   }
-  return all && keeps_bits(*node.row) ? DType::float32 : DType::float16;
+  return all && keeps_bits(*node.row) ? DType::float32 : inside;
+}
+
+// Elements that are moved are kept as those that they were.
+bool is_kept(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& kept) {
+  if (graph.report[node.report].is_float32) return true;
+  return keeps_bits(*node.row) && std::ranges::any_of(node.read(), [&](ValueId input) { return kept.contains(input); });
 }
 
 // Casts of the inputs of a node that reads one kind of floats, which `fits` not: made once each.
@@ -188,9 +200,20 @@ void cast_inputs(ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::
   }
 }
 
+// Casts at the border that nobody reads: the nodes behind them take the inputs as they are.
+void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
+  const std::vector<uint32_t> uses = graph.uses();
+  std::erase_if(casts, [&](const ProgramNode& cast) {
+    const bool unread = uses[index(cast.outputs[0])] == 0;
+    if (unread) graph.report[cast.report].note = "not needed";
+    return unread;
+  });
+}
+
 }  // namespace
 
 void set_precision(ProgramGraph& graph) {
+  keep_float32_nodes(graph);
   keep_wide_constants(graph);
   const DType inside = graph.float_dtype;
   const auto differs = [&](DType dtype) { return is_working_float(dtype) && dtype != inside; };
@@ -219,6 +242,7 @@ void set_precision(ProgramGraph& graph) {
     replaced[input] = inner;
   }
   std::map<ValueId, ValueId> narrowed, widened;
+  std::set<ValueId> kept;  // see float_made
   std::vector<ProgramNode> nodes;
   std::vector<DType> declared;  // by the values of the graph
   for (const GraphValue& value : graph.values) declared.push_back(value.dtype);
@@ -244,20 +268,26 @@ void set_precision(ProgramGraph& graph) {
       keep_bits(node);
       continue;
     }
+    const bool is_float32 = graph.report[node.report].is_float32;  // then it reads inputs of the graph as they are
     for (ValueId& input : node.inputs)
-      if (const auto found = replaced.find(input); found != replaced.end()) input = found->second;
-    const DType made = float_made(graph, node);
+      if (const auto found = replaced.find(input); found != replaced.end() && !is_float32) input = found->second;
+    const DType made = float_made(graph, node, kept);
+    const bool keeps = made != inside && is_kept(graph, node, kept);
     if (node.wide)
       cast_inputs(graph, node, is_wide_one, widened, wide_copy, nodes);
     else if (made == inside && !node.row->mixes_floats)
       cast_inputs(graph, node, is_narrow_one, narrowed, inner_copy, nodes);
     for (const ValueId output : node.outputs)
-      if (output != kAbsent && is_working_float(graph.value(output).dtype)) graph.value(output).dtype = made;
+      if (output != kAbsent && is_working_float(graph.value(output).dtype)) {
+        graph.value(output).dtype = made;
+        if (keeps) kept.insert(output);
+      }
     const auto first_output = std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; });
     graph.report[node.report].dtype = graph.value(*first_output).dtype;
     nodes.push_back(std::move(node));
   }
   graph.nodes = std::move(nodes);
+  drop_unread(graph, first);
   std::map<ValueId, ValueId> outer;
   for (size_t j = 0; j < graph.outputs.size(); ++j) {
     ValueId& value = graph.outputs[j].second;

@@ -11,7 +11,7 @@ bool is_host_input(const ProgramNode& node, size_t input) {
 }
 
 GraphPart whole(const Graph& graph) {
-  GraphPart part{graph.name(), {}, graph.inputs(), {}, {}};
+  GraphPart part{graph.name(), {}, graph.inputs(), {}, {}, {}};
   for (size_t i = 0; i < graph.nodes().size(); ++i) part.nodes.push_back(i);
   return part;
 }
@@ -35,7 +35,9 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
   for (const size_t i : part.nodes) {
     ProgramNode& node = nodes.emplace_back(graph.nodes()[i], static_cast<uint32_t>(report.size()));
     for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), take);
-    report.push_back({node.name, std::string(node.op()), "", "", {}, false, {}, ""});
+    const auto wanted = [&](const std::string& one) { return options.float32_nodes.contains(part.prefix + one); };
+    const bool is_float32 = wanted(node.name) || (node.origin && wanted(node.origin->node));
+    report.push_back({node.name, std::string(node.op()), "", "", {}, false, {}, "", "", is_float32});
   }
   for (const ValueId id : part.outputs) outputs.emplace_back(graph.value(id).name, take(id));
   if (part.outputs.empty())

@@ -15,8 +15,9 @@ struct ReportRow {
   std::optional<Fusion> fusion = {};   // that has taken the node up
   bool added = false;                  // by the passes: no node of the graph
   std::optional<DType> dtype;          // of its first output
-  std::string wide;                    // why the node computes in float32 in a program of float16; "": it does not
+  std::string wide;                    // why the node computes in float32 in a program of narrower floats; "": it does not
   std::string precision;               // the storage mode of a float's elements on this device, else the dtype
+  bool is_float32 = false;             // whether the caller wants that of the node, or of one that has become part of it
 };
 
 struct ProgramNode : GraphNode {
@@ -38,6 +39,7 @@ struct GraphPart {
   std::vector<size_t> nodes;             // in the graph's order
   std::vector<ValueId> inputs, outputs;  // of the graph
   std::vector<bool> host_outputs;        // by output: its elements are computed on the host, if they can be
+  std::string prefix = {};               // of its nodes' names in reports
 };
 GraphPart whole(const Graph& graph);
 
@@ -66,6 +68,7 @@ struct ProgramGraph {
   void absorb(uint32_t row, uint32_t into, Fusion fusion) {
     report[row].note = "fused into " + report[into].node;
     report[row].fusion = fusion;
+    report[into].is_float32 = report[into].is_float32 || report[row].is_float32;
   }
   // How often nodes and outputs use each value.
   std::vector<uint32_t> uses() const;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "graph/description/fusions.h"
@@ -23,6 +24,7 @@ struct ProgramOptions {
   CompileProgress progress = {};                   // may be empty; may throw
   std::shared_ptr<UploadMemory> memory = nullptr;  // begun already, of the same context; none: compile begins it
   bool deterministic = false;                      // results are the same bits in every run
+  std::set<std::string> float32_nodes = {};        // names, as in reports, of nodes that compute in float32 whatever the precision is
 };
 
 }  // namespace pumice

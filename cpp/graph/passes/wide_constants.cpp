@@ -50,6 +50,7 @@ class WideConstants {
 
   void keep() {
     for (ProgramNode& node : graph_.nodes) {
+      if (node.wide) continue;  // the caller wants that
       for (size_t k = 0; k < node.inputs.size(); ++k)
         if (reads(node, k) && number_of(node.inputs[k])) note_input(node, k);
       if (const auto number = filled_with(node)) {

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "graph/flow/flow_lease.h"
 #include "graph/flow/levels.h"
+#include "graph/passes/float32_nodes.h"
 #include "graph/passes/passes.h"
 #include "graph/region/lease_pool.h"
 #include "graph/region/observed_execution.h"
@@ -221,7 +222,9 @@ std::shared_ptr<Program> compile(Graph& graph, std::shared_ptr<Context> context,
   for (const ValueId input : graph.inputs())
     if (const GraphValue& value = graph.value(input); value.owned)
       throw GraphError(value.name, "an owned input is bound to an initializer, which programs do not have: compile_operator()", "O6");
-  return std::make_shared<Program>(std::move(context), graph, options);
+  ProgramOptions complete = options;
+  complete.float32_nodes = float32_nodes_of(graph, options.float32_nodes);
+  return std::make_shared<Program>(std::move(context), graph, complete);
 }
 
 }  // namespace pumice

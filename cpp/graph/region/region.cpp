@@ -84,7 +84,8 @@ struct Region::Late {
         return made.front().second;
       }
     LateGraph late = expand_late(graph, shapes, values);
-    auto region = std::make_shared<Region>(context, *late.graph, late.part, options, prefix);
+    late.part.prefix = prefix;
+    auto region = std::make_shared<Region>(context, *late.graph, late.part, options);
     made.emplace_front(std::move(late.choice), std::move(region));
     if (made.size() > kMostLate) made.pop_back();
     return made.front().second;
@@ -110,15 +111,14 @@ struct Region::Late {
   std::list<std::pair<LateChoice, std::shared_ptr<Region>>> made;  // the last used first
 };
 
-Region::Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options,
-               const std::string& prefix)
+Region::Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options)
     : context_(std::move(context)), graph_(has_late(graph, part) ? ProgramGraph(graph, part, options) : prepare(graph, part, options)) {
   const bool late = has_late(graph, part);
   if (late) find_host_nodes(graph_);
-  for (ReportRow& row : graph_.report) row.node = prefix + row.node;
+  for (ReportRow& row : graph_.report) row.node = part.prefix + row.node;
   describe();
   if (late) {
-    late_ = std::make_unique<Late>(context_, graph_, options, prefix);
+    late_ = std::make_unique<Late>(context_, graph_, options, part.prefix);
     return;
   }
   weights_ = place_weights(context_, graph_);

@@ -26,9 +26,8 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
 class Region {
  public:
   // Compiles the part: uploads its constants and packs them on the device. Where it has operations whose nodes depend on shapes that are
-  // not known yet, that is done for each choice of them. `prefix` goes before the names of its nodes in the report.
-  Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options,
-         const std::string& prefix = {});
+  // not known yet, that is done for each choice of them.
+  Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options);
   Region(const Region&) = delete;
   ~Region();
 

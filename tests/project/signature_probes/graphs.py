@@ -89,6 +89,7 @@ def constants(context: pumice.Context) -> None:
     "Graph.compile.fuse",
     "Graph.compile.progress",
     "Graph.compile.memory",
+    "Graph.compile.float32_nodes",
 )
 def compilations(context: pumice.Context) -> None:
     given = {"x": X / 3}
@@ -98,6 +99,9 @@ def compilations(context: pumice.Context) -> None:
     differ(*(network().compile(context, fuse=fuse).arena([[8]])["dispatches"] for fuse in (True, False)))
     refused(lambda: network().compile(context, fuse=["wobble"]), "wobble")
     refused(lambda: network().compile(context, keep_all=True, fuse=["elementwise"]), "keep_all")
+    names = network().node_names(0)
+    differ(*(network().compile(context, "fp16", float32_nodes=one)(given)["y"] for one in ([], names)))
+    refused(lambda: network().compile(context, float32_nodes=["wobble"]), "wobble")
     seen: list[str] = []
     weighted = pumice.Graph()
     x, w = weighted.input("x", "float32", [8, 8]), np.ones((8, 8), "float32")
