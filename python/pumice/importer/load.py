@@ -22,6 +22,7 @@ from .file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Ove
 
 if TYPE_CHECKING:
     from .build.builder import Composed
+    from .build.float32_nodes import Float32Nodes
 
 _KIND = "graph"
 _INLINE = -1  # stands for the entry itself among the files that constants lie in
@@ -229,19 +230,22 @@ def load_graph(
     folder: Folder | None = None,
     progress: Callable[[int, int], None] | None = None,
     overridable: Overridable = False,
+    float32: Float32Nodes | None = None,
 ) -> tuple[Graph, Recipe]:
-    """The engine's Graph of a model, and the recipe that it was made from; progress: see build; overridable: see
-    recipe_of.
+    """The engine's Graph of a model, and the recipe that it was made from; progress and float32: see build;
+    overridable: see recipe_of.
 
     Raises GraphError, BindingError, UnsupportedError, OSError.
     """
     recipe = load_recipe(source, folder, overridable)
-    return graph_of(recipe, progress), recipe
+    return graph_of(recipe, progress, float32), recipe
 
 
-def graph_of(recipe: Recipe, progress: Callable[[int, int], None] | None = None) -> Graph:
-    """The engine's Graph of a recipe; progress: called with the nodes made and their number.
+def graph_of(
+    recipe: Recipe, progress: Callable[[int, int], None] | None = None, float32: Float32Nodes | None = None
+) -> Graph:
+    """The engine's Graph of a recipe; progress and float32: see build.
 
     Raises UnsupportedError that lists everything unsupported, GraphError.
     """
-    return build(recipe, _composed(recipe), progress)
+    return build(recipe, _composed(recipe), progress, float32)

@@ -19,10 +19,12 @@ from ..base.log import forward_log, log_warning
 from ..base.progress import Progress
 from ..base.string_table import CallStrings, StringTable
 from ..device.context import Place, checked_context, context_at, default_context, made_default_context, place_of
+from ..importer.build.float32_nodes import Float32Nodes
 from ..importer.file.model_file import Folder, Source, bytes_of, portable, reread
 from ..importer.load import graph_of, load_recipe
 from .declarations import Declarations, declared_value, dimensions
-from .options import checked_precision, listed, refuse_unknown
+from .options import listed, refuse_unknown
+from .policy import Precision, policy_of
 from .report import ModelReport
 from .values import ModelValue, Packing, fits, rearrangement, sizes_text
 
@@ -117,7 +119,10 @@ class ModelRun:
 class Model:
     """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device. A context manager.
 
-    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them.
+    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them. A policy says it by node: a
+    dict of names or patterns of nodes, or the path of a JSON file with one: {"default": "fp16", "layernorm_*": "fp32", "op:Exp": "fp32"}.
+    The last entry that matches a node decides, and one narrow precision may stand beside fp32. Nodes in fp32 compute and store in
+    float32, constants included; nodes that only move elements keep what they are given.
     folder: where the files lie that hold the weights of a model that is no single file, if not beside it; a model that is not given as a
     path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
     progress: a bar on a terminal or in a notebook, where loading takes more than a second.
@@ -136,14 +141,15 @@ class Model:
     node with indices meets one out of range that only the device knows (those that the host knows are always refused). Every call then
     waits, run_async too, and the host drives all control flow: it is for finding mistakes.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
-    BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError.
+    BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError;
+    InputError for a policy with other precisions than these, with two narrow ones, or with an entry that matches no node.
     """
 
     def __init__(
         self,
         source: Source,
         context: Context | None = None,
-        precision: str = "fp32",
+        precision: Precision = "fp32",
         *,
         folder: Folder | None = None,
         progress: bool = True,
@@ -155,7 +161,7 @@ class Model:
         **unknown: NoReturn,
     ) -> None:
         refuse_unknown(unknown)
-        context, precision = checked_context(context), checked_precision(precision)
+        context, policy = checked_context(context), policy_of(precision)
         source = reread(source)
         fuse, overridable = listed(fuse, "fuse"), listed(overridable, "overridable")
         with Progress("nodes", progress) as bar:
@@ -164,17 +170,20 @@ class Model:
             memory = UploadMemory(made, bytes_of(source)) if made else None
             recipe = load_recipe(source, folder, overridable)
             if memory:
-                memory.expect(recipe.stored_bytes(precision))
-            graph = graph_of(recipe, bar if bar.shown else None)
+                memory.expect(recipe.stored_bytes(policy.precision))
+            float32 = None if policy.is_plain else Float32Nodes(policy.wants_float32)
+            graph = graph_of(recipe, bar if bar.shown else None, float32)
+            policy.check_met(recipe.name)
             context = context or made or default_context()
             program: Program = graph.compile(
                 context,
-                precision,
+                policy.precision,
                 fuse=fuse,
                 progress=bar.phase if bar.shown else None,
                 memory=memory,
                 check_indices=check_indices,
                 deterministic=deterministic,
+                float32_nodes=float32.names if float32 else (),
             )
         self.source, self.folder = source, folder
         self._options: dict[str, Any] = {
@@ -186,7 +195,8 @@ class Model:
         }
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
-        self.precision = precision
+        self.precision = policy.precision  # of all nodes but those that the policy has in fp32
+        self.policy = dict(policy.entries)  # a copy
         self.check_indices = check_indices
         self.context = context
         self._program: Program | None = program
@@ -412,14 +422,14 @@ class Model:
             self.warnings.append(text)
             log_warning(f"model '{self.name}': {text}")
 
-    def loaded_again(self, context: Context | None = None, precision: str | None = None) -> Model:
+    def loaded_again(self, context: Context | None = None, precision: Precision | None = None) -> Model:
         """Loads the model again: on another context, by default its own, or at another precision. Raises as loading
         does.
         """
         return Model(
             self.source,
             self.context if context is None else context,
-            self.precision if precision is None else precision,
+            self.policy if precision is None else precision,
             folder=self.folder,
             progress=False,
             **self._options,
@@ -435,7 +445,7 @@ class Model:
         _ = self.program
         source = portable(self.source)
         folder = None if self.folder is None else os.path.abspath(self.folder)
-        return _reopened, (source, place_of(self.context), self.precision, folder, self._options)
+        return _reopened, (source, place_of(self.context), self.policy, folder, self._options)
 
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
@@ -479,7 +489,7 @@ class Model:
 
 
 def _reopened(
-    source: Source, place: Place | None, precision: str, folder: Folder | None, options: dict[str, Any]
+    source: Source, place: Place | None, precision: Precision, folder: Folder | None, options: dict[str, Any]
 ) -> Model:
     return Model(source, context_at(place), precision, folder=folder, progress=False, **options)
 

@@ -16,6 +16,7 @@ from .compounds import Kind, Made, OptionalValue, SequenceValue, kind_of, parts_
 
 if TYPE_CHECKING:
     from ..._pumice import Value
+    from .float32_nodes import Float32Nodes
 
     Composed = Mapping[str, Callable[["Builder", NodeRecipe], None]]
 
@@ -27,8 +28,16 @@ class Refused(Exception):
 class Builder:
     """Makes the engine's values by name. It goes on after a refused node, so that everything unsupported is found."""
 
-    def __init__(self, recipe: Recipe, composed: Composed, name: str = "", outer: Builder | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        composed: Composed,
+        name: str = "",
+        outer: Builder | None = None,
+        float32: Float32Nodes | None = None,
+    ) -> None:
         self.recipe = recipe
+        self.float32: Float32Nodes | None = outer.float32 if outer else float32
         self.composed = composed  # operator -> function that adds such a node
         self.outer = outer
         self.graph = Graph(name or recipe.name)
@@ -142,6 +151,7 @@ class Builder:
         if reason := self.unsupported_node(node, self.path(node)):
             self.unsupported.append(reason)
             return
+        first = len(self.graph)
         try:
             if node.qualified_op in self.composed:
                 self.composed[node.qualified_op](self, node)
@@ -153,6 +163,8 @@ class Builder:
             self.first_error = self.first_error or error
         except Refused:
             pass
+        if self.float32 and self.float32.wants(node, self.path(node)):
+            self.float32.note(self.graph, self.path(node).removesuffix(node.name), first)
 
     def unsupported_node(self, node: NodeRecipe, path: str) -> str:
         """Why the node cannot be made at all; "" if it can."""
@@ -239,13 +251,19 @@ class Builder:
         return self.graph
 
 
-def build(recipe: Recipe, composed: Composed, progress: Callable[[int, int], None] | None = None) -> Graph:
+def build(
+    recipe: Recipe,
+    composed: Composed,
+    progress: Callable[[int, int], None] | None = None,
+    float32: Float32Nodes | None = None,
+) -> Graph:
     """The engine's Graph of a recipe.
 
     composed: operator -> function that adds such a node. progress: called with the nodes made and their number.
+    float32: asked of each node, and told the engine's nodes of those that it wants.
     Raises UnsupportedError that lists everything unsupported, GraphError.
     """
-    builder = Builder(recipe, composed)
+    builder = Builder(recipe, composed, float32=float32)
     for value in recipe.inputs:
         builder.add_input(value)
     for done, node in enumerate(recipe.nodes):

@@ -1,0 +1,155 @@
+"""Precision by node, as a model is loaded with it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import pumice
+from onnx_models import model, node, value
+from pumice.model.policy import Policy
+
+X = np.full((2, 4), 300, np.float32)
+
+
+def squares() -> onnx.ModelProto:
+    """x * x, which float16 does not hold, a product with ones / 256, and a Softmax."""
+    nodes = [
+        node("Mul", ["x", "x"], ["s"], name="square"),
+        node("MatMul", ["s", "w"], ["m"], name="mean"),
+        node("Softmax", ["m"], ["y"], name="softmax"),
+    ]
+    weights = numpy_helper.from_array(np.full((4, 4), 1 / 256, np.float32), "w")
+    made = model(nodes, [value("x", [2, 4])])
+    made.graph.initializer.append(weights)
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("m", TensorProto.FLOAT, [2, 4]))
+    made.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4]))
+    return made
+
+
+def precisions(loaded: pumice.Model) -> dict[str, str]:
+    return {row["node"]: row["precision"] for row in loaded.report() if not row["added"]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "wide"),
+    [
+        ({"default": "fp16", "square": "fp32", "mean": "fp32"}, {"square", "mean"}),
+        ({"default": "fp16", "*": "fp32", "softmax": "fp16"}, {"square", "mean"}),
+        ({"default": "fp16", "op:M*": "fp32"}, {"square", "mean"}),
+        ({"default": "fp32", "op:Softmax": "fp16"}, {"square", "mean"}),
+        ({"default": "fp16", "*": "fp32", "m*": "fp16", "mean": "fp32"}, {"square", "mean", "softmax"}),
+        ({"mean": "fp32", "default": "fp16"}, {"mean"}),
+        ({"default": "fp16"}, set()),
+    ],
+)
+def test_the_last_entry_that_matches_decides(context: pumice.Context, policy: dict[str, str], wide: set[str]) -> None:
+    with pumice.load(squares(), context, policy) as loaded:
+        results = loaded(X)
+        assert {name for name, precision in precisions(loaded).items() if precision == "fp32"} == wide
+        assert loaded.precision == "fp16"
+        assert loaded.policy == policy
+        assert np.isfinite(results["m"]).all() == ("mean" in wide)  # the cast before it takes the square up
+
+
+def test_a_file_says_it(context: pumice.Context, tmp_path: Path) -> None:
+    policy = {"default": "bf16", "square": "fp32"}
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(policy))
+    for given in (path, str(path)):
+        with pumice.load(squares(), context, given) as loaded:
+            assert (loaded.policy, loaded.precision) == (policy, "bf16")
+            assert precisions(loaded)["square"] == "fp32"
+
+
+def test_models_are_loaded_again_with_their_policy(context: pumice.Context) -> None:
+    policy = {"default": "fp16", "square": "fp32"}
+    with pumice.load(squares(), context, policy) as loaded:
+        for again in (loaded.loaded_again(), pickle.loads(pickle.dumps(loaded))):
+            assert again.policy == policy
+            assert precisions(again)["square"] == "fp32"
+            again.close()
+        with loaded.loaded_again(precision="fp16") as plain:
+            assert plain.policy == {"default": "fp16"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        ({"default": "fp16", "square": "bf16"}, "one narrower precision.*'bf16' and 'fp16'"),
+        ({"default": "fp16", "square": "fp8"}, "'square'.*'fp8'"),
+        ({"square": "fp32"}, "'default'"),
+        ({"default": "fp16", "wobble": "fp32"}, "nodes of model.*'wobble'"),
+        ({"default": "fp16", "wob*": "fp32", "square": "fp32"}, r"'wob\*'"),
+        ({"default": "fp16", "op:Wobble": "fp32"}, "'op:Wobble'"),
+    ],
+)
+def test_policies_that_are_none(context: pumice.Context, policy: dict[str, str], text: str, tmp_path: Path) -> None:
+    with pytest.raises(pumice.base.errors.InputError, match=text):
+        pumice.load(squares(), context, policy)
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(policy))
+    with pytest.raises(pumice.base.errors.InputError, match=r"policy\.json"):
+        pumice.load(squares(), context, path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"fp16"'])
+def test_files_that_are_none(context: pumice.Context, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    path.write_text(text)
+    with pytest.raises(pumice.base.errors.InputError, match=r"policy\.json.*expected"):
+        pumice.load(squares(), context, path)
+
+
+def branching() -> onnx.ModelProto:
+    """Of a condition: x * x / 1024 in one branch, x in the other."""
+    weights = numpy_helper.from_array(np.eye(4, dtype=np.float32) / 1024, "w")
+    then = helper.make_graph(
+        [node("Mul", ["x", "x"], ["s"], name="square"), node("MatMul", ["s", "w"], ["t"], name="scaled")],
+        "then", [], [helper.make_tensor_value_info("t", 1, [2, 4])], [weights],
+    )  # fmt: skip
+    other = helper.make_graph(
+        [node("Identity", ["x"], ["o"], name="same")], "other", [], [helper.make_tensor_value_info("o", 1, [2, 4])]
+    )
+    made = model(
+        [node("If", ["c"], ["y"], name="if", then_branch=then, else_branch=other)],
+        [value("x", [2, 4]), value("c", [1], TensorProto.BOOL)],
+    )
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [2, 4]))
+    return made
+
+
+@pytest.mark.parametrize("names", [("square", "scaled"), ("if",), ("if.*/s*",), ("op:M*",)])
+def test_nodes_in_branches(context: pumice.Context, names: tuple[str, ...]) -> None:
+    with pumice.load(branching(), context, "fp16") as plain:
+        assert not np.isfinite(plain(X, np.array([True]))).any()
+    with pumice.load(branching(), context, {"default": "fp16", **dict.fromkeys(names, "fp32")}) as loaded:
+        np.testing.assert_allclose(loaded(X, np.array([True])), X * X / 1024, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["norm", "nor?", "op:LayerNormalization"])
+def test_what_a_node_becomes_in_the_engine_is_all_in_float32(context: pumice.Context, name: str) -> None:
+    """An addition and a LayerNormalization."""
+    norm = node("SkipLayerNormalization", ["x", "x", "g"], name="norm", domain="com.microsoft")
+    made = model([norm], [value("x", [2, 4])], constants={"g": np.linspace(0.1, 0.7, 4, dtype=np.float32)})
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    array = np.array([[3, 31, 32.1, 330], [1, 2, 3, 5]], np.float32) * 100
+    with pumice.load(made, context, {"default": "fp16", name: "fp32"}, fuse=False) as loaded:
+        loaded(array)
+        own = {row["node"]: row["precision"] for row in loaded.report() if not row["added"]}
+        assert own == {"norm/Add.0": "fp32" if name[0] == "n" else "fp16", "norm": "fp32"}
+        with pumice.load(made, context, fuse=False) as exact:
+            assert np.array_equal(loaded(array), exact(array)) == (name[0] == "n")
+
+
+def test_names_with_marks_of_patterns_are_names_too() -> None:
+    policy = Policy({"default": "fp16", "a[0]": "fp32"})
+    assert policy.of("a[0]", "Mul") == policy.of("a0", "Mul") == "fp32"
+    assert policy.of("a1", "Mul") == "fp16"
+    assert policy.of("norm (Function)/Mul_1", "Mul") == "fp16"
