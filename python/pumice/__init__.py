@@ -98,6 +98,8 @@ if TYPE_CHECKING:
     from .tools.catalogue import OperatorSchema as OperatorSchema
     from .tools.catalogue import operators as operators
     from .validation.report import ValidationReport as ValidationReport
+    from .validation.tuner import TunedPrecision as TunedPrecision
+    from .validation.tuner import tune_precision as tune_precision
     from .validation.validate import validate as validate
 
 _HOMES = {
@@ -106,7 +108,9 @@ _HOMES = {
     "Model": "model.model",
     "load": "model.model",
     "load_image": "device.images",
+    "TunedPrecision": "validation.tuner",
     "ValidationReport": "validation.report",
+    "tune_precision": "validation.tuner",
     "validate": "validation.validate",
 }
 _MODULES = ("demo", "dv", "onnx", "testing")

@@ -1,0 +1,223 @@
+"""Which nodes a narrow precision hurts, and why: two programs that keep every tensor, one in float32, side by side."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from ..importer.file.recipe import NodeRecipe
+from ..importer.load import load_graph
+from ..model.model import Model
+from .bounds.bounded import Bounded
+from .bounds.types import FloatType, Types, is_float
+from .chain import relative_error
+
+OVERFLOW, LONG_SUM, UNDERFLOW, CANCELLATION, AMPLIFIED, ROUNDING = (
+    "overflow",
+    "long sum",
+    "underflow",
+    "cancellation",
+    "amplified",
+    "rounding",
+)
+_AMPLIFIES = 4.0  # a node that makes a relative error this many times as large
+_MANY_TERMS = 64  # a sum of so many is a long one
+_FLUSHED = 0.01  # the share of elements that are zero in the narrow program alone
+_CANCELS = 8.0  # what a node reads is this many times as large as what it makes
+_LINEAR = ("Add", "Conv", "Einsum", "Gemm", "MatMul", "ReduceMean", "ReduceSum", "Sub", "Sum")
+_FAR = 8  # nodes before an amplifying one that are looked at
+
+
+class Candidate(NamedTuple):
+    """A node that may have to stay in float32: its name, its operator, what is the matter with it, and that in a sentence."""
+
+    node: str
+    op: str
+    kind: str
+    text: str
+
+
+class _Facts:
+    """What the cases show of one node."""
+
+    def __init__(self, node: NodeRecipe) -> None:
+        self.node = node
+        self.read = 0.0  # the largest number that it reads
+        self.made = 0.0  # and makes
+        self.error = 0.0  # relative, in the narrow program from the inputs on
+        self.error_before = 0.0
+        self.flushed = 0.0
+        self.terms = 1.0
+
+    def gain(self, unit: float) -> float:
+        """How many times larger the relative error is behind it than before."""
+        return self.error / max(self.error_before, unit)
+
+
+def _largest(array: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
+
+
+def _float_arrays(names: Iterable[str], values: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: values[name] for name in names if name in values and is_float(values[name].dtype)}
+
+
+class Causes:
+    """The nodes of a model in the order in which they are worth trying in float32."""
+
+    def __init__(self, model: Model, default: str, cases: list[dict[str, Array]]) -> None:
+        overridable = [value.name for value in model.overridable]
+        graph, recipe = load_graph(model.source, model.folder, None, overridable)
+        self.type: FloatType = Types(default).storage("float32")
+        self._default = default
+        self._shapes = {name: tuple(one.shape) for name, one in recipe.constants.items()}
+        self._facts = {node.name: _Facts(node) for node in recipe.nodes}
+        self._makers = {name: node.name for node in recipe.nodes for name in node.outputs if name}
+        self._places = {node.name: place for place, node in enumerate(recipe.nodes)}
+        floats: set[str] = set()
+        exact = graph.compile(model.context, "fp32", keep_all=True, fuse=False)
+        narrow = graph.compile(model.context, default, keep_all=True, fuse=False)
+        try:
+            for inputs in cases:
+                expected = dict(exact(inputs, loop_timeout=None))
+                actual = dict(narrow(inputs, loop_timeout=None))
+                floats.update(_float_arrays(expected, expected))
+                self._enter({**inputs, **expected}, actual)
+        finally:
+            exact.close()
+            narrow.close()
+        self._nodes = [node for node in recipe.nodes if floats.intersection(node.outputs) or node.subgraphs]
+        self.count = len(recipe.nodes)
+
+    def _enter(self, expected: Mapping[str, Array], actual: Mapping[str, Array]) -> None:
+        errors: dict[str, float] = {}
+        for fact in self._facts.values():
+            node = fact.node
+            read, made = _float_arrays(node.reads, expected), _float_arrays(node.outputs, expected)
+            fact.read = max([fact.read, *map(_largest, read.values())])
+            fact.error_before = max([fact.error_before, *(errors.get(name, 0.0) for name in read)])
+            fact.terms = max(fact.terms, self._terms(node, expected))
+            for name, array in made.items():
+                if name not in actual or actual[name].shape != array.shape:
+                    continue
+                errors[name] = relative_error(actual[name], Bounded(array))
+                zeros = (actual[name] == 0) & (array != 0)
+                fact.flushed = max(fact.flushed, float(np.mean(zeros)) if zeros.size else 0.0)
+                fact.made = max(fact.made, _largest(array))
+                fact.error = max(fact.error, errors[name])
+
+    def _terms(self, node: NodeRecipe, values: Mapping[str, Array]) -> float:
+        """The length of the sums that a node makes."""
+        first = values.get(node.inputs[0]) if node.inputs else None
+        result = values.get(node.outputs[0])
+        if first is None or result is None or not result.size:
+            return 1.0
+        if node.op.startswith("Reduce") or "Pool" in node.op:
+            return first.size / result.size
+        if node.op in ("MatMul", "Gemm", "FusedMatMul", "FusedGemm"):
+            return float(first.shape[-1]) if first.ndim else 1.0
+        if node.op == "Conv" and len(node.inputs) > 1:
+            return float(math.prod(self._shapes.get(node.inputs[1], (1,))[1:]))
+        return 1.0
+
+    # ---- what is the matter with a node
+
+    def candidate(self, name: str) -> Candidate:
+        """What the cases show of a node by itself."""
+        fact = self._facts[name]
+        kind, text = self._kind(fact)
+        return Candidate(name, fact.node.qualified_op, kind, text)
+
+    def _kind(self, fact: _Facts) -> tuple[str, str]:
+        if fact.made > self.type.largest:
+            size = f"{fact.made:,.0f}" if fact.made < 1e12 else f"{fact.made:.3g}"
+            ends = f"{self._default} ends at {self.type.largest:,.0f}"
+            if fact.terms >= _MANY_TERMS and fact.read * _CANCELS < fact.made:
+                return LONG_SUM, f"a sum of {fact.terms:.0f} terms reaches {size}; {ends}"
+            return OVERFLOW, f"its numbers reach {size}; {ends}"
+        flushed = f"{fact.flushed:.0%} of its elements become zero"
+        if fact.flushed > _FLUSHED and fact.made < self.type.normal:
+            return UNDERFLOW, flushed
+        becomes = f"a relative error of {fact.error_before:.2g} becomes {fact.error:.2g}"
+        amplifies = fact.gain(self.type.unit) >= _AMPLIFIES
+        if amplifies and fact.node.op in _LINEAR and fact.made * _CANCELS <= fact.read:
+            return CANCELLATION, f"numbers of {fact.read:.3g} leave {fact.made:.3g}: {becomes}"
+        if fact.flushed > _FLUSHED:
+            return UNDERFLOW, flushed
+        if amplifies:
+            return AMPLIFIED, f"it reads numbers of {fact.read:.3g}: {becomes}"
+        return ROUNDING, f"its results are off by {fact.error:.2g} of their largest number"
+
+    def reason(self, name: str) -> Candidate:
+        """Why a node that has to stay is to: its own fault, or that of the node which amplifies its rounding."""
+        own = self.candidate(name)
+        if own.kind != ROUNDING:
+            return own
+        for one, _ in self._behind(name):
+            behind = self.candidate(one)
+            if behind.kind in (OVERFLOW, LONG_SUM):
+                continue
+            if behind.kind != ROUNDING:
+                return own._replace(kind=behind.kind, text=f"its rounding reaches node '{one}': {behind.text}")
+        for one, _ in self._before(name):
+            before = self.candidate(one)
+            if before.kind in (OVERFLOW, LONG_SUM):
+                return own._replace(kind=before.kind, text=f"it reads node '{one}': {before.text}")
+        return own
+
+    def _before(self, name: str) -> Iterator[tuple[str, int]]:
+        """The nodes before one, the nearest first, with how far they are."""
+        return self._walk(name, lambda node: (self._makers[one] for one in node.reads if one in self._makers))
+
+    def _behind(self, name: str) -> Iterator[tuple[str, int]]:
+        readers: dict[str, list[str]] = {}
+        for fact in self._facts.values():
+            for one in fact.node.reads:
+                readers.setdefault(one, []).append(fact.node.name)
+        return self._walk(name, lambda node: (reader for one in node.outputs for reader in readers.get(one, ())))
+
+    def _walk(self, name: str, following: Callable[[NodeRecipe], Iterable[str]]) -> Iterator[tuple[str, int]]:
+        seen, waiting = {name}, deque([(name, 0)])
+        while waiting:
+            at, far = waiting.popleft()
+            if far:
+                yield at, far
+            if far == _FAR:
+                continue
+            for one in following(self._facts[at].node):
+                if one not in seen:
+                    seen.add(one)
+                    waiting.append((one, far + 1))
+
+    def place(self, name: str) -> int:
+        """The place of a node in the order in which the model runs."""
+        return self._places[name]
+
+    # ---- which to try first
+
+    def groups(self) -> list[list[str]]:
+        """All nodes that make floats, in groups: overflows; what reads these; what is amplified, with what it reads; the rest."""
+        names = [node.name for node in self._nodes]
+        known = set(names)
+        kinds = {name: self.candidate(name).kind for name in names}
+        out_of_range = [name for name in names if kinds[name] in (OVERFLOW, LONG_SUM, UNDERFLOW)]
+        readers = [one for name in out_of_range for one, far in self._behind(name) if far == 1]
+        amplifying = [name for name in names if kinds[name] in (CANCELLATION, AMPLIFIED)]
+        amplifying.sort(key=lambda name: (-min(self._facts[name].gain(self.type.unit), 1e30), names.index(name)))
+        before = [[name, *(one for one, _ in self._before(name))] for name in amplifying]
+        depth = max(map(len, before), default=0)
+        turns = [way[i] for i in range(depth) for way in before if i < len(way)]
+        rest = sorted(names, key=lambda name: -min(self._facts[name].error, 1e30))
+        found: set[str] = set()
+        groups: list[list[str]] = []
+        for group in (out_of_range, readers, turns, rest):
+            own = [name for name in dict.fromkeys(group) if name in known and name not in found]
+            found.update(own)
+            groups.append(own)
+        return groups

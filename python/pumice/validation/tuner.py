@@ -1,0 +1,380 @@
+"""The smallest set of nodes that have to stay in float32, found by trial."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from glob import escape
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .._pumice import Context, UnsupportedError, sha256
+from ..base.element_types import Array
+from ..base.errors import InputError, unsupported_error
+from ..base.log import forward_log
+from ..base.progress import Progress
+from ..importer.file.model_file import Folder, Source
+from ..importer.load import load_recipe
+from ..model.model import Model
+from ..model.policy import DEFAULT
+from .bounds.bounded import Bounded
+from .bounds.types import Types, is_float
+from .chain import relative_error
+from .precision_causes import Candidate, Causes
+from .validate import Case, _by_name
+
+Metric: TypeAlias = Callable[[list[Any]], float]
+
+_UNITS = 16  # the error allowed by default, in halves of the last place of the narrow type
+_REPEATS = 7  # runs of which the best is the time
+_SINGLES = 24  # candidates that are tried each by itself at most
+
+
+class TunedPrecision(NamedTuple):
+    """What tune_precision found.
+
+    `policy`: for `pumice.load(precision=...)`. `nodes`: those in fp32, each with why. `value`: the largest relative error of an output,
+    or the metric, with the policy; `default_value` without it. `limit`: what it was to reach. `total`: nodes of the model. `trials`:
+    programs that were tried. `seconds` and `device_bytes`: the best time of a run, and the memory of weights and of values in between,
+    by "fp32", the default's name and "policy"; no bytes where a program is several lists of dispatches.
+    """
+
+    policy: dict[str, str]
+    nodes: tuple[Candidate, ...]
+    value: float
+    default_value: float
+    limit: float
+    total: int
+    trials: int
+    seconds: dict[str, float]
+    device_bytes: dict[str, int]
+
+    @property
+    def default(self) -> str:
+        """The precision of the other nodes."""
+        return self.policy[DEFAULT]
+
+    @property
+    def speed_kept(self) -> float:
+        """The default's time over that with the policy: 1 where nothing is lost."""
+        return self.seconds[self.default] / self.seconds["policy"]
+
+    @property
+    def memory_kept(self) -> float | None:
+        """The share of the memory saved by the default that is still saved; None where it is not known or nothing was saved."""
+        sizes = self.device_bytes
+        saved = sizes["fp32"] - sizes[self.default] if sizes else 0
+        return (sizes["fp32"] - sizes["policy"]) / saved if saved > 0 else None
+
+    @property
+    def summary(self) -> str:
+        """One line: how many nodes stay in fp32, and what is left of speed and memory."""
+        kept = "" if self.memory_kept is None else f", {self.memory_kept:.0%} of the memory saved"
+        value = f"{self.value:.3g} with the policy, {self.default_value:.3g} without, limit {self.limit:.3g}"
+        what = f"{len(self.nodes)} of {self.total} nodes in fp32: {value}"
+        return f"{what}; {self.speed_kept:.0%} of the speed of {self.default}{kept}; {self.trials} trials"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the policy as JSON, for `pumice.load(precision=path)`; its name has to end in .json."""
+        if not os.fspath(path).endswith(".json"):
+            raise InputError(f"policy '{os.fspath(path)}': expected a name that ends in .json")
+        _write(os.fspath(path), self.policy)
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary, *(f"{one.node} ({one.op}): {one.kind}: {one.text}" for one in self.nodes)])
+
+
+def _write(path: str, content: Any) -> None:
+    """Whole or not at all."""
+    partial = f"{path}.{os.getpid()}.part"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+            file.write("\n")
+        os.replace(partial, path)
+    finally:
+        if os.path.exists(partial):
+            os.remove(partial)
+
+
+def tune_precision(
+    model: Model | Source,
+    cases: Iterable[Case],
+    *,
+    metric: Metric | None = None,
+    limit: float | None = None,
+    default: str = "fp16",
+    context: Context | None = None,
+    progress: bool = True,
+    folder: Folder | None = None,
+) -> TunedPrecision:
+    """Finds the smallest set of nodes that have to stay in fp32, the others being in `default` ("fp16" or "bf16").
+
+    Without a metric the results of all cases are compared with those of the program in fp32: the largest error of an output in parts
+    of its largest number has to be at most `limit` (by default 16 halves of the last place: 0.0078 at fp16, 0.0625 at bf16); of integers
+    it is the share of elements that differ. `metric` takes the list of what the model's call gives for each case, and the larger its
+    number the better: it has to be at least `limit`, which has to be given.
+    Nodes that go beyond the range, and what amplifies errors with what it reads, are tried first; then each is taken away that can be.
+    No node of the set found can go back by itself; a smaller set of other nodes may exist.
+    A control node stands for all nodes in its graphs. `progress`: a bar on a terminal. `folder`: where the policy is kept as
+    "policy.json", and what was tried, so that a search that was broken off goes on: it is known by the model, the cases, the arguments,
+    the device and the metric's name, not by its code.
+    Raises InputError (no case, an argument out of range, a metric that fp32 does not reach, a model with random numbers and no seed), and
+    as loading and calling a model do.
+    """
+    limit = _limit(metric, limit, default)
+    with _in_float32(model, context) as exact, Progress("trials", progress) as bar:
+        search = _Search(exact, [*cases], metric, limit, default)
+        if folder is not None:
+            search.resume(os.fspath(folder))
+        search.bar = bar
+        found = search.run()
+        if folder is not None:
+            found.save(os.path.join(os.fspath(folder), "policy.json"))
+    forward_log()
+    return found
+
+
+def _limit(metric: Metric | None, limit: float | None, default: str) -> float:
+    if default not in ("fp16", "bf16"):
+        raise InputError(f"tune_precision: default: expected 'fp16' or 'bf16', given {default!r}")
+    if metric is not None and not callable(metric):
+        raise InputError(f"tune_precision: metric: expected a callable, given {type(metric).__name__}")
+    if limit is None:
+        if metric is not None:
+            raise InputError(
+                "tune_precision: limit: expected a number, the least that the metric has to give, given none"
+            )
+        return _UNITS * Types(default).storage("float32").unit
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
+        raise InputError(f"tune_precision: limit: expected a number, given {limit!r}")
+    if metric is None and limit <= 0:
+        raise InputError(f"tune_precision: limit: expected a relative error above 0, given {limit!r}")
+    return float(limit)
+
+
+def _in_float32(model: Model | Source, context: Context | None) -> Model:
+    """The model once more, in fp32."""
+    if not isinstance(model, Model):
+        loaded = Model(model, context, "fp32", seed=0, progress=False)
+    else:
+        loaded = model.loaded_again(context, "fp32")
+        if loaded.seed not in (None, model.seed):
+            loaded.close()
+            raise InputError(f"tune_precision: model '{model.name}' makes random numbers: expected a seed, given none")
+    if strings := [str(value) for value in (*loaded.inputs, *loaded.outputs) if value.dtype == object]:
+        loaded.close()
+        raise unsupported_error(f"tuning of model '{loaded.name}'", strings)
+    return loaded
+
+
+def _tensors(results: Any) -> list[Array]:
+    """All arrays in what a call gives: one, several, sequences, optional values."""
+    if results is None:
+        return []
+    if isinstance(results, list | tuple):
+        return [array for one in results for array in _tensors(one)]
+    return [np.asarray(results)]
+
+
+def _error(actual: Any, expected: Any) -> float:
+    """The largest over the outputs; infinity where they are not as many, or of other shapes."""
+    given, wanted = _tensors(actual), _tensors(expected)
+    if [one.shape for one in given] != [one.shape for one in wanted]:
+        return math.inf
+    worst = 0.0
+    for one, other in zip(given, wanted, strict=True):
+        if is_float(one.dtype):
+            worst = max(worst, relative_error(one, Bounded(other)))
+        elif one.size:
+            worst = max(worst, float(np.mean(one != other)))
+    return worst
+
+
+class _Search:
+    """The trials of one model, each remembered."""
+
+    def __init__(self, exact: Model, cases: list[Case], metric: Metric | None, limit: float, default: str) -> None:
+        if not cases:
+            raise InputError("tune_precision: expected at least one case, given none")
+        self.exact, self.metric, self.limit, self.default = exact, metric, limit, default
+        self.inputs = [_by_name(exact, case) for case in cases]
+        self.expected = self._results(exact)
+        self.values: dict[str, float] = {}  # by the numbers of the nodes in fp32
+        self.path = ""
+        self.bar: Progress | None = None
+        self.causes = Causes(exact, default, [arrays for arrays, _ in self.inputs])
+        self.groups = self.causes.groups()
+        self.names = sorted(name for group in self.groups for name in group)
+        self.places = {name: place for place, name in enumerate(self.names)}
+
+    def resume(self, folder: str) -> None:
+        """Keeps what is tried in a folder, and takes what is there."""
+        os.makedirs(folder, exist_ok=True)
+        self.path = os.path.join(folder, f"trials-{self._digest()[:16]}.json")
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                kept = json.load(file)
+            self.values = {str(key): float(value) for key, value in kept.items()}
+        except FileNotFoundError:
+            pass
+        except (ValueError, TypeError, AttributeError):  # not one of ours: it is written anew
+            self.values = {}
+
+    def _digest(self) -> str:
+        """Of the model's weights and nodes, the cases and everything that decides about a trial."""
+        overridable = [value.name for value in self.exact.overridable]
+        recipe = load_recipe(self.exact.source, self.exact.folder, overridable)
+        parts: list[Any] = [one.raw for one in recipe.constants.values()]
+        parts += [np.ascontiguousarray(array).tobytes() for arrays, _ in self.inputs for array in arrays.values()]
+        nodes = [(node.qualified_op, node.name, node.inputs, node.outputs) for node in recipe.nodes]
+        metric = getattr(self.metric, "__qualname__", type(self.metric).__name__)
+        told = [
+            nodes,
+            list(recipe.constants),
+            self.limit,
+            self.default,
+            metric,
+            self.exact.device.name,
+            self.exact.seed,
+        ]
+        return sha256(*parts, json.dumps(told).encode())
+
+    def _results(self, model: Model) -> list[Any]:
+        return [model(**dict(given)) for given in self._named(model)]
+
+    def _named(self, model: Model) -> list[dict[str, Any]]:
+        names = {value.name for value in (*model.inputs, *model.overridable)}
+        return [{name: value for name, value in given.items() if name in names} for _, given in self.inputs]
+
+    def policy(self, nodes: Iterable[str]) -> dict[str, str]:
+        """With these nodes in fp32."""
+        return {DEFAULT: self.default, **{escape(name): "fp32" for name in sorted(nodes)}}
+
+    def value(self, nodes: Sequence[str]) -> float:
+        """The error, or the metric, with these nodes in fp32."""
+        key = " ".join(str(place) for place in sorted(self.places[name] for name in nodes))
+        if key not in self.values:
+            with self.exact.loaded_again(precision=self.policy(nodes)) as narrow:
+                self.values[key] = self._judged(self._results(narrow))
+            if self.path:
+                _write(self.path, self.values)
+        if self.bar:
+            self.bar(len(self.values), max(2 * len(self.values), 8))
+        return self.values[key]
+
+    def _judged(self, results: list[Any]) -> float:
+        if self.metric is not None:
+            return float(self.metric(results))
+        return max(_error(one, other) for one, other in zip(results, self.expected, strict=True))
+
+    def passes(self, nodes: Sequence[str]) -> bool:
+        """Whether these nodes in fp32 are enough."""
+        value = self.value(nodes)
+        return value >= self.limit if self.metric is not None else value <= self.limit
+
+    # ---- the search
+
+    def run(self) -> TunedPrecision:
+        """From nothing to enough, and back to the least."""
+        if self.metric is not None and not (value := self._judged(self.expected)) >= self.limit:
+            raise InputError(
+                f"tune_precision: limit: the metric of the program in fp32 is {value:.4g}, below {self.limit:.4g}"
+            )
+        enough = self._enough()
+        least = self._single(enough) or self._least(enough)
+        least.sort(key=self._order)
+        seconds, sizes = self._measured(least)
+        value, default_value = self.value(least), self.value([])
+        nodes = tuple(self.causes.reason(name) for name in least)
+        counts = (self.causes.count, len(self.values))
+        return TunedPrecision(
+            self.policy(least), nodes, value, default_value, self.limit, *counts, seconds=seconds, device_bytes=sizes
+        )
+
+    def _order(self, name: str) -> int:
+        return self.causes.place(name)
+
+    def _enough(self) -> list[str]:
+        """The first of growing sets of candidates that passes."""
+        taken: list[str] = []
+        if self.passes(taken):
+            return taken
+        for group in self.groups[:2]:
+            if group:
+                taken = taken + group
+                if self.passes(taken):
+                    return taken
+        rest = [name for group in self.groups[2:] for name in group]
+        count = 1
+        while count < len(rest):
+            if self.passes(taken + rest[:count]):
+                return taken + rest[:count]
+            count *= 2
+        everything = taken + rest
+        if not self.passes(everything):
+            raise InputError(
+                f"tune_precision: limit: with all nodes in fp32 it is {self.value(everything):.4g}, beyond {self.limit:.4g}"
+            )
+        return everything
+
+    def _single(self, enough: list[str]) -> list[str] | None:
+        """One node of a set that is enough by itself."""
+        if not 1 < len(enough) <= _SINGLES:
+            return None
+        return next(([name] for name in enough if self.passes([name])), None)
+
+    def _least(self, enough: list[str]) -> list[str]:
+        """A part of a set of which no node can be taken away: larger pieces first, those from its end first."""
+        least, size = list(enough), max(len(enough) // 2, 1)
+        while least:
+            smaller = self._without_piece(least, size)
+            if smaller is not None:
+                least = smaller
+                size = min(size, max(len(least) // 2, 1))
+            elif size == 1:
+                break
+            else:
+                size = max(size // 2, 1)
+        return least
+
+    def _without_piece(self, nodes: list[str], size: int) -> list[str] | None:
+        for end in range(len(nodes), 0, -size):
+            rest = nodes[: max(end - size, 0)] + nodes[end:]
+            if self.passes(rest):
+                return rest
+        return None
+
+    # ---- what it costs
+
+    def _measured(self, nodes: Sequence[str]) -> tuple[dict[str, float], dict[str, int]]:
+        """Seconds and bytes of the three programs, which run in turn."""
+        policies: dict[str, Any] = {"fp32": "fp32", self.default: self.default, "policy": self.policy(nodes)}
+        models = {name: self.exact.loaded_again(precision=one) for name, one in policies.items()}
+        seconds = dict.fromkeys(policies, math.inf)
+        try:
+            given = self._named(self.exact)[0]
+            for model in models.values():
+                model(**given)
+            for _ in range(_REPEATS):
+                for name, model in models.items():
+                    begin = time.perf_counter()
+                    model(**given)
+                    seconds[name] = min(seconds[name], time.perf_counter() - begin)
+            sizes = {name: self._bytes(model) for name, model in models.items()}
+        finally:
+            for model in models.values():
+                model.close()
+        return seconds, {name: size for name, size in sizes.items() if size is not None} if all(sizes.values()) else {}
+
+    def _bytes(self, model: Model) -> int | None:
+        shapes = [array.shape for array in self.inputs[0][0].values()]
+        try:
+            sizes = model.program.arena(shapes)
+        except (UnsupportedError, TypeError):
+            return None
+        return sizes["persistent_bytes"] + sizes["arena_bytes"]

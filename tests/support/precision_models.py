@@ -1,0 +1,265 @@
+"""Models that are right in float32 and break in float16, each by one trap among calm layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+Array = np.ndarray[Any, Any]
+
+WIDTH, ROWS = 32, 8
+_LEAST_NODES = 62  # so that 5 percent are 3 nodes
+TRAPS: dict[str, Callable[[Net, str], str]] = {}
+
+
+class Trap(NamedTuple):
+    """A model and its only case."""
+
+    model: onnx.ModelProto
+    case: dict[str, Array]
+
+
+class Net:
+    """A graph in the making, of values [ROWS, WIDTH] between the layers."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = np.random.default_rng(seed)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, array: Any, dtype: Any = np.float32) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array, dtype), name))
+        return name
+
+    def add(self, op: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        name = name or f"{op.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [f"{name}:0"], name=name, **attributes))
+        return f"{name}:0"
+
+    def product(self, x: str, weights: Any, name: str = "") -> str:
+        return self.add("MatMul", x, self.constant(weights), name=name)
+
+    def turned(self, x: str) -> str:
+        """Another order of the axes and back, which no kernel takes up."""
+        return self.add("Transpose", self.add("Transpose", x, perm=[1, 0]), perm=[1, 0])
+
+    def calm(self, x: str) -> str:
+        """A layer of numbers about 1: a rotation, a bias, a bounded function."""
+        rotation, _ = np.linalg.qr(self.draw.standard_normal((WIDTH, WIDTH)))
+        x = self.product(x, rotation * 1.5)  # as much as the function takes away
+        x = self.add("Add", x, self.constant(self.draw.standard_normal(WIDTH) / 8))
+        return self.add("Softsign", x)
+
+    def eye(self, factor: float = 1.0) -> Array:
+        return np.eye(WIDTH) * factor
+
+    def normal(self, x: str) -> str:
+        return self.add("LayerNormalization", x, self.constant(np.ones(WIDTH)), self.constant(np.zeros(WIDTH)))
+
+
+def trap(make: Callable[[Net, str], str]) -> Callable[[Net, str], str]:
+    TRAPS[make.__name__] = make
+    return make
+
+
+@trap
+def overflow_before_layer_normalization(net: Net, x: str) -> str:
+    return net.normal(net.product(x, net.draw.standard_normal((WIDTH, WIDTH)) * 8e3 + 3e4))
+
+
+@trap
+def overflow_before_instance_normalization(net: Net, x: str) -> str:
+    image = net.add("Reshape", x, net.constant([1, ROWS, WIDTH // 8, 8], np.int64))
+    kernel = net.constant(net.draw.standard_normal((ROWS, ROWS, 3, 3)) * 8e3 + 3e4)
+    image = net.add("Conv", image, kernel, pads=[1, 1, 1, 1])
+    image = net.add("InstanceNormalization", image, net.constant(np.ones(ROWS)), net.constant(np.zeros(ROWS)))
+    return net.add("Reshape", image, net.constant([ROWS, WIDTH], np.int64))
+
+
+@trap
+def variance_by_difference(net: Net, x: str) -> str:
+    axes = net.constant([1], np.int64)
+    far = net.add("Add", x, net.constant(60))
+    mean = net.add("ReduceMean", far, axes)
+    squares = net.add("ReduceMean", net.add("Mul", far, far), axes)
+    variance = net.add("Sub", squares, net.add("Mul", mean, mean))
+    root = net.add("Sqrt", net.add("Add", net.add("Abs", variance), net.constant(1e-2)))
+    return net.add("Div", net.add("Sub", far, mean), root)
+
+
+@trap
+def long_product(net: Net, x: str) -> str:
+    """Sums of 4,096 numbers of about 30."""
+    many = net.add("Tile", net.add("Abs", x), net.constant([1, 128], np.int64))
+    sums = net.product(many, np.abs(net.draw.standard_normal((WIDTH * 128, WIDTH))) * 200)
+    return net.normal(sums)
+
+
+@trap
+def long_window(net: Net, x: str) -> str:
+    """Sums over a window of 32 x 8 numbers of about 500."""
+    image = net.add("Reshape", net.add("Abs", x), net.constant([1, 1, ROWS, WIDTH], np.int64))
+    kernel = net.constant(np.abs(net.draw.standard_normal((WIDTH, 1, ROWS, WIDTH))) * 3000)
+    sums = net.add("Reshape", net.add("Conv", image, kernel), net.constant([1, WIDTH], np.int64))
+    return net.add("Mul", x, net.normal(sums))
+
+
+@trap
+def large_softmax(net: Net, x: str) -> str:
+    """Scores of about 1e5 whose distances matter."""
+    scores = net.product(net.add("Mul", x, net.constant(16)), net.draw.standard_normal((WIDTH, WIDTH)) * 4e3)
+    scores = net.add("Mul", net.turned(scores), net.constant(2e-5))
+    return net.add("Mul", net.add("Softmax", scores), net.constant(8))
+
+
+@trap
+def softmax_of_close_scores(net: Net, x: str) -> str:
+    """Scores of about 3,000, of which the distances of 1 decide."""
+    scores = net.add("Add", net.product(x, net.eye(4)), net.constant(3000))
+    return net.add("Mul", net.add("Softmax", net.turned(scores)), net.constant(8))
+
+
+@trap
+def growing_stream(net: Net, x: str) -> str:
+    """A residual stream of which the last sum is beyond float16."""
+    stream = net.add("Mul", x, net.constant(3e3))
+    for _ in range(5):
+        stream = net.add(
+            "Add", stream, net.product(net.normal(stream), net.draw.standard_normal((WIDTH, WIDTH)) * 2.25e3)
+        )
+    return net.normal(stream)
+
+
+@trap
+def massive_channel(net: Net, x: str) -> str:
+    """One channel of a residual stream grows by 3e4 in each block."""
+    push = np.zeros(WIDTH)
+    push[3] = 3e4
+    stream = x
+    for _ in range(3):
+        layer = net.add("Add", net.product(net.normal(stream), net.eye(0.5)), net.constant(push))
+        stream = net.add("Add", stream, layer)
+    scale = np.ones(WIDTH)
+    scale[3] = 0
+    return net.add("Mul", net.product(net.normal(stream), net.eye(8)), net.constant(scale))
+
+
+@trap
+def large_offset(net: Net, x: str) -> str:
+    """x + 2,000 is stored, and 2,000 taken off again."""
+    far = net.add("Add", net.product(x, net.eye()), net.constant(2000))
+    return net.add("Sub", net.turned(far), net.constant(2000))
+
+
+@trap
+def angles(net: Net, x: str) -> str:
+    """The sine of positions up to 5,000 times frequencies."""
+    places = net.add("Add", x, net.constant(np.arange(WIDTH) * 150.0))
+    turned = net.product(places, net.eye(0.7), "angle")
+    return net.add("Sin", net.turned(turned))
+
+
+@trap
+def squared_distance(net: Net, x: str) -> str:
+    """|a|^2 - 2 a b + |b|^2 of points far from the origin."""
+    axes = net.constant([1], np.int64)
+    points = net.add("Add", x, net.constant(20))
+    points = net.product(points, net.eye(), "points")
+    sizes = net.add("ReduceSumSquare", points, axes)
+    both = net.add("MatMul", points, net.add("Transpose", points, perm=[1, 0]))
+    apart = net.add(
+        "Sub", net.add("Add", sizes, net.add("Transpose", sizes, perm=[1, 0])), net.add("Mul", both, net.constant(2))
+    )
+    return net.product(net.add("Mul", apart, net.constant(0.2)), net.draw.standard_normal((ROWS, WIDTH)) / 3)
+
+
+@trap
+def underflow(net: Net, x: str) -> str:
+    """Numbers of about 1e-8, made large again."""
+    small = net.product(net.product(x, net.eye(1e-4)), net.eye(1e-4))
+    return net.product(net.product(small, net.eye(1e4)), net.eye(1e4))
+
+
+@trap
+def logarithm_of_small(net: Net, x: str) -> str:
+    """The logarithm of probabilities down to 1e-8."""
+    chances = net.add("Softmax", net.product(x, net.draw.standard_normal((WIDTH, WIDTH)) * 5))
+    return net.add("Mul", net.add("Log", net.turned(chances)), net.constant(0.1))
+
+
+@trap
+def norm_by_squares(net: Net, x: str) -> str:
+    """x / |x| for numbers of about 400."""
+    large = net.product(x, net.eye(1000))
+    squares = net.add("Mul", large, large)
+    sizes = net.add("MatMul", squares, net.constant(np.ones((WIDTH, 1))))
+    return net.add("Mul", net.add("Div", large, net.add("Sqrt", sizes)), net.constant(5))
+
+
+@trap
+def softmax_by_exponentials(net: Net, x: str) -> str:
+    """exp(x) / sum exp(x) without the maximum taken off."""
+    powers = net.add("Exp", net.product(x, net.eye(30)))
+    sums = net.add("MatMul", powers, net.constant(np.ones((WIDTH, 1))))
+    return net.add("Mul", net.add("Div", powers, sums), net.constant(8))
+
+
+@trap
+def near_one(net: Net, x: str) -> str:
+    """log(1 - sigmoid(x)) where the sigmoid is nearly 1."""
+    near = net.add("Sigmoid", net.add("Add", net.product(x, net.eye(2)), net.constant(8)))
+    apart = net.add("Sub", net.constant(1), net.turned(near))
+    return net.add("Log", net.add("Add", apart, net.constant(1e-6)))
+
+
+@trap
+def differences_of_times(net: Net, x: str) -> str:
+    """Times of about 1e5, each less the one before it."""
+    times = net.add("Add", net.product(x, net.eye(5)), net.constant(np.arange(WIDTH) + 1e4))
+    matrix = np.eye(WIDTH) - np.eye(WIDTH, k=1)
+    matrix[0, 0] = 0
+    return net.product(times, matrix)
+
+
+@trap
+def cubes(net: Net, x: str) -> str:
+    """(10 x + 50)^3, and a product that makes it small."""
+    base = net.add("Add", net.product(x, net.eye(10)), net.constant(50))
+    cube = net.add("Mul", net.add("Mul", base, base), base)
+    return net.normal(net.product(cube, net.eye(1e-4)))
+
+
+@trap
+def sum_before_mean(net: Net, x: str) -> str:
+    """Large numbers whose mean is taken off by a product."""
+    large = net.product(x, net.draw.standard_normal((WIDTH, WIDTH)) * 1e4)
+    large = net.add("Add", large, net.constant(6e4))
+    apart = net.product(large, np.eye(WIDTH) - 1 / WIDTH)
+    return net.add("Mul", apart, net.constant(2e-5))
+
+
+def precision_model(name: str) -> Trap:
+    """The trap behind some calm layers and before others."""
+    net = Net(sorted(TRAPS).index(name))
+    x = "x"
+    for _ in range(12):
+        x = net.calm(x)
+    x = TRAPS[name](net, x)
+    while len(net.nodes) < _LEAST_NODES:
+        x = net.calm(x)
+    shape = [ROWS, WIDTH]
+    graph = helper.make_graph(
+        net.nodes,
+        name,
+        [helper.make_tensor_value_info("x", 1, shape)],
+        [helper.make_tensor_value_info(x, 1, shape)],
+        net.constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    case = {"x": net.draw.standard_normal(shape).astype(np.float32)}
+    return Trap(model, case)

@@ -1,0 +1,221 @@
+"""The tuner: which nodes have to stay in float32, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pumice
+from onnx_models import model, node, value
+from precision_models import TRAPS, precision_model
+from pumice.base.errors import InputError
+from pumice.validation.precision_causes import AMPLIFIED, CANCELLATION, LONG_SUM, OVERFLOW, UNDERFLOW
+
+LIMIT = 0.02
+# What is the matter with a node that stays.
+KINDS = {
+    "overflow_before_layer_normalization": OVERFLOW,
+    "overflow_before_instance_normalization": LONG_SUM,
+    "variance_by_difference": CANCELLATION,
+    "long_product": LONG_SUM,
+    "long_window": LONG_SUM,
+    "large_softmax": OVERFLOW,
+    "softmax_of_close_scores": AMPLIFIED,
+    "growing_stream": OVERFLOW,
+    "massive_channel": OVERFLOW,
+    "large_offset": CANCELLATION,
+    "angles": AMPLIFIED,
+    "squared_distance": CANCELLATION,
+    "underflow": UNDERFLOW,
+    "logarithm_of_small": UNDERFLOW,
+    "norm_by_squares": OVERFLOW,
+    "softmax_by_exponentials": OVERFLOW,
+    "near_one": CANCELLATION,
+    "differences_of_times": CANCELLATION,
+    "cubes": OVERFLOW,
+    "sum_before_mean": OVERFLOW,
+}
+
+
+def error(model: onnx.ModelProto, case: dict[str, Any], precision: Any, context: pumice.Context) -> float:
+    with pumice.load(model, context, precision) as narrow, pumice.load(model, context) as exact:
+        given, wanted = narrow(**case), exact(**case)
+    if not np.isfinite(given).all():
+        return np.inf
+    return float(np.abs(given - wanted).max() / np.abs(wanted).max())
+
+
+def test_there_are_twenty() -> None:
+    assert sorted(KINDS) == sorted(TRAPS)
+    assert len(TRAPS) == 20
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: str) -> None:
+    """By at most 5 percent of their nodes, none of which can go back."""
+    proto, case = precision_model(name)
+    assert not error(proto, case, "fp16", context) <= LIMIT
+    found = pumice.tune_precision(proto, [case], limit=LIMIT, context=context)
+    assert 1 <= len(found.nodes) <= max(0.05 * len(proto.graph.node), 1)
+    assert error(proto, case, found.policy, context) <= LIMIT
+    for one in found.nodes:
+        fewer = {node: precision for node, precision in found.policy.items() if node != one.node}
+        assert not error(proto, case, fewer, context) <= LIMIT
+    assert KINDS[name] in {one.kind for one in found.nodes}, str(found)
+    assert found.value <= LIMIT < found.default_value
+    assert found.total == len(proto.graph.node)
+
+
+def test_what_passes_needs_no_node(context: pumice.Context) -> None:
+    found = pumice.tune_precision(model([node("Relu")]), [np.ones((2, 4), np.float32)], context=context)
+    assert (found.policy, found.nodes, found.limit) == ({"default": "fp16"}, (), 16 * 2.0**-11)
+    assert set(found.seconds) == {"fp32", "fp16", "policy"}
+    assert all(seconds > 0 for seconds in found.seconds.values())
+
+
+def test_bfloat16_is_tuned_too(context: pumice.Context) -> None:
+    """It has the range, not the digits: another set than in fp16."""
+    proto, case = precision_model("large_offset")
+    found = pumice.tune_precision(proto, [case], limit=0.1, default="bf16", context=context)
+    assert found.policy["default"] == "bf16"
+    assert error(proto, case, found.policy, context) <= 0.1 < error(proto, case, "bf16", context)
+    assert any(one.kind == CANCELLATION for one in found.nodes)
+
+
+def agreement(wanted: list[Any]) -> Any:
+    """The share of rows whose largest element is where float32 has it."""
+
+    def share(results: list[Any]) -> float:
+        pairs = zip(results, wanted, strict=True)
+        return float(np.mean([np.argmax(one, 1) == np.argmax(other, 1) for one, other in pairs]))
+
+    return share
+
+
+def test_a_metric_decides(context: pumice.Context) -> None:
+    proto, case = precision_model("large_offset")
+    cases = [{"x": case["x"] * factor} for factor in (1, 0.5, -1)]
+    with pumice.load(proto, context) as exact:
+        metric = agreement([exact(**one) for one in cases])
+    found = pumice.tune_precision(proto, cases, metric=metric, limit=0.9, context=context)
+    assert found.value >= 0.9 > found.default_value
+    assert 1 <= len(found.nodes) <= 3
+    with pytest.raises(InputError, match="fp32 is 1, below 1.5"):
+        pumice.tune_precision(proto, cases, metric=metric, limit=1.5, context=context)
+
+
+def test_a_search_that_was_broken_off_goes_on(context: pumice.Context, tmp_path: Path) -> None:
+    proto, case = precision_model("variance_by_difference")
+    with pumice.load(proto, context) as exact:
+        wanted = exact(**case)
+    calls, most = 0, 12
+
+    def closeness(results: list[Any]) -> float:
+        nonlocal calls
+        calls += 1
+        if calls > most:
+            raise KeyboardInterrupt
+        return -float(np.nan_to_num(np.abs(results[0] - wanted).max(), nan=np.inf))
+
+    def tuned(folder: Path) -> pumice.TunedPrecision:
+        return pumice.tune_precision(proto, [case], metric=closeness, limit=-0.01, context=context, folder=folder)
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "broken")
+    (kept,) = (tmp_path / "broken").iterdir()  # no policy, and nothing partial
+    known = json.loads(kept.read_text())
+    assert len(known) >= most - 1
+    calls, most = 0, 10**6
+    found = tuned(tmp_path / "broken")
+    after = calls
+    calls = 0
+    whole = tuned(tmp_path / "whole")
+    assert after <= calls - len(known) + 1
+    assert (found.policy, found.nodes, found.trials) == (whole.policy, whole.nodes, whole.trials)
+    policy = tmp_path / "broken" / "policy.json"
+    assert json.loads(policy.read_text()) == found.policy
+    with pumice.load(proto, context, policy) as loaded:
+        assert loaded.policy == found.policy
+    kept.write_text("{")
+    assert tuned(tmp_path / "broken").policy == found.policy
+
+
+def looping() -> onnx.ModelProto:
+    """x, doubled 12 times and divided again."""
+    body = helper.make_graph(
+        [
+            node("Identity", ["go"], ["on"], name="same"),
+            node("MatMul", ["s", "two"], ["t"], name="doubled"),
+        ],
+        "body",
+        [helper.make_tensor_value_info(*one) for one in (("i", 7, []), ("go", 9, []), ("s", 1, [4, 4]))],
+        [helper.make_tensor_value_info(*one) for one in (("on", 9, []), ("t", 1, [4, 4]))],
+    )
+    constants = {
+        "two": 2 * np.eye(4, dtype=np.float32),
+        "trips": np.array(12),
+        "yes": np.array(True),
+        "small": np.eye(4, dtype=np.float32) / 4096,
+    }
+    nodes = [node("Loop", ["trips", "yes", "x"], ["l"], name="loop", body=body), node("MatMul", ["l", "small"], ["y"])]
+    return model(nodes, [value("x", [4, 4], TensorProto.FLOAT)], constants=constants)
+
+
+def test_a_loop_stays_as_a_whole(context: pumice.Context) -> None:
+    x = np.full((4, 4), 100.5, np.float32)
+    found = pumice.tune_precision(looping(), [x], context=context)
+    assert {one.node for one in found.nodes} == {"loop", "matmul.y"}
+    with pumice.load(looping(), context, found.policy) as loaded:
+        np.testing.assert_array_equal(loaded(x), x)
+
+
+def test_names_that_look_like_patterns(context: pumice.Context) -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"], name="up[0]*"),
+        node("MatMul", ["a", "v"], ["y"], name="up[0]"),
+    ]
+    weights = {"w": np.full((4, 4), 3e4, np.float32), "v": np.full((4, 4), 1e-5, np.float32)}
+    found = pumice.tune_precision(model(nodes, constants=weights), [np.full((2, 4), 3, np.float32)], context=context)
+    assert [one.node for one in found.nodes] == ["up[0]*", "up[0]"]
+    assert len(found.policy) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"cases": []}, "at least one case"),
+        ({"default": "fp32"}, "default.*'fp16' or 'bf16'.*'fp32'"),
+        ({"metric": len}, "limit.*least that the metric"),
+        ({"metric": 3, "limit": 1}, "metric.*callable"),
+        ({"limit": 0}, "relative error above 0"),
+        ({"limit": True}, "a number"),
+        ({"limit": float("nan")}, "a number"),
+    ],
+)
+def test_arguments_that_are_refused(context: pumice.Context, options: dict[str, Any], text: str) -> None:
+    cases = options.pop("cases", [np.ones((2, 4), np.float32)])
+    with pytest.raises(InputError, match=text):
+        pumice.tune_precision(model([node("Relu")]), cases, context=context, **options)
+
+
+def test_random_models_need_a_seed(context: pumice.Context) -> None:
+    proto = model([node("RandomNormalLike", ["x"])], [value("x", [2, 4])])
+    x = np.ones((2, 4), np.float32)
+    with pumice.load(proto, context) as loaded, pytest.raises(InputError, match="seed"):
+        pumice.tune_precision(loaded, [x])
+    with pumice.load(proto, context, seed=3) as loaded:
+        assert not pumice.tune_precision(loaded, [x]).nodes
+
+
+def test_a_policy_is_saved_as_json(context: pumice.Context, tmp_path: Path) -> None:
+    found = pumice.tune_precision(model([node("Relu")]), [np.ones((2, 4), np.float32)], context=context)
+    found.save(tmp_path / "p.json")
+    assert json.loads((tmp_path / "p.json").read_text()) == {"default": "fp16"}
+    with pytest.raises(InputError, match=r"\.json"):
+        found.save(tmp_path / "p.txt")
