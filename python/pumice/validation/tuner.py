@@ -203,7 +203,8 @@ class _Search:
             raise InputError("tune_precision: expected at least one case, given none")
         self.exact, self.metric, self.limit, self.default = exact, metric, limit, default
         self.inputs = [_by_name(exact, case) for case in cases]
-        self.expected = self._results(exact)
+        with exact.loaded_again() as fresh:  # as every trial, so that random numbers are those of a first run
+            self.expected = self._results(fresh)
         self.values: dict[str, float] = {}  # by the numbers of the nodes in fp32
         self.path = ""
         self.bar: Progress | None = None
