@@ -183,7 +183,7 @@ class Model:
                 memory=memory,
                 check_indices=check_indices,
                 deterministic=deterministic,
-                float32_nodes=float32.names if float32 else (),
+                float32_nodes=float32.names if float32 else [],
             )
         self.source, self.folder = source, folder
         self._options: dict[str, Any] = {
@@ -196,7 +196,8 @@ class Model:
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = policy.precision  # of all nodes but those that the policy has in fp32
-        self.policy = dict(policy.entries)  # a copy
+        self.policy = dict(policy.entries)  # as it was given: "default" alone for a name
+        self.float32_nodes = float32.names if float32 else []  # nodes, as in report(), that the policy has in fp32
         self.check_indices = check_indices
         self.context = context
         self._program: Program | None = program

@@ -21,7 +21,8 @@ class Carried:
     def __init__(self, reference: Reference, runner: Runner, given: Mapping[str, Any]) -> None:
         self.reference = reference
         self.runner = runner
-        self.held: dict[str, Value] = {name: given_input(value, runner.types) for name, value in given.items()}
+        types = runner.types.at("fp32") if reference.mixed else runner.types  # nodes in fp32 take inputs as they are
+        self.held: dict[str, Value] = {name: given_input(value, types) for name, value in given.items()}
         self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
         self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
         self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
@@ -31,7 +32,10 @@ class Carried:
 
     def of(self, node: ReferenceNode) -> dict[str, Value]:
         """What a node reads."""
-        return {name: self[name] for name in node.inputs}
+        runner = self.runner.at(node.precision)
+        held = self.reference.held
+        values = {name: self.held[name] if name in self.held else held(name, runner) for name in node.inputs}
+        return {name: self.reference.read(node, name, one, runner.types) for name, one in values.items()}
 
     def missing(self, node: ReferenceNode) -> tuple[str, ...]:
         """The nodes before a node whose proof is missing."""

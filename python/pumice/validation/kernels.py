@@ -80,7 +80,7 @@ class _Inside:
         runner = self._kernels.reference.runner if is_last else self._known.runner
         choices = self._kernels.choices
         try:
-            made = node.run({name: self[name] for name in node.inputs}, runner)
+            made = node.run({name: self._read(node, name, runner) for name in node.inputs}, runner)
         except Undecided as error:
             if is_last or not set(node.outputs) <= set(choices):
                 raise _Missing(node.name, f"undecided: {error}") from None
@@ -95,6 +95,9 @@ class _Inside:
         if not is_last:
             self._made.update({name: self._agreed(name, value) for name, value in made.items()})
         return made
+
+    def _read(self, node: ReferenceNode, name: str, runner: Runner) -> Value:
+        return self._kernels.reference.read(node, name, self[name], runner.at(node.precision).types)
 
     def _agreed(self, name: str, value: Value) -> Value:
         """Any choice that explains what the kernel has stored is right; that of the program of single nodes may."""
@@ -317,7 +320,7 @@ class ShippedKernels:
             return blank._replace(note="the reference has no such value", unproved=(node.name,))
         array, expected = alike(blank.stored.array, value)
         alone = len(blank.members) == 1
-        deviation = node_deviation(node.op, array, expected, self.types, allowed, moved_alone=alone)
+        deviation = node_deviation(node.op, array, expected, self.types.at(node.precision), allowed, moved_alone=alone)
         if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have chosen otherwise
             return blank._replace(note="rests on a choice that rounding may turn", unproved=(node.name,))
         return blank._replace(deviation=deviation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,12 +54,16 @@ class Proof:
         graph, _ = load_graph(fused.source, fused.folder, None, [value.name for value in fused.overridable])
         self.fused = fused
         self.options = options
-        self.every: Program = graph.compile(fused.context, fused.precision, keep_all=True, fuse=False)
-        self.checking: Program | None = graph.compile(fused.context, fused.precision, check_indices=True)
+        compiled = partial(graph.compile, fused.context, fused.precision, float32_nodes=fused.float32_nodes)
+        self.every: Program = compiled(keep_all=True, fuse=False)
+        self.checking: Program | None = compiled(check_indices=True)
         if not self.checking.checks_indices:
             self.checking.close()
             self.checking = None
-        self.reference = Reference(fused.source, fused.folder, fused.precision)
+        self.reference = Reference(fused.source, fused.folder, fused.policy)
+        if self.reference.mixed:
+            casts = [row["node"] for row in self.every.report() if row["added"]]
+            self.reference.narrowed = {one[6 : one.rindex("' to ")] for one in casts if one.startswith("cast '")}
         self.kernels = None if options.mode == "chained" else ShippedKernels(fused.program, self.reference)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
@@ -195,7 +200,7 @@ class Proof:
         far: dict[str, Value] | None,
     ) -> None:
         """What the nodes behind it are given: alone what the device has, in the chain what the reference has where it has it."""
-        of_device = from_device(ours[name], self.types) if name in ours else None
+        of_device = from_device(ours[name], self.types.at(node.precision)) if name in ours else None
         made = (local or {}).get(name)
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
@@ -232,8 +237,9 @@ class Proof:
     ) -> None:
         row = _row(node, name, actual, case)
         allowed = self.options.tolerance(node.name, name)
-        near = self._deviation(node, actual, (local or {}).get(name), self.types, allowed)
-        total = self._deviation(node, actual, (far or {}).get(name), self.reference.chained.types, allowed)
+        types, chained = (one.types.at(node.precision) for one in (self.reference.runner, self.reference.chained))
+        near = self._deviation(node, actual, (local or {}).get(name), types, allowed)
+        total = self._deviation(node, actual, (far or {}).get(name), chained, allowed)
         if self.options.mode == "both" and near is None:
             total = None  # judged alone or not at all
             note = note or "the reference has no such value"
@@ -252,7 +258,7 @@ class Proof:
 
     def _drift(self, node: ReferenceNode, name: str, actual: Array, expected: Value, drifts: Drifts, case: int) -> None:
         assert isinstance(expected, Bounded)
-        over = overflowing(expected, self.types)
+        over = overflowing(expected, self.types.at(node.precision))
         drifts.add(node.name, node.inputs, name, actual, expected, over)
         if over is not None and is_float(actual.dtype):
             number = f"{over:,.0f}" if abs(over) < 1e12 else f"{over:.3g}"

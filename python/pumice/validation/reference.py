@@ -15,12 +15,21 @@ from ..importer.file.node_names import node_names
 from ..importer.file.node_order import in_order, needed
 from ..importer.file.recipe import NodeRecipe
 from ..importer.parse import opsets, parse
+from ..model.policy import Policy, Precision, policy_of
+from .bounds.bounded import Bounded, apart
 from .bounds.registry import Value
 from .bounds.run import Runner, constant, constant_of
 from .bounds.types import Types
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
+
+
+# Of one tensor of floats, whose elements they put elsewhere: a program leaves them in the type that it finds them in.
+_MOVES = {
+    *("DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "Slice"),
+    *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+}
 
 
 def _subgraphs(node: NodeProto) -> list[GraphProto]:
@@ -49,6 +58,7 @@ class ReferenceNode:
         self.outputs = [output for output in node.output if output]
         self.folded = False  # whether constants alone make it, so that it may be computed before the program runs
         self.proto = node
+        self.precision = "fp32"
 
     @property
     def operator(self) -> str:
@@ -58,17 +68,23 @@ class ReferenceNode:
     def run(self, values: Mapping[str, Value], runner: Runner) -> dict[str, Value]:
         """The node's outputs by name. Raises Unproved where no rule covers it, IndexError for an index out of range."""
         given = [values[name] if name else None for name in self.proto.input]
-        made = runner.node(self.proto, given, values)
+        made = runner.at(self.precision).node(self.proto, given, values)
         return {name: one for name, one in zip(self.proto.output, made, strict=False) if name}
 
 
 class Reference:
-    """The nodes that the outputs depend on, in an order in which they can run, and the constants by name."""
+    """The nodes that the outputs depend on, in an order in which they can run, and the constants by name.
 
-    def __init__(self, source: Source, folder: Folder | None = None, precision: str = "fp32") -> None:
+    `narrowed`: values in float32 that a program of narrower floats rounds for some of the nodes which read them.
+    """
+
+    def __init__(self, source: Source, folder: Folder | None = None, precision: Precision = "fp32") -> None:
         file = ModelFile(source, folder)
         model = parse(file, whole=True)
-        self.types = Types(precision)
+        policy = policy_of(precision)
+        self.mixed = not policy.is_plain and policy.precision != "fp32"
+        self.narrowed: set[str] = set()
+        self.types = Types(policy.precision)
         self.opsets = {domain: version for domain, version in opsets(model).items() if domain != "ai.onnx"}
         self.runner = Runner(self.opsets, self.types)
         self.chained = Runner(self.opsets, self.types.as_independent())
@@ -85,6 +101,28 @@ class Reference:
                 self.constants[node.outputs[0]] = constant_of(protos[node.name])
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self._mark_folded()
+        self._mark_float32(policy)
+
+    def _mark_float32(self, policy: Policy) -> None:
+        """Gives each node its precision; what only moves elements has that of those."""
+        made: set[str] = set()
+        for node in self.nodes:
+            moves = node.op in _MOVES and not node.domain and node.inputs[0] in made
+            node.precision = "fp32" if moves else policy.of(node.name, node.operator)
+            if node.precision == "fp32":
+                made.update(node.outputs)
+
+    def read(self, node: ReferenceNode, name: str, value: Value, types: Types) -> Value:
+        """A value as a node has it: some round what is in float32, and it is not known which of those that may."""
+        if (
+            node.precision == "fp32"
+            or name not in self.narrowed
+            or not isinstance(value, Bounded)
+            or not value.is_float
+        ):
+            return value
+        error = types.joined(value.error, apart(value.value, types.storage(value.dtype)))
+        return Bounded(value.value, error, value.dtype, True, value.constant)
 
     def _mark_folded(self) -> None:
         given = set(self.constants)

@@ -13,6 +13,7 @@ from ..base.errors import InputError, unsupported_error
 from ..base.log import forward_log
 from ..importer.file.model_file import Source
 from ..model.model import Model
+from ..model.policy import Precision, policy_of
 from .proof import Options, Proof
 from .report import ValidationReport
 
@@ -42,7 +43,7 @@ def validate(
     cases: Iterable[Case],
     *,
     context: Context | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     progress: Progress | None = None,
     tolerances: Mapping[str, float] | None = None,
     allow_unchecked: bool | Collection[str] = (),
@@ -67,7 +68,8 @@ def validate(
     if not isinstance(model, Model):
         with Model(model, context, "fp32" if precision is None else precision) as loaded:
             return _validated(loaded, cases, progress, options)
-    if (context or model.context) is not model.context or (precision or model.precision) != model.precision:
+    policy = model.policy if precision is None else policy_of(precision).entries
+    if (context or model.context) is not model.context or policy != model.policy:
         with model.loaded_again(context, precision) as other:
             return _validated(other, cases, progress, options)
     return _validated(model, cases, progress, options)

@@ -110,6 +110,13 @@ class Runner:
     def __init__(self, opsets: Mapping[str, int], types: Types) -> None:
         self.opsets = dict(opsets)
         self.types = types
+        self._others: dict[str, Runner] = {}
+
+    def at(self, precision: str) -> Runner:
+        """A runner of nodes that compute at another precision."""
+        if precision == self.types.precision:
+            return self
+        return self._others.setdefault(precision, Runner(self.opsets, self.types.at(precision)))
 
     def node(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
         """The outputs of a node, each stored as the program stores it. Raises Unproved where no rule covers it, IndexError."""

@@ -98,6 +98,10 @@ class Types:
         made.constants = constants
         return made
 
+    def at(self, precision: str) -> Types:
+        """The types of a node that computes at another precision."""
+        return self if precision == self.precision else Types(precision, self.independent)
+
     def joined(self, *errors: Array | None) -> Array | None:
         """What errors come to together; of which some are zero (None)."""
         given = [one for one in errors if one is not None]
