@@ -91,6 +91,19 @@ def test_info_says_how_each_precision_runs_and_what_is_lacking(capsys: pytest.Ca
             assert one.matrices == (not one.lacks and one.precision != "fp32")
 
 
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_a_policy_gives_precisions_by_node(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, images: np.ndarray[Any, Any], command: str
+) -> None:
+    """conv1 has float32 alone; a name that no node has is refused."""
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"default": "fp16", "conv1": "fp32"}))
+    given = (command, DIGITS, "--input", f"image={tmp_path}/images.npy", "--policy", policy)
+    assert json.loads(output(capsys, *given, "--json"))["precision"].startswith("fp16")
+    policy.write_text(json.dumps({"default": "fp16", "conv9": "fp32"}))
+    assert "'conv9'" in refused(capsys, *given)
+
+
 def test_a_masked_feature_is_what_a_precision_lacks(context: pumice.Context) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}", without=["storageBuffer16BitAccess"]) as narrow:
         by_name = {one.precision: one for one in pumice.precision_support(narrow.info)}
@@ -372,6 +385,7 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_pat
         ((*run, "x.png", "--image-size", "3by4"), "expected N, HEIGHTxWIDTH or keep"),
         ((*run, "x.png", "--image-mean", "a,b"), "expected numbers"),
         (("run", DIGITS, "--precision", "fp8"), "invalid choice"),
+        (("run", DIGITS, "--policy", "fp16"), "ends in .json"),
         (("paint", DIGITS), "invalid choice"),
         ((), "required"),
     ]

@@ -230,7 +230,9 @@ def _bench(arguments: argparse.Namespace) -> int:
         arrays, made = model_inputs(model, arguments)
         with telling(made), Progress("runs", not arguments.json) as progress:
             timing = measure(model, arrays, arguments.runs, progress)
-        fresh = first_results(arguments.model, arguments.precision, arrays) if arguments.cold else ()
+        fresh = (
+            first_results(arguments.model, arguments.policy or arguments.precision, arrays) if arguments.cold else ()
+        )
         if arguments.json:
             record = {**model_record(model), "inputs": described(arrays, model), "made_up": made.made_up}
             record["timing"] = timing._asdict()

@@ -22,6 +22,13 @@ def _size(text: str) -> str | tuple[int, int]:
     return int(numbers[1]), int(numbers[2] or numbers[1])
 
 
+def _policy(text: str) -> str:
+    """The path of a policy."""
+    if not text.endswith(".json"):
+        raise argparse.ArgumentTypeError(f"expected a file that ends in .json, given '{text}'")
+    return text
+
+
 def _numbers(text: str) -> list[float]:
     try:
         return [float(number) for number in text.split(",")]
@@ -61,6 +68,9 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=FILE",
         help="an input: .npy, .npz, .pb (ONNX TensorProto) or a picture; the name may be left out where there is one input",
+    )
+    parser.add_argument(
+        "--policy", type=_policy, metavar="FILE", help="a JSON file of precisions by node, in the place of --precision"
     )
     parser.add_argument("--seed", type=int, help="seed of the random numbers that the model makes")
     parser.set_defaults(dim=[])

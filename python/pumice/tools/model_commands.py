@@ -24,7 +24,8 @@ def load_model(arguments: argparse.Namespace) -> Model:
     from ..model.model import load
 
     context = Context(arguments.device) if arguments.device else None
-    return load(arguments.model, context, arguments.precision, progress=not arguments.json, seed=arguments.seed)
+    precision = arguments.policy or arguments.precision
+    return load(arguments.model, context, precision, progress=not arguments.json, seed=arguments.seed)
 
 
 def model_inputs(

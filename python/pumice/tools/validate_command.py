@@ -99,6 +99,8 @@ def _check(arguments: argparse.Namespace) -> None:
     """Of what can be known before the work begins. Raises InputError."""
     if arguments.data and (arguments.input or arguments.dim or image_options(arguments)):
         raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
+    if arguments.policy and arguments.precision != ["fp32"]:
+        raise InputError("--policy says the precision of every node: --precision does not go with it")
     names = [name for name, _ in arguments.tolerance]
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise InputError(f"tolerance of '{twice[0]}' is given twice")

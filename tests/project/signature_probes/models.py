@@ -58,6 +58,9 @@ def random() -> onnx.ModelProto:
 def loading(context: pumice.Context) -> None:
     assert pumice.load(gemm(), context).context is context
     differ(*(pumice.load(gemm(), context, precision)(X)["sum"] for precision in ("fp32", "fp16", "bf16")))
+    by_node = {"default": "fp16", "*": "fp32"}
+    differ(*(pumice.load(gemm(), context, precision)(X)["sum"] for precision in ("fp16", by_node)))
+    refused(lambda: pumice.load(gemm(), context, {"default": "fp16", "wobble": "fp32"}), "wobble")
     with TemporaryDirectory() as folder:
         data = beside(folder)
         refused(lambda: pumice.load(data, context), "folder")
@@ -72,6 +75,34 @@ def loading(context: pumice.Context) -> None:
     differ(*(len(pumice.load(overridable(), context, overridable=one).overridable) for one in (False, ["b"])))
     refused(lambda: pumice.load(gemm(), context, overridable=["wobble"]), "wobble")
     refused(lambda: pumice.load(gemm(), context, wobble=1), "wobble")  # type: ignore[arg-type]
+
+
+@covers(
+    "tune_precision.metric",
+    "tune_precision.limit",
+    "tune_precision.default",
+    "tune_precision.context",
+    "tune_precision.progress",
+    "tune_precision.folder",
+)
+def tuning(context: pumice.Context) -> None:
+    def tuned(**options: Any) -> pumice.TunedPrecision:
+        return pumice.tune_precision(gemm(), [X / 3], context=context, **options)
+
+    differ(*(len(tuned(limit=limit).nodes) for limit in (0.5, 1e-7)))
+    refused(lambda: tuned(limit=-1), "limit")
+    assert tuned(metric=len, limit=1).value == 1
+    refused(lambda: tuned(metric=len, limit=2), "fp32")
+    differ(*(tuned(default=default, limit=0.5).policy["default"] for default in ("fp16", "bf16")))
+    refused(lambda: tuned(default="fp12"), "fp12")
+    with pumice.Context(f"uuid:{context.info.uuid}") as closed:
+        pass
+    refused(lambda: pumice.tune_precision(gemm(), [X], context=closed), "closed")
+    for progress in (False, True):  # shown on terminals alone
+        tuned(progress=progress)
+    with TemporaryDirectory() as folder:
+        tuned(folder=folder)
+        assert (Path(folder) / "policy.json").exists()
 
 
 @covers("Model.__call__.loop_timeout", "Model.run_async.loop_timeout")
