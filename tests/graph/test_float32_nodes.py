@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
+from cases import CASES, Case, values_in
 
 Array = np.ndarray[Any, Any]
 NARROW = ("fp16", "bf16")
@@ -118,6 +119,24 @@ def test_all_nodes_in_float32_are_the_program_in_float32(
     np.testing.assert_array_equal(wide, expected)
     assert not np.array_equal(narrow, expected)
     assert {report[name]["precision"] for name in names} <= {"fp32", ""}
+
+
+FIRST = {case.op: case for case in reversed(CASES) if case.has_floats}
+
+
+@pytest.mark.parametrize("op", FIRST)
+def test_every_operator_in_float32_is_that_of_a_program_in_float32(context: pumice.Context, op: str) -> None:
+    case: Case = FIRST[op]
+    graph = pumice.Graph()
+    values, given = values_in(graph, case, case.arrays())
+    made = graph.add(case.op, *values, outputs=case.outputs, **case.attributes)
+    for k, value in enumerate(made if isinstance(made, tuple) else (made,)):
+        graph.output(f"o{k}", value)
+    expected = graph.compile(context)(given)
+    for precision in NARROW:
+        results = graph.compile(context, precision, float32_nodes=graph.node_names(0))(given)
+        for name, array in expected.items():
+            assert results[name].tobytes() == array.tobytes(), (precision, name)
 
 
 @pytest.mark.parametrize("precision", NARROW)
