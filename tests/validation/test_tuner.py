@@ -70,6 +70,9 @@ def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: s
     assert KINDS[name] in {one.kind for one in found.nodes}, str(found)
     assert found.value <= LIMIT < found.default_value
     assert found.total == len(proto.graph.node)
+    record = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert [one["node"] for one in record["nodes"]] == [one.node for one in found.nodes]
+    assert record["default_value"] == (found.default_value if np.isfinite(found.default_value) else None)
 
 
 def test_what_passes_needs_no_node(context: pumice.Context) -> None:

@@ -380,7 +380,7 @@ class Proof:
         findings = [*_of_rows(rows), *self.found.values()]
         if self.kernels and self.kernels.refused:
             findings.append(Finding("kernels not judged", self.fused.name, self.kernels.refused))
-        name, device, precision = self.fused.name, self.fused.device.name, self.fused.precision
+        name, device, precision = self.fused.name, self.fused.device.name, self.reference.precision
         return ValidationReport(name, device, precision, cases, rows, findings, facts=self._facts())
 
     def _facts(self) -> Facts:

@@ -102,6 +102,9 @@ class Reference:
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self._mark_folded()
         self._mark_float32(policy)
+        wide = sum(policy.of(node.name, node.operator) == "fp32" for node in self.nodes)
+        mix = f" with {wide} of {len(self.nodes)} nodes in fp32" if self.mixed else ""
+        self.precision = f"{policy.precision}{mix}"  # in words
 
     def _mark_float32(self, policy: Policy) -> None:
         """Gives each node its precision; what only moves elements has that of those."""

@@ -78,6 +78,15 @@ class TunedPrecision(NamedTuple):
         what = f"{len(self.nodes)} of {self.total} nodes in fp32: {value}"
         return f"{what}; {self.speed_kept:.0%} of the speed of {self.default}{kept}; {self.trials} trials"
 
+    def as_dict(self) -> dict[str, Any]:
+        """All of it for JSON; an infinite number is None."""
+        made = {**self._asdict(), "nodes": [one._asdict() for one in self.nodes]}
+        made.update(speed_kept=self.speed_kept, memory_kept=self.memory_kept)
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in made.items()
+        }
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the policy as JSON, for `pumice.load(precision=path)`; its name has to end in .json."""
         if not os.fspath(path).endswith(".json"):
@@ -119,7 +128,8 @@ def tune_precision(
     it is the share of elements that differ. `metric` takes the list of what the model's call gives for each case, and the larger its
     number the better: it has to be at least `limit`, which has to be given.
     Nodes that go beyond the range, and what amplifies errors with what it reads, are tried first; then each is taken away that can be.
-    No node of the set found can go back by itself; a smaller set of other nodes may exist.
+    No node of the set found can go back by itself; a smaller set of other nodes may exist. On one device the same arguments give the
+    same set, where the model's results are the same bits in every run.
     A control node stands for all nodes in its graphs. `progress`: a bar on a terminal. `folder`: where the policy is kept as
     "policy.json", and what was tried, so that a search that was broken off goes on: it is known by the model, the cases, the arguments,
     the device and the metric's name, not by its code.
