@@ -24,9 +24,10 @@ class Trap(NamedTuple):
 
 
 class Net:
-    """A graph in the making, of values [ROWS, WIDTH] between the layers."""
+    """A graph in the making, of values [rows, width] between the layers; both are multiples of the constants of these names."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, rows: int = ROWS, width: int = WIDTH) -> None:
+        self.rows, self.width = rows, width
         self.draw = np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
@@ -48,18 +49,34 @@ class Net:
         """Another order of the axes and back, which no kernel takes up."""
         return self.add("Transpose", self.add("Transpose", x, perm=[1, 0]), perm=[1, 0])
 
+    @property
+    def rotation(self) -> Array:
+        """Blocks of rotations along the diagonal, with the columns in another order."""
+        count = self.width // WIDTH
+        made = np.zeros((self.width, self.width))
+        for i in range(count):
+            here = slice(i * WIDTH, (i + 1) * WIDTH)
+            made[here, here], _ = np.linalg.qr(self.draw.standard_normal((WIDTH, WIDTH)))
+        return made[:, self.draw.permutation(self.width)] if count > 1 else made
+
+    def matrix(self, rows: int = 0, columns: int = 0) -> Array:
+        """Normal numbers, smaller where more are summed than WIDTH."""
+        rows, columns = rows or self.width, columns or self.width
+        return self.draw.standard_normal((rows, columns)) * np.sqrt(WIDTH / max(rows, WIDTH))
+
     def calm(self, x: str) -> str:
         """A layer of numbers about 1: a rotation, a bias, a bounded function."""
-        rotation, _ = np.linalg.qr(self.draw.standard_normal((WIDTH, WIDTH)))
-        x = self.product(x, rotation * 1.5)  # as much as the function takes away
-        x = self.add("Add", x, self.constant(self.draw.standard_normal(WIDTH) / 8))
+        x = self.product(x, self.rotation * 1.5)  # as much as the function takes away
+        x = self.add("Add", x, self.constant(self.draw.standard_normal(self.width) / 8))
         return self.add("Softsign", x)
 
     def eye(self, factor: float = 1.0) -> Array:
-        return np.eye(WIDTH) * factor
+        return np.eye(self.width) * factor
 
     def normal(self, x: str) -> str:
-        return self.add("LayerNormalization", x, self.constant(np.ones(WIDTH)), self.constant(np.zeros(WIDTH)))
+        return self.add(
+            "LayerNormalization", x, self.constant(np.ones(self.width)), self.constant(np.zeros(self.width))
+        )
 
 
 def trap(make: Callable[[Net, str], str]) -> Callable[[Net, str], str]:
@@ -69,16 +86,16 @@ def trap(make: Callable[[Net, str], str]) -> Callable[[Net, str], str]:
 
 @trap
 def overflow_before_layer_normalization(net: Net, x: str) -> str:
-    return net.normal(net.product(x, net.draw.standard_normal((WIDTH, WIDTH)) * 8e3 + 3e4))
+    return net.normal(net.product(x, net.matrix() * 8e3 + 3e4))
 
 
 @trap
 def overflow_before_instance_normalization(net: Net, x: str) -> str:
-    image = net.add("Reshape", x, net.constant([1, ROWS, WIDTH // 8, 8], np.int64))
+    image = net.add("Reshape", x, net.constant([net.rows // ROWS, ROWS, net.width // 8, 8], np.int64))
     kernel = net.constant(net.draw.standard_normal((ROWS, ROWS, 3, 3)) * 8e3 + 3e4)
     image = net.add("Conv", image, kernel, pads=[1, 1, 1, 1])
     image = net.add("InstanceNormalization", image, net.constant(np.ones(ROWS)), net.constant(np.zeros(ROWS)))
-    return net.add("Reshape", image, net.constant([ROWS, WIDTH], np.int64))
+    return net.add("Reshape", image, net.constant([net.rows, net.width], np.int64))
 
 
 @trap
@@ -95,24 +112,24 @@ def variance_by_difference(net: Net, x: str) -> str:
 @trap
 def long_product(net: Net, x: str) -> str:
     """Sums of 4,096 numbers of about 30."""
-    many = net.add("Tile", net.add("Abs", x), net.constant([1, 128], np.int64))
-    sums = net.product(many, np.abs(net.draw.standard_normal((WIDTH * 128, WIDTH))) * 200)
+    many = net.add("Tile", net.add("Abs", x), net.constant([1, 128 * WIDTH // net.width], np.int64))
+    sums = net.product(many, np.abs(net.draw.standard_normal((WIDTH * 128, net.width))) * 200)
     return net.normal(sums)
 
 
 @trap
 def long_window(net: Net, x: str) -> str:
     """Sums over a window of 32 x 8 numbers of about 500."""
-    image = net.add("Reshape", net.add("Abs", x), net.constant([1, 1, ROWS, WIDTH], np.int64))
-    kernel = net.constant(np.abs(net.draw.standard_normal((WIDTH, 1, ROWS, WIDTH))) * 3000)
-    sums = net.add("Reshape", net.add("Conv", image, kernel), net.constant([1, WIDTH], np.int64))
+    image = net.add("Reshape", net.add("Abs", x), net.constant([-1, 1, ROWS, WIDTH], np.int64))
+    kernel = net.constant(np.abs(net.draw.standard_normal((ROWS * WIDTH, 1, ROWS, WIDTH))) * 3000)
+    sums = net.add("Reshape", net.add("Conv", image, kernel), net.constant([net.rows, net.width], np.int64))
     return net.add("Mul", x, net.normal(sums))
 
 
 @trap
 def large_softmax(net: Net, x: str) -> str:
     """Scores of about 1e5 whose distances matter."""
-    scores = net.product(net.add("Mul", x, net.constant(16)), net.draw.standard_normal((WIDTH, WIDTH)) * 4e3)
+    scores = net.product(net.add("Mul", x, net.constant(16)), net.matrix() * 4e3)
     scores = net.add("Mul", net.turned(scores), net.constant(2e-5))
     return net.add("Mul", net.add("Softmax", scores), net.constant(8))
 
@@ -126,25 +143,24 @@ def softmax_of_close_scores(net: Net, x: str) -> str:
 
 @trap
 def growing_stream(net: Net, x: str) -> str:
-    """A residual stream of which the last sum is beyond float16."""
+    """A residual stream of which the last sum is beyond float16: each adds at most 15,500."""
     stream = net.add("Mul", x, net.constant(3e3))
     for _ in range(5):
-        stream = net.add(
-            "Add", stream, net.product(net.normal(stream), net.draw.standard_normal((WIDTH, WIDTH)) * 2.25e3)
-        )
+        layer = net.add("Tanh", net.product(net.normal(stream), net.eye()))
+        stream = net.add("Add", stream, net.add("Mul", layer, net.constant(15500)))
     return net.normal(stream)
 
 
 @trap
 def massive_channel(net: Net, x: str) -> str:
     """One channel of a residual stream grows by 3e4 in each block."""
-    push = np.zeros(WIDTH)
+    push = np.zeros(net.width)
     push[3] = 3e4
     stream = x
     for _ in range(3):
         layer = net.add("Add", net.product(net.normal(stream), net.eye(0.5)), net.constant(push))
         stream = net.add("Add", stream, layer)
-    scale = np.ones(WIDTH)
+    scale = np.ones(net.width)
     scale[3] = 0
     return net.add("Mul", net.product(net.normal(stream), net.eye(8)), net.constant(scale))
 
@@ -159,7 +175,7 @@ def large_offset(net: Net, x: str) -> str:
 @trap
 def angles(net: Net, x: str) -> str:
     """The sine of positions up to 5,000 times frequencies."""
-    places = net.add("Add", x, net.constant(np.arange(WIDTH) * 150.0))
+    places = net.add("Add", x, net.constant(np.arange(net.width) % WIDTH * 150.0))
     turned = net.product(places, net.eye(0.7), "angle")
     return net.add("Sin", net.turned(turned))
 
@@ -168,14 +184,14 @@ def angles(net: Net, x: str) -> str:
 def squared_distance(net: Net, x: str) -> str:
     """|a|^2 - 2 a b + |b|^2 of points far from the origin."""
     axes = net.constant([1], np.int64)
-    points = net.add("Add", x, net.constant(20))
+    points = net.add("Add", x, net.constant(20 * np.sqrt(WIDTH / net.width)))
     points = net.product(points, net.eye(), "points")
     sizes = net.add("ReduceSumSquare", points, axes)
     both = net.add("MatMul", points, net.add("Transpose", points, perm=[1, 0]))
     apart = net.add(
         "Sub", net.add("Add", sizes, net.add("Transpose", sizes, perm=[1, 0])), net.add("Mul", both, net.constant(2))
     )
-    return net.product(net.add("Mul", apart, net.constant(0.2)), net.draw.standard_normal((ROWS, WIDTH)) / 3)
+    return net.product(net.add("Mul", apart, net.constant(0.2)), net.matrix(net.rows) / 3)
 
 
 @trap
@@ -188,7 +204,7 @@ def underflow(net: Net, x: str) -> str:
 @trap
 def logarithm_of_small(net: Net, x: str) -> str:
     """The logarithm of probabilities down to 1e-8."""
-    chances = net.add("Softmax", net.product(x, net.draw.standard_normal((WIDTH, WIDTH)) * 5))
+    chances = net.add("Softmax", net.product(x, net.matrix() * 5))
     return net.add("Mul", net.add("Log", net.turned(chances)), net.constant(0.1))
 
 
@@ -197,7 +213,7 @@ def norm_by_squares(net: Net, x: str) -> str:
     """x / |x| for numbers of about 400."""
     large = net.product(x, net.eye(1000))
     squares = net.add("Mul", large, large)
-    sizes = net.add("MatMul", squares, net.constant(np.ones((WIDTH, 1))))
+    sizes = net.add("MatMul", squares, net.constant(np.ones((net.width, 1))))
     return net.add("Mul", net.add("Div", large, net.add("Sqrt", sizes)), net.constant(5))
 
 
@@ -205,7 +221,7 @@ def norm_by_squares(net: Net, x: str) -> str:
 def softmax_by_exponentials(net: Net, x: str) -> str:
     """exp(x) / sum exp(x) without the maximum taken off."""
     powers = net.add("Exp", net.product(x, net.eye(30)))
-    sums = net.add("MatMul", powers, net.constant(np.ones((WIDTH, 1))))
+    sums = net.add("MatMul", powers, net.constant(np.ones((net.width, 1))))
     return net.add("Mul", net.add("Div", powers, sums), net.constant(8))
 
 
@@ -220,8 +236,8 @@ def near_one(net: Net, x: str) -> str:
 @trap
 def differences_of_times(net: Net, x: str) -> str:
     """Times of about 1e5, each less the one before it."""
-    times = net.add("Add", net.product(x, net.eye(5)), net.constant(np.arange(WIDTH) + 1e4))
-    matrix = np.eye(WIDTH) - np.eye(WIDTH, k=1)
+    times = net.add("Add", net.product(x, net.eye(5)), net.constant(np.arange(net.width) % WIDTH + 1e4))
+    matrix = np.eye(net.width) - np.eye(net.width, k=1)
     matrix[0, 0] = 0
     return net.product(times, matrix)
 
@@ -237,22 +253,22 @@ def cubes(net: Net, x: str) -> str:
 @trap
 def sum_before_mean(net: Net, x: str) -> str:
     """Large numbers whose mean is taken off by a product."""
-    large = net.product(x, net.draw.standard_normal((WIDTH, WIDTH)) * 1e4)
+    large = net.product(x, net.matrix() * 1e4)
     large = net.add("Add", large, net.constant(6e4))
-    apart = net.product(large, np.eye(WIDTH) - 1 / WIDTH)
+    apart = net.product(large, np.eye(net.width) - 1 / net.width)
     return net.add("Mul", apart, net.constant(2e-5))
 
 
-def precision_model(name: str) -> Trap:
+def precision_model(name: str, rows: int = ROWS, width: int = WIDTH) -> Trap:
     """The trap behind some calm layers and before others."""
-    net = Net(sorted(TRAPS).index(name))
+    net = Net(sorted(TRAPS).index(name), rows, width)
     x = "x"
     for _ in range(12):
         x = net.calm(x)
     x = TRAPS[name](net, x)
     while len(net.nodes) < _LEAST_NODES:
         x = net.calm(x)
-    shape = [ROWS, WIDTH]
+    shape = [rows, width]
     graph = helper.make_graph(
         net.nodes,
         name,

@@ -75,6 +75,18 @@ def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: s
     assert record["default_value"] == (found.default_value if np.isfinite(found.default_value) else None)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAPS)
+def test_most_of_the_speed_is_kept_on_gpus(context: pumice.Context, name: str) -> None:
+    """The same traps among layers that are large enough to be timed."""
+    if context.info.kind == "software":
+        pytest.skip("a software device computes in float32 whatever it stores")
+    proto, case = precision_model(name, rows=4096, width=512)
+    found = pumice.tune_precision(proto, [case], limit=0.05, context=context)
+    assert len(found.nodes) <= 0.05 * found.total, str(found)
+    assert found.speed_kept >= 0.9, str(found)
+
+
 def test_what_passes_needs_no_node(context: pumice.Context) -> None:
     found = pumice.tune_precision(model([node("Relu")]), [np.ones((2, 4), np.float32)], context=context)
     assert (found.policy, found.nodes, found.limit) == ({"default": "fp16"}, (), 16 * 2.0**-11)
