@@ -101,6 +101,7 @@ _ERRORS = (
     ("\u25cf", BLUE, "error within its bound"),
     ("\u2717", RED, "error beyond its bound"),
     ("\u2014", ORANGE, "bound"),
+    ("\u2013", GREY, "error from the model's inputs on"),
     ("\u25cf", GREY, "not compared"),
 )
 _RANGES = (

@@ -302,6 +302,17 @@ def verdicts(context: pumice.Context) -> None:
     refused(lambda: pumice.validate(random, [x[0]], context=context, allow_unchecked=["nobody"]), "nobody")
 
 
+@covers("ValidationReport.__init__.facts")
+def reports(context: pumice.Context) -> None:
+    """What a report says of a validation is in its record."""
+    from pumice.validation.facts import Facts, device_facts
+
+    said = [None, Facts(device_facts(context.info), inputs=("x",))]
+    records = [pumice.ValidationReport("m", "d", "fp32", 1, [], [], facts=facts).as_dict() for facts in said]
+    differ(*(record["device"] for record in records))
+    differ(*(record["graph"] for record in records))
+
+
 @covers("output_descs.outputs", "output_descs.**kwargs")
 def output_descs(context: pumice.Context) -> None:
     x = pumice.TensorDesc("float32", [4, 6])

@@ -88,8 +88,11 @@ def _chart(frame: _Frame, label: str, *parts: object) -> Markup:
 
 
 def error_chart(rows: Sequence[Row]) -> Markup:
-    """Error and bound of every tensor, on a logarithmic axis; an error of 0 lies on the axis, an infinite one at the top."""
-    seen = [v for row in rows for v in (row["error"], row["allowed"]) if v]
+    """Error and bound of every tensor on a logarithmic axis, and the error from the model's inputs on.
+
+    An error of 0 lies on the axis, an infinite one at the top.
+    """
+    seen = [v for row in rows for v in (row["error"], row["allowed"], row["accumulated"]) if v]
     frame = _frame(seen, len(rows))
     bound = _steps(frame, [row["allowed"] for row in rows])
     right: list[tuple[float, float]] = []
@@ -106,6 +109,13 @@ def error_chart(rows: Sequence[Row]) -> Markup:
         frame,
         f"Error against bound of {len(rows)} tensors, {len(wrong)} beyond it; the table below has the numbers",
         _axis(frame, "absolute error"),
+        path(
+            _steps(frame, [row["accumulated"] for row in rows]),
+            class_="whole",
+            fill="none",
+            stroke=GREY,
+            stroke_width=1.4,
+        ),
         path(bound, class_="bound", fill="none", stroke=ORANGE, stroke_width=1.8),
         _dots(right, BLUE, "within", size),
         _crosses(wrong, "beyond"),
@@ -152,7 +162,7 @@ def range_chart(rows: Sequence[Row]) -> Markup:
         joined(
             [
                 path(f"M{_LEFT} {frame.y(v):.1f}H{_WIDTH - _RIGHT}", stroke=ORANGE, stroke_dasharray="5 4"),
-                _text(_WIDTH - _RIGHT - 4, frame.y(v) - 4, f"fp16 {name}", "end", ORANGE),
+                _text(_LEFT + 6, frame.y(v) - 4, f"fp16 {name}", "start", ORANGE),
             ]
         )
         for v, name in FP16
@@ -163,8 +173,8 @@ def range_chart(rows: Sequence[Row]) -> Markup:
         _axis(frame, "magnitude"),
         path("".join(inside), class_="span", stroke=BLUE, stroke_width=width, stroke_opacity="0.75"),
         path("".join(over), class_="over", stroke=RED, stroke_width=width),
-        path(marks, class_="over", fill=RED),
         *lines,
+        path(marks, class_="over", fill=RED),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.plain_text import plain
-from .markup import Markup, element
+from .markup import TEXT, Markup, element
 
 # In this order; kinds that are not named here come between the first and the last ones.
 _FIRST = (
@@ -24,7 +24,10 @@ _MOST = 100  # findings that are shown at once; the others are below them, folde
 
 def findings_section(reports: Sequence[Mapping[str, Any]]) -> Markup:
     """Findings of all reports."""
-    found = [(_rank(one["kind"]), i, one) for i, report in enumerate(reports) for one in report["findings"]]
+    found = []
+    for i, report in enumerate(reports):
+        different = {(one["kind"], one["node"], one["text"]): one for one in reversed(report["findings"])}
+        found += [(_rank(one["kind"]), i, one) for one in reversed(different.values())]
     found.sort(key=lambda entry: entry[:2])
     several = len(reports) > 1
     rows = [_row(reports[i], i, one, several) for _, i, one in found]
@@ -47,8 +50,10 @@ def _rank(kind: str) -> int:
 
 def _table(rows: Sequence[Markup], several: bool) -> Markup:
     heads = ["kind", "node", "what was found", "case", *(["report"] if several else [])]
-    head = element("tr", *(element("th", name, scope="col") for name in heads))
-    return element("div", element("table", element("thead", head), element("tbody", *rows)), class_="scroll")
+    # The roles stay where a narrow screen stacks the cells of a row, which then are no table's to a reader of screens.
+    head = element("tr", *(element("th", name, scope="col", role="columnheader") for name in heads), role="row")
+    parts = element("thead", head, role="rowgroup"), element("tbody", *rows, role="rowgroup")
+    return element("div", element("table", *parts, role="table"), class_="scroll")
 
 
 def _row(report: Mapping[str, Any], index: int, finding: Mapping[str, Any], several: bool) -> Markup:
@@ -59,9 +64,10 @@ def _row(report: Mapping[str, Any], index: int, finding: Mapping[str, Any], seve
     where = f"{report['model']}, {report['device']['name']}, {report['precision']}"
     return element(
         "tr",
-        element("th", finding["kind"], scope="row", class_=f"kind k{min(_rank(finding['kind']), 9)}"),
-        element("td", link, class_="name"),
-        element("td", finding["text"], class_="text"),
-        element("td", finding["case"]),
-        element("td", element("a", where, href=f"#r{index}")) if several else None,
+        element("th", finding["kind"], scope="row", role="rowheader", class_=f"kind k{min(_rank(finding['kind']), 9)}"),
+        element("td", link, class_="name", role="cell"),
+        element("td", plain(finding["text"], TEXT), class_="text", role="cell"),
+        element("td", finding["case"], class_="case", role="cell"),
+        element("td", element("a", where, href=f"#r{index}"), class_="report", role="cell") if several else None,
+        role="row",
     )

@@ -54,6 +54,8 @@ def facts_table(report: Record) -> Markup:
 def _options(options: Record) -> str:
     shown = []
     for name, value in options.items():
+        if value is None:
+            continue
         if isinstance(value, Mapping):
             value = ", ".join(f"{plain(key, 60)} = {one}" for key, one in value.items()) or "none"
         elif isinstance(value, (list, tuple)):
@@ -126,7 +128,7 @@ def _row(index: int, row: Record, prefix: str) -> Markup:
         "tr",
         element("th", element("a", _name(row), href=f"#{prefix}t{index}", data_row=index), scope="row", class_="name"),
         element("td", _op(row)),
-        element("td", f"{row['dtype']} {shape}".strip()),
+        element("td", f"{row['dtype']} {shape}".strip(), class_="tensor"),
         *(element("td", text, class_="number") for text in shown),
         element("td", number(row["accumulated"]), class_="number"),
         element("td", badge(row["verdict"]), *_said(row)),
