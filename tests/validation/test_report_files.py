@@ -48,6 +48,15 @@ def test_a_record_that_is_not_as_the_schema_says_is_found(context: pumice.Contex
     assert schema_faults({key: one for key, one in record.items() if key != "rows"}) == ["$: 'rows' is missing"]
 
 
+def test_every_field_is_on_the_page_about_them() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "validation_report.md").read_text()
+    parts = [SCHEMA, SCHEMA["properties"]["graph"], SCHEMA["properties"]["device"], SCHEMA["properties"]["options"]]
+    parts += [part for part in SCHEMA["$defs"].values() if "properties" in part]
+    fields = {name for part in parts for name in part["properties"]}
+    assert len(fields) > 60
+    assert not [name for name in sorted(fields) if f"`{name}`" not in page]
+
+
 def test_a_record_says_what_was_validated_and_how(context: pumice.Context) -> None:
     x = np.ones((5, 4), np.float32)
     options = {"tolerances": {"gemm.sum": 0.5}, "allow_unchecked": ["Relu"], "mode": "isolated"}

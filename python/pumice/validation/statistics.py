@@ -13,6 +13,7 @@ from .bounds.bounded import Bounded
 FIRST_OCTAVE, OCTAVES, MAGNITUDES = -40, 2, 32
 # Bins of error over bound: 0, then one octave each, (2^(k-1), 2^k], from 2^-10 on; what is at most 1 is within its bound.
 FIRST_RATIO, RATIOS = -10, 16
+_MANTISSA_BITS, _BIAS = 52, 1023  # of a float64
 
 
 class Range(NamedTuple):
@@ -68,15 +69,21 @@ def statistics(actual: Array, expected: object = None) -> Statistics | None:
 
 def ratio_counts(errors: Array, allowed: Array) -> tuple[int, ...]:
     """How many elements have which error over bound; those without a finite bound are left out."""
+    bounded = np.isfinite(allowed)
+    if not bounded.all():
+        errors, allowed = errors[bounded], allowed[bounded]
+    wrong = errors > 0
     with np.errstate(all="ignore"):
-        bounded = np.isfinite(allowed)
-        error, bound = (errors, allowed) if bounded.all() else (errors[bounded], allowed[bounded])
-        ratio = np.where(error > 0, error / bound, 0.0)
-        fraction, exponent = np.frexp(ratio)
-        exponent = exponent - (fraction == 0.5)  # 1 is within the bound
-        bins = np.clip(exponent - FIRST_RATIO + 1, 1, RATIOS - 1)
-        bins = np.where(ratio == 0, 0, np.where(np.isfinite(ratio), bins, RATIOS - 1))
-    return tuple(map(int, np.bincount(bins.ravel(), minlength=RATIOS)))
+        ratio = np.divide(errors, allowed, out=np.zeros(errors.shape), where=wrong)
+    # The exponent is read from the bits, after a step down that leaves a power of two in the bin that it ends.
+    bins = ratio.view(np.int64)
+    bins -= 1
+    bins >>= _MANTISSA_BITS
+    bins -= _BIAS + FIRST_RATIO - 2
+    counts = np.bincount(np.clip(bins, 1, RATIOS - 1, out=bins).ravel(), minlength=RATIOS)
+    counts[0] = errors.size - np.count_nonzero(wrong)
+    counts[1] -= counts[0]
+    return tuple(map(int, counts))
 
 
 def _range(finite: Array, nonzero: Array | None = None) -> Range:
