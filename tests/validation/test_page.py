@@ -207,6 +207,33 @@ def test_a_layer_is_as_deep_as_the_longest_path_to_it() -> None:
     assert at == {"x": 0, "a": 1, "b": 2, "c": 3, "late": 3, "d": 4}  # an input is right above its reader
 
 
+def test_no_edge_goes_through_a_node() -> None:
+    """Every node of a chain is read by the next one and by the one three behind it."""
+    names = [f"n{i}" for i in range(30)]
+    nodes = [
+        {
+            "name": name,
+            "op": "Add",
+            "inputs": [names[i - 1], *names[max(i - 3, 0) : max(i - 2, 0)]] if i else ["x"],
+            "outputs": [name],
+        }
+        for i, name in enumerate(names)
+    ]
+    graph = {"inputs": ["x"], "outputs": ["n29"], "nodes": nodes}
+    placed = layout(graph)
+    ys = sorted({spot.y for spot in placed.spots})
+    shown = picture(graph, {})
+    straight = re.findall(r"[ ,](-?\d+) (\d+)V(\d+)", shown)
+    assert len(straight) == 27
+    for x, top, bottom in straight:
+        for spot in placed.spots:
+            crossed = float(top) < spot.y < float(bottom)
+            assert not crossed or abs(float(x) - spot.x) >= WIDTH / 2
+    assert len(ys) == 32
+    assert len(set(straight)) == 27  # no two share a line
+    assert max(float(x) for x, _, _ in straight) < float(re.findall(r'width="(\d+)"', shown)[0])
+
+
 def test_an_empty_graph_is_a_picture() -> None:
     assert picture({}, {}).startswith("<svg")
 

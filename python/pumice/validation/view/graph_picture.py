@@ -44,7 +44,7 @@ def layout(graph: Mapping[str, Any]) -> Layout:
     depth = {one: level for level, layer in enumerate(layers) for one in layer}
     shift = _EDGE + WIDTH / 2 - left
     placed = [spot._replace(x=xs[i] + shift, y=_EDGE + HEIGHT / 2 + _STEP * depth[i]) for i, spot in enumerate(spots)]
-    width = right - left + WIDTH + 2 * _EDGE + _bow(len(layers)) if spots else 0.0
+    width = right - left + WIDTH + 2 * _EDGE if spots else 0.0
     return Layout(placed, edges, width, max(len(layers) - 1, 0) * _STEP + HEIGHT + 2 * _EDGE)
 
 
@@ -128,28 +128,23 @@ def picture(graph: Mapping[str, Any], verdicts: Mapping[str, str], prefix: str =
     script walks along; without one it is a picture alone.
     """
     placed = layout(graph)
-    near = [(a, b) for a, b in placed.edges if not _is_far(placed.spots[a], placed.spots[b])]
-    lines = "".join(_edge(placed.spots[a], placed.spots[b]) for a, b in near)
     nodes = joined(_node(i, spot, verdicts, prefix) for i, spot in enumerate(placed.spots))
+    lines, width = _lines(placed)
     hint = "; arrow keys walk along its edges" if prefix else ""
     return element(
         "svg",
         path(lines, class_="edge", fill="none", stroke="#888888"),
         _far_edges(placed),
         nodes,
-        width=f"{placed.width:.0f}",
+        width=f"{width:.0f}",
         height=f"{placed.height:.0f}",
-        viewBox=f"0 0 {placed.width:.0f} {placed.height:.0f}",
+        viewBox=f"0 0 {width:.0f} {placed.height:.0f}",
         role="group" if prefix else "img",
         aria_label=f"Graph of {len(graph.get('nodes', ()))} nodes{hint}",
         font_family="sans-serif",
         font_size=11,
         text_anchor="middle",
     )
-
-
-def _bow(layers: int) -> float:
-    return min(12 + 4.0 * layers, 90.0) if layers > 2 else 0.0
 
 
 def _is_far(source: Spot, target: Spot) -> bool:
@@ -177,16 +172,48 @@ def _far_edges(placed: Layout) -> Markup:
     return joined([ends, *labels])
 
 
-def _edge(source: Spot, target: Spot) -> str:
-    top, bottom = source.y + HEIGHT / 2, target.y - HEIGHT / 2
-    span = round((target.y - source.y) / _STEP)
-    if span <= 1:
-        middle = (top + bottom) / 2
-        return f"M{source.x:.0f} {top:.0f}C{source.x:.0f} {middle:.0f} {target.x:.0f} {middle:.0f} {target.x:.0f} {bottom:.0f}"
-    side = f"{max(source.x, target.x) + WIDTH / 2 + _bow(span):.0f}"  # past the nodes between, to their right
-    start, end = f"{source.x + WIDTH / 2:.0f} {source.y:.0f}", f"{target.x + WIDTH / 2:.0f} {target.y:.0f}"
-    down = f"C{side} {source.y:.0f} {side} {source.y + 10:.0f} {side} {source.y + _STEP / 2:.0f}"
-    return f"M{start}{down}V{target.y - _STEP / 2:.0f}C{side} {target.y - 10:.0f} {side} {target.y:.0f} {end}"
+def _lines(placed: Layout) -> tuple[str, float]:
+    """Edges as curves from layer to layer, and how wide the picture is with them.
+
+    One over several layers goes straight down where no node of theirs is, nor another such edge.
+    """
+    width = placed.width
+    taken: dict[int, list[tuple[float, float]]] = {}
+    for spot in placed.spots:
+        taken.setdefault(_level(spot), []).append((spot.x - WIDTH / 2 - 6, spot.x + WIDTH / 2 + 6))
+    lines = []
+    for source, target in ((placed.spots[a], placed.spots[b]) for a, b in placed.edges):
+        top, bottom = source.y + HEIGHT / 2, target.y - HEIGHT / 2
+        if _level(target) - _level(source) <= 1:
+            lines.append(f"M{source.x:.0f} {top:.0f}{_curve(source.x, top, target.x, bottom)}")
+        elif not _is_far(source, target):
+            lane = _lane(source, target, taken)
+            width = max(width, lane + _EDGE)
+            first, last = top + _STEP - HEIGHT, bottom - _STEP + HEIGHT
+            down = f"{_curve(source.x, top, lane, first)}V{last:.0f}{_curve(lane, last, target.x, bottom)}"
+            lines.append(f"M{source.x:.0f} {top:.0f}{down}")
+    return "".join(lines), width
+
+
+def _level(spot: Spot) -> int:
+    return round((spot.y - _EDGE - HEIGHT / 2) / _STEP)
+
+
+def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
+    middle = (y + to_y) / 2
+    return f"C{x:.0f} {middle:.0f} {to_x:.0f} {middle:.0f} {to_x:.0f} {to_y:.0f}"
+
+
+def _lane(source: Spot, target: Spot, taken: dict[int, list[tuple[float, float]]]) -> float:
+    """The place nearest to both ends that is free in all layers between; it is taken from then on."""
+    between = range(_level(source) + 1, _level(target))
+    spans = [span for level in between for span in taken.get(level, ())]
+    places = [source.x, target.x, *(end + step for low, high in spans for end, step in ((low, -1.0), (high, 1.0)))]
+    free = [x for x in places if x > 0 and not any(low < x < high for low, high in spans)]
+    lane = min(free, key=lambda x: abs(x - source.x) + abs(x - target.x))
+    for level in between:
+        taken.setdefault(level, []).append((lane - 7, lane + 7))
+    return lane
 
 
 def _node(index: int, spot: Spot, verdicts: Mapping[str, str], prefix: str) -> Markup:
