@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from .._pumice import DeviceInfo
+from ..model.model import Model
 
 _DEVICE = ("name", "kind", "uuid", "driver", "driver_info", "driver_version", "api_version")
 
@@ -51,10 +52,15 @@ def device_facts(device: DeviceInfo) -> dict[str, Any]:
     return {name: getattr(device, name) for name in _DEVICE}
 
 
-def node_facts(nodes: Iterable[_Node]) -> tuple[Mapping[str, Any], ...]:
-    """Name, op, inputs and outputs of nodes."""
-    return tuple(
-        {"name": node.name, "op": node.op, "inputs": list(node.inputs), "outputs": list(node.outputs)} for node in nodes
+def facts_of(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -> Facts:
+    """What is known of a model when it is validated; its seed is among the options."""
+    made = ({"name": one.name, "op": one.op, "inputs": [*one.inputs], "outputs": [*one.outputs]} for one in nodes)
+    return Facts(
+        device_facts(model.device),
+        tuple(value.name for value in model.inputs),
+        tuple(value.name for value in model.outputs),
+        tuple(made),
+        {**options, "seed": model.seed},
     )
 
 

@@ -19,7 +19,7 @@ from .bounds.run import from_device
 from .bounds.types import Types, is_float
 from .carried import Carried, as_constant, decided, folded, infinite
 from .chain import Drifts
-from .facts import Facts, device_facts, node_facts, option_facts
+from .facts import facts_of, option_facts
 from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
 from .kernels import ShippedKernels
 from .reference import Reference, ReferenceNode
@@ -381,14 +381,9 @@ class Proof:
         if self.kernels and self.kernels.refused:
             findings.append(Finding("kernels not judged", self.fused.name, self.kernels.refused))
         name, device, precision = self.fused.name, self.fused.device.name, self.reference.precision
-        return ValidationReport(name, device, precision, cases, rows, findings, facts=self._facts())
-
-    def _facts(self) -> Facts:
-        made = Facts(device_facts(self.fused.device), nodes=node_facts(self.reference.nodes))
-        inputs = tuple(value.name for value in self.fused.inputs)
-        outputs = tuple(value.name for value in self.fused.outputs)
         used = option_facts(self.options.mode, self.options.tolerances, self.options.allowed)
-        return made._replace(inputs=inputs, outputs=outputs, options={**used, "seed": self.fused.seed})
+        facts = facts_of(self.fused, self.reference.nodes, used)
+        return ValidationReport(name, device, precision, cases, rows, findings, facts=facts)
 
     def _blamed(self, rows: list[ValidationRow]) -> list[ValidationRow]:
         """Where a result alone is wrong behind an overflow, the node that overflowed is at fault."""
