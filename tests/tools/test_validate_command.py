@@ -17,6 +17,7 @@ import pumice
 from onnx_models import gemm, model, node, value
 from pumice.tools import validate_command
 from pumice.tools.cli import main
+from report_records import HOSTILE
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
 
@@ -100,6 +101,24 @@ def test_what_was_generated_is_told(capsys: pytest.CaptureFixture[str], small: P
     record = json.loads(run(capsys, small, "--json"))
     assert record["generated"] == {"x": "normal numbers, for Gemm reads them"}
     assert record["made_up"] == {"N": 1}
+
+
+def test_hostile_names_do_the_terminal_no_harm(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    hostile = tmp_path / "hostile.onnx"
+    named = [node("Mul", [HOSTILE, HOSTILE], ["y\x1b[2J"], name=HOSTILE)]
+    onnx.save(model(named, [value(HOSTILE, [f"N{HOSTILE}", 4])], ["y\x1b[2J"]), hostile)
+    for arguments, status in (
+        (("--tolerance", f"{HOSTILE}=0"), 1),
+        (("-i", "\x1b[2Jx.npy"), 2),
+        (("--allow-unchecked", HOSTILE), 0),
+    ):
+        files = ("--html", tmp_path / "r.html", "--junit", tmp_path / "r.xml")
+        assert main(["validate", *map(str, (hostile, *arguments, *files))]) == status
+        told = capsys.readouterr()
+        for text in (told.out, told.err):
+            assert not any(ord(c) < 32 and c != "\n" for c in text)
+            assert "\u202e" not in text and "n" * 4000 not in text
+    assert "\\x1b[31m" in ElementTree.parse(tmp_path / "r.xml").getroot()[0][1].get("name", "")
 
 
 # ---- devices and precisions

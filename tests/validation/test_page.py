@@ -164,9 +164,12 @@ def test_a_kernel_is_shown_at_each_of_its_members(record: Any) -> None:
         *(row for row in record["rows"] if row["program"] != "kernels"),
         {**record["rows"][0], "program": "kernels", "members": ["squared", "add.y"], "kernel": "map"},
     ]
-    (data,) = Read(page([{**record, "rows": rows}], "t")).data
+    read = Read(page([{**record, "rows": rows}], "t"))
+    (data,) = read.data
     # Of x and four nodes and y: the kernel's row is the sixth.
     assert data["nodes"] == [[], [0, 5], [1], [2], [3, 5], [4]]
+    labels = [str(a["aria-label"]) for _, a in read.elements if str(a.get("class", "")).startswith("node ")]
+    assert [label.rsplit(", ")[-1] for label in labels[1:]] == ["wrong", "right", "unproved", "wrong", "wrong"]
 
 
 def test_a_notebook_shows_the_charts_without_a_script(context: pumice.Context) -> None:

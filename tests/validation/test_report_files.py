@@ -37,6 +37,10 @@ def test_a_record_is_as_the_schema_says(context: pumice.Context) -> None:
     right = pumice.validate(gemm(), [(random,)], context=context)
     for record in (right.as_dict(), report_of(context, overflowing()).as_dict()):
         assert schema_faults(record) == []
+    right.facts = right.facts._replace(
+        policy={"default": "fp16"}, data=("a",), made_up={"N": 1}, generated={"x": "ones"}
+    )
+    assert schema_faults(right.as_dict()) == []
     assert right.as_dict()["counts"] == {"right": 4, "wrong": 0, "unproved": 0}
 
 

@@ -16,6 +16,7 @@ from .. import __version__
 from .._pumice import Context, DeviceInfo, Error, cache_state, devices, precision_support
 from ..base.element_types import Array
 from ..base.errors import InputError
+from ..base.plain_text import plain
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive
 from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
 from .validate_command import add_validate_options, validate
@@ -27,6 +28,7 @@ _FAILED = 1
 _WRONG_USE = 2
 _INTERRUPTED = 130
 _TOP = 5
+_LONGEST_LINE = 1 << 14
 
 
 # ---- info
@@ -312,7 +314,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fail(message: str) -> int:
-    print(f"pumice: error: {message}", file=sys.stderr)
+    """Says what is wrong, line by line; names from files do the terminal no harm."""
+    shown = "\n".join(plain(line, _LONGEST_LINE) for line in message.split("\n"))
+    print(f"pumice: error: {shown}", file=sys.stderr)
     return _WRONG_USE
 
 

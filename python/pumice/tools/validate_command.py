@@ -179,7 +179,7 @@ def _print(model: Model, made: Generated, report: ValidationReport) -> None:
     for name, how in made.how.items():
         print(f"input '{plain(name)}' generated: {plain(how)}")
     if made.note:
-        print(made.note)
+        print(plain(made.note, LONG))
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(report.table(), markup=False)
     for line in report.told():

@@ -134,9 +134,10 @@ def _graph(report: Record, prefix: str) -> Markup | None:
 
 
 def _verdicts(rows: Sequence[Record]) -> dict[str, str]:
-    """The worst verdict by the name of a node, and of an output as "output NAME"."""
+    """The worst verdict by the name of a node, that of the kernels that it is in too, and of an output as "output NAME"."""
     verdicts: dict[str, str] = {}
     for row in rows:
-        name = f"output {row['node']}" if row["program"] == "outputs" else row["node"]
-        verdicts[name] = max(verdicts.get(name, "right"), row["verdict"], key=_ORDER.__getitem__)
+        names = [f"output {row['node']}"] if row["program"] == "outputs" else [row["node"], *row["members"]]
+        for name in names:
+            verdicts[name] = max(verdicts.get(name, "right"), row["verdict"], key=_ORDER.__getitem__)
     return verdicts

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...base.plain_text import plain
 from .markup import TEXT, Markup, element
+from .tables import scrolled
 
 # In this order; kinds that are not named here come between the first and the last ones.
 _FIRST = (
@@ -53,7 +54,7 @@ def _table(rows: Sequence[Markup], several: bool) -> Markup:
     # The roles stay where a narrow screen stacks the cells of a row, which then are no table's to a reader of screens.
     head = element("tr", *(element("th", name, scope="col", role="columnheader") for name in heads), role="row")
     parts = element("thead", head, role="rowgroup"), element("tbody", *rows, role="rowgroup")
-    return element("div", element("table", *parts, role="table"), class_="scroll")
+    return scrolled(element("table", *parts, role="table"), "Findings")
 
 
 def _row(report: Mapping[str, Any], index: int, finding: Mapping[str, Any], several: bool) -> Markup:

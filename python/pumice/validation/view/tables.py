@@ -22,10 +22,15 @@ def badge(verdict: str) -> Markup:
     return element("span", f"{SIGNS[verdict]} {verdict}", class_=f"badge {verdict}", style=style)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Markup], **attributes: object) -> Markup:
+def scrolled(table: Markup, label: str) -> Markup:
+    """A table in a box that scrolls sideways, by keyboard too."""
+    return element("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def _table(label: str, heads: Sequence[str], rows: Sequence[Markup], **attributes: object) -> Markup:
     head = element("tr", *(element("th", name, scope="col") for name in heads))
     table = element("table", element("thead", head), element("tbody", *rows), **attributes)
-    return element("div", table, class_="scroll")
+    return scrolled(table, label)
 
 
 def facts_table(report: Record) -> Markup:
@@ -48,7 +53,7 @@ def facts_table(report: Record) -> Markup:
         pairs["cases from"] = ", ".join(plain(name, 60) for name in report["data"])
     pairs["pumice"] = str(report["pumice"])
     lines = [element("tr", element("th", name, scope="row"), element("td", text)) for name, text in pairs.items()]
-    return element("div", element("table", element("tbody", *lines), class_="facts"), class_="scroll")
+    return scrolled(element("table", element("tbody", *lines), class_="facts"), "What was validated")
 
 
 def _options(options: Record) -> str:
@@ -75,7 +80,11 @@ def matrix(reports: Sequence[Record]) -> Markup:
         inside = [_cell(reports, cells.get((model, column), [])) for column in columns]
         rows.append(element("tr", element("th", plain(model), scope="row"), *inside))
     names = ["model", *(f"{device}, {precision}" for device, precision in columns)]
-    return element("section", element("h2", "Devices and precisions"), _table(names, rows, class_="matrix"))
+    return element(
+        "section",
+        element("h2", "Devices and precisions"),
+        _table("Devices and precisions", names, rows, class_="matrix"),
+    )
 
 
 def _column(report: Record) -> tuple[str, str]:
@@ -106,7 +115,9 @@ def policy_section(report: Record) -> Markup | None:
     rows = [
         element("tr", element("th", plain(name), scope="row"), element("td", plain(policy[name]))) for name in names
     ]
-    return element("section", element("h3", "Precision by node"), _table(["node", "precision"], rows))
+    return element(
+        "section", element("h3", "Precision by node"), _table("Precision by node", ["node", "precision"], rows)
+    )
 
 
 # ---- rows
@@ -117,7 +128,9 @@ _HEADS = ("node", "op", "tensor", "error", "bound", "error / bound", "accumulate
 def rows_table(rows: Sequence[Record], prefix: str) -> Markup:
     """Every row; the script adds a field that filters them."""
     lines = [_row(i, row, prefix) for i, row in enumerate(rows)]
-    return element("section", element("h3", "Tensors"), _table(_HEADS, lines, class_="rows", data_prefix=prefix))
+    return element(
+        "section", element("h3", "Tensors"), _table("Tensors", _HEADS, lines, class_="rows", data_prefix=prefix)
+    )
 
 
 def _row(index: int, row: Record, prefix: str) -> Markup:
