@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from .model.model import load as load
     from .tools.catalogue import OperatorSchema as OperatorSchema
     from .tools.catalogue import operators as operators
+    from .validation.candidate import onnxruntime_candidate as onnxruntime_candidate
     from .validation.report import ValidationReport as ValidationReport
     from .validation.validate import validate as validate
 
@@ -106,6 +107,7 @@ _HOMES = {
     "Model": "model.model",
     "load": "model.model",
     "load_image": "device.images",
+    "onnxruntime_candidate": "validation.candidate",
     "ValidationReport": "validation.report",
     "validate": "validation.validate",
 }

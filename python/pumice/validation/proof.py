@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from .._pumice import IndexRangeError, Program
+from .._pumice import IndexRangeError
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..importer.load import load_graph
 from ..model.model import Model
+from .against import Against
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import Runner, constant, from_device, given_input
@@ -20,6 +21,7 @@ from .chain import Drifts
 from .judge import UNPROVED, WRONG, Deviation, judged, overflowing, zero_signs
 from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow
+from .sources import DeviceTensors, Subject, Tensors
 
 _UNDECIDED = "undecided: "
 _ROUNDS = ("Floor", "Ceil", "Round")
@@ -70,16 +72,15 @@ class _Values:
 class Proof:
     """Judges one model, case by case; `report` says what came of it."""
 
-    def __init__(self, fused: Model, options: Options) -> None:
-        graph, _ = load_graph(fused.source, fused.folder, None, [value.name for value in fused.overridable])
+    def __init__(
+        self, fused: Subject, options: Options, against: Against | None = None, tensors: Tensors | None = None
+    ) -> None:
         self.fused = fused
         self.options = options
-        self.every: Program = graph.compile(fused.context, fused.precision, keep_all=True, fuse=False)
-        self.checking: Program | None = graph.compile(fused.context, fused.precision, check_indices=True)
-        if not self.checking.checks_indices:
-            self.checking.close()
-            self.checking = None
-        self.reference = Reference(fused.source, fused.folder, fused.precision)
+        self.tensors: Tensors = tensors or DeviceTensors(cast(Model, fused), load_graph)
+        self.against = against or Against()
+        self.reference = Reference(fused.source, fused.folder, self.tensors.types)
+        self.against.bind(self.reference, options.tolerance, self.tensors)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
         self._check_names()
@@ -109,9 +110,8 @@ class Proof:
 
     def close(self) -> None:
         """Closes the programs that the validation compiled."""
-        self.every.close()
-        if self.checking:
-            self.checking.close()
+        self.tensors.close()
+        self.against.close()
 
     def _last_readers(self) -> dict[int, list[str]]:
         """Which values nothing reads once a node has run."""
@@ -130,17 +130,18 @@ class Proof:
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         """Judges every node and every result of one case."""
-        ours: dict[str, Array] = dict(self.every(inputs, loop_timeout=None))
+        ours = self.tensors.tensors(inputs)
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
         alone = self.alone = _Values(self.reference, self.reference.runner, given)
         chain = _Values(self.reference, self.reference.chained, given)
         drifts = Drifts(self.types)
+        self.against.begin(inputs, given, case)
         self._check_indices(inputs, case)
         step()
         for index, node in enumerate(self.reference.nodes):
             self._node(node, ours, alone, chain, drifts, case)
             for name in self._readers.get(index, ()):
-                for values in (alone.held, chain.held, ours):
+                for values in (alone.held, chain.held, ours, self.against.held, self.against.values):
                     values.pop(name, None)
             step()
         if self.options.mode != "isolated":
@@ -149,8 +150,7 @@ class Proof:
     def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
         """Those that only the device knows."""
         try:
-            if self.checking:
-                self.checking(inputs, loop_timeout=None)
+            self.tensors.check_indices(inputs)
         except IndexRangeError as error:
             self.faults.setdefault(error.node, (case, str(error)))
 
@@ -174,6 +174,7 @@ class Proof:
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, case)
         far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, case)
         missing = chain.missing(node)
+        beside = self.against.node(node, {} if local is None else alone.of(node), local)
         if far_note.startswith(_UNDECIDED):  # from here on the chain goes by the device's choice
             chain.chosen.update(dict.fromkeys(node.outputs, node.name))
             far_note = ""
@@ -184,11 +185,18 @@ class Proof:
             if missing:
                 chain.unproved[name] = missing
             if name in ours:
-                self._judge(node, name, ours[name], local, far, note or far_note, case)
+                shown = {name: self.against.far(name, (far or {}).get(name), name in chain.chosen)}
+                reason = note or far_note or self.against.notes.get(name, "")
+                self._judge(node, name, ours[name], beside, shown, reason, case)
+                self._compare(node.name, name, ours[name], case)
                 if far is not None and isinstance(far.get(name), Bounded):
                     self._drift(node, name, ours[name], far[name], drifts, case)
-            elif name in self._read and isinstance(made := (local or far or {}).get(name), Bounded):
-                self._keep(_row(node, name, made.value, case)._replace(note="not made by the program", waived=True))
+            elif (
+                self.tensors.absent
+                and name in self._read
+                and isinstance(made := (local or far or {}).get(name), Bounded)
+            ):
+                self._keep(_row(node, name, made.value, case)._replace(note=self.tensors.absent, waived=True))
 
     def _keep_values(
         self,
@@ -274,13 +282,17 @@ class Proof:
             text = f"{self.fused.precision} overflow: {number} in {expected.dtype} at node '{node.name}'"
             self._find(Finding("overflow", node.name, text, over, case))
 
+    def _compare(self, node: str, name: str, array: Array, case: int) -> None:
+        if finding := self.against.compared(node, name, array, case):
+            self._find(finding)
+
     # ---- outputs
 
     def _outputs(
         self, inputs: dict[str, Array], ours: dict[str, Array], chain: _Values, drifts: Drifts, case: int
     ) -> None:
         try:
-            results = self.fused.program(inputs, loop_timeout=None)
+            results = self.tensors.results(inputs)
         except IndexRangeError:  # of a model that was loaded so; it is among the faults
             return
         expected = {**self._parts(chain), **chain.held, **chain.open}
@@ -288,7 +300,9 @@ class Proof:
             value = expected.get(name)
             if value is None and name in self.reference.constants:
                 value = chain[name]
-            self._output(name, result, value, ours.get(name), chain, drifts, case)
+            value = self.against.far(name, value, name in chain.chosen)
+            self._compare(name, "", result, case)
+            self._output(name, result, value, None if self.tensors.single else ours.get(name), chain, drifts, case)
 
     def _parts(self, chain: _Values) -> dict[str, Value]:
         """Of outputs that are sequences or optional values, the tensors that the program makes of such values, with their errors."""
@@ -386,7 +400,9 @@ class Proof:
                 rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
         rows = self._blamed(rows)
         findings = [*_of_rows(rows), *self.found.values()]
-        return ValidationReport(self.fused.name, self.fused.device.name, self.fused.precision, cases, rows, findings)
+        return ValidationReport(
+            self.fused.name, self.fused.device.name, self.fused.precision, cases, rows, findings, self.against.name
+        )
 
     def _blamed(self, rows: list[ValidationRow]) -> list[ValidationRow]:
         """Where a result alone is wrong behind an overflow, the node that overflowed is at fault."""

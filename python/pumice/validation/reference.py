@@ -63,12 +63,15 @@ class ReferenceNode:
 
 
 class Reference:
-    """The nodes that the outputs depend on, in an order in which they can run, and the constants by name."""
+    """The nodes that the outputs depend on, in an order in which they can run, and the constants by name.
 
-    def __init__(self, source: Source, folder: Folder | None = None, precision: str = "fp32") -> None:
+    precision: of the program that is judged, or the types in which it computes.
+    """
+
+    def __init__(self, source: Source, folder: Folder | None = None, precision: str | Types = "fp32") -> None:
         file = ModelFile(source, folder)
         model = parse(file, whole=True)
-        self.types = Types(precision)
+        self.types = precision if isinstance(precision, Types) else Types(precision)
         self.opsets = {domain: version for domain, version in opsets(model).items() if domain != "ai.onnx"}
         self.runner = Runner(self.opsets, self.types)
         self.chained = Runner(self.opsets, self.types.as_independent())

@@ -101,6 +101,7 @@ class ValidationReport:
         cases: int,
         rows: list[ValidationRow],
         findings: Collection[Finding],
+        reference: str = "float64",
     ) -> None:
         self.model = model
         self.device = device
@@ -108,6 +109,7 @@ class ValidationReport:
         self.cases = cases
         self.rows = rows
         self.findings = list(findings)
+        self.reference = reference  # what the tensors were judged against
 
     @property
     def ok(self) -> bool:
@@ -162,7 +164,8 @@ class ValidationReport:
         if first is None and self.state == UNPROVED:
             row = next(row for row in self.unchecked if not row.waived)
             where = f"; first {_name(row)}: {row.note}"
-        return f"'{self.model}' on {self.device}, {self.precision}, {cases}: {self.verdict}{where}"
+        against = "" if self.reference == "float64" else f" against {self.reference}"
+        return f"'{self.model}' on {self.device}, {self.precision}, {cases}{against}: {self.verdict}{where}"
 
     def table(self) -> Table:
         """For rich. Numbers are never cut; texts that are too long for the console are folded."""
@@ -216,6 +219,7 @@ class ValidationReport:
             "model": self.model,
             "device": self.device,
             "precision": self.precision,
+            "reference": self.reference,
             "cases": self.cases,
             "ok": self.ok,
             "verdict": self.state,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...base.element_types import Array, numpy_dtype
 
-_PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_PRECISIONS = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _HALVES = ("float16", "bfloat16")
 
 
@@ -75,16 +76,20 @@ class Types:
 
     independent: errors are added as those of independent roundings are, which is for chains of many nodes, where the worst case of all
     roundings at once says nothing. Such an error has to be taken `SPREAD` times.
+    sums: the precision in which another program than the engine's accumulates.
     """
 
-    def __init__(self, precision: str = "fp32", independent: bool = False) -> None:
+    def __init__(self, precision: str = "fp32", independent: bool = False, sums: str = "fp32") -> None:
         self.precision = precision
         self.independent = independent
         self._stored = _TYPES[_PRECISIONS[precision]]
+        self._summed = _TYPES[_PRECISIONS[sums]]
 
     def as_independent(self) -> Types:
         """Types with which errors of different origin are added as independent ones: the root of the sum of their squares."""
-        return Types(self.precision, True)
+        made = copy(self)
+        made.independent = True
+        return made
 
     def joined(self, *errors: Array | None) -> Array | None:
         """What errors come to together; of which some are zero (None)."""
@@ -111,7 +116,7 @@ class Types:
 
     def accumulation(self, dtype: Any) -> FloatType:
         """The type in which kernels compute and sum such numbers."""
-        return FLOAT64 if str(dtype) == "float64" else FLOAT32
+        return FLOAT64 if str(dtype) == "float64" else self._summed
 
     def brief(self, dtype: Any) -> bool:
         """Whether the engine may take its shorter elementary functions, which are for results of 16 bits (PM_BRIEF in math.glsl)."""
@@ -123,6 +128,26 @@ class Types:
 
     def __repr__(self) -> str:
         return f"Types({self.precision!r})"
+
+
+class DeclaredTypes(Types):
+    """The types of a program that stores every tensor as the model declares it.
+
+    narrow: it also computes and sums in the declared type; else in float32, and doubles in double.
+    """
+
+    def __init__(self, narrow: bool = False) -> None:
+        super().__init__("fp32")
+        self.precision = "declared"
+        self._narrow = narrow
+
+    def storage(self, dtype: Any) -> FloatType:
+        """The declared type."""
+        return _TYPES[str(dtype)]
+
+    def accumulation(self, dtype: Any) -> FloatType:
+        """Float32 at least, unless sums are in the declared type."""
+        return _TYPES[str(dtype)] if self._narrow else super().accumulation(dtype)
 
 
 @cache

@@ -1,0 +1,103 @@
+"""Where the tensors come from that a validation judges: pumice's programs on a device, or another runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .._pumice import Program
+from ..base.element_types import Array
+from ..model.model import Model
+from .bounds.types import Types
+
+
+class Subject(Protocol):
+    """What is judged: a loaded model, or a candidate that stands for one."""
+
+    source: Any
+    folder: Any
+    name: str
+    precision: Any
+
+    @property
+    def device(self) -> Any:
+        """Where it runs: an object with a `name`."""
+        ...
+
+    @property
+    def program(self) -> Any:
+        """An object whose `outputs` have names: tensors that reach the caller."""
+        ...
+
+    @property
+    def outputs(self) -> Any:
+        """The model's outputs, which may be sequences."""
+        ...
+
+    def packed_outputs(self, values: Any) -> dict[str, Array]:
+        """The program's tensors for given values of outputs that are sequences or optional values."""
+        ...
+
+
+class Tensors(Protocol):
+    """A source of tensors: `tensors` for the judgement node by node, `results` of the program that ships.
+
+    absent: what is said of a tensor that is not among them; nothing where only outputs are judged. single: both are of one run, so that
+    one says nothing of the other. types: the precision, or the types, in which it computes.
+    """
+
+    absent: str
+    single: bool
+    types: str | Types
+
+    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Every tensor that there is, by name."""
+        ...
+
+    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """The outputs by name. Raises IndexRangeError where a program that checks its indices meets a wrong one."""
+        ...
+
+    def check_indices(self, inputs: dict[str, Array]) -> None:
+        """Raises IndexRangeError for an index out of range that only the device knows."""
+        ...
+
+    def close(self) -> None:
+        """Frees what was made for it."""
+        ...
+
+
+class DeviceTensors:
+    """Of pumice: the tensors of a program without fusion that keeps them all, the results of the fused one. load: load_graph."""
+
+    absent = "not made by the program"
+    single = False
+
+    def __init__(self, model: Model, load: Callable[..., Any]) -> None:
+        graph, _ = load(model.source, model.folder, None, [value.name for value in model.overridable])
+        self.types: str | Types = model.precision
+        self._model = model
+        self._every: Program = graph.compile(model.context, model.precision, keep_all=True, fuse=False)
+        self._checking: Program | None = graph.compile(model.context, model.precision, check_indices=True)
+        if not self._checking.checks_indices:
+            self._checking.close()
+            self._checking = None
+
+    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Every tensor of the program without fusion."""
+        return dict(self._every(inputs, loop_timeout=None))
+
+    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """The outputs of the fused program."""
+        return dict(self._model.program(inputs, loop_timeout=None))
+
+    def check_indices(self, inputs: dict[str, Array]) -> None:
+        """Raises IndexRangeError, which names the node."""
+        if self._checking:
+            self._checking(inputs, loop_timeout=None)
+
+    def close(self) -> None:
+        """Closes the programs that were compiled for it."""
+        self._every.close()
+        if self._checking:
+            self._checking.close()
