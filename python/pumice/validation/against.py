@@ -150,7 +150,7 @@ class Valued(Against):
         for name in node.outputs:
             value, own = made.get(name), self.values.get(name)
             if isinstance(value, Bounded) and node.folded:
-                value = Bounded(value.value, value.error, value.dtype, True, True)
+                value = value.as_constant()
             unsure = isinstance(value, Bounded) and not value.is_float and bool(np.isinf(value.errors()).any())
             if (value is None or unsure) and own is not None:
                 value = Bounded(own, None, own.dtype)

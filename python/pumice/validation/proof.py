@@ -83,30 +83,17 @@ class Proof:
         self.against.bind(self.reference, options.tolerance, self.tensors)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
-        self._check_names()
+        try:
+            check_names(fused, self.reference, options)
+        except InputError:
+            self.close()
+            raise
         self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
         self.alone = _Values(self.reference, self.reference.runner, {})  # of the case that is judged
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}
-
-    def _check_names(self) -> None:
-        """Of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
-        known = {value.name for value in self.fused.program.outputs} | {value.name for value in self.fused.outputs}
-        for node in self.reference.nodes:
-            known.update((node.name, *node.outputs))
-        for name in self.options.tolerances:
-            if name not in known:
-                self.close()
-                raise InputError(f"validate: tolerances: expected nodes and tensors of the model, given '{name}'")
-        allowed = () if isinstance(self.options.allowed, bool) else self.options.allowed
-        for name in allowed:
-            if name not in known and not _is_operator(name):
-                self.close()
-                raise InputError(
-                    f"validate: allow_unchecked: '{name}' is no node or output of the model, and no operator"
-                )
 
     def close(self) -> None:
         """Closes the programs that the validation compiled."""
@@ -213,18 +200,18 @@ class Proof:
         made = (local or {}).get(name)
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
-            alone.held[name] = self._folded(ours[name]) if name in ours else _as_constant(made)
+            alone.held[name] = self._folded(ours[name]) if name in ours else made.as_constant()
         elif of_device is not None:
             alone.held[name] = _infinite(of_device, (far or {}).get(name))
         elif made is not None or local is not None:
             alone.held[name] = made
         far_made = (far or {}).get(name)
         if node.folded and isinstance(far_made, Bounded):
-            far_made = _as_constant(far_made)
+            far_made = far_made.as_constant()
         if found := next((chain.chosen[one] for one in node.inputs if one in chain.chosen), ""):
             chain.chosen[name] = found
         if isinstance(far_made, Bounded) and of_device is not None:
-            decided = _decided(far_made, of_device)
+            decided = settled(far_made, of_device)
             if decided is not far_made:
                 chain.chosen.setdefault(name, node.name)
                 chain.open[name] = far_made
@@ -418,6 +405,20 @@ class Proof:
         return rows
 
 
+def check_names(subject: Subject, reference: Reference, options: Options) -> None:
+    """Of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
+    known = {value.name for value in (*subject.program.outputs, *subject.outputs)}
+    for node in reference.nodes:
+        known.update((node.name, *node.outputs))
+    for name in options.tolerances:
+        if name not in known:
+            raise InputError(f"validate: tolerances: expected nodes and tensors of the model, given '{name}'")
+    allowed = () if isinstance(options.allowed, bool) else options.allowed
+    for name in allowed:
+        if name not in known and not _is_operator(name):
+            raise InputError(f"validate: allow_unchecked: '{name}' is no node or output of the model, and no operator")
+
+
 def _is_operator(name: str) -> bool:
     """Of any domain, given with it where it is not ONNX's own."""
     import onnx.defs
@@ -427,10 +428,6 @@ def _is_operator(name: str) -> bool:
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
     return ValidationRow(node.name, node.op, output, str(array.dtype), array.shape, case, None, None)
-
-
-def _as_constant(made: Bounded) -> Bounded:
-    return Bounded(made.value, made.error, made.dtype, True, True)
 
 
 def _infinite(device: Bounded, far: Value) -> Bounded:
@@ -446,7 +443,7 @@ def _infinite(device: Bounded, far: Value) -> Bounded:
     return Bounded(device.value, error, device.dtype, device.stored)
 
 
-def _decided(expected: Bounded, device: Bounded) -> Bounded:
+def settled(expected: Bounded, device: Bounded) -> Bounded:
     """Where a choice is undecided, what follows goes on from the device's; a number about which nothing is known stays one."""
     if expected.is_float or expected.error is None or expected.shape != device.shape:
         return expected

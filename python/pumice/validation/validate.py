@@ -14,6 +14,7 @@ from ..base.log import forward_log
 from ..importer.file.model_file import Source
 from ..model.model import Model
 from .against import Against
+from .bisect import bisected
 from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
 from .proof import Options, Proof
 from .references import against_of
@@ -22,7 +23,7 @@ from .report import ValidationReport
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
 Progress: TypeAlias = Callable[[int, int], None]
 
-MODES = ("isolated", "chained", "both")
+MODES = ("isolated", "chained", "both", "bisect")
 
 
 def _by_name(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -66,7 +67,9 @@ def validate(
     `context` and `precision`: by default those of a model that is loaded, else the default context and "fp32"; a loaded model of others is
     loaded once more for the validation. `tolerances`: absolute errors by the name of a node or of a tensor, in place of the bounds.
     `allow_unchecked`: names of operators (`com.microsoft::Name`), nodes and outputs that may be unproved; True: all. `mode`: "isolated"
-    judges nodes on the device's inputs alone, "chained" everything from the model's inputs on, "both" does both.
+    judges nodes on the device's inputs alone, "chained" everything from the model's inputs on, "both" does both. "bisect" judges the
+    outputs from the model's inputs on, and where one is wrong finds the node with which the first nodes alone, fused, become wrong: by
+    binary search, without keeping every tensor.
     `reference`: what the tensors are judged against, within the device's bound and the reference's own. "float64" (None): the rules.
     "onnx", "onnxruntime": these, node by node and from the model's inputs on. A precision, a device's name, a Context, or a Model: another
     program of pumice; tensors by name in a mapping or an .npz file, or a list with one for each case: stored results; these judge from the
@@ -83,6 +86,8 @@ def validate(
             raise InputError(
                 "validate: candidate: a candidate runs where it runs; expected no context and no precision"
             )
+        if mode == "bisect":
+            raise InputError("validate: mode: 'bisect' cuts programs of pumice; expected no candidate with it")
         return _of_candidate(
             CandidateModel(model, candidate, candidate_precision), candidate, cases, progress, options, reference
         )
@@ -103,6 +108,12 @@ def _validated(
     if strings := [str(value) for value in (*model.inputs, *model.outputs) if value.dtype == object]:
         raise unsupported_error(f"validation of model '{model.name}'", strings)
     inputs = _some([_by_name(model, case) for case in cases])
+    if options.mode == "bisect":
+        if reference not in (None, "float64"):
+            raise InputError(
+                f"validate: mode: 'bisect' judges by the rules in float64; given a reference, {reference!r}"
+            )
+        return bisected(model, inputs, options, progress)
     against = against_of(reference, model, len(inputs))
     options = _chained(options, "reference") if against.chained else options
     return _judged(_opened(against, lambda: Proof(model, options, against)), inputs, progress)
