@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
+from corpus import store
+from corpus.case import arrays
 from onnx_models import gemm, model, node, value
 from pumice.base.errors import InputError
 
@@ -275,3 +277,20 @@ def test_providers_are_honoured_or_refused() -> None:
     assert "CPUExecutionProvider" in getattr(named, "name", "")
     with pytest.raises(InputError, match="expected one of .*, given 'GhostProvider'"):
         pumice.onnxruntime_candidate(gemm(), providers=["GhostProvider"])
+
+
+def corpus() -> Iterator[Any]:
+    """Names of exported models, most of them for the longer tier."""
+    sample = ("bert.fp16", "densenet.script", "inception.script", "sklearn_logistic", "swin.script")
+    for name in store.names():
+        if name not in ("lstm_tagger.dynamic_int8", "sklearn_dictionaries"):  # strings
+            yield pytest.param(name, marks=[] if name in sample else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("name", list(corpus()))
+def test_no_tensor_of_onnx_runtime_is_called_wrong(name: str) -> None:
+    pytest.importorskip("onnxruntime")
+    stored = store.load(name)
+    case = arrays(stored.inputs, stored.sizes[0])
+    report = pumice.validate(stored.model, [case], candidate=pumice.onnxruntime_candidate(stored.model))
+    assert report.first_divergence is None, report.summary

@@ -143,7 +143,7 @@ def types_of(precision: CandidatePrecision) -> Types:
         raise InputError(
             f"validate: candidate_precision: expected {expected}, or two of these for storage and sums, given {precision!r}"
         )
-    return Types(both[0], sums=both[1])
+    return Types(both[0], foreign=True, sums=both[1])
 
 
 def name_of(candidate: Any) -> str:

@@ -208,7 +208,7 @@ class ByRuntime(_Runtime):
         """In a session of its own, which is kept for the next case."""
         key = f"{node.name} {[(one.dtype, one.ndim) for one in arrays.values() if one is not None]}"
         if key not in self._nodes:
-            self._nodes[key] = session(alone(node, arrays, self.reference.opsets))
+            self._nodes[key] = session(alone(node, arrays, self.reference.opsets), threads=1)
         return run(self._nodes[key], arrays)
 
     def close(self) -> None:

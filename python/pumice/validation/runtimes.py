@@ -57,11 +57,15 @@ def runtime() -> Any:
         raise InputError("ONNX Runtime is asked for, which is not installed: pip install onnxruntime") from None
 
 
-def session(model: onnx.ModelProto, optimized: bool = False, providers: Any = None) -> Any:
-    """An InferenceSession, by default without any rewriting of the graph and on the CPU. Raises what the runtime raises."""
+def session(model: onnx.ModelProto, optimized: bool = False, providers: Any = None, threads: int = 0) -> Any:
+    """An InferenceSession, by default without any rewriting of the graph and on the CPU. Raises what the runtime raises.
+
+    threads: 0 for as many as there are cores. Sessions of one node take longer to start threads than to compute.
+    """
     package = runtime()
     options = package.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = threads
     levels = package.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     chosen = providers or ["CPUExecutionProvider"]

@@ -76,12 +76,16 @@ class Types:
 
     independent: errors are added as those of independent roundings are, which is for chains of many nodes, where the worst case of all
     roundings at once says nothing. Such an error has to be taken `SPREAD` times.
-    sums: the precision in which another program than the engine's accumulates.
+    foreign: another runtime than the engine computes, whose functions and formulas may be any of the usual ones. sums: the precision in
+    which it accumulates.
     """
 
-    def __init__(self, precision: str = "fp32", independent: bool = False, sums: str = "fp32") -> None:
+    def __init__(
+        self, precision: str = "fp32", independent: bool = False, foreign: bool = False, sums: str = "fp32"
+    ) -> None:
         self.precision = precision
         self.independent = independent
+        self.foreign = foreign
         self._stored = _TYPES[_PRECISIONS[precision]]
         self._summed = _TYPES[_PRECISIONS[sums]]
 
@@ -131,23 +135,23 @@ class Types:
 
 
 class DeclaredTypes(Types):
-    """The types of a program that stores every tensor as the model declares it.
+    """The types of another runtime that stores every tensor as the model declares it.
 
     narrow: it also computes and sums in the declared type; else in float32, and doubles in double.
     """
 
     def __init__(self, narrow: bool = False) -> None:
-        super().__init__("fp32")
+        super().__init__("fp32", foreign=True)
         self.precision = "declared"
         self._narrow = narrow
 
     def storage(self, dtype: Any) -> FloatType:
         """The declared type."""
-        return _TYPES[str(dtype)]
+        return _TYPES[str(np.dtype(dtype))]
 
     def accumulation(self, dtype: Any) -> FloatType:
         """Float32 at least, unless sums are in the declared type."""
-        return _TYPES[str(dtype)] if self._narrow else super().accumulation(dtype)
+        return _TYPES[str(np.dtype(dtype))] if self._narrow else super().accumulation(np.dtype(dtype))
 
 
 @cache
