@@ -117,7 +117,7 @@ class Proof:
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         """Judges every node and every result of one case."""
-        ours = self.tensors.tensors(inputs)
+        ours = self.tensors.stream(inputs, self.reference)
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
         alone = self.alone = _Values(self.reference, self.reference.runner, given)
         chain = _Values(self.reference, self.reference.chained, given)
@@ -126,6 +126,7 @@ class Proof:
         self._check_indices(inputs, case)
         step()
         for index, node in enumerate(self.reference.nodes):
+            ours.load(index)
             self._node(node, ours, alone, chain, drifts, case)
             for name in self._readers.get(index, ()):
                 for values in (alone.held, chain.held, ours, self.against.held, self.against.values):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from .._pumice import Program
+from .._pumice import Graph, Program
 from ..base.element_types import Array
 from ..model.model import Model
 from .bounds.types import Types
+from .reference import Reference
+from .streaming import CANNOT, Held, Windowed, Windows
 
 
 class Subject(Protocol):
@@ -54,6 +56,10 @@ class Tensors(Protocol):
         """Every tensor that there is, by name."""
         ...
 
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+        """The same, of which those of later nodes may come later."""
+        ...
+
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs by name. Raises IndexRangeError where a program that checks its indices meets a wrong one."""
         ...
@@ -77,7 +83,10 @@ class DeviceTensors:
         graph, _ = load(model.source, model.folder, None, [value.name for value in model.overridable])
         self.types: str | Types = model.precision
         self._model = model
-        self._every: Program = graph.compile(model.context, model.precision, keep_all=True, fuse=False)
+        self._load = load
+        self._graph: Graph = graph
+        self._every: Program | None = None
+        self._windows: Windows | None = None
         self._checking: Program | None = graph.compile(model.context, model.precision, check_indices=True)
         if not self._checking.checks_indices:
             self._checking.close()
@@ -85,7 +94,27 @@ class DeviceTensors:
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Every tensor of the program without fusion."""
+        if self._every is None:
+            self._every = self._graph.compile(self._model.context, self._model.precision, keep_all=True, fuse=False)
         return dict(self._every(inputs, loop_timeout=None))
+
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+        """By windows of nodes where all tensors are more than WINDOW bytes."""
+        if self._windows is None:
+            self._windows = Windows(self._model, self._load, reference)
+        windows = self._windows
+        ends = windows.ends(inputs)
+        if not ends:
+            return Held(self.tensors(inputs))
+
+        def run(start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:
+            try:
+                return windows.run(inputs, start, end, known)
+            except CANNOT:  # of a part with values that are no tensors, for one
+                wanted = {name for node in reference.nodes[start:end] for name in node.outputs}
+                return {name: array for name, array in self.tensors(inputs).items() if name in wanted}
+
+        return Windowed(ends, run)
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of the fused program."""
@@ -98,6 +127,7 @@ class DeviceTensors:
 
     def close(self) -> None:
         """Closes the programs that were compiled for it."""
-        self._every.close()
+        if self._every:
+            self._every.close()
         if self._checking:
             self._checking.close()
