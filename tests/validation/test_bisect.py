@@ -229,6 +229,28 @@ def test_a_choice_that_rounding_may_turn_is_not_called_wrong(context: pumice.Con
         assert report.first_divergence is None, report.summary
 
 
+def test_behind_a_choice_the_device_is_asked(context: pumice.Context, mistaken: Callable[..., None]) -> None:
+    """What follows an undecided choice is searched from the device's."""
+    nodes = [
+        node("Mul", ["x", "k"], ["a"], name="mul"),
+        node("Cast", ["a"], ["b"], name="cast", to=TensorProto.INT64),
+        node("Mod", ["b", "three"], ["m"], name="mod"),
+        node("Cast", ["m"], ["c"], name="back", to=TensorProto.FLOAT),
+        node("Add", ["x", "d"], ["e"], name="add"),
+        node("Sin", ["e"], ["f"], name="sin"),
+        node("Mul", ["c", "f"], name="last"),
+    ]
+    constants = {"k": np.array(3.3, FLOAT), "three": np.array(3), "d": np.array(0.25, FLOAT)}
+    made = model(nodes, outputs=["y", "f"], constants=constants)
+    x = (np.arange(40, dtype=FLOAT).reshape(10, 4) - 20) / FLOAT(3.3)
+    assert bisected(context, made, x).first_divergence is None
+    mistaken(d=0.125)
+    report = bisected(context, made, x)
+    assert report.first_divergence is not None
+    assert report.first_divergence.node == "add"
+    assert "runs for undecided choices" in told(report)
+
+
 def test_tolerances_are_honoured(context: pumice.Context, mistaken: Callable[..., None]) -> None:
     mistaken(c3=0.001)
     assert bisected(context, chain(6)).state == "wrong"

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .._pumice import GraphError, IndexRangeError, UnsupportedError
 from ..base.element_types import Array
 from ..model.model import Model
@@ -19,14 +21,18 @@ from .reference import Reference
 from .report import Finding, ValidationReport, ValidationRow
 
 _Step = Callable[[int, int], None]
+_Choices = Callable[
+    [int, list[str]], Mapping[str, Array]
+]  # what the device makes of values, once so many nodes have run
 
 
 class _Walk:
     """The reference's values once the first nodes have run: those that later nodes read, from the model's inputs on."""
 
-    def __init__(self, reference: Reference, cuts: Cuts, given: Mapping[str, Any]) -> None:
+    def __init__(self, reference: Reference, cuts: Cuts, choices: _Choices, given: Mapping[str, Any]) -> None:
         self._reference = reference
         self._cuts = cuts
+        self._choices = choices
         self.at = 0
         types = reference.chained.types
         self.held: dict[str, Value] = {name: given_input(value, types) for name, value in given.items()}
@@ -36,7 +42,7 @@ class _Walk:
 
     def to(self, count: int) -> _Walk:
         """Another walk, on to a later place."""
-        made = _Walk(self._reference, self._cuts, {})
+        made = _Walk(self._reference, self._cuts, self._choices, {})
         made.held, made.unproved, made.chosen = dict(self.held), dict(self.unproved), dict(self.chosen)
         made.faults = dict(self.faults)
         for index in range(self.at, count):
@@ -60,8 +66,10 @@ class _Walk:
             except IndexError as error:
                 self.faults[node.name] = f"wrong index: {error}"
                 reason = f"an index of node '{node.name}' is out of range"
-            except Undecided as error:
-                reason = f"rests on a choice of node '{node.name}' that rounding may turn: {error}"
+            except Undecided:
+                made = dict(self._device(index, node.outputs))
+                choice = choice or node.name
+                reason = "" if made else f"rests on a choice of node '{node.name}' that rounding may turn"
             except (Unproved, KeyError, MemoryError) as error:
                 reason = f"rests on node '{node.name}': {error}"
         for name in node.outputs:
@@ -69,9 +77,11 @@ class _Walk:
             if value is None and not reason:
                 reason = f"rests on node '{node.name}', of which the reference has no such value"
             if isinstance(value, Bounded):
-                self.held[name] = value.as_constant() if node.folded else value
                 if not value.is_float and value.error is not None and (value.error > 0).any():
                     choice = choice or node.name
+                    if np.isinf(value.error).any() and (device := self._device(index, [name])):
+                        value = settled(value, device[name])
+                self.held[name] = value.as_constant() if node.folded else value
             elif value is not None:
                 self.held[name] = value
             if reason:
@@ -82,15 +92,10 @@ class _Walk:
             if self._cuts.last_reader(name) <= index:
                 self.held.pop(name, None)
 
-    def take(self, results: Mapping[str, Array]) -> None:
-        """Goes on from the device's choices, where any was right."""
-        for name, array in results.items():
-            value = self.held.get(name)
-            if isinstance(value, Bounded):
-                taken = settled(value, from_device(array, self._reference.chained.types))
-                if taken is not value:
-                    self.held[name] = taken
-                    self.chosen.pop(name, None)
+    def _device(self, index: int, names: list[str]) -> dict[str, Bounded]:
+        """What the device made of undecided choices, from which the reference goes on."""
+        types = self._reference.chained.types
+        return {name: from_device(array, types) for name, array in self._choices(index + 1, names).items()}
 
 
 class _Probe(NamedTuple):
@@ -119,6 +124,8 @@ class _Search:
         self.options = options
         self.case = case
         self.probes: list[_Probe] = []
+        self.given: Mapping[str, Any] = {}
+        self.choices = 0  # how often the device was asked for an undecided choice
 
     def whole(self, inputs: dict[str, Array], walk: _Walk) -> tuple[_Probe, _Walk]:
         """The program as it ships."""
@@ -134,17 +141,29 @@ class _Search:
             rows.insert(0, ValidationRow(node, op, "", "", (), self.case, None, None, "", fault))
         return _Probe(len(self.reference.nodes), rows), end
 
-    def prefix(self, count: int, given: Mapping[str, Any], walk: _Walk) -> tuple[_Probe, _Walk]:
+    def choose(self, count: int, names: list[str]) -> Mapping[str, Array]:
+        """Values that the first nodes make on the device; none where they cannot run by themselves."""
+        self.choices += 1
+        try:
+            return self._results(count, names)
+        except (UnsupportedError, GraphError):
+            return {}
+
+    def _results(self, count: int, names: list[str]) -> dict[str, Array]:
+        """Of the first nodes alone, fused."""
+        with self.model.loaded_again(part=self.cuts.prefix(count, names)) as part:
+            wanted = [value.name for value in (*part.inputs, *part.overridable)]
+            arrays = part.arguments(**{name: self.given[name] for name in wanted if name in self.given})
+            inputs = {value.name: array for value, array in zip(part.program.inputs, arrays, strict=True)}
+            return dict(part.program(inputs, loop_timeout=None))
+
+    def prefix(self, count: int, walk: _Walk) -> tuple[_Probe, _Walk]:
         """The first nodes alone, fused: all that later nodes read of them."""
         end = walk.to(count)
         node = self.reference.nodes[count - 1]
         names = [name for name in self.cuts.alive(count) if not isinstance(end.held.get(name), list)]
         try:
-            with self.model.loaded_again(part=self.cuts.prefix(count, names)) as part:
-                wanted = [value.name for value in (*part.inputs, *part.overridable)]
-                arrays = part.arguments(**{name: given[name] for name in wanted if name in given})
-                inputs = {value.name: array for value, array in zip(part.program.inputs, arrays, strict=True)}
-                results = dict(part.program(inputs, loop_timeout=None))
+            results = self._results(count, names)
         except (UnsupportedError, GraphError) as error:
             note = f"the prefix cannot be run by itself: {str(error).splitlines()[0]}"
             row = ValidationRow(
@@ -152,10 +171,7 @@ class _Search:
             )
             return _Probe(count, [row]), end
         rows = [self._row(node.name, node.op, name, array, end) for name, array in results.items()]
-        probe = _Probe(count, rows)
-        if not probe.wrong:
-            end.take(results)
-        return probe, end
+        return _Probe(count, rows), end
 
     def _row(self, node: str, op: str, name: str, array: Array, walk: _Walk) -> ValidationRow:
         row = ValidationRow(node, op, name, str(array.dtype), array.shape, self.case, None, None)
@@ -179,7 +195,7 @@ class _Search:
         )
         return row._replace(accumulated=found, waived=waived, note=note)
 
-    def run(self, given: Mapping[str, Any], walk: _Walk, step: Callable[[], None]) -> tuple[int, int]:
+    def run(self, walk: _Walk, step: Callable[[], None]) -> tuple[int, int]:
         """How many nodes the longest prefix has that was right, and the one that was wrong behind it.
 
         The whole is wrong, and nothing is where no node has run: between them is a place where right becomes wrong, whatever errors
@@ -191,7 +207,7 @@ class _Search:
         low, high = 0, len(places) - 1
         while high - low > 1:
             middle = (low + high) // 2
-            probe, end = self.prefix(places[middle], given, walk)
+            probe, end = self.prefix(places[middle], walk)
             self.probes.append(probe)
             if probe.wrong:
                 high = middle
@@ -225,7 +241,8 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
     for case, (arrays, given) in enumerate(inputs):
         given = {name: one for name, one in given.items() if name not in reference.constants or name in arrays}
         search = _Search(model, reference, cuts, options, case)
-        walk = _Walk(reference, cuts, given)
+        search.given = given
+        walk = _Walk(reference, cuts, search.choose, given)
         whole, _ = search.whole(arrays, walk)
         for row in whole.rows:
             key = (row.node, row.output)
@@ -234,7 +251,7 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
         step()
         if whole.wrong and found is None and not any(row.fault for row in whole.rows):
             found = search
-            place = search.run(given, walk, step)
+            place = search.run(walk, step)
             search.probes.append(whole)
     if progress:
         progress(total, total)
@@ -282,7 +299,8 @@ def _told(reference: Reference, found: _Search, place: tuple[int, int]) -> Findi
     proved = before is None or all(row.verdict != UNPROVED for row in before.rows)
     state = "are right together" if proved else "are not wrong together, and not all proved right"
     start = f"the first {low} of {len(reference.nodes)} nodes {state}" if low else "no node comes before it"
-    text = f"{start}; with node '{node.name}' ({node.op}) {_wrong(probe.worst)}; {len(found.probes)} probes"
+    runs = f"{len(found.probes)} probes" + (f" and {found.choices} runs for undecided choices" if found.choices else "")
+    text = f"{start}; with node '{node.name}' ({node.op}) {_wrong(probe.worst)}; {runs}"
     return Finding("bisected", node.name, text, len(found.probes), found.case)
 
 
