@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from .model.model import load as load
     from .tools.catalogue import OperatorSchema as OperatorSchema
     from .tools.catalogue import operators as operators
+    from .validation.candidate import onnxruntime_candidate as onnxruntime_candidate
     from .validation.report import ValidationReport as ValidationReport
     from .validation.tuner import TunedPrecision as TunedPrecision
     from .validation.tuner import tune_precision as tune_precision
@@ -109,6 +110,7 @@ _HOMES = {
     "load": "model.model",
     "load_image": "device.images",
     "TunedPrecision": "validation.tuner",
+    "onnxruntime_candidate": "validation.candidate",
     "ValidationReport": "validation.report",
     "tune_precision": "validation.tuner",
     "validate": "validation.validate",

@@ -1,8 +1,8 @@
 """A program that validates small models with faulty shaders: the engine reads its shaders once a process, so every task gets a process.
 
-Tasks come as JSON on the standard input: a list of objects with `folder` (of shaders in place of the engine's own; empty: none), `sample`
-and `precision`. Each is run in a fork of this process, which has imported everything and started no device. The results go to the
-standard output, one line of JSON each.
+Tasks come as JSON on the standard input: a list of objects with `folder` (of shaders in place of the engine's own; empty: none), `sample`,
+`precision`, and the `mode` of the validation where it is not "both". Each is run in a fork of this process, which has imported everything
+and started no device. The results go to the standard output, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def validated(task: dict[str, str]) -> dict[str, Any]:
     if task["folder"]:
         os.environ["PUMICE_SHADERS"] = task["folder"]
     sample = SAMPLES[task["sample"]]()
-    report = pumice.validate(sample.proto.SerializeToString(), [sample.inputs], precision=task["precision"])
+    source, mode = sample.proto.SerializeToString(), task.get("mode", "both")
+    report = pumice.validate(source, [sample.inputs], precision=task["precision"], mode=mode)
     wrong = [row for row in report.rows if row.verdict == "wrong"]
     return {
         "state": report.state,
@@ -31,6 +32,7 @@ def validated(task: dict[str, str]) -> dict[str, Any]:
         "outputs": [row.output for row in wrong if row.op == "output"],
         "kernels": [list(row.members) for row in report.kernels if row.verdict == "wrong"],
         "summary": report.summary,
+        "bisected": [finding.text for finding in report.findings if finding.kind == "bisected"],
     }
 
 

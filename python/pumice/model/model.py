@@ -20,7 +20,7 @@ from ..base.progress import Progress
 from ..base.string_table import CallStrings, StringTable
 from ..device.context import Place, checked_context, context_at, default_context, made_default_context, place_of
 from ..importer.build.float32_nodes import Float32Nodes
-from ..importer.file.model_file import Folder, Source, bytes_of, portable, reread
+from ..importer.file.model_file import Folder, ModelFile, Source, bytes_of, portable, reread
 from ..importer.load import graph_of, load_recipe
 from .declarations import Declarations, declared_value, dimensions
 from .options import listed, refuse_unknown
@@ -29,6 +29,8 @@ from .report import ModelReport
 from .values import ModelValue, Packing, fits, rearrangement, sizes_text
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from .._pumice import Program, ProgramRun
     from ..importer.file.recipe import Overridable
 
@@ -423,15 +425,17 @@ class Model:
             self.warnings.append(text)
             log_warning(f"model '{self.name}': {text}")
 
-    def loaded_again(self, context: Context | None = None, precision: Precision | None = None) -> Model:
-        """Loads the model again: on another context, by default its own, or at another precision. Raises as loading
-        does.
+    def loaded_again(
+        self, context: Context | None = None, precision: Precision | None = None, *, part: ModelProto | None = None
+    ) -> Model:
+        """Loads the model again: on another context, by default its own, or at another precision; part: a model that
+        was made of this one's, whose weights may lie in the same files. Raises as loading does.
         """
         return Model(
-            self.source,
+            self.source if part is None else part,
             self.context if context is None else context,
             self.policy if precision is None else precision,
-            folder=self.folder,
+            folder=self.folder if part is None else ModelFile(self.source, self.folder).folder,
             progress=False,
             **self._options,
         )

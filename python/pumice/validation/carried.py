@@ -42,11 +42,6 @@ class Carried:
         return tuple(dict.fromkeys(one for name in node.inputs for one in self.unproved.get(name, ())))
 
 
-def as_constant(made: Bounded) -> Bounded:
-    """A value that constants alone make, which the program holds as one."""
-    return Bounded(made.value, made.error, made.dtype, True, True)
-
-
 def folded(array: Array, types: Types) -> Bounded:
     """A constant that the program has computed; what is read back as a half may be kept in float32."""
     device = from_device(array, types)

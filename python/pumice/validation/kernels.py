@@ -14,7 +14,7 @@ from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import Runner, from_device
 from .bounds.types import Types, is_float
-from .carried import Carried, as_constant, decided, folded
+from .carried import Carried, decided, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
 from .reference import Reference, ReferenceNode
 
@@ -126,7 +126,9 @@ class ShippedKernels:
         # One for each view of what is rounded inside a kernel, the usual ones first.
         self._runners = [reference.runner]
         if self.types.precision != "fp32":
-            views = [Runner(reference.opsets, self.types.within_kernel(one)) for one in ("exact", "rounded", "scaled")]
+            views = [
+                reference.runner.with_types(self.types.within_kernel(one)) for one in ("exact", "rounded", "scaled")
+            ]
             self._runners = [*views[:2], reference.runner, views[2]]
         # By runner: inputs, constants and what follows from them without a kernel.
         self._known: list[Carried] = []
@@ -138,11 +140,14 @@ class ShippedKernels:
 
     # ---- what the program has stored
 
-    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any]) -> None:
-        """Runs the program on the inputs of a case."""
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], refused: str = "") -> None:
+        """Runs the program on the inputs of a case. `refused`: why its kernels are not judged, where they are not."""
         self._known = [Carried(self.reference, runner, given) for runner in self._runners]
         self._stored, self._held, self.choices, self._freed = {}, {}, {}, {}
         self._same = {*given, *self.reference.constants}
+        if refused:
+            self.refused = refused
+            return
         try:
             tensors = self.program.observe(tuple(inputs[value.name] for value in self.program.inputs))
         except UnsupportedError as error:
@@ -266,7 +271,7 @@ class ShippedKernels:
             return value
         if known.runner is self.reference.runner and other is not None:
             return folded(other, self.types)
-        return as_constant(value)
+        return value.as_constant()
 
     def _hold(self, name: str, other: Array | None, value: Value) -> None:
         array = self._stored[name][0].array

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from .._pumice import IndexRangeError, Program
+from .._pumice import IndexRangeError
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..importer.load import load_graph
 from ..model.model import Model
+from .against import Against
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import from_device
 from .bounds.types import Types, is_float
-from .carried import Carried, as_constant, decided, folded, infinite
+from .carried import Carried, decided, folded, infinite
 from .chain import Drifts
 from .facts import facts_of, option_facts
 from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
 from .kernels import ShippedKernels
 from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow, deciding_rows, tensor_of
+from .sources import DeviceTensors, Subject, Tensors
 from .statistics import statistics
+from .streaming import Windowed
 
 _UNDECIDED = "undecided: "
 _ILL = 0.1  # a bound of this share of the largest number says little
@@ -50,24 +52,27 @@ class Options(NamedTuple):
 class Proof:
     """Judges one model, case by case; `report` says what came of it."""
 
-    def __init__(self, fused: Model, options: Options) -> None:
-        graph, _ = load_graph(fused.source, fused.folder, None, [value.name for value in fused.overridable])
+    def __init__(
+        self, fused: Subject, options: Options, against: Against | None = None, tensors: Tensors | None = None
+    ) -> None:
         self.fused = fused
         self.options = options
-        compiled = partial(graph.compile, fused.context, fused.precision, float32_nodes=fused.float32_nodes)
-        self.every: Program = compiled(keep_all=True, fuse=False)
-        self.checking: Program | None = compiled(check_indices=True)
-        if not self.checking.checks_indices:
-            self.checking.close()
-            self.checking = None
-        self.reference = Reference(fused.source, fused.folder, fused.policy)
+        self.tensors: Tensors = tensors or DeviceTensors(cast(Model, fused), load_graph)
+        self.against = against or Against()
+        self.reference = Reference(fused.source, fused.folder, self.tensors.types)
         if self.reference.mixed:
-            casts = [row["node"] for row in self.every.report() if row["added"]]
-            self.reference.narrowed = {one[6 : one.rindex("' to ")] for one in casts if one.startswith("cast '")}
-        self.kernels = None if options.mode == "chained" else ShippedKernels(fused.program, self.reference)
+            self.reference.narrowed = self.tensors.narrowed()
+        self.against.bind(self.reference, options.tolerance, self.tensors)
+        self.kernels: ShippedKernels | None = None
+        if tensors is None and self.against.judges_kernels and options.mode != "chained":
+            self.kernels = ShippedKernels(fused.program, self.reference)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
-        self._check_names()
+        try:
+            check_names(fused, self.reference, options)
+        except InputError:
+            self.close()
+            raise
         self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
@@ -75,28 +80,10 @@ class Proof:
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}
 
-    def _check_names(self) -> None:
-        """Of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
-        known = {value.name for value in self.fused.program.outputs} | {value.name for value in self.fused.outputs}
-        for node in self.reference.nodes:
-            known.update((node.name, *node.outputs))
-        for name in self.options.tolerances:
-            if name not in known:
-                self.close()
-                raise InputError(f"validate: tolerances: expected nodes and tensors of the model, given '{name}'")
-        allowed = () if isinstance(self.options.allowed, bool) else self.options.allowed
-        for name in allowed:
-            if name not in known and not _is_operator(name):
-                self.close()
-                raise InputError(
-                    f"validate: allow_unchecked: '{name}' is no node or output of the model, and no operator"
-                )
-
     def close(self) -> None:
         """Closes the programs that the validation compiled."""
-        self.every.close()
-        if self.checking:
-            self.checking.close()
+        self.tensors.close()
+        self.against.close()
 
     def _last_readers(self) -> dict[int, list[str]]:
         """Which values nothing reads once a node has run."""
@@ -115,19 +102,22 @@ class Proof:
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         """Judges every node and every result of one case."""
-        ours: dict[str, Array] = dict(self.every(inputs, loop_timeout=None))
+        ours = self.tensors.stream(inputs, self.reference)
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
         alone = self.alone = Carried(self.reference, self.reference.runner, given)
         chain = Carried(self.reference, self.reference.chained, given)
         drifts = Drifts(self.types)
+        self.against.begin(inputs, given, case)
         self._check_indices(inputs, case)
         if self.kernels:
-            self.kernels.begin(inputs, given)
+            windowed = "the tensors are too many to be on the host at once" if isinstance(ours, Windowed) else ""
+            self.kernels.begin(inputs, given, windowed)
         step()
         for index, node in enumerate(self.reference.nodes):
+            ours.load(index)
             self._node(node, ours, alone, chain, drifts, case)
             for name in self._readers.get(index, ()):
-                for values in (alone.held, chain.held, ours):
+                for values in (alone.held, chain.held, ours, self.against.held, self.against.values):
                     values.pop(name, None)
             step()
         if self.options.mode != "isolated":
@@ -136,8 +126,7 @@ class Proof:
     def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
         """Those that only the device knows."""
         try:
-            if self.checking:
-                self.checking(inputs, loop_timeout=None)
+            self.tensors.check_indices(inputs)
         except IndexRangeError as error:
             self.faults.setdefault(error.node, (case, str(error)))
 
@@ -161,6 +150,7 @@ class Proof:
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, case)
         far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, case)
         missing = chain.missing(node)
+        beside = self.against.node(node, {} if local is None else alone.of(node), local)
         if far_note.startswith(_UNDECIDED):  # from here on the chain goes by the device's choice
             chain.chosen.update(dict.fromkeys(node.outputs, node.name))
             far_note = ""
@@ -171,11 +161,18 @@ class Proof:
             if missing:
                 chain.unproved[name] = missing
             if name in ours:
-                self._judge(node, name, ours[name], local, far, note or far_note, case)
+                shown = {name: self.against.far(name, (far or {}).get(name), name in chain.chosen)}
+                reason = note or far_note or self.against.notes.get(name, "")
+                self._judge(node, name, ours[name], beside, shown, reason, case)
+                self._compare(node.name, name, ours[name], case)
                 if far is not None and isinstance(far.get(name), Bounded):
                     self._drift(node, name, ours[name], far[name], drifts, case)
-            elif name in self._read and isinstance(made := (local or far or {}).get(name), Bounded):
-                self._keep(_row(node, name, made.value, case)._replace(note="not made by the program", waived=True))
+            elif (
+                self.tensors.absent
+                and name in self._read
+                and isinstance(made := (local or far or {}).get(name), Bounded)
+            ):
+                self._keep(_row(node, name, made.value, case)._replace(note=self.tensors.absent, waived=True))
         self._kernels(node, ours, local, case)
 
     def _kernels(self, node: ReferenceNode, ours: dict[str, Array], local: dict[str, Value] | None, case: int) -> None:
@@ -204,14 +201,14 @@ class Proof:
         made = (local or {}).get(name)
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
-            alone.held[name] = folded(ours[name], self.types) if name in ours else as_constant(made)
+            alone.held[name] = folded(ours[name], self.types) if name in ours else made.as_constant()
         elif of_device is not None:
             alone.held[name] = infinite(of_device, (far or {}).get(name))
         elif made is not None or local is not None:
             alone.held[name] = made
         far_made = (far or {}).get(name)
         if node.folded and isinstance(far_made, Bounded):
-            far_made = as_constant(far_made)
+            far_made = far_made.as_constant()
         if found := next((chain.chosen[one] for one in node.inputs if one in chain.chosen), ""):
             chain.chosen[name] = found
         if isinstance(far_made, Bounded) and of_device is not None:
@@ -265,13 +262,17 @@ class Proof:
             text = f"{self.fused.precision} overflow: {number} in {expected.dtype} at node '{node.name}'"
             self._find(Finding("overflow", node.name, text, over, case))
 
+    def _compare(self, node: str, name: str, array: Array, case: int) -> None:
+        if finding := self.against.compared(node, name, array, case):
+            self._find(finding)
+
     # ---- outputs
 
     def _outputs(
         self, inputs: dict[str, Array], ours: dict[str, Array], chain: Carried, drifts: Drifts, case: int
     ) -> None:
         try:
-            results = self.fused.program(inputs, loop_timeout=None)
+            results = self.tensors.results(inputs)
         except IndexRangeError:  # of a model that was loaded so; it is among the faults
             return
         expected = {**self._parts(chain), **chain.held, **chain.open}
@@ -279,7 +280,9 @@ class Proof:
             value = expected.get(name)
             if value is None and name in self.reference.constants:
                 value = chain[name]
-            self._output(name, result, value, ours.get(name), chain, drifts, case)
+            value = self.against.far(name, value, name in chain.chosen)
+            self._compare(name, "", result, case)
+            self._output(name, result, value, None if self.tensors.single else ours.get(name), chain, drifts, case)
 
     def _parts(self, chain: Carried) -> dict[str, Value]:
         """Of outputs that are sequences or optional values, the tensors that the program makes of such values, with their errors."""
@@ -382,8 +385,9 @@ class Proof:
             findings.append(Finding("kernels not judged", self.fused.name, self.kernels.refused))
         name, device, precision = self.fused.name, self.fused.device.name, self.reference.precision
         used = option_facts(self.options.mode, self.options.tolerances, self.options.allowed)
-        facts = facts_of(self.fused, self.reference.nodes, used)
-        return ValidationReport(name, device, precision, cases, rows, findings, facts=facts)
+        facts = facts_of(self.fused, self.reference.nodes, used) if isinstance(self.fused, Model) else None
+        against = self.against.name
+        return ValidationReport(name, device, precision, cases, rows, findings, against, facts=facts)
 
     def _blamed(self, rows: list[ValidationRow]) -> list[ValidationRow]:
         """Where a result alone is wrong behind an overflow, the node that overflowed is at fault."""
@@ -397,6 +401,20 @@ class Proof:
                 rows[i] = row._replace(fault=self.found["overflow", row.node].text)
                 break
         return rows
+
+
+def check_names(subject: Subject, reference: Reference, options: Options) -> None:
+    """Of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
+    known = {value.name for value in (*subject.program.outputs, *subject.outputs)}
+    for node in reference.nodes:
+        known.update((node.name, *node.outputs))
+    for name in options.tolerances:
+        if name not in known:
+            raise InputError(f"validate: tolerances: expected nodes and tensors of the model, given '{name}'")
+    allowed = () if isinstance(options.allowed, bool) else options.allowed
+    for name in allowed:
+        if name not in known and not _is_operator(name):
+            raise InputError(f"validate: allow_unchecked: '{name}' is no node or output of the model, and no operator")
 
 
 def _is_operator(name: str) -> bool:

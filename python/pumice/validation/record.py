@@ -23,6 +23,7 @@ def report_record(report: ValidationReport) -> dict[str, Any]:
         "pumice": __version__,
         "model": report.model,
         "precision": report.precision,
+        "reference": report.reference,
         "cases": report.cases,
         "ok": report.ok,
         "verdict": report.state,

@@ -75,16 +75,17 @@ class ReferenceNode:
 class Reference:
     """The nodes that the outputs depend on, in an order in which they can run, and the constants by name.
 
-    `narrowed`: values in float32 that a program of narrower floats rounds for some of the nodes which read them.
+    precision: of the program that is judged, or the types in which it computes. `narrowed`: values in float32 that a program of narrower
+    floats rounds for some of the nodes which read them.
     """
 
-    def __init__(self, source: Source, folder: Folder | None = None, precision: Precision = "fp32") -> None:
+    def __init__(self, source: Source, folder: Folder | None = None, precision: Precision | Types = "fp32") -> None:
         file = ModelFile(source, folder)
         model = parse(file, whole=True)
-        policy = policy_of(precision)
-        self.mixed = not policy.is_plain and policy.precision != "fp32"
+        policy = None if isinstance(precision, Types) else policy_of(precision)
+        self.mixed = policy is not None and not policy.is_plain and policy.precision != "fp32"
         self.narrowed: set[str] = set()
-        self.types = Types(policy.precision)
+        self.types = precision if isinstance(precision, Types) else Types(policy_of(precision).precision)
         self.opsets = {domain: version for domain, version in opsets(model).items() if domain != "ai.onnx"}
         self.runner = Runner(self.opsets, self.types)
         self.chained = Runner(self.opsets, self.types.as_independent())
@@ -101,10 +102,18 @@ class Reference:
                 self.constants[node.outputs[0]] = constant_of(protos[node.name])
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self._mark_folded()
+        self.precision = self._mark_policy(policy)  # in words
+
+    def _mark_policy(self, policy: Policy | None) -> str:
+        """Gives each node its precision, and says what there is."""
+        if policy is None:
+            for node in self.nodes:
+                node.precision = self.types.precision
+            return self.types.precision
         self._mark_float32(policy)
         wide = sum(policy.of(node.name, node.operator) == "fp32" for node in self.nodes)
         mix = f" with {wide} of {len(self.nodes)} nodes in fp32" if self.mixed else ""
-        self.precision = f"{policy.precision}{mix}"  # in words
+        return f"{policy.precision}{mix}"
 
     def _mark_float32(self, policy: Policy) -> None:
         """Gives each node its precision; what only moves elements has that of those."""

@@ -26,8 +26,8 @@ class Finding(NamedTuple):
     """Something that a validation tells of a node: its kind, a sentence, and the number in it.
 
     Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
-    "ill-conditioned", "amplified", "undecided decisions", "unproved", "kernels not judged". Only those of wrong and unproved rows decide
-    the verdict.
+    "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "bisected", "unproved", "kernels not judged". Only those
+    of wrong and unproved rows decide the verdict.
     """
 
     kind: str
@@ -120,6 +120,7 @@ class ValidationReport:
         cases: int,
         rows: list[ValidationRow],
         findings: Collection[Finding],
+        reference: str = "float64",
         *,
         facts: Facts | None = None,
     ) -> None:
@@ -131,6 +132,7 @@ class ValidationReport:
         self.kernels = [row for row in rows if row.program == "kernels"]
         self._deciding = deciding_rows(rows)
         self.findings = list(findings)
+        self.reference = reference  # what the tensors were judged against
         self.facts = Facts({"name": device}) if facts is None else facts
 
     @property
@@ -188,7 +190,8 @@ class ValidationReport:
         if first is None and self.state == UNPROVED:
             row = next(row for row in self.unchecked if not row.waived)
             where = f"; first {_name(row)}: {plain(row.note, LONG)}"
-        return f"'{plain(self.model)}' on {self.device}, {self.precision}, {cases}: {self.verdict}{where}"
+        against = "" if self.reference == "float64" else f" against {self.reference}"
+        return f"'{plain(self.model)}' on {self.device}, {self.precision}, {cases}{against}: {self.verdict}{where}"
 
     def table(self) -> Table:
         """For rich. Numbers are never cut; texts that are too long for the console are folded."""

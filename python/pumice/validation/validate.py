@@ -14,13 +14,17 @@ from ..base.log import forward_log
 from ..importer.file.model_file import Source
 from ..model.model import Model
 from ..model.policy import Precision, policy_of
+from .against import Against
+from .bisect import bisected
+from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
 from .proof import Options, Proof
+from .references import against_of
 from .report import ValidationReport
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
 Progress: TypeAlias = Callable[[int, int], None]
 
-MODES = ("isolated", "chained", "both")
+MODES = ("isolated", "chained", "both", "bisect")
 
 
 def _by_name(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -48,6 +52,9 @@ def validate(
     tolerances: Mapping[str, float] | None = None,
     allow_unchecked: bool | Collection[str] = (),
     mode: str = "both",
+    reference: Any = None,
+    candidate: Candidate | None = None,
+    candidate_precision: CandidatePrecision = None,
 ) -> ValidationReport:
     """Proves every tensor of the model right, within bounds that are derived element by element, or says which is not.
 
@@ -61,27 +68,100 @@ def validate(
     `context` and `precision`: by default those of a model that is loaded, else the default context and "fp32"; a loaded model of others is
     loaded once more for the validation. `tolerances`: absolute errors by the name of a node or of a tensor, in place of the bounds.
     `allow_unchecked`: names of operators (`com.microsoft::Name`), nodes and outputs that may be unproved; True: all. `mode`: "isolated"
-    judges nodes on the device's inputs alone, "chained" everything from the model's inputs on, "both" does both.
+    judges nodes on the device's inputs alone, "chained" everything from the model's inputs on, "both" does both. "bisect" judges the
+    outputs from the model's inputs on, and where one is wrong finds the node with which the first nodes alone, fused, become wrong: by
+    binary search, without keeping every tensor.
+    `reference`: what the tensors are judged against, within the device's bound and the reference's own. "float64" (None): the rules.
+    "onnx", "onnxruntime": these, node by node and from the model's inputs on. A precision, a device's name, a Context, or a Model: another
+    program of pumice; tensors by name in a mapping or an .npz file, or a list with one for each case: stored results; these judge from the
+    model's inputs on. "run": the rules, and another run of the same program, in which other bits are a finding. {operator: function}:
+    function(attributes, inputs as float64) gives outputs, or pairs of an output and its bound, in place of the operator's rule.
+    `candidate`: a callable whose results are judged in place of a device's: it is given a dict of inputs and gives the outputs, in order
+    or in a dict, which may have other tensors of the model too; then nodes are judged on these. `candidate_precision`: what it stores
+    tensors as, or a tuple of that and what it sums in; None: what the model declares, summed in float32.
     Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError.
     """
     options = Options(_tolerances(tolerances), _allowed(allow_unchecked), _mode(mode))
+    if candidate is not None:
+        if context is not None or precision is not None:
+            raise InputError(
+                "validate: candidate: a candidate runs where it runs; expected no context and no precision"
+            )
+        if mode == "bisect":
+            raise InputError("validate: mode: 'bisect' cuts programs of pumice; expected no candidate with it")
+        return _of_candidate(
+            CandidateModel(model, candidate, candidate_precision), candidate, cases, progress, options, reference
+        )
+    if candidate_precision is not None:
+        raise InputError("validate: candidate_precision: expected a candidate with it, given none")
     if not isinstance(model, Model):
         with Model(model, context, "fp32" if precision is None else precision) as loaded:
-            return _validated(loaded, cases, progress, options)
+            return _validated(loaded, cases, progress, options, reference)
     policy = model.policy if precision is None else policy_of(precision).entries
     if (context or model.context) is not model.context or policy != model.policy:
         with model.loaded_again(context, precision) as other:
-            return _validated(other, cases, progress, options)
-    return _validated(model, cases, progress, options)
+            return _validated(other, cases, progress, options, reference)
+    return _validated(model, cases, progress, options, reference)
 
 
-def _validated(model: Model, cases: Iterable[Case], progress: Progress | None, options: Options) -> ValidationReport:
+def _validated(
+    model: Model, cases: Iterable[Case], progress: Progress | None, options: Options, reference: Any
+) -> ValidationReport:
     if strings := [str(value) for value in (*model.inputs, *model.outputs) if value.dtype == object]:
         raise unsupported_error(f"validation of model '{model.name}'", strings)
-    inputs = [_by_name(model, case) for case in cases]
-    if not inputs:
+    inputs = _some([_by_name(model, case) for case in cases])
+    if options.mode == "bisect":
+        if reference not in (None, "float64"):
+            raise InputError(
+                f"validate: mode: 'bisect' judges by the rules in float64; given a reference, {reference!r}"
+            )
+        return bisected(model, inputs, options, progress)
+    against = against_of(reference, model, len(inputs))
+    options = _chained(options, "reference") if against.chained else options
+    return _judged(_opened(against, lambda: Proof(model, options, against)), inputs, progress)
+
+
+def _of_candidate(
+    model: CandidateModel,
+    candidate: Candidate,
+    cases: Iterable[Case],
+    progress: Progress | None,
+    options: Options,
+    reference: Any,
+) -> ValidationReport:
+    arrays = _some([model.case(case) for case in cases])
+    tensors = CandidateTensors(model, candidate, arrays[0])
+    options = _chained(options, "candidate") if tensors.only_outputs else options
+    against = against_of(reference, model, len(arrays))
+    options = _chained(options, "reference") if against.chained else options
+    proof = _opened(against, lambda: Proof(model, options, against, tensors))
+    return _judged(proof, [(one, dict(one)) for one in arrays], progress)
+
+
+def _some(cases: list[Any]) -> list[Any]:
+    if not cases:
         raise InputError("validate: expected at least one case, given none")
-    proof = Proof(model, options)
+    return cases
+
+
+def _chained(options: Options, what: str) -> Options:
+    """For what has values from the model's inputs on alone."""
+    if options.mode == "isolated":
+        raise InputError(
+            f"validate: mode: this {what} has no values of nodes by themselves; expected 'chained' or 'both'"
+        )
+    return options._replace(mode="chained")
+
+
+def _opened(against: Against, make: Callable[[], Proof]) -> Proof:
+    try:
+        return make()
+    except BaseException:
+        against.close()
+        raise
+
+
+def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> ValidationReport:
     total = len(inputs) * (len(proof.reference.nodes) + 1)
     done = 0
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 import pumice
-from onnx_models import gemm, model, node, value
+from onnx_models import gemm, model, node, relu, value
 from pumice.onnx import backend, import_graph
 from signature_probes.probe import covers, differ, refused, times_out
 
@@ -126,12 +126,13 @@ def arguments_by_name(context: pumice.Context) -> None:
             refused(lambda call=call: call(X, wobble=X), "wobble")
 
 
-@covers("Model.loaded_again.context", "Model.loaded_again.precision")
+@covers("Model.loaded_again.context", "Model.loaded_again.precision", "Model.loaded_again.part")
 def loading_again(context: pumice.Context) -> None:
     with pumice.load(gemm(), context) as loaded, pumice.Context(f"uuid:{context.info.uuid}") as other:
         assert loaded.loaded_again(other).context is other
         assert loaded.loaded_again(precision="bf16").precision == "bf16"
         assert loaded.loaded_again().context is context
+        differ(*([one.name for one in each.outputs] for each in (loaded, loaded.loaded_again(part=relu()))))
         refused(lambda: loaded.loaded_again(precision="fp12"), "fp12")
 
 

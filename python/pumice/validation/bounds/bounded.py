@@ -70,6 +70,10 @@ class Bounded:
         """The same value with another error."""
         return Bounded(self.value, error, self.dtype)
 
+    def as_constant(self) -> Bounded:
+        """The same, computed before the program runs and stored."""
+        return Bounded(self.value, self.error, self.dtype, True, True)
+
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
         """What an operation makes of it that only puts elements elsewhere."""
         error = None if self.error is None else move(self.error)

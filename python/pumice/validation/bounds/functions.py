@@ -83,6 +83,10 @@ FUNCTIONS: dict[str, Function] = {
     "atanh": Function(np.arctanh, 3, low=-1.0, high=1.0),
 }
 _EVEN = ("cosh",)
+_RELATIVE = ("exp", "log", "sqrt")  # which every runtime computes to units in the last place of the result
+# Another runtime may go by 1 + erf(x), exp(x) - 1 or a polynomial around 1/2: two roundings of numbers about 1, and as much again for the
+# function itself, in units of its accumulation.
+_FOREIGN = 4.0
 _DOUBLE_UNITS = 16.0  # math_double.glsl: at most a few units in the last place of the result, or of 1
 
 
@@ -100,7 +104,9 @@ def apply(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
             relative = _brief(name, function, x)
         size = np.abs(value) if moved is None else np.abs(value) + moved
         own = size * relative + function.absolute * bool(function.brief and math_type.types.brief(math_type.dtype))
-        own = np.where(size < 2.0**-126, size + 2.0**-126, own)
+        if math_type.types.foreign:
+            own = own * (math_type.type.unit / 2.0**-24) + (name not in _RELATIVE) * _FOREIGN * math_type.type.unit
+        own = np.where(size < 2.0**-126, np.maximum(own, size + 2.0**-126), own)
         own = np.where(np.isfinite(value), own, 0.0)
         own = np.where(_is_simple(name, x.value, value) & (size == np.abs(value)), 0.0, own)
     return math_type.of(value, math_type.types.joined(moved, own))

@@ -120,7 +120,11 @@ def _batch(call: Call) -> list[Any]:
         shaped = [one for v in (scale, bias, mean, variance) if (one := per_channel(v, x.ndim)) is not None]
     scale, bias, mean, variance = (Bounded(one.value, one.error, x.dtype) for one in shaped)
     factor = m.mul(scale, inverse_deviation(call, variance, call.attribute("epsilon", 1e-5)))
-    return [m.add(m.mul(m.sub(x, mean), factor), bias)]
+    made = m.add(m.mul(m.sub(x, mean), factor), bias)
+    if call.types.foreign:  # which may make one product and one sum of it beforehand
+        other = m.add(m.mul(x, factor), m.sub(bias, m.mul(mean, factor)))
+        made = made.with_error(np.maximum(made.errors(), other.errors()))
+    return [made]
 
 
 def _trained(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list[Bounded]) -> list[Any]:

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from ...base.element_types import Array
 from .bounded import Bounded, apart, stored
-from .registry import Call, Undecided, Unproved, Value, rule_of
+from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
 from .types import Types, is_float
 
 if TYPE_CHECKING:
@@ -110,13 +110,20 @@ class Runner:
     def __init__(self, opsets: Mapping[str, int], types: Types) -> None:
         self.opsets = dict(opsets)
         self.types = types
+        self.operators: dict[str, Rule] = {}  # rules of the caller's, in place of those of the table
         self._others: dict[str, Runner] = {}
 
     def at(self, precision: str) -> Runner:
         """A runner of nodes that compute at another precision."""
         if precision == self.types.precision:
             return self
-        return self._others.setdefault(precision, Runner(self.opsets, self.types.at(precision)))
+        return self._others.setdefault(precision, self.with_types(self.types.at(precision)))
+
+    def with_types(self, types: Types) -> Runner:
+        """A runner of the same operators for other types."""
+        made = Runner(self.opsets, types)
+        made.operators = self.operators
+        return made
 
     def node(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
         """The outputs of a node, each stored as the program stores it. Raises Unproved where no rule covers it, IndexError."""
@@ -130,10 +137,11 @@ class Runner:
             raise Unproved("random numbers, compared with none")
         if node.op_type == "Constant" and not node.domain:
             return [constant(constant_of(node), self.types)]
-        found = rule_of(node.op_type, node.domain)
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        name = f"{domain}::{node.op_type}" if domain else node.op_type
+        found = self.operators.get(name) or rule_of(node.op_type, domain)
         if found is None:
             return self._by_onnx(node, inputs)
-        domain = "" if node.domain == "ai.onnx" else node.domain
         opset = self.opsets.get(domain, 1)
         call = Call(node.op_type, inputs, attributes_of(node), opset, self.types, len(node.output), domain)
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer

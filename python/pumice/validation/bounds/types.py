@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...base.element_types import Array, numpy_dtype
 
-_PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_PRECISIONS = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _HALVES = ("float16", "bfloat16")
 
 
@@ -75,17 +76,25 @@ class Types:
 
     independent: errors are added as those of independent roundings are, which is for chains of many nodes, where the worst case of all
     roundings at once says nothing. Such an error has to be taken `SPREAD` times.
+    foreign: another runtime than the engine computes, whose functions and formulas may be any of the usual ones. sums: the precision in
+    which it accumulates.
     """
 
-    def __init__(self, precision: str = "fp32", independent: bool = False) -> None:
+    def __init__(
+        self, precision: str = "fp32", independent: bool = False, foreign: bool = False, sums: str = "fp32"
+    ) -> None:
         self.precision = precision
         self.independent = independent
+        self.foreign = foreign
         self._stored = self._program = _TYPES[_PRECISIONS[precision]]
+        self._summed = _TYPES[_PRECISIONS[sums]]
         self.constants = "either"  # exact or rounded
 
     def as_independent(self) -> Types:
         """Types with which errors of different origin are added as independent ones: the root of the sum of their squares."""
-        return Types(self.precision, True)
+        made = copy(self)
+        made.independent = True
+        return made
 
     def within_kernel(self, constants: str) -> Types:
         """Types of what a kernel hands on to its own next operation: numbers of float32, which are not rounded to storage.
@@ -93,14 +102,19 @@ class Types:
         constants: what the kernel reads of them: "exact", float32; "rounded", the storage type; "scaled", products with other constants,
         which are rounded to the storage type.
         """
-        made = Types(self.precision, self.independent)
+        made = copy(self)
         made._stored = FLOAT32
         made.constants = constants
         return made
 
     def at(self, precision: str) -> Types:
         """The types of a node that computes at another precision."""
-        return self if precision == self.precision else Types(precision, self.independent)
+        if precision == self.precision:
+            return self
+        made = copy(self)
+        made.precision = precision
+        made._stored = made._program = _TYPES[_PRECISIONS[precision]]
+        return made
 
     def joined(self, *errors: Array | None) -> Array | None:
         """What errors come to together; of which some are zero (None)."""
@@ -132,7 +146,7 @@ class Types:
 
     def accumulation(self, dtype: Any) -> FloatType:
         """The type in which kernels compute and sum such numbers."""
-        return FLOAT64 if str(dtype) == "float64" else FLOAT32
+        return FLOAT64 if str(dtype) == "float64" else self._summed
 
     def brief(self, dtype: Any) -> bool:
         """Whether the engine may take its shorter elementary functions, which are for results of 16 bits (PM_BRIEF in math.glsl)."""
@@ -144,6 +158,26 @@ class Types:
 
     def __repr__(self) -> str:
         return f"Types({self.precision!r})"
+
+
+class DeclaredTypes(Types):
+    """The types of another runtime that stores every tensor as the model declares it.
+
+    narrow: it also computes and sums in the declared type; else in float32, and doubles in double.
+    """
+
+    def __init__(self, narrow: bool = False) -> None:
+        super().__init__("fp32", foreign=True)
+        self.precision = "declared"
+        self._narrow = narrow
+
+    def storage(self, dtype: Any) -> FloatType:
+        """The declared type."""
+        return _TYPES[str(np.dtype(dtype))]
+
+    def accumulation(self, dtype: Any) -> FloatType:
+        """Float32 at least, unless sums are in the declared type."""
+        return _TYPES[str(np.dtype(dtype))] if self._narrow else super().accumulation(np.dtype(dtype))
 
 
 @cache

@@ -1,0 +1,202 @@
+"""What a validation judges against: the rules in float64, or values of another reference with a bound of their own (Valued)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..base.element_types import Array
+from .bounds.bounded import Bounded
+from .bounds.registry import Undecided, Unproved, Value
+from .bounds.run import Runner, given_input
+from .bounds.types import SPREAD, Types, is_float
+from .reference import Reference, ReferenceNode
+from .report import Finding
+
+if TYPE_CHECKING:
+    from .sources import Tensors
+
+Tolerance = Callable[[str, str], "float | None"]  # of a node and a tensor, as the caller gives it
+
+
+class Against:
+    """The rules in float64 alone. References of other kinds put values of their own in the place of what the rules make.
+
+    chained: the reference has values from the model's inputs on alone, so that no node is judged on the device's inputs. held, values: what
+    it keeps by name as long as a node reads it. notes: by tensor, why it is judged by the rules all the same.
+    """
+
+    name = "float64"
+    chained = False
+    judges_kernels = True  # by the rules, which are all that there is for what happens inside a kernel
+
+    def __init__(self) -> None:
+        self.held: dict[str, Value] = {}
+        self.values: dict[str, Array] = {}
+        self.notes: dict[str, str] = {}
+
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+        """Called once, before any case. Raises InputError where the reference does not fit the model."""
+
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> None:
+        """Called before each case, with the inputs of the program and as the model names them."""
+
+    def node(
+        self, node: ReferenceNode, alone: Mapping[str, Value], made: dict[str, Value] | None
+    ) -> dict[str, Value] | None:
+        """What a node's outputs are judged against on the device's own inputs, `alone`; made: what the rules make of these."""
+        return made
+
+    def far(self, name: str, made: Value, chosen: bool) -> Value:
+        """What a tensor is judged against from the model's inputs on; made: what the rules make; chosen: behind an undecided choice."""
+        return made
+
+    def compared(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
+        """What is found of a tensor of the device besides its verdict. output: "" for a result of the fused program."""
+        return None
+
+    def close(self) -> None:
+        """Frees what was made for it."""
+
+
+class Valued(Against):
+    """A reference with values of its own, each within a bound that the rules give for the types in which it computes.
+
+    A tensor may be as far from such a value as both bounds together. Where the reference has none, or where its value follows an undecided
+    choice, which it may have made otherwise, the tensor is judged by the rules alone. any_float: values may have other types of floats.
+    """
+
+    any_float = False
+    judges_kernels = False
+
+    def __init__(self, types: Types) -> None:
+        super().__init__()
+        self.types = types
+        self._own: set[str] = set()  # tensors whose values rest on choices of the reference's own
+        self._tolerance: Tolerance = lambda node, output: None
+        self._makers: dict[str, str] = {}
+
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+        """Makes what evaluates the rules in the types of this reference."""
+        self.reference = reference
+        self._tolerance = tolerance
+        self._makers = {name: node.name for node in reference.nodes for name in node.outputs}
+        self._runner = Runner(reference.opsets, self.types)
+        self._chain = Runner(reference.opsets, self.types.as_independent())
+
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> None:
+        """Forgets the case before."""
+        self.held = {name: given_input(value, self.types) for name, value in given.items()}
+        self._own = set()
+        self.notes = {}
+        self.values = self.case(inputs, given, case)
+
+    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+        """The reference's tensors of a case by name, as far as it has them."""
+        raise NotImplementedError
+
+    def alone(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
+        """What the reference makes of a node's inputs, by name; None where it does not, for which a note says why."""
+        return None
+
+    def node(
+        self, node: ReferenceNode, alone: Mapping[str, Value], made: dict[str, Value] | None
+    ) -> dict[str, Value] | None:
+        """The reference's values for the device's inputs, with the bounds of both."""
+        self._follow(node)
+        if self.chained or made is None:
+            return made
+        exact = {name: _exactly(value) for name, value in alone.items()}
+        arrays = {name: None if value is None else array_of(value) for name, value in exact.items()}
+        if any(arrays[name] is None and exact[name] is not None for name in arrays):
+            self._note(node, "an input is no tensor, or no number of its type")
+            return made
+        values = self.alone(node, arrays)
+        mine = self._evaluated(node, exact, self._runner)
+        if values is None or mine is None:
+            return made
+        return {name: self._beside(values.get(name), one, mine.get(name), 1.0) for name, one in made.items()}
+
+    def far(self, name: str, made: Value, chosen: bool) -> Value:
+        """The reference's tensor, with the bounds of both."""
+        value = self.values.get(name)
+        if value is None:
+            return made
+        if made is None:
+            allowed = self._tolerance(self._makers.get(name, name), name)
+            return None if allowed is None else Bounded(value, np.full(value.shape, allowed), value.dtype)
+        if chosen or name in self._own:
+            self.notes[name] = f"by the rules: what {self.name} has rests on a choice that rounding may turn"
+            return made
+        return self._beside(value, made, self.held.get(name), SPREAD)
+
+    def _note(self, node: ReferenceNode, why: str) -> None:
+        self.notes.update((name, f"by the rules, not by {self.name}: {why}") for name in node.outputs)
+
+    def _evaluated(self, node: ReferenceNode, values: Mapping[str, Value], runner: Runner) -> dict[str, Value] | None:
+        try:
+            return node.run(values, runner)
+        except Undecided:
+            self._own.update(node.outputs)
+        except (Unproved, IndexError, KeyError, MemoryError):
+            pass
+        return None
+
+    def _follow(self, node: ReferenceNode) -> None:
+        """Goes on with the chain of bounds of the reference itself, from its own value where no rule makes one."""
+        given = {name: self._value(name) for name in node.inputs}
+        made = self._evaluated(node, given, self._chain) or {}
+        behind = any(name in self._own for name in node.inputs)
+        for name in node.outputs:
+            value, own = made.get(name), self.values.get(name)
+            if isinstance(value, Bounded) and node.folded:
+                value = value.as_constant()
+            unsure = isinstance(value, Bounded) and not value.is_float and bool(np.isinf(value.errors()).any())
+            if (value is None or unsure) and own is not None:
+                value = Bounded(own, None, own.dtype)
+            if behind or unsure or (value is not None and name not in made):
+                self._own.add(name)
+            self.held[name] = value
+
+    def _value(self, name: str) -> Value:
+        if name in self.held:
+            return self.held[name]
+        return self.reference.held(name, self._chain) if name in self.reference.constants else None
+
+    def _beside(self, value: Any, made: Value, mine: Value, spread: float) -> Value:
+        """The reference's value with both bounds; where its types cannot hold a number, the rules' own."""
+        if not isinstance(made, Bounded) or not isinstance(mine, Bounded) or not isinstance(value, np.ndarray):
+            return made
+        alike = value.dtype == made.dtype or (self.any_float and made.is_float and is_float(value.dtype))
+        if value.shape != made.shape or not alike or mine.shape != made.shape:
+            return Bounded(value, None, value.dtype)
+        if not made.is_float:
+            error = made.errors() + mine.errors()
+            return Bounded(value, error if np.any(error) else None, made.dtype)
+        kept, read = self.types.storage(made.dtype), self.types.read_back(value.dtype)
+        with np.errstate(all="ignore"):
+            exact = np.asarray(value, np.float64)
+            own = mine.errors() + (np.abs(exact) * read.unit + read.step if read.unit > kept.unit else 0.0)
+            apart = np.abs(made.value - mine.value) / spread  # weights that are rounded to the types of either
+            own = np.where(np.isfinite(exact), own, mine.errors()) + np.where(np.isfinite(apart), apart, 0.0)
+            most = np.abs(made.value) + own * spread
+            beyond = np.isfinite(made.value) & (most * (1 + kept.unit) > min(kept.largest, read.largest))
+            taken = np.where(beyond, made.value, exact)
+        return Bounded(taken, made.errors() + own, made.dtype, made.stored)
+
+
+def _exactly(value: Value) -> Value:
+    """As it is, without what the device may have of it."""
+    return Bounded(value.value, None, value.dtype, True, value.constant) if isinstance(value, Bounded) else value
+
+
+def array_of(value: Value) -> Array | None:
+    """An array in the declared type; None where a number is none of its type, and for what is no tensor."""
+    if not isinstance(value, Bounded):
+        return None
+    with np.errstate(all="ignore"):
+        array = np.asarray(value.value).astype(value.dtype, order="C")
+        same = not value.is_float or np.array_equal(np.asarray(array, np.float64), value.value, equal_nan=True)
+    return array if same else None

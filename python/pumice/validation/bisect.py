@@ -1,0 +1,313 @@
+"""Few comparisons: which node makes the fused program's prefix wrong, by binary search over prefixes of the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._pumice import GraphError, IndexRangeError, UnsupportedError
+from ..base.element_types import Array
+from ..model.model import Model
+from .bounds.bounded import Bounded
+from .bounds.registry import Undecided, Unproved, Value
+from .bounds.run import from_device, given_input
+from .carried import decided
+from .cut import Cuts
+from .judge import UNPROVED, WRONG, judged
+from .proof import Options, check_names
+from .reference import Reference
+from .report import Finding, ValidationReport, ValidationRow
+
+_Step = Callable[[int, int], None]
+_Choices = Callable[
+    [int, list[str]], Mapping[str, Array]
+]  # what the device makes of values, once so many nodes have run
+
+
+class _Walk:
+    """The reference's values once the first nodes have run: those that later nodes read, from the model's inputs on."""
+
+    def __init__(self, reference: Reference, cuts: Cuts, choices: _Choices, given: Mapping[str, Any]) -> None:
+        self._reference = reference
+        self._cuts = cuts
+        self._choices = choices
+        self.at = 0
+        types = reference.chained.types
+        self.held: dict[str, Value] = {name: given_input(value, types) for name, value in given.items()}
+        self.unproved: dict[str, str] = {}  # what has no proof, and why
+        self.chosen: dict[str, str] = {}  # what rests on an undecided choice, and of which node
+        self.faults: dict[str, str] = {}
+
+    def to(self, count: int) -> _Walk:
+        """Another walk, on to a later place."""
+        made = _Walk(self._reference, self._cuts, self._choices, {})
+        made.held, made.unproved, made.chosen = dict(self.held), dict(self.unproved), dict(self.chosen)
+        made.faults = dict(self.faults)
+        for index in range(self.at, count):
+            made._run(index)
+        made.at = count
+        return made
+
+    def __getitem__(self, name: str) -> Value:
+        if name in self.held:
+            return self.held[name]
+        return self._reference.held(name, self._reference.chained)
+
+    def _run(self, index: int) -> None:
+        node = self._reference.nodes[index]
+        reason = next((self.unproved[name] for name in node.inputs if name in self.unproved), "")
+        choice = next((self.chosen[name] for name in node.inputs if name in self.chosen), "")
+        made: dict[str, Value] = {}
+        if not reason:
+            try:
+                made = node.run({name: self[name] for name in node.inputs}, self._reference.chained)
+            except IndexError as error:
+                self.faults[node.name] = f"wrong index: {error}"
+                reason = f"an index of node '{node.name}' is out of range"
+            except Undecided:
+                made = dict(self._device(index, node.outputs))
+                choice = choice or node.name
+                reason = "" if made else f"rests on a choice of node '{node.name}' that rounding may turn"
+            except (Unproved, KeyError, MemoryError) as error:
+                reason = f"rests on node '{node.name}': {error}"
+        for name in node.outputs:
+            value = made.get(name)
+            if value is None and not reason:
+                reason = f"rests on node '{node.name}', of which the reference has no such value"
+            if isinstance(value, Bounded):
+                if not value.is_float and value.error is not None and (value.error > 0).any():
+                    choice = choice or node.name
+                    if np.isinf(value.error).any() and (device := self._device(index, [name])):
+                        value = decided(value, device[name])
+                self.held[name] = value.as_constant() if node.folded else value
+            elif value is not None:
+                self.held[name] = value
+            if reason:
+                self.unproved[name] = reason
+            if choice:
+                self.chosen[name] = choice
+        for name in (*node.inputs, *node.outputs):
+            if self._cuts.last_reader(name) <= index:
+                self.held.pop(name, None)
+
+    def _device(self, index: int, names: list[str]) -> dict[str, Bounded]:
+        """What the device made of undecided choices, from which the reference goes on."""
+        types = self._reference.chained.types
+        return {name: from_device(array, types) for name, array in self._choices(index + 1, names).items()}
+
+
+class _Probe(NamedTuple):
+    """A prefix that was run: how many nodes it has, and a row for each of its tensors."""
+
+    nodes: int
+    rows: list[ValidationRow]
+
+    @property
+    def wrong(self) -> bool:
+        return any(row.verdict == WRONG for row in self.rows)
+
+    @property
+    def worst(self) -> ValidationRow:
+        """The row of the prefix: what is wrong, else what is unproved, else what is nearest to its bound."""
+        return max(self.rows, key=lambda row: (row.verdict == WRONG, row.verdict == UNPROVED, row.severity))
+
+
+class _Search:
+    """Of one case."""
+
+    def __init__(self, model: Model, reference: Reference, cuts: Cuts, options: Options, case: int) -> None:
+        self.model = model
+        self.reference = reference
+        self.cuts = cuts
+        self.options = options
+        self.case = case
+        self.probes: list[_Probe] = []
+        self.given: Mapping[str, Any] = {}
+        self.choices = 0  # how often the device was asked for an undecided choice
+
+    def whole(self, inputs: dict[str, Array], walk: _Walk) -> tuple[_Probe, _Walk]:
+        """The program as it ships."""
+        end = walk.to(len(self.reference.nodes))
+        try:
+            results = dict(self.model.program(inputs, loop_timeout=None))
+        except IndexRangeError as error:
+            end.faults.setdefault(error.node, str(error))
+            results = {}
+        rows = [self._row(name, "output", name, array, end) for name, array in results.items()]
+        for node, fault in end.faults.items():
+            op = next((one.op for one in self.reference.nodes if one.name == node), "indices")
+            rows.insert(0, ValidationRow(node, op, "", "", (), self.case, None, None, "", fault))
+        return _Probe(len(self.reference.nodes), rows), end
+
+    def choose(self, count: int, names: list[str]) -> Mapping[str, Array]:
+        """Values that the first nodes make on the device; none where they cannot run by themselves."""
+        self.choices += 1
+        try:
+            return self._results(count, names)
+        except (UnsupportedError, GraphError):
+            return {}
+
+    def _results(self, count: int, names: list[str]) -> dict[str, Array]:
+        """Of the first nodes alone, fused."""
+        with self.model.loaded_again(part=self.cuts.prefix(count, names)) as part:
+            wanted = [value.name for value in (*part.inputs, *part.overridable)]
+            arrays = part.arguments(**{name: self.given[name] for name in wanted if name in self.given})
+            inputs = {value.name: array for value, array in zip(part.program.inputs, arrays, strict=True)}
+            return dict(part.program(inputs, loop_timeout=None))
+
+    def prefix(self, count: int, walk: _Walk) -> tuple[_Probe, _Walk]:
+        """The first nodes alone, fused: all that later nodes read of them."""
+        end = walk.to(count)
+        node = self.reference.nodes[count - 1]
+        names = [name for name in self.cuts.alive(count) if not isinstance(end.held.get(name), list)]
+        try:
+            results = self._results(count, names)
+        except (UnsupportedError, GraphError) as error:
+            note = f"the prefix cannot be run by itself: {str(error).splitlines()[0]}"
+            row = ValidationRow(
+                node.name, node.op, node.outputs[0], "", (), self.case, None, None, note, "", (node.name,)
+            )
+            return _Probe(count, [row]), end
+        rows = [self._row(node.name, node.op, name, array, end) for name, array in results.items()]
+        return _Probe(count, rows), end
+
+    def _row(self, node: str, op: str, name: str, array: Array, walk: _Walk) -> ValidationRow:
+        row = ValidationRow(node, op, name, str(array.dtype), array.shape, self.case, None, None)
+        waived = self.options.allows(op, node, name)
+        try:
+            expected = walk[name]
+        except KeyError:
+            expected = None
+        if name in walk.unproved or not isinstance(expected, Bounded):
+            note = walk.unproved.get(name, "the reference has no such value")
+            return row._replace(note=note, waived=waived, unproved=(node,))
+        allowed = self.options.tolerance(node, name)
+        found = judged(array, expected, self.reference.chained.types, allowed)
+        if not found.ok and not found.kind and allowed is None and name in walk.chosen:
+            note = f"rests on a choice of node '{walk.chosen[name]}' that rounding may turn"
+            return row._replace(
+                accumulated=found._replace(allowed=math.inf), note=note, unproved=(node,), waived=waived
+            )
+        note = (
+            "" if found.verdict != UNPROVED else "more than half of the elements are undecided, or have no finite bound"
+        )
+        return row._replace(accumulated=found, waived=waived, note=note)
+
+    def run(self, walk: _Walk, step: Callable[[], None]) -> tuple[int, int]:
+        """How many nodes the longest prefix has that was right, and the one that was wrong behind it.
+
+        The whole is wrong, and nothing is where no node has run: between them is a place where right becomes wrong, whatever errors
+        appear and disappear elsewhere.
+        """
+        total = len(self.reference.nodes)
+        places = [count for count in range(1, total) if not self.reference.nodes[count - 1].folded]
+        places = [0, *(count for count in places if self.cuts.alive(count)), total]
+        low, high = 0, len(places) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            probe, end = self.prefix(places[middle], walk)
+            self.probes.append(probe)
+            if probe.wrong:
+                high = middle
+            else:
+                low, walk = middle, end
+            step()
+        return places[low], places[high]
+
+
+def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step | None) -> ValidationReport:
+    """The outputs of the fused program, and where one is wrong the node with which the model's prefix becomes wrong.
+
+    inputs: of each case those of the program, and as the model names them. The report has a row for each prefix that was run, named by its
+    last node, of its worst tensor.
+    """
+    reference = Reference(model.source, model.folder, model.precision)
+    check_names(model, reference, options)
+    cuts = Cuts(model.source, model.folder, reference, [value.name for value in model.overridable])
+    total = len(inputs) + max(1, len(reference.nodes)).bit_length()
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(min(done, total), total)
+
+    outputs: dict[tuple[str, str], ValidationRow] = {}
+    found: _Search | None = None
+    place = (0, 0)
+    for case, (arrays, given) in enumerate(inputs):
+        given = {name: one for name, one in given.items() if name not in reference.constants or name in arrays}
+        search = _Search(model, reference, cuts, options, case)
+        search.given = given
+        walk = _Walk(reference, cuts, search.choose, given)
+        whole, _ = search.whole(arrays, walk)
+        for row in whole.rows:
+            key = (row.node, row.output)
+            if key not in outputs or row.severity > outputs[key].severity:
+                outputs[key] = row
+        step()
+        if whole.wrong and found is None and not any(row.fault for row in whole.rows):
+            found = search
+            place = search.run(walk, step)
+            search.probes.append(whole)
+    if progress:
+        progress(total, total)
+    return _report(model, reference, outputs, found, place, len(inputs))
+
+
+def _report(
+    model: Model,
+    reference: Reference,
+    outputs: dict[tuple[str, str], ValidationRow],
+    found: _Search | None,
+    place: tuple[int, int],
+    cases: int,
+) -> ValidationReport:
+    count = len(reference.nodes)
+    rows = sorted(outputs.values(), key=lambda row: not row.fault)
+    if found is None:
+        unproved = any(row.verdict == UNPROVED for row in rows)
+        state = "the outputs are unproved, none is wrong" if unproved else "the outputs are right"
+        text = f"{'an index is wrong' if any(row.fault for row in rows) else state}: no prefix was searched"
+        findings = [Finding("bisected", "", text, cases)]
+    else:
+        findings = [_told(reference, found, place)]
+        prefixes = sorted(found.probes[:-1], key=lambda probe: probe.nodes)
+        rows = [*(probe.worst for probe in prefixes), *rows]
+        if place[1] == count:  # the last node: its prefix is the program itself
+            worst = found.probes[-1].worst
+            last = reference.nodes[-1]
+            rows.insert(len(prefixes), worst._replace(node=last.name, op=last.op))
+    for row in rows:
+        if row.fault:
+            findings.append(Finding("wrong index", row.node, row.fault, case=row.case))
+        if row.verdict == WRONG and row.judged is not None and row.op == "output":
+            findings.append(Finding(row.judged.kind or "wrong value", row.node, _wrong(row), row.severity, row.case))
+        if row.verdict == UNPROVED:
+            findings.append(Finding("unproved", row.node, f"'{row.output}': {row.note}", row.elements, row.case))
+    return ValidationReport(model.name, model.device.name, model.precision, cases, rows, findings)
+
+
+def _told(reference: Reference, found: _Search, place: tuple[int, int]) -> Finding:
+    low, high = place
+    probe = next(probe for probe in found.probes if probe.nodes == high)
+    before = next((probe for probe in found.probes if probe.nodes == low), None)
+    node = reference.nodes[high - 1]
+    proved = before is None or all(row.verdict != UNPROVED for row in before.rows)
+    state = "are right together" if proved else "are not wrong together, and not all proved right"
+    start = f"the first {low} of {len(reference.nodes)} nodes {state}" if low else "no node comes before it"
+    runs = f"{len(found.probes)} probes" + (f" and {found.choices} runs for undecided choices" if found.choices else "")
+    text = f"{start}; with node '{node.name}' ({node.op}) {_wrong(probe.worst)}; {runs}"
+    return Finding("bisected", node.name, text, len(found.probes), found.case)
+
+
+def _wrong(row: ValidationRow) -> str:
+    deviation = row.judged
+    if row.fault or deviation is None:
+        return row.fault
+    where = f"{deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
+    return f"'{row.output}' is wrong: {where}"

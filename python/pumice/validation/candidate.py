@@ -1,0 +1,244 @@
+"""Results of another runtime in the place of a device's: a callable that is judged by the same bounds, and ONNX Runtime as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+
+from ..base.element_types import PRECISIONS, Array, numpy_dtype
+from ..base.errors import InputError, binding_error, unsupported_error
+from ..importer.file.model_file import Folder, ModelFile, Source
+from ..importer.file.recipe import InputRecipe, NotExpressible
+from ..importer.onnx_values import value_of
+from ..importer.parse import parse
+from ..model.model import Model
+from ..model.policy import Precision
+from ..model.values import fits, sizes_text
+from .bounds.types import DeclaredTypes, Types, is_float
+from .reference import Reference
+from .runtimes import run, runtime, session, whole_model, with_every_tensor
+from .streaming import Held
+
+Candidate: TypeAlias = "Callable[[dict[str, Array]], Mapping[str, Any] | Sequence[Any] | Array]"
+CandidatePrecision: TypeAlias = "str | tuple[str, str] | None"
+
+
+class CandidateModel:
+    """The model whose results a candidate gives: it is read, and compiled for no device."""
+
+    def __init__(self, model: Model | Source, candidate: Candidate, precision: CandidatePrecision) -> None:
+        self.source: Any = model.source if isinstance(model, Model) else model
+        self.folder: Folder | None = model.folder if isinstance(model, Model) else None
+        file = ModelFile(self.source, self.folder)
+        proto = parse(file)
+        self.name = proto.graph.name or file.name
+        self.types = types_of(precision)
+        self.precision = self.types.precision
+        self.device = SimpleNamespace(name=name_of(candidate))
+        constants = {tensor.name for tensor in proto.graph.initializer}
+        self.inputs = _declared([value for value in proto.graph.input if value.name not in constants])
+        self.outputs = [SimpleNamespace(name=value.name) for value in proto.graph.output]
+        self.program = SimpleNamespace(outputs=self.outputs)
+        self.tensors = {name for node in proto.graph.node for name in node.output}
+        self.dtypes = _element_types(proto)
+
+    def packed_outputs(self, values: Any) -> dict[str, Array]:
+        """None: outputs of candidates are tensors."""
+        return {}
+
+    def case(self, case: Any) -> dict[str, Array]:
+        """The inputs of a case by name. Raises BindingError where they do not fit what the model declares."""
+        names = [value.name for value in self.inputs]
+        if isinstance(case, Mapping):
+            given = dict(case)
+        else:
+            several = isinstance(case, Sequence) and not isinstance(case, np.ndarray)
+            arrays = list(case) if several else [case]
+            if len(arrays) != len(names):
+                raise binding_error("K4", "", f"{len(names)} ({', '.join(names)})", str(len(arrays)))
+            given = dict(zip(names, arrays, strict=True))
+        for name in given:
+            if name not in names:
+                raise binding_error("K4", name, f"one of the inputs {', '.join(names)}", f"'{name}'")
+        return {value.name: _checked(value, given) for value in self.inputs}
+
+
+class CandidateTensors:
+    """What a candidate gives: outputs, and other tensors by name where it has them."""
+
+    single = True
+
+    def __init__(self, model: CandidateModel, candidate: Candidate, first: dict[str, Array]) -> None:
+        self._model = model
+        self._candidate = candidate
+        self.types: Precision | Types = model.types
+        self._outputs = [value.name for value in model.outputs]
+        self._first: dict[str, Array] | None = self._called(first)
+        self.only_outputs = not set(self._first).difference(self._outputs)
+        self.absent = "" if self.only_outputs else "not given by the candidate"
+        self._last: dict[str, Array] = {}
+
+    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """All that the candidate gives."""
+        given, self._first = self._first if self._first is not None else self._called(inputs), None
+        self._last = {name: given[name] for name in self._outputs}
+        return given
+
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+        """The same: the candidate has given them already."""
+        return Held(self.tensors(inputs))
+
+    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """The outputs of the last call."""
+        return self._last
+
+    def narrowed(self) -> set[str]:
+        """Nothing is known of it."""
+        return set()
+
+    def check_indices(self, inputs: dict[str, Array]) -> None:
+        """Only the rules check them."""
+
+    def close(self) -> None:
+        """Nothing was made."""
+
+    def _called(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        given = self._candidate({name: array.copy() for name, array in inputs.items()})
+        if isinstance(given, Mapping):
+            named = dict(given)
+        else:
+            several = isinstance(given, Sequence) and not isinstance(given, np.ndarray)
+            outputs = list(given) if several else [given]
+            if len(outputs) != len(self._outputs):
+                names = ", ".join(self._outputs)
+                raise InputError(
+                    f"validate: candidate: expected {len(self._outputs)} outputs ({names}), given {len(outputs)}"
+                )
+            named = dict(zip(self._outputs, outputs, strict=True))
+        if missing := [name for name in self._outputs if name not in named]:
+            raise InputError(
+                f"validate: candidate: expected an output '{missing[0]}', given {', '.join(named) or 'none'}"
+            )
+        return {name: self._array(name, value) for name, value in named.items()}
+
+    def _array(self, name: str, value: Any) -> Array:
+        if name not in self._model.tensors and name not in self._outputs:
+            raise InputError(f"validate: candidate: the model has no tensor '{name}'")
+        if value is None or isinstance(value, list | tuple | Mapping):
+            raise InputError(f"validate: candidate: expected an array as '{name}', given a {type(value).__name__}")
+        array = np.array(value)  # a copy: the candidate may use its memory again
+        declared = self._model.dtypes.get(name)
+        if declared is not None and is_float(array.dtype) and is_float(declared) and declared != array.dtype:
+            narrow = np.can_cast(array.dtype, declared) or (
+                str(array.dtype) == "bfloat16" and str(declared) != "float16"
+            )
+            if narrow and self._model.precision != "declared":
+                return array.astype(declared)
+        return array
+
+
+def types_of(precision: CandidatePrecision) -> Types:
+    """Of storage and of accumulation: None for what the model declares, "fp16" for halves that are summed in float32, or both in a tuple.
+
+    Raises InputError.
+    """
+    if precision is None:
+        return DeclaredTypes()
+    both = precision if isinstance(precision, tuple) else (precision, "fp32")
+    if len(both) != 2 or any(one not in PRECISIONS for one in both):
+        expected = ", ".join(f"'{one}'" for one in PRECISIONS)
+        raise InputError(
+            f"validate: candidate_precision: expected {expected}, or two of these for storage and sums, given {precision!r}"
+        )
+    return Types(both[0], foreign=True, sums=both[1])
+
+
+def name_of(candidate: Any) -> str:
+    """What a report calls it."""
+    return str(getattr(candidate, "name", None) or getattr(candidate, "__name__", None) or type(candidate).__name__)
+
+
+def _declared(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
+    made = []
+    for value in values:
+        try:
+            declared = value_of(value)
+        except NotExpressible:
+            declared = InputRecipe(value.name, "string", None, [])
+        if declared.dtype == "string" or "(" in declared.dtype:
+            raise unsupported_error(
+                "validation of a candidate", [f"input '{value.name}', which is no tensor of numbers"]
+            )
+        made.append(declared)
+    return made
+
+
+def _element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
+    """Of tensors, as far as the file says or its operators do."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(proto).graph
+    except Exception:  # of operators that onnx does not know, or a model that is too large
+        graph = proto.graph
+    made = {}
+    for value in (*graph.value_info, *graph.output):
+        if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type:
+            made[value.name] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+    return made
+
+
+def _checked(value: InputRecipe, given: Mapping[str, Any]) -> Array:
+    dtype = numpy_dtype(value.dtype)
+    if value.name not in given:
+        raise binding_error("K3", value.name, f"an array of {dtype}", "nothing")
+    array = np.asarray(given[value.name])
+    if array.dtype != dtype:
+        raise binding_error("K5", value.name, f"an array of {dtype}", str(array.dtype), f'.astype("{dtype}") converts')
+    if value.shape is not None and not fits(array.shape, value.shape):
+        expected = f"shape {sizes_text(value.shape)}"
+        raise binding_error("K10", value.name, expected, f"shape {sizes_text(array.shape)}")
+    return array
+
+
+class _OnnxRuntime:
+    """A callable that runs a model in ONNX Runtime."""
+
+    def __init__(self, made: Any) -> None:
+        self._session = made
+        self.name = f"onnxruntime {runtime().__version__} ({made.get_providers()[0]})"
+
+    def __call__(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """All outputs of the session that are tensors."""
+        return {name: value for name, value in run(self._session, inputs).items() if isinstance(value, np.ndarray)}
+
+
+def onnxruntime_candidate(
+    model: Model | Source,
+    *,
+    intermediate: bool = True,
+    providers: Sequence[str] | None = None,
+    folder: Folder | None = None,
+) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    """The model in ONNX Runtime, as a candidate for `validate`: dict of inputs -> dict of outputs and other tensors.
+
+    intermediate: every tensor that a node makes is among the session's outputs, and the graph is run as it stands, so that validate names a
+    wrong node; False: only the outputs, of the session as it ships, with all of the runtime's optimisations. providers: names of the
+    runtime's execution providers, by default the CPU's. folder: where the files lie that hold the model's weights, if not beside it.
+    Raises InputError where the package onnxruntime is not installed and for a provider that it does not have, GraphError, OSError, and what
+    the runtime raises for a model that it does not take.
+    """
+    package = runtime()
+    for name in providers or ():
+        if name not in package.get_available_providers():
+            known = ", ".join(package.get_available_providers())
+            raise InputError(f"onnxruntime_candidate: providers: expected one of {known}, given '{name}'")
+    if isinstance(model, Model):
+        folder = model.folder if folder is None else folder
+        model = model.source
+    proto = whole_model(model, folder)
+    if intermediate:
+        with_every_tensor(proto)
+    return _OnnxRuntime(session(proto, optimized=not intermediate, providers=list(providers) if providers else None))

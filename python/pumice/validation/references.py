@@ -1,0 +1,423 @@
+"""References other than the rules in float64: other runtimes, devices and precisions, stored results, and functions of the caller's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from .._pumice import Context
+from ..base.element_types import PRECISIONS, Array
+from ..base.errors import InputError
+from ..importer.file.model_file import ModelFile, portable
+from ..importer.load import load_graph
+from ..model.model import Model
+from .against import Against, Tolerance, Valued, array_of
+from .bounds.bounded import Bounded
+from .bounds.registry import Call, Rule, Undecided, Unproved, rule_of
+from .bounds.run import Runner
+from .bounds.types import DeclaredTypes, Types, is_float
+from .reference import Reference, ReferenceNode
+from .report import Finding
+from .runtimes import alone, by_onnx, run, runtime, session, whole_model, with_every_tensor
+from .sources import DeviceTensors, Subject, Tensors
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+_Function: TypeAlias = Callable[[dict[str, Any], list[Any]], Any]
+_RUNTIMES = ("onnx", "onnxruntime")
+
+
+def against_of(reference: Any, subject: Subject, cases: int) -> Against:
+    """What validate's argument `reference` stands for. Raises InputError, and what loading on another device raises."""
+    if reference is None or (isinstance(reference, str) and reference == "float64"):
+        return Against()
+    if isinstance(reference, str) and reference in _RUNTIMES:
+        return ByOnnx() if reference == "onnx" else ByRuntime(subject)
+    if reference is subject or (isinstance(reference, str) and reference == "run"):
+        return AnotherRun()
+    if isinstance(reference, Mapping) and reference and all(callable(one) for one in reference.values()):
+        return Functions(reference)
+    if isinstance(reference, Mapping | os.PathLike) or (isinstance(reference, str) and reference.endswith(".npz")):
+        return Stored([reference], cases)
+    if isinstance(reference, list | tuple):
+        return Stored(reference, cases)
+    if isinstance(reference, Model):
+        return AnotherRun() if _is_same(reference, subject) else OtherProgram(reference)
+    if isinstance(reference, str | Context):
+        return _elsewhere(reference, subject)
+    raise InputError(
+        "validate: reference: expected 'float64', 'onnx', 'onnxruntime', 'run', a precision, a device, a Context, a Model, stored tensors "
+        f"or functions by operator, given {reference!r}"
+    )
+
+
+def _is_same(model: Model, subject: Subject) -> bool:
+    """Whether both are one program, which proves nothing of itself: of one file, on one device, at one precision."""
+    if not isinstance(subject, Model) or model.precision != subject.precision:
+        return False
+    files = [ModelFile(portable(one.source), one.folder) for one in (model, subject)]
+    return model.device.uuid == subject.device.uuid and bytes(files[0].skeleton) == bytes(files[1].skeleton)
+
+
+def _elsewhere(reference: str | Context, subject: Subject) -> Against:
+    """Of the same model on another device or at another precision, by default those of the model that is judged."""
+    context, precision = (subject.context, subject.precision) if isinstance(subject, Model) else (None, "fp32")
+    opened = None
+    if isinstance(reference, Context):
+        context = reference
+    elif reference in PRECISIONS:
+        precision = reference
+    else:
+        context = opened = Context(reference)
+    owned: list[Any] = [opened] if opened else []
+    try:
+        if isinstance(subject, Model):
+            if (
+                context is not None
+                and context.info.uuid == subject.context.info.uuid
+                and precision == subject.precision
+            ):
+                return AnotherRun()
+            model = subject.loaded_again(context, precision)
+        else:
+            model = Model(subject.source, context, precision, folder=subject.folder, progress=False)
+        owned.insert(0, model)
+        made = OtherProgram(model, owned)
+        owned = []
+        return made
+    finally:
+        for one in owned:
+            one.close()
+
+
+# ---- runtimes
+
+
+class _Runtime(Valued):
+    """A runtime that runs nodes by themselves and keeps what it makes of each; operators without a rule go by the caller's tolerance."""
+
+    def __init__(self, types: Types) -> None:
+        super().__init__(types)
+        self._tolerated: dict[str, float] = {}
+
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+        """Adds rules for operators that have none, where the caller gives nodes of theirs a tolerance."""
+        super().bind(reference, tolerance, tensors)
+        for node in reference.nodes:
+            allowed = {name: tolerance(node.name, name) for name in node.outputs}
+            if rule_of(node.op, node.domain) is None and None not in allowed.values():
+                self._tolerated.update((name, one) for name, one in allowed.items() if one is not None)
+                for runner in (reference.runner, reference.chained):
+                    runner.operators[node.operator] = self._rule
+
+    def alone(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
+        """The node by itself; a note where the runtime fails."""
+        try:
+            return self.evaluated(node, arrays)
+        except Exception as error:  # whatever the runtime cannot do
+            self._note(node, f"it fails: {_first_line(error)}")
+            return None
+
+    def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
+        """A node's outputs by name. Raises what the runtime raises."""
+        raise NotImplementedError
+
+    def _rule(self, call: Call) -> list[Any]:
+        names = [name for name in call.node.output if name]
+        if any(name not in self._tolerated for name in names):
+            return Runner(call.opsets, call.types).node(call.node, call.given, call.outer or {})
+        node = ReferenceNode(names[0], call.node)
+        values = {**(call.outer or {}), **dict(zip(call.node.input, call.given, strict=False))}
+        arrays = {name: _exact(values.get(name), call.op) for name in node.inputs}
+        try:
+            made = self.evaluated(node, arrays)
+        except Exception as error:
+            raise Unproved(f"no rule for {node.operator}, and {self.name} fails: {_first_line(error)}") from None
+        bounds = self._tolerated
+        return [
+            Bounded(made[name], np.full(made[name].shape, bounds[name]), made[name].dtype, True) if name else None
+            for name in call.node.output
+        ]
+
+
+class ByOnnx(_Runtime):
+    """onnx.reference, node by node."""
+
+    name = "onnx"
+
+    def __init__(self) -> None:
+        super().__init__(DeclaredTypes(narrow=True))
+        self._made: dict[str, Any] = {}
+
+    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+        """Is filled as its nodes run."""
+        self._made = dict(given)
+        return self._made
+
+    def node(self, node: ReferenceNode, alone: Mapping[str, Any], made: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Runs it on the values of onnx's own, too."""
+        known = {**self.reference.constants, **self._made}
+        if any(name not in known for name in node.inputs):
+            self._note(node, "it failed before")
+        else:
+            try:
+                arrays = {name: known[name] for name in node.inputs}
+                self._made.update(by_onnx(node, arrays, self.reference.opsets))
+            except Exception as error:  # what follows has no values then
+                self._note(node, f"it fails: {_first_line(error)}")
+        return super().node(node, alone, made)
+
+    def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
+        """By onnx.reference."""
+        return by_onnx(node, arrays, self.reference.opsets)
+
+
+class ByRuntime(_Runtime):
+    """ONNX Runtime on the CPU, without rewriting of the graph: every node by itself, and every tensor of the model."""
+
+    name = "onnxruntime"
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(DeclaredTypes())
+        runtime()
+        self._why = ""
+        self._session: Any = None
+        try:
+            self._session = session(with_every_tensor(whole_model(subject.source, subject.folder)))
+        except Exception as error:
+            self._why = _first_line(error)
+        self._nodes: dict[str, Any] = {}
+
+    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+        """Every tensor; none where the runtime does not take the model."""
+        made: dict[str, Any] = {}
+        if self._session is not None:
+            try:
+                made = run(self._session, given)
+            except Exception as error:
+                self._why = _first_line(error)
+        if self._why:
+            self.notes.update((name, f"by the rules: {self.name} fails: {self._why}") for name in self._makers)
+        return {name: value for name, value in made.items() if isinstance(value, np.ndarray)}
+
+    def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
+        """In a session of its own, which is kept for the next case."""
+        key = f"{node.name} {[(one.dtype, one.ndim) for one in arrays.values() if one is not None]}"
+        if key not in self._nodes:
+            self._nodes[key] = session(alone(node, arrays, self.reference.opsets), threads=1)
+        return run(self._nodes[key], arrays)
+
+    def close(self) -> None:
+        """Frees the sessions."""
+        self._nodes.clear()
+        self._session = None
+
+
+# ---- programs of pumice, and what was stored
+
+
+class OtherProgram(Valued):
+    """Another device, another precision, or another file of the model: every tensor of its program without fusion."""
+
+    chained = True
+
+    def __init__(self, model: Model, owned: Sequence[Any] = ()) -> None:
+        super().__init__(Types(model.precision))
+        self.name = f"{model.device.name}, {model.precision}"
+        self._model = model
+        self._owned = owned
+        self._tensors = DeviceTensors(model, load_graph)
+
+    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+        """Its tensors, of the inputs that it has."""
+        wanted = [value.name for value in self._model.program.inputs]
+        if missing := [name for name in wanted if name not in inputs]:
+            raise InputError(
+                f"validate: reference: model '{self._model.name}' has an input '{missing[0]}', the other none"
+            )
+        return self._tensors.tensors({name: inputs[name] for name in wanted})
+
+    def close(self) -> None:
+        """Closes what was compiled, and the model and the context unless they are the caller's."""
+        self._tensors.close()
+        for one in self._owned:
+            one.close()
+
+
+class AnotherRun(Against):
+    """The same program once more: whether it gives the same bits. The proof is that of the rules."""
+
+    name = "float64, and another run"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._again: dict[str, Array] = {}
+        self._results: dict[str, Array] = {}
+
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+        """Keeps the program."""
+        self._source = tensors
+
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> None:
+        """Runs it."""
+        super().begin(inputs, given, case)
+        self._again = self._source.tensors(dict(inputs))
+        self._results = self._source.results(dict(inputs))
+
+    def compared(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
+        """Whether the bits are those of the other run."""
+        other = self._again.pop(output, None) if output else self._results.get(node)
+        if other is None or (other.shape == actual.shape and other.tobytes() == actual.tobytes()):
+            return None
+        differ = int((other != actual).sum()) if other.shape == actual.shape else actual.size
+        text = f"{differ} of {actual.size} elements of '{output or node}' have other bits in another run"
+        return Finding("not deterministic", node, text, differ, case)
+
+
+class Stored(Valued):
+    """Tensors by name, one mapping or .npz file for each case; floats in the least precise of their types."""
+
+    name = "stored tensors"
+    chained = True
+    any_float = True
+
+    def __init__(self, given: Iterable[Any], cases: int) -> None:
+        self._cases = [_loaded(one) for one in given]
+        if len(self._cases) != cases:
+            raise InputError(
+                f"validate: reference: expected stored tensors of {cases} cases, given those of {len(self._cases)}"
+            )
+        dtypes = {str(array.dtype) for one in self._cases for array in one.values()}
+        names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
+        precision = next((names[dtype] for dtype in names if dtype in dtypes), "fp32")
+        super().__init__(Types(precision, sums="fp64" if precision == "fp64" else "fp32"))
+
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+        """Raises InputError for a name that no tensor of the model has."""
+        super().bind(reference, tolerance, tensors)
+        for one in self._cases:
+            if unknown := [name for name in one if name not in self._makers]:
+                raise InputError(f"validate: reference: no node of the model makes a tensor '{unknown[0]}'")
+
+    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+        """What was stored of the case."""
+        return dict(self._cases[case])
+
+
+def _loaded(given: Any) -> dict[str, Array]:
+    if isinstance(given, Mapping):
+        made = {str(name): np.asarray(array) for name, array in given.items()}
+    else:
+        try:
+            with np.load(given, allow_pickle=False) as file:
+                made = {name: file[name] for name in file.files}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"validate: reference: expected an .npz file of tensors, given {given!r}: {error}"
+            ) from None
+    if not made or any(array.dtype == object for array in made.values()):
+        raise InputError("validate: reference: expected arrays by the names of tensors, given none or other objects")
+    return made
+
+
+# ---- functions of the caller's
+
+
+class Functions(Against):
+    """Functions by operator, in place of the rules of these: function(attributes, inputs) -> outputs, with bounds or without."""
+
+    name = "functions of the caller's"
+
+    def __init__(self, functions: Mapping[str, _Function]) -> None:
+        super().__init__()
+        self._functions = {name.removeprefix("ai.onnx::"): one for name, one in functions.items()}
+
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+        """Enters them as rules. Raises InputError for an operator that the model does not have."""
+        known = set(_operators(node.proto for node in reference.nodes))
+        for name, function in self._functions.items():
+            if name not in known:
+                raise InputError(f"validate: reference: the model has no operator '{name}'")
+            domain, _, op = name.rpartition("::")
+            for runner in (reference.runner, reference.chained):
+                runner.operators[name] = _rule_by(name, function, rule_of(op, domain))
+
+
+def _operators(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    for node in nodes:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        yield f"{domain}::{node.op_type}" if domain else node.op_type
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _operators(attribute.g.node)
+
+
+def _rule_by(name: str, function: _Function, beneath: Rule | None) -> Rule:
+    """The function's values and bounds; errors of inputs become what the rule says, where there is one."""
+
+    def rule(call: Call) -> list[Any]:
+        made: list[Any] = []
+        if beneath is not None:
+            made = beneath(call)
+        inputs = [_exact(value, name, beneath is None) for value in call.given]
+        floats = [np.asarray(one, np.float64) if one is not None and is_float(one.dtype) else one for one in inputs]
+        try:
+            given = list(_pairs(function(dict(call.attributes), floats), call.outputs))
+        except Unproved:
+            raise
+        except Exception as error:  # whatever the caller's function raises
+            text = f"{type(error).__name__}: {_first_line(error)}"
+            raise Unproved(f"the caller's function for {name} fails: {text}") from None
+        dtype = next((one.dtype for one in inputs if one is not None and is_float(one.dtype)), np.dtype(np.float32))
+        bounded = [_given(value, bound, dtype) for value, bound in given]
+        return [_joined(one, made[i] if i < len(made) else None, call.types) for i, one in enumerate(bounded)]
+
+    return rule
+
+
+def _exact(value: Any, name: str, needed: bool = True) -> Array | None:
+    """An input as an array. Raises Unproved where it is none, Undecided where it has an error that the function knows nothing of."""
+    if value is None:
+        return None
+    if not isinstance(value, Bounded):
+        raise Unproved(f"an input of {name} is no tensor")
+    if needed and value.error is not None and np.any(value.error > 0):
+        raise Undecided(f"no rule says what {name} makes of its inputs' errors")
+    array = array_of(value)
+    return array if array is not None else np.asarray(value.value)
+
+
+def _pairs(result: Any, count: int) -> Iterator[tuple[Any, Any]]:
+    """Each output with its bound or None. Raises ValueError for another number of them."""
+    alone = not isinstance(result, list | tuple) or (count == 1 and isinstance(result, tuple) and len(result) == 2)
+    outputs = [result] if alone else list(result)
+    if len(outputs) != count:
+        raise ValueError(f"expected {count} outputs, given {len(outputs)}")
+    for one in outputs:
+        yield one if isinstance(one, tuple) and len(one) == 2 else (one, None)
+
+
+def _given(value: Any, bound: Any, dtype: Any) -> Bounded:
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise Unproved("the caller's function gives what is no tensor")
+    error = None if bound is None else np.array(np.broadcast_to(np.asarray(bound, np.float64), array.shape))
+    if error is not None and not (error >= 0).all():
+        raise Unproved("the caller's function gives a bound below 0")
+    double = array.dtype == np.float64
+    return Bounded(array, error, dtype if double else array.dtype)
+
+
+def _joined(given: Bounded, made: Any, types: Types) -> Bounded:
+    """With the error that the rule has, and its type."""
+    if not isinstance(made, Bounded) or made.shape != given.shape or made.is_float != given.is_float:
+        return given
+    return Bounded(given.value, types.joined(given.error, made.error), made.dtype, made.stored, made.constant)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,149 @@
+"""Where the tensors come from that a validation judges: pumice's programs on a device, or another runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from .._pumice import Graph, Program
+from ..base.element_types import Array
+from ..model.model import Model
+from ..model.policy import Precision
+from .bounds.types import Types
+from .reference import Reference
+from .streaming import CANNOT, Held, Windowed, Windows
+
+
+class Subject(Protocol):
+    """What is judged: a loaded model, or a candidate that stands for one."""
+
+    source: Any
+    folder: Any
+    name: str
+    precision: Any
+
+    @property
+    def device(self) -> Any:
+        """Where it runs: an object with a `name`."""
+        ...
+
+    @property
+    def program(self) -> Any:
+        """An object whose `outputs` have names: tensors that reach the caller."""
+        ...
+
+    @property
+    def outputs(self) -> Any:
+        """The model's outputs, which may be sequences."""
+        ...
+
+    def packed_outputs(self, values: Any) -> dict[str, Array]:
+        """The program's tensors for given values of outputs that are sequences or optional values."""
+        ...
+
+
+class Tensors(Protocol):
+    """A source of tensors: `tensors` for the judgement node by node, `results` of the program that ships.
+
+    absent: what is said of a tensor that is not among them; nothing where only outputs are judged. single: both are of one run, so that
+    one says nothing of the other. types: the precision, or the types, in which it computes.
+    """
+
+    absent: str
+    single: bool
+    types: Precision | Types
+
+    def narrowed(self) -> set[str]:
+        """Values in float32 that are rounded for some of the nodes which read them."""
+        ...
+
+    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Every tensor that there is, by name."""
+        ...
+
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+        """The same, of which those of later nodes may come later."""
+        ...
+
+    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """The outputs by name. Raises IndexRangeError where a program that checks its indices meets a wrong one."""
+        ...
+
+    def check_indices(self, inputs: dict[str, Array]) -> None:
+        """Raises IndexRangeError for an index out of range that only the device knows."""
+        ...
+
+    def close(self) -> None:
+        """Frees what was made for it."""
+        ...
+
+
+class DeviceTensors:
+    """Of pumice: the tensors of a program without fusion that keeps them all, the results of the fused one. load: load_graph."""
+
+    absent = "not made by the program"
+    single = False
+
+    def __init__(self, model: Model, load: Callable[..., Any]) -> None:
+        graph, _ = load(model.source, model.folder, None, [value.name for value in model.overridable])
+        self.types: Precision | Types = model.policy
+        self._model = model
+        self._load = load
+        self._graph: Graph = graph
+        self._every: Program | None = None
+        self._windows: Windows | None = None
+        self._checking: Program | None = self._compiled(check_indices=True)
+        if not self._checking.checks_indices:
+            self._checking.close()
+            self._checking = None
+
+    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Every tensor of the program without fusion."""
+        if self._every is None:
+            self._every = self._compiled(keep_all=True, fuse=False)
+        return dict(self._every(inputs, loop_timeout=None))
+
+    def _compiled(self, **options: Any) -> Program:
+        model = self._model
+        return self._graph.compile(model.context, model.precision, float32_nodes=model.float32_nodes, **options)
+
+    def narrowed(self) -> set[str]:
+        """Values in float32 that the program rounds for some of the nodes which read them."""
+        if self._every is None:
+            self._every = self._compiled(keep_all=True, fuse=False)
+        casts = [row["node"] for row in self._every.report() if row["added"]]
+        return {one[6 : one.rindex("' to ")] for one in casts if one.startswith("cast '")}
+
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+        """By windows of nodes where all tensors are more than WINDOW bytes."""
+        if self._windows is None:
+            self._windows = Windows(self._model, self._load, reference)
+        windows = self._windows
+        ends = windows.ends(inputs)
+        if not ends or reference.mixed:  # parts of the model have names of their own, which no policy knows
+            return Held(self.tensors(inputs))
+
+        def run(start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:
+            try:
+                return windows.run(inputs, start, end, known)
+            except CANNOT:  # of a part with values that are no tensors, for one
+                wanted = {name for node in reference.nodes[start:end] for name in node.outputs}
+                return {name: array for name, array in self.tensors(inputs).items() if name in wanted}
+
+        return Windowed(ends, run)
+
+    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """The outputs of the fused program."""
+        return dict(self._model.program(inputs, loop_timeout=None))
+
+    def check_indices(self, inputs: dict[str, Array]) -> None:
+        """Raises IndexRangeError, which names the node."""
+        if self._checking:
+            self._checking(inputs, loop_timeout=None)
+
+    def close(self) -> None:
+        """Closes the programs that were compiled for it."""
+        if self._every:
+            self._every.close()
+        if self._checking:
+            self._checking.close()

@@ -1,0 +1,124 @@
+"""A window of a model's tensors at a time: programs of parts of the model, one after the other, where all tensors are too many to keep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from .._pumice import GraphError, Program, UnsupportedError
+from ..base.element_types import Array
+from ..importer.file.model_file import ModelFile
+from ..importer.parse import parse
+from ..model.model import Model
+from .cut import Cuts
+from .reference import Reference
+
+WINDOW = 64 << 20  # bytes of tensors that are on the host at once: a model with more of them is run in parts
+
+
+class Held(dict[str, Array]):
+    """Tensors by name, all of them from the beginning."""
+
+    def load(self, index: int) -> None:
+        """Called before a node is judged: what it makes is there afterwards."""
+
+
+class Windowed(Held):
+    """Tensors by name, of which those of a window of nodes come when its first node is asked for."""
+
+    def __init__(self, ends: list[int], run: Callable[[int, int, Mapping[str, Array]], dict[str, Array]]) -> None:
+        super().__init__()
+        self._ends = ends
+        self._run = run
+        self._start = 0
+
+    def load(self, index: int) -> None:
+        """Runs the next part of the model, whose inputs are among the tensors that are still there."""
+        if self._ends and index >= self._start:
+            end = self._ends.pop(0)
+            self.update(self._run(self._start, end, self))
+            self._start = end
+
+
+class Windows:
+    """The parts of a model and their programs, without fusion and with every tensor kept."""
+
+    def __init__(self, model: Model, load: Callable[..., Any], reference: Reference) -> None:
+        self._model = model
+        self._load = load
+        self._reference = reference
+        self._folded = [node for node in reference.nodes if node.folded]
+        self._cuts: Cuts | None = None
+
+    def ends(self, inputs: Mapping[str, Array]) -> list[int]:
+        """Where each part ends, for inputs of such shapes; none where all tensors fit into one window."""
+        sizes = tensor_bytes(self._model, inputs)
+        ends, total = [], 0
+        for index, node in enumerate(self._reference.nodes):
+            own = 0 if node.folded else sum(sizes.get(name, 0) for name in node.outputs)
+            if total and total + own > WINDOW:
+                ends.append(index)
+                total = 0
+            total += own
+        return [*ends, len(self._reference.nodes)] if ends else []
+
+    def run(self, inputs: Mapping[str, Array], start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:
+        """The tensors of the nodes from start to end. Raises UnsupportedError, GraphError and KeyError where they cannot run alone."""
+        program = self._compiled(start, end, inputs, known)
+        try:
+            given = {one.name: known[one.name] if one.name in known else inputs[one.name] for one in program.inputs}
+            return dict(program(given, loop_timeout=None))
+        finally:
+            program.close()  # with its memory on the device, which is that of all its tensors
+
+    def _compiled(self, start: int, end: int, inputs: Mapping[str, Array], known: Mapping[str, Array]) -> Program:
+        model = self._model
+        overridable = [value.name for value in model.overridable]
+        if self._cuts is None:
+            self._cuts = Cuts(model.source, model.folder, self._reference, overridable)
+        nodes = [node for node in self._reference.nodes[start:end] if not node.folded]
+        made = {name for node in (*nodes, *self._folded) for name in node.outputs}
+        outputs = [name for node in nodes for name in node.outputs if self._cuts.last_reader(name) >= end]
+        crossing = (
+            {name for node in nodes for name in node.inputs} - made - set(inputs) - set(self._reference.constants)
+        )
+        given = {name: _declared(name, known[name]) for name in sorted(crossing)}
+        part = self._cuts.part([*self._folded, *nodes], outputs, given)
+        graph, _ = self._load(part, ModelFile(model.source, model.folder).folder, None, overridable)
+        program: Program = graph.compile(model.context, model.precision, keep_all=True, fuse=False)
+        return program
+
+
+CANNOT = (UnsupportedError, GraphError, KeyError)  # what a part raises that does not run by itself
+
+
+def _declared(name: str, array: Array) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def tensor_bytes(model: Model, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """The sizes of tensors for inputs of such shapes, as far as onnx infers them."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(parse(ModelFile(model.source, model.folder)))
+    for i, value in enumerate(proto.graph.input):
+        if value.name in inputs and value.type.HasField("tensor_type"):
+            proto.graph.input[i].CopyFrom(_declared(value.name, inputs[value.name]))
+    try:
+        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+    except Exception:  # of operators that onnx does not know, or a model that is too large
+        return {}
+    made = {}
+    for value in (*graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if tensor.elem_type and tensor.elem_type != onnx.TensorProto.STRING and tensor.HasField("shape"):
+            sizes = [one.dim_value for one in tensor.shape.dim if one.HasField("dim_value")]
+            if len(sizes) == len(tensor.shape.dim):
+                made[value.name] = (
+                    math.prod(sizes) * np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).itemsize
+                )
+    return made

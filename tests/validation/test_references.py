@@ -1,0 +1,293 @@
+"""References other than the rules in float64: what they decide, what they leave to the rules, and what they do not prove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pumice
+from onnx_models import gemm, model, node, value
+from pumice.validation.bounds.types import DeclaredTypes, Types
+
+FLOAT = np.float32
+Array = np.ndarray[Any, Any]
+DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
+IMAGES = np.random.default_rng(0).random((3, 1, 8, 8)).astype(FLOAT)
+X = np.random.default_rng(2).standard_normal((5, 4)).astype(FLOAT)
+
+
+def judged(context: pumice.Context, reference: Any, **options: Any) -> pumice.ValidationReport:
+    return pumice.validate(DIGITS, [IMAGES], context=context, reference=reference, **options)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("reference", ["float64", "onnx", "onnxruntime", "run", "fp32", "fp16", "bf16"])
+def test_a_right_model_is_right_beside_every_reference(context: pumice.Context, reference: str, precision: str) -> None:
+    if reference == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    report = judged(context, reference, precision=precision)
+    assert report.ok, report.summary
+    assert not report.unchecked
+    assert len(report.rows) == 11
+    assert (report.reference == "float64") == (reference == "float64")
+    assert report.as_dict()["reference"] == report.reference
+
+
+@pytest.mark.parametrize("reference", ["onnx", "onnxruntime", "fp16"])
+def test_a_wrong_node_is_found_beside_other_references(
+    context: pumice.Context, spoil: Callable[..., None], reference: str
+) -> None:
+    if reference == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+
+    def change(results: dict[str, Any]) -> None:
+        results["sum"][2, 1] += 0.5
+
+    spoil(change)
+    report = pumice.validate(gemm(), [X], context=context, reference=reference)
+    first = report.first_divergence
+    assert first is not None
+    assert (first.node, (first.local is None)) == ("gemm.sum", reference == "fp16")
+    assert first.judged is not None
+    assert first.judged.at == (2, 1)
+
+
+def stored(**changes: float) -> dict[str, Array]:
+    evaluator = onnx.reference.ReferenceEvaluator(str(DIGITS))
+    made: dict[str, Array] = {"image": IMAGES}
+    for one in evaluator.rt_nodes_:
+        outputs = one.run(*[made[name] if name in made else evaluator.rt_inits_[name] for name in one.input])
+        made.update(zip(one.output, outputs, strict=True))
+    del made["image"]
+    for name, change in changes.items():
+        made[name] = made[name] + FLOAT(change)
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_stored_tensors_judge(context: pumice.Context, tmp_path: Path, dtype: str) -> None:
+    right = {name: array.astype(dtype) for name, array in stored().items()}
+    np.savez(tmp_path / "right.npz", **right)
+    for reference in (right, str(tmp_path / "right.npz"), tmp_path / "right.npz", [right]):
+        report = judged(context, reference)
+        assert report.ok, report.summary
+        assert all(row.local is None for row in report.rows)
+    wrong = judged(context, {**right, "fc1": right["fc1"] + 0.01})
+    assert wrong.first_divergence is not None
+    assert wrong.first_divergence.node == "fc1"
+    assert [row.node for row in wrong.rows if not row.ok] == ["fc1"]
+
+
+def test_stored_outputs_alone_leave_the_nodes_to_the_rules(context: pumice.Context) -> None:
+    only = {"probabilities": stored()["probabilities"]}
+    assert judged(context, only).ok
+    report = judged(context, {"probabilities": only["probabilities"] + FLOAT(0.1)})
+    assert {row.node for row in report.rows if not row.ok} == {"probabilities"}
+
+
+def test_another_device_is_a_reference(context: pumice.Context) -> None:
+    with pumice.Context(f"uuid:{context.info.uuid}") as other, pumice.load(DIGITS, other, "fp16") as loaded:
+        report = judged(context, loaded)
+        assert report.ok, report.summary
+        assert report.reference == f"{other.info.name}, fp16"
+        assert judged(loaded.context, "fp32", precision="fp16").reference == f"{other.info.name}, fp32"
+
+
+def test_the_same_program_proves_nothing(context: pumice.Context, spoil: Callable[..., None]) -> None:
+    """Its own results are no reference, by whatever name they are given: a fault in both is one all the same."""
+
+    def change(results: dict[str, Any]) -> None:
+        results["sum"][2, 1] += 0.5
+
+    spoil(change)
+    with pumice.load(gemm().SerializeToString(), context) as loaded, pumice.load(gemm(), context) as again:
+        for reference in ("run", "fp32", context, f"uuid:{context.info.uuid}", loaded, again):
+            report = pumice.validate(loaded, [X], reference=reference)
+            assert report.reference == "float64, and another run"
+            assert report.first_divergence is not None
+            assert report.first_divergence.node == "gemm.sum"
+
+
+def test_other_bits_in_another_run_are_a_finding_and_no_fault(
+    context: pumice.Context, spoil: Callable[..., None]
+) -> None:
+    calls = []
+
+    def change(results: dict[str, Any]) -> None:
+        calls.append(results)
+        if len(calls) == 2:
+            results["sum"][2, 1] = np.nextafter(results["sum"][2, 1], FLOAT(np.inf))
+
+    spoil(change)
+    report = pumice.validate(gemm(), [X], context=context, reference="run")
+    assert report.ok, report.summary
+    assert [(one.kind, one.node, one.number) for one in report.findings] == [("not deterministic", "gemm.sum", 1)]
+
+
+def test_another_run_proves_no_random_numbers(context: pumice.Context) -> None:
+    made = model([node("RandomNormalLike", ["x"], ["r"], name="draw"), node("Add", ["x", "r"], name="add")])
+    report = pumice.validate(made, [X], context=context, reference="run")
+    assert report.state == "unproved"
+    assert next(row for row in report.rows if row.node == "draw").verdict == "unproved"
+
+
+# ---- operators without a rule
+
+
+def words() -> onnx.ModelProto:
+    """Counts of words, for which there is no rule, and a sum of them."""
+    counts = node(
+        "TfIdfVectorizer",
+        ["ids"],
+        ["c"],
+        name="counts",
+        max_gram_length=1,
+        min_gram_length=1,
+        max_skip_count=0,
+        mode="TF",
+        ngram_counts=[0],
+        ngram_indexes=[0, 1, 2],
+        pool_int64s=[2, 3, 5],
+    )
+    return model([counts, node("Neg", ["c"], ["y"], name="neg")], [value("ids", [2, 6], TensorProto.INT64)])
+
+
+IDS = np.array([[2, 3, 3, 5, 5, 5], [2, 2, 2, 9, 9, 3]])
+
+
+def count(attributes: dict[str, Any], inputs: list[Array]) -> Array:
+    return np.array([[np.sum(row == word) for word in attributes["pool_int64s"]] for row in inputs[0]], np.float64)
+
+
+def test_a_function_of_the_callers_judges_its_operator(context: pumice.Context) -> None:
+    assert pumice.validate(words(), [IDS], context=context).state == "unproved"
+    report = pumice.validate(words(), [IDS], context=context, reference={"TfIdfVectorizer": count})
+    assert report.state == "right", report.summary
+    for result in (lambda a, i: count(a, i) + 0.25, lambda a, i: (count(a, i) + 0.25, 0.125)):
+        report = pumice.validate(words(), [IDS], context=context, reference={"TfIdfVectorizer": result})
+        assert report.first_divergence is not None
+        assert report.first_divergence.node == "counts"
+    wide = {"TfIdfVectorizer": lambda a, i: (count(a, i) + 0.25, np.full((2, 3), 0.25))}
+    report = pumice.validate(words(), [IDS], context=context, reference=wide, mode="isolated")
+    assert next(row for row in report.rows if row.node == "counts").verdict == "right"
+
+
+def test_a_function_takes_the_place_of_a_rule(context: pumice.Context) -> None:
+    assert judged(context, {"Relu": lambda a, i: np.maximum(i[0], 0)}).ok
+    report = judged(context, {"Relu": lambda a, i: np.maximum(i[0], 0.01)})
+    assert report.first_divergence is not None
+    assert report.first_divergence.node == "relu1"
+
+
+def fails(attributes: dict[str, Any], inputs: list[Array]) -> Array:
+    raise RuntimeError("no such table")
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (fails, "fails: RuntimeError: no such table"),
+        (lambda a, i: [i[0], i[0]], "expected 1 outputs, given 2"),
+        (lambda a, i: (i[0], -1.0), "a bound below 0"),
+        (lambda a, i: None, "what is no tensor"),
+    ],
+)
+def test_a_function_that_fails_proves_nothing(context: pumice.Context, function: Callable[..., Any], text: str) -> None:
+    report = pumice.validate(gemm(), [X], context=context, reference={"Relu": function})
+    assert report.state == "unproved"
+    assert text in report.summary
+
+
+@pytest.mark.parametrize("reference", ["onnx", "onnxruntime"])
+def test_a_runtime_judges_what_has_no_rule_by_a_tolerance_alone(context: pumice.Context, reference: str) -> None:
+    if reference == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    plain = pumice.validate(words(), [IDS], context=context, reference=reference)
+    assert plain.state == "unproved", plain.summary
+    for name in ("counts", "c"):
+        report = pumice.validate(words(), [IDS], context=context, reference=reference, tolerances={name: 1e-6})
+        assert report.state == "right", report.summary
+
+
+def test_a_node_that_onnx_cannot_run_is_judged_by_the_rules(context: pumice.Context) -> None:
+    """onnx's reference has no operators of other domains, and the report says so."""
+    made = model([helper.make_node("QuickGelu", ["x"], ["y"], name="gelu", domain="com.microsoft")])
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    report = pumice.validate(made, [X], context=context, reference="onnx")
+    assert report.ok, report.summary
+    assert "by the rules, not by onnx" in report.rows[0].note
+
+
+def test_batch_normalization_of_old_sets_is_not_accused(context: pumice.Context) -> None:
+    names = ["x", "s", "b", "m", "v"]
+    numbers = {name: np.linspace(0.5, 1.5, 4).astype(FLOAT) for name in names[1:]}
+    made = model([node("BatchNormalization", names)], constants=numbers, opset=9)
+    for reference in ("onnx", "float64"):
+        report = pumice.validate(made, [X], context=context, reference=reference)
+        assert report.ok, report.summary
+
+
+def test_a_choice_that_two_references_make_otherwise_is_no_fault(context: pumice.Context) -> None:
+    """What follows an undecided Round is judged from the device's, not by the other precision's."""
+    nodes = [
+        node("Mul", ["x", "k"], ["a"], name="mul"),
+        node("Cast", ["a"], ["b"], name="cast", to=TensorProto.INT64),
+        node("Cast", ["b"], ["c"], name="back", to=TensorProto.FLOAT),
+        node("Mul", ["c", "k"], name="last"),
+    ]
+    made = model(nodes, constants={"k": np.array(3.3, FLOAT)})
+    x = (np.arange(40, dtype=FLOAT).reshape(10, 4) - 20) / FLOAT(3.3)
+    for reference in ("fp16", "fp32", "onnx"):
+        for precision in ("fp32", "fp16"):
+            report = pumice.validate(made, [x], context=context, reference=reference, precision=precision)
+            assert report.first_divergence is None, f"{reference}, {precision}: {report.summary}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "text"),
+    [
+        (3, "reference: expected 'float64'"),
+        ({}, "given none or other objects"),
+        ("ghost.npz", "expected an .npz file"),
+        ({"ghost": X}, "no node of the model makes a tensor 'ghost'"),
+        ([{"y": X}, {"y": X}], "stored tensors of 1 cases, given those of 2"),
+        ({"Ghost": count}, "the model has no operator 'Ghost'"),
+        ({"Gemm": count, "y": X}, "given none or other objects"),
+    ],
+)
+def test_a_reference_that_does_not_fit_is_refused(context: pumice.Context, reference: Any, text: str) -> None:
+    with pytest.raises(pumice.base.errors.InputError, match=text):
+        pumice.validate(gemm(), [X], context=context, reference=reference)
+
+
+def test_what_has_no_nodes_by_themselves_refuses_that_mode(context: pumice.Context) -> None:
+    for reference in ("fp16", {"y": np.zeros((5, 3), FLOAT)}):
+        with pytest.raises(pumice.base.errors.InputError, match="expected 'chained' or 'both'"):
+            pumice.validate(gemm(), [X], context=context, reference=reference, mode="isolated")
+
+
+def test_onnx_runtime_is_asked_for_by_name(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(pumice.base.errors.InputError, match="pip install onnxruntime"):
+        pumice.validate(gemm(), [X], context=context, reference="onnxruntime")
+
+
+def test_declared_types_store_what_is_declared() -> None:
+    declared, narrow = DeclaredTypes(), DeclaredTypes(narrow=True).as_independent()
+    assert [declared.storage(name).name for name in ("float16", "float32", "float64")] == [
+        "float16",
+        "float32",
+        "float64",
+    ]
+    assert (declared.accumulation("float16").name, narrow.accumulation("float16").name) == ("float32", "float16")
+    assert narrow.independent
+    assert not declared.independent
+    assert Types("fp16", sums="fp16").as_independent().accumulation("float32").name == "float16"

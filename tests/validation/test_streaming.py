@@ -1,0 +1,177 @@
+"""A model with many tensors is run in parts, a window of nodes at a time, and is judged as it is at once."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+import pumice
+from onnx_models import model, node, subgraph, value
+from pumice.validation import streaming
+from pumice.validation.streaming import Windows
+
+FLOAT = np.float32
+Array = np.ndarray[Any, Any]
+OPS = ("Neg", "Abs", "Add", "Relu")
+
+
+def chain(length: int, side: int) -> onnx.ModelProto:
+    """Layers one behind the other, of square tensors."""
+    nodes = []
+    for i in range(length):
+        inputs = ["x" if i == 0 else f"t{i - 1}"] + (["c"] if i % 4 == 2 else [])
+        nodes.append(node(OPS[i % 4], inputs, ["y" if i == length - 1 else f"t{i}"], name=f"n{i}"))
+    return model(nodes, [value("x", [side, side])], constants={"c": np.array([0.5], FLOAT)})
+
+
+def square(side: int) -> Array:
+    return np.random.default_rng(0).standard_normal((side, side)).astype(FLOAT)
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[tuple[int, int]]]:
+    """Sets how many bytes a window has, and gives the parts that are run from then on."""
+    run = Windows.run
+
+    def install(window: int) -> list[tuple[int, int]]:
+        seen: list[tuple[int, int]] = []
+
+        def watched(self: Windows, inputs: Any, start: int, end: int, known: Any) -> Any:
+            seen.append((start, end))
+            return run(self, inputs, start, end, known)
+
+        monkeypatch.setattr(streaming, "WINDOW", window)
+        monkeypatch.setattr(Windows, "run", watched)
+        return seen
+
+    return install
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_parts_are_judged_as_the_whole(
+    context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]], precision: str
+) -> None:
+    cases = [square(64), square(64)]
+    whole = pumice.validate(chain(24, 64), cases, context=context, precision=precision)
+    seen = parts(5 * 64 * 64 * 4)
+    report = pumice.validate(chain(24, 64), cases, context=context, precision=precision)
+    assert seen == [(0, 5), (5, 10), (10, 15), (15, 20), (20, 24)] * 2
+    assert report.ok, report.summary
+    assert [row._replace(local=None, accumulated=None) for row in report.rows] == [
+        row._replace(local=None, accumulated=None) for row in whole.rows
+    ]
+    for one, other in zip(report.rows, whole.rows, strict=True):
+        assert one.judged is not None and other.judged is not None
+        assert (one.judged.error, one.judged.allowed) == (other.judged.error, other.judged.allowed)
+
+
+def test_a_wrong_node_of_a_part_is_named(
+    context: pumice.Context, spoil: Callable[..., None], parts: Callable[[int], list[tuple[int, int]]]
+) -> None:
+    def change(results: dict[str, Any]) -> None:
+        if "t14" in results:
+            results["t14"][3, 4] += FLOAT(0.5)
+
+    spoil(change)
+    seen = parts(5 * 64 * 64 * 4)
+    report = pumice.validate(chain(24, 64), [square(64)], context=context)
+    assert len(seen) == 5
+    assert [row.node for row in report.rows if row.local is not None and not row.local.ok] == ["n14"]
+
+
+def test_bodies_branches_and_folded_constants_are_cut(
+    context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
+) -> None:
+    """What a body reads from far before comes along, and so does what constants make."""
+    branches = [subgraph([node(op, ["a"], [op])], [], [value(op, [64, 64])]) for op in ("Neg", "Abs")]
+    made = model(
+        [
+            node("Exp", ["k"], ["e"], name="folded"),
+            node("Sin", ["x"], ["a"], name="first"),
+            node("Cos", ["x"], ["b"], name="second"),
+            node("Mul", ["b", "e"], ["m"], name="mul"),
+            node("ReduceSum", ["m"], ["s"], name="sum", keepdims=0),
+            node("Greater", ["s", "k"], ["g"], name="greater"),
+            node("If", ["g"], ["i"], name="if", then_branch=branches[0], else_branch=branches[1]),
+            node("Add", ["i", "m"], ["n"], name="add"),
+            node("Div", ["n", "e"], name="div"),
+        ],
+        [value("x", [64, 64])],
+        constants={"k": np.array(0.5, FLOAT)},
+    )
+    seen = parts(64 * 64 * 4)
+    report = pumice.validate(made, [square(64)], context=context)
+    assert len(seen) >= 5
+    assert report.ok, report.summary
+    assert {row.node for row in report.rows} >= {"first", "second", "mul", "sum", "greater", "if", "add", "div"}
+
+
+def test_sequences_keep_their_parts_together(
+    context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
+) -> None:
+    """A part that would begin with a sequence is not run by itself."""
+    made = model(
+        [
+            node("Sin", ["x"], ["a"], name="sin"),
+            node("SplitToSequence", ["a"], ["s"], name="split", axis=0),
+            node("Cos", ["x"], ["b"], name="cos"),
+            node("Exp", ["b"], ["c"], name="exp"),
+            node("ConcatFromSequence", ["s"], ["d"], name="concat", axis=0),
+            node("Add", ["c", "d"], name="add"),
+        ],
+        [value("x", [64, 64])],
+    )
+    whole = pumice.validate(made, [square(64)], context=context)
+    seen = parts(64 * 64 * 4)
+    report = pumice.validate(made, [square(64)], context=context)
+    assert len(seen) >= 2
+    assert [row.verdict for row in report.rows] == [row.verdict for row in whole.rows]
+
+
+def test_what_is_small_is_run_at_once(context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]) -> None:
+    seen = parts(streaming.WINDOW)
+    assert pumice.validate(chain(24, 64), [square(64)], context=context).ok
+    assert not seen
+
+
+def test_symbolic_sizes_are_those_of_the_case(
+    context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
+) -> None:
+    made = chain(8, 64)
+    made.graph.input[0].CopyFrom(value("x", ["N", "M"], TensorProto.FLOAT))
+    seen = parts(3 * 64 * 64 * 4)
+    assert pumice.validate(made, [square(64), square(16)], context=context).ok
+    assert seen == [(0, 3), (3, 6), (6, 8)]
+
+
+def peak(context: pumice.Context, source: onnx.ModelProto, x: Array) -> int:
+    with pumice.load(source, context) as loaded:
+        tracemalloc.start()
+        try:
+            assert pumice.validate(loaded, [x]).ok
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("side", "window"), [(256, 1 << 20), pytest.param(1024, 16 << 20, marks=pytest.mark.slow)], ids=["256K", "4M"]
+)
+def test_memory_is_that_of_a_window(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch, side: int, window: int
+) -> None:
+    """Of 60 layers: 15 MiB of tensors, or 240 MiB. The reference's own float64 arrays of a few nodes are there in either case."""
+    x = square(side)
+    tensors = 60 * x.nbytes
+    monkeypatch.setattr(streaming, "WINDOW", 1 << 40)
+    whole = peak(context, chain(60, side), x)
+    monkeypatch.setattr(streaming, "WINDOW", window)
+    windowed = peak(context, chain(60, side), x)
+    assert whole > tensors
+    assert whole - windowed > tensors - 3 * window
