@@ -1,85 +1,124 @@
-"""pytest: options, fixtures for the device under test, and a header that names it."""
+"""pytest: the matrix of devices and precisions, its fixtures, and what is told of it before and after the tests."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import pumice
 
-from .base.element_types import PRECISIONS
+from .plugin import collection, isolation, leaks, options
+from .plugin.cells import Cell, kind_of
+from .plugin.outcome import Outcomes
+from .plugin.state import FIXTURES, RUN, Run, cell_of, run_of
 
-_SOFTWARE = "SOFTWARE DRIVER: not a GPU"
+if TYPE_CHECKING:
+    from .validation.report import ValidationReport
 
+pytest_addoption = options.add_options
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("pumice")
-    group.addoption(
-        "--pumice-device",
-        metavar="D",
-        help="device of the tests: uuid:..., pci:..., an index, a kind or part of a name",
-    )
-    group.addoption(
-        "--pumice-precision",
-        choices=PRECISIONS,
-        default="fp32",
-        help="the fixture pumice_precision (default: fp32)",
-    )
+# ---- the run
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """The option is the device of contexts made without one, in the tests' own processes as well."""
-    device = config.getoption("--pumice-device")
-    if not device:
-        return
-    before = os.environ.get("PUMICE_DEVICE")
-    os.environ["PUMICE_DEVICE"] = device
-
-    def restore() -> None:
-        if before is None:
-            os.environ.pop("PUMICE_DEVICE", None)
-        else:
-            os.environ["PUMICE_DEVICE"] = before
-
-    config.add_cleanup(restore)
+    """The first device that is asked for is that of contexts made without one, in the tests' own processes as well."""
+    for marker in options.MARKERS:
+        config.addinivalue_line("markers", marker)
+    run = config.stash[RUN] = Run(config)
+    config.add_cleanup(run.close)
+    sends = isolation.is_cell_process(config) or hasattr(config, "workerinput")
+    config.pluginmanager.register(Outcomes(config, sends), "pumice-outcomes")
+    collection.add_folders(config)
+    isolation.configure(config)
 
 
 def _wants_header(config: pytest.Config) -> bool:
     """Not in runs that have nothing to do with pumice: opening a device takes a moment."""
-    if config.getoption("--pumice-device") or os.environ.get("PUMICE_DEVICE"):
+    if config.getoption("--pumice-device") or run_of(config).was_named:
         return True
     others = (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
     return any(getattr(plugin, "pumice", None) is pumice for plugin in others)
 
 
-def _device_line(precision: str) -> str:
+def _device_lines(run: Run) -> list[str]:
+    """A line for each device. Only where there is one, and no process of its own for it, its context is made here already."""
+    begin = f"pumice {pumice.__version__}:"
+    precisions = ", ".join(dict.fromkeys(cell.precision for cell in run.cells))
+    if run.is_matrix or run.isolated:
+        lines = []
+        for place in run.places:
+            name = f"{place.info.name} ({kind_of(place.info)})" if place.info else "the default device"
+            lines.append(f"{begin} {name}, {precisions}{place.note and '; ' + place.note}")
+        return lines
+    (place,) = run.places
     try:
-        context = pumice.default_context()
+        context = run.context(place)
     except pumice.Error as error:
-        return f"pumice {pumice.__version__}: no device: {error}"
-    kind = _SOFTWARE if context.info.kind == "software" else context.info.kind
-    return f"pumice {pumice.__version__}: {context.info.name} ({kind}), {precision}; {context.choice}"
+        return [f"{begin} no device: {error}"]
+    choice = f"{context.choice}{place.note and ', ' + place.note}"
+    return [f"{begin} {context.info.name} ({kind_of(context.info)}), {precisions}; {choice}"]
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    return _device_line(config.getoption("--pumice-precision")) if _wants_header(config) else None
+def pytest_report_header(config: pytest.Config) -> list[str] | None:
+    return _device_lines(run_of(config)) if _wants_header(config) else None
 
 
-def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str | None:
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str] | None:
     """For tests that use the fixtures without a conftest that imports pumice."""
-    if _wants_header(config) or not any("pumice_context" in getattr(item, "fixturenames", ()) for item in items):
+    if _wants_header(config) or not any(cell_of(item) for item in items):
         return None
-    return _device_line(config.getoption("--pumice-precision"))
+    return _device_lines(run_of(config))
+
+
+# ---- the tests
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    run = run_of(metafunc.config)
+    if run.is_matrix and not FIXTURES.isdisjoint(metafunc.fixturenames):
+        labels = [cell.label for cell in run.cells]
+        metafunc.parametrize("pumice_cell", run.cells, ids=labels, indirect=True, scope="session")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    return collection.collected(file_path, parent)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The tests of a cell run one after the other, behind those of none."""
+    run = run_of(config)
+    if run.is_matrix or run.isolated:
+        items.sort(key=lambda item: run.cells.index(cell) if (cell := cell_of(item)) else -1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    cell = cell_of(item)
+    watched = cell and (item.config.getoption("--pumice-leaks") or item.get_closest_marker("pumice_leaks"))
+    with leaks.watched(run_of(item.config).context(cell.place)) if cell and watched else nullcontext():
+        return (yield)
+
+
+# ---- fixtures
 
 
 @pytest.fixture(scope="session")
-def pumice_context() -> Iterator[pumice.Context]:
-    """The context of the device under test, one for the whole run: the default context."""
-    context = pumice.default_context()
-    yield context
-    context.close()
+def pumice_cell(request: pytest.FixtureRequest) -> Cell:
+    """The cell of the matrix: a device and a precision."""
+    given: Cell = getattr(request, "param", None) or run_of(request.config).cells[0]
+    return given
+
+
+@pytest.fixture(scope="session")
+def pumice_context(request: pytest.FixtureRequest, pumice_cell: Cell) -> pumice.Context:
+    """The context of the device under test, one for the whole run: the default context while its tests run."""
+    return run_of(request.config).context(pumice_cell.place)
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +128,19 @@ def pumice_device(pumice_context: pumice.Context) -> pumice.DeviceInfo:
 
 
 @pytest.fixture(scope="session")
-def pumice_precision(request: pytest.FixtureRequest) -> str:
+def pumice_precision(pumice_cell: Cell) -> str:
     """The precision under test: "fp32", "fp16" or "bf16"."""
-    return str(request.config.getoption("--pumice-precision"))
+    return pumice_cell.precision
+
+
+@pytest.fixture
+def pumice_validate(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Callable[..., ValidationReport]:
+    """`pumice.validate` on the device and at the precision under test.
+
+    The function takes a model, cases, and validate's other options but `context` and `precision`. It gives the report, keeps it for
+    the page and the properties of the run, compares it with the golden baseline where there is one, and raises ValidationError
+    unless all is proved right, BaselineError where a number is worse than its baseline.
+    """
+    from .plugin.validating import Validator
+
+    return Validator(request.node)

@@ -48,6 +48,11 @@ class _Default:
         forward_log()
         return context
 
+    def replace(self, context: Context | None) -> None:
+        with self._lock:
+            self._context = context
+            self._process = os.getpid()
+
 
 _default = _Default()
 os.register_at_fork(after_in_child=lambda: setattr(_default, "_lock", threading.Lock()))
@@ -117,6 +122,11 @@ def default_context() -> Context:
 def made_default_context() -> Context | None:
     """The default context; None where nothing has asked for it yet."""
     return _default.made()
+
+
+def replace_default_context(context: Context | None) -> None:
+    """Makes another context the default one, without closing that before; None: the next use makes one."""
+    _default.replace(context)
 
 
 def checked_context(given: Any) -> Context | None:

@@ -1,0 +1,185 @@
+"""Golden baselines: what a validation measured once, with which later ones are compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._pumice import Context, DeviceInfo, UnsupportedError, __version__
+from ..base.element_types import Array
+from ..base.errors import InputError
+from ..device.context import tensor
+from ..device.kernel import Kernel
+from .cells import Cell, short_name
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+_SCHEMA = 1
+_ROUNDS = 10  # runs of model and reference kernel in turn, of which the fastest of each count
+_LEAST_ROUNDS, _MOST_SECONDS = 3, 5.0  # a slow model has as many runs as these seconds hold
+_TRIALS = 3  # a time counts as slower where as many measurements say so
+# The reference kernel does as much work on every device, and none of the engine's operators: a change of these does not change it.
+_THREADS = 1 << 16
+_REFERENCE = """
+layout(binding = 0) buffer X { float x[]; };
+void main() {
+  uint i = gl_GlobalInvocationID.x;
+  float v = x[i];
+  for (int k = 0; k < 256; ++k) v = fma(v, 0.999, 0.001);
+  x[i] = v;
+}
+"""
+
+
+class BaselineError(AssertionError):
+    """A validation is worse than its golden baseline: in an output's error, in dispatches or in time."""
+
+
+def driver_of(info: DeviceInfo) -> str:
+    """A driver with its version, in its own words."""
+    return f"{info.driver} {info.driver_info}".strip()
+
+
+def file_of(folder: Path, test: str, model: str, cell: Cell, info: DeviceInfo) -> Path:
+    """The file of a test's baseline. The name of the cell is taken out of the test's, so that a run of one cell has the same one."""
+    for part in (f"[{cell.label}]", f"{cell.label}-", f"-{cell.label}"):
+        test = test.replace(part, "")
+    digest = hashlib.sha256(f"{test}\n{model}".encode()).hexdigest()[:8]
+    readable = re.sub(r"[^A-Za-z0-9]+", "_", test.rpartition("/")[2])[:64].strip("_")
+    return folder / short_name(info.name) / cell.precision / f"{readable}-{digest}.json"
+
+
+def outputs_of(record: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
+    """Of a validation's record the error of each output, its bound, and the one in parts of the other."""
+    made: dict[str, dict[str, float | None]] = {}
+    for row in record["rows"]:
+        if row["op"] == "output":
+            error, allowed = row["error"], row["allowed"]
+            known = error is not None and allowed is not None
+            ratio = (error / allowed if allowed else 0.0) if known else None
+            made[row["output"]] = {"error": error, "bound": allowed, "ratio": ratio}
+    return made
+
+
+def dispatches_of(model: Model, arrays: Sequence[Array]) -> int | None:
+    """The dispatches of a call with such inputs; None where the program is no single list of them."""
+    try:
+        return len(model.program.plan([list(array.shape) for array in arrays]))
+    except UnsupportedError:
+        return None
+
+
+class Clock:
+    """Times calls of a model beside a reference kernel."""
+
+    def __init__(self, context: Context) -> None:
+        self._memory = tensor(np.ones(_THREADS, np.float32), context)
+        self._kernel = Kernel(_REFERENCE, context)
+
+    def measure(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
+        """Seconds of a call and of the reference kernel, each the least of several, and how many times the one is the other."""
+        ours, theirs = [], []
+        model(*arrays)
+        self._kernel(x=self._memory, threads=_THREADS)
+        begin = time.perf_counter()
+        for done in range(_ROUNDS):
+            if done >= _LEAST_ROUNDS and time.perf_counter() - begin > _MOST_SECONDS:
+                break
+            start = time.perf_counter()
+            model(*arrays)
+            middle = time.perf_counter()
+            self._kernel(x=self._memory, threads=_THREADS)
+            ours.append(middle - start)
+            theirs.append(time.perf_counter() - middle)
+        seconds, reference = min(ours), min(theirs)
+        return {"seconds": seconds, "reference_seconds": reference, "time_ratio": seconds / reference}
+
+    def least(self, model: Model, arrays: Sequence[Array], enough: float) -> dict[str, float]:
+        """The measurement with the least ratio of several; of one where its ratio is low enough already."""
+        best = self.measure(model, arrays)
+        for _ in range(_TRIALS - 1):
+            if best["time_ratio"] <= enough:
+                break
+            best = min(best, self.measure(model, arrays), key=lambda one: one["time_ratio"])
+        return best
+
+
+def entry(
+    record: Mapping[str, Any], info: DeviceInfo, dispatches: int | None, times: Mapping[str, float]
+) -> dict[str, Any]:
+    """What is written of a validation."""
+    return {
+        "model": record["model"],
+        "device": info.name,
+        "driver": info.driver,
+        "driver_version": info.driver_info,
+        "precision": record["precision"],
+        "pumice": __version__,
+        "outputs": outputs_of(record),
+        "dispatches": dispatches,
+        **times,
+    }
+
+
+def stored(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
+    """The baseline of this driver and version, else the last one that was written of this driver, else None. Raises InputError."""
+    try:
+        given = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"baseline '{path}': {error}") from None
+    if not isinstance(given, dict) or given.get("schema") != _SCHEMA or not isinstance(given.get("drivers"), dict):
+        raise InputError(f"baseline '{path}': expected a file of schema {_SCHEMA}, as --pumice-update writes it")
+    drivers: dict[str, dict[str, Any]] = given["drivers"]
+    if driver_of(info) in drivers:
+        return drivers[driver_of(info)]
+    same = [one for one in drivers.values() if one["driver"] == info.driver]
+    return same[-1] if same else None
+
+
+def worse(now: Mapping[str, Any], then: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
+    """A sentence with both numbers for everything that is more than its factor times the baseline."""
+    found = []
+    for name, one in now["outputs"].items():
+        before = then["outputs"].get(name, {}).get("ratio")
+        if before is not None and (one["ratio"] is None or one["ratio"] > before * factors["error"]):
+            ratio = "unknown" if one["ratio"] is None else f"{one['ratio']:.3g}"
+            limit = f"at most {factors['error']:g} times that is allowed"
+            found.append(f"error of output '{name}': {ratio} of its bound, {before:.3g} in the baseline, {limit}")
+    count, before = now["dispatches"], then["dispatches"]
+    if before is not None and (count is None or count > before * factors["dispatches"]):
+        limit = f"at most {factors['dispatches']:g} times as many are allowed"
+        found.append(f"dispatches: {'unknown' if count is None else count}, {before} in the baseline, {limit}")
+    if now["time_ratio"] > then["time_ratio"] * factors["time"]:
+        found.append(
+            f"time: {now['time_ratio']:.3g} times the reference kernel's, {then['time_ratio']:.3g} in the baseline, "
+            f"at most {factors['time']:g} times that is allowed"
+        )
+    return found
+
+
+def merged(made: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
+    """The files that hold these new baselines, {"path": ..., "test": ..., "entry": ...}, and those of other drivers as they were."""
+    files: dict[Path, dict[str, Any]] = {}
+    for one in made:
+        path, new = Path(one["path"]), one["entry"]
+        if path not in files:
+            try:
+                files[path] = json.loads(path.read_text())
+            except (OSError, ValueError):
+                files[path] = {"schema": _SCHEMA, "drivers": {}}
+        drivers = files[path].setdefault("drivers", {})
+        key = f"{new['driver']} {new['driver_version']}".strip()
+        drivers.pop(key, None)  # the last one that was written stands last
+        drivers[key] = new
+        files[path]["test"] = one["test"]
+    return {path: json.dumps(data, indent=2) + "\n" for path, data in files.items()}

@@ -1,0 +1,113 @@
+"""Folders of models with stored inputs and outputs, as tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .._pumice import Error
+from .cells import Cell
+from .data_sets import data_sets, read
+from .state import CELL, found_of, run_of
+
+if TYPE_CHECKING:
+    from _pytest._code.code import TerminalRepr
+
+    from ..model.model import Model
+
+_ROOTS = pytest.StashKey[frozenset[Path]]()
+
+
+def add_folders(config: pytest.Config) -> None:
+    """Notes where models are collected. Folders of the command line, and where it names no tests those of the configuration, are looked
+    through; others only where pytest comes to them. Raises UsageError for what is no folder.
+    """
+    named = [config.invocation_params.dir / folder for folder in config.getoption("--pumice-models") or ()]
+    listed = [Path(folder) for folder in config.getini("pumice_models")]
+    for folder in (*named, *listed):
+        if not folder.is_dir():
+            raise pytest.UsageError(f"--pumice-models: expected a folder, given '{folder}'")
+    config.stash[_ROOTS] = frozenset(folder.resolve() for folder in (*named, *listed))
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        named += listed
+    given = {(config.invocation_params.dir / one.partition("::")[0]).resolve() for one in config.args}
+    config.args.extend(
+        str(folder) for folder in named if given.isdisjoint((folder.resolve(), *folder.resolve().parents))
+    )
+
+
+def collected(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """The tests of a model file below one of the folders."""
+    if path.suffix != ".onnx" or parent.config.stash[_ROOTS].isdisjoint(path.resolve().parents):
+        return None
+    made: pytest.Collector = ModelFile.from_parent(parent, path=path)
+    return made
+
+
+class ModelFile(pytest.File):
+    """A model file, which has one test in each cell."""
+
+    def collect(self) -> Iterator[ModelItem]:
+        """The tests of the file."""
+        run = run_of(self.config)
+        for cell in run.cells:
+            name = f"validate[{cell.label}]" if run.is_matrix else "validate"
+            yield ModelItem.from_parent(self, name=name, cell=cell)
+
+
+class StoredResultError(AssertionError):
+    """A result that is stored beside a model differs from the device's."""
+
+
+class ModelItem(pytest.Item):
+    """Validates a model on its stored inputs, and compares its results with those that are stored."""
+
+    def __init__(self, *, cell: Cell, **options: Any) -> None:
+        super().__init__(**options)
+        self.stash[CELL] = cell
+        self.cell = cell
+
+    def runtest(self) -> None:
+        """Raises ValidationError, BaselineError, StoredResultError, and whatever loading raises."""
+        from ..model.model import Model
+        from .validating import Validator
+
+        paths = data_sets(self.path)
+        if not paths:
+            pytest.skip("no test_data_set_* and no .npz beside it")
+        with Model(
+            self.path, run_of(self.config).context(self.cell.place), self.cell.precision, progress=False
+        ) as model:
+            cases = [read(path, model) for path in paths]
+            names = self.config.getoption("--pumice-allow-unchecked")
+            allowed: Any = True if "all" in names else names
+            validator = Validator(self)
+            validator(model, [case.inputs for case in cases], allow_unchecked=allowed)
+            self._compare(model, cases, bool(names))
+
+    def _compare(self, model: Model, cases: list[Any], allowed: bool) -> None:
+        from ..validation.stored import compared
+
+        told, failures = [], []
+        for case in cases:
+            for row in compared(model, case.inputs, case.outputs):
+                told.append({"data_set": case.name, **row.as_dict()})
+                if row.verdict == "wrong" or (row.verdict == "unproved" and not allowed):
+                    failures.append(f"{case.name}: {row}")
+        found_of(self).records[-1]["pytest"]["stored"] = told
+        if failures:
+            found_of(self).records[-1]["verdict"] = "wrong"
+            raise StoredResultError("\n".join(failures))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str | TerminalRepr:
+        """What was found, without the way to it."""
+        if isinstance(excinfo.value, Error | AssertionError):
+            return f"{type(excinfo.value).__name__}: {excinfo.value}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """The file, and the name of the test."""
+        return self.path, None, f"{self.path.parent.name}/{self.path.name}::{self.name}"

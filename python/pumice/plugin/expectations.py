@@ -1,0 +1,160 @@
+"""Which tests are expected to pass, to fail or to be flaky, by driver: read from a file and from markers."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from .._pumice import DeviceInfo
+from .cells import Cell
+
+STATES = ("pass", "fail", "flaky")
+_KEYS = ("test", "expect", "driver", "version", "device", "precision", "reason")
+_COMPARISON = re.compile(r"(>=|<=|==|!=|<|>)\s*(\d+(?:\.\d+)*)")
+
+
+class Expectation(NamedTuple):
+    """What is expected of the tests whose ids match, on devices and drivers that match. Patterns are those of file names."""
+
+    test: str
+    expect: str
+    driver: str = "*"
+    version: str = "*"
+    device: str = "*"
+    precision: str = "*"
+    reason: str = ""
+    where: str = ""  # the file or the marker that says so
+
+    def applies(self, test: str, cell: Cell, info: DeviceInfo | None) -> bool:
+        """Whether it is about this test, which has its cell's name with or without the parameters at its end."""
+        bare = test.partition("[")[0]
+        names = (test, bare, test.rpartition("/")[2], bare.rpartition("/")[2])
+        return any(like(name, self.test) for name in names) and fits(self, cell, info)
+
+
+def like(text: str, pattern: str) -> bool:
+    """Whether a text is as a pattern says, in any case of letters; brackets stand for themselves, as in test ids."""
+    return fnmatchcase(text.lower(), pattern.lower().replace("[", "[[]"))
+
+
+def fits(given: Any, cell: Cell, info: DeviceInfo | None) -> bool:
+    """Whether the patterns `device`, `driver`, `version` and `precision` are of this cell; no pattern but "*" is of an unknown device."""
+    if not like(cell.precision, given.precision):
+        return False
+    patterns = (given.device, given.driver, given.version)
+    if info is None:
+        return all(pattern == "*" for pattern in patterns)
+    return like(info.name, given.device) and like(info.driver, given.driver) and version_fits(info, given.version)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found = re.search(r"\d+(?:\.\d+)*", text)
+    numbers = [int(part) for part in found.group().split(".")] if found else []
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def version_fits(info: DeviceInfo, wanted: str) -> bool:
+    """By a pattern of the driver's own words, or by comparisons with the first number in them, as in ">=22.3, <25"."""
+    if not _COMPARISON.match(wanted.strip()):
+        return like(info.driver_info, wanted)
+    here = _numbers(info.driver_info)
+    for part in wanted.split(","):
+        found = _COMPARISON.fullmatch(part.strip())
+        if found is None:
+            raise pytest.UsageError(
+                f"expectations: version: expected comparisons as in '>=22.3, <25', given '{wanted}'"
+            )
+        sign, limit = found.group(1), _numbers(found.group(2))
+        holds = {">=": here >= limit, "<=": here <= limit, "<": here < limit, ">": here > limit}
+        holds |= {"==": here == limit, "!=": here != limit}
+        if not holds[sign]:
+            return False
+    return True
+
+
+def _checked(record: Any, where: str) -> Expectation:
+    if not isinstance(record, Mapping) or not all(isinstance(value, str) for value in record.values()):
+        raise pytest.UsageError(f"{where}: expected a table of texts, given {record!r}")
+    unknown = [key for key in record if key not in _KEYS]
+    if unknown:
+        raise pytest.UsageError(f"{where}: expected the keys {', '.join(_KEYS)}, given '{unknown[0]}'")
+    if missing := [key for key in ("test", "expect") if key not in record]:
+        raise pytest.UsageError(f"{where}: expected the key '{missing[0]}', given {', '.join(record) or 'none'}")
+    if record["expect"] not in STATES:
+        raise pytest.UsageError(f"{where}: expect: expected one of {', '.join(STATES)}, given '{record['expect']}'")
+    return Expectation(**record, where=where)
+
+
+def _parsed(path: Path) -> Any:
+    text = path.read_text()
+    if path.suffix != ".toml":
+        return json.loads(text)
+    for name in ("tomllib", "tomli"):  # Python 3.10 has no tomllib
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(name).loads(text)
+    raise pytest.UsageError(f"'{path}': TOML needs Python 3.11 or the package tomli; JSON needs neither")
+
+
+def read(path: Path) -> list[Expectation]:
+    """The expectations of a file: {"expectations": [{"test": ..., "expect": ..., ...}]}. Raises UsageError."""
+    try:
+        given = _parsed(path)
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"expectations '{path}': {error}") from None
+    entries = given.get("expectations") if isinstance(given, Mapping) and len(given) == 1 else None
+    if not isinstance(entries, list):
+        raise pytest.UsageError(f"expectations '{path}': expected one list by the name 'expectations'")
+    return [_checked(entry, f"expectations '{path}', entry {i + 1}") for i, entry in enumerate(entries)]
+
+
+def _marked(item: pytest.Item) -> list[Expectation]:
+    found = []
+    for mark in reversed(list(item.iter_markers("pumice_expect"))):
+        where = f"{item.nodeid}: marker pumice_expect"
+        if len(mark.args) != 1:
+            raise pytest.UsageError(f"{where}: expected one state of {', '.join(STATES)}, given {mark.args!r}")
+        found.append(_checked({"test": "*", "expect": mark.args[0], **mark.kwargs}, where))
+    return found
+
+
+def expected(
+    item: pytest.Item, cell: Cell, info: DeviceInfo | None, listed: Sequence[Expectation]
+) -> Expectation | None:
+    """What is expected of a test: the last that applies, of its markers first and of the file's then."""
+    applying = [one for one in (*_marked(item), *listed) if one.applies(item.nodeid, cell, info)]
+    return applying[-1] if applying else None
+
+
+def apply(report: pytest.TestReport, expectation: Expectation, strict: bool) -> str:
+    """Turns a report into what it is by what was expected, and gives the state: "xfailed", "xpassed", "flaky failed", ... or "".
+
+    An expected failure and the failure of a flaky test do not fail the run; an expected failure that passes does where pytest's
+    xfail_strict is set, and is told at the end in any case.
+    """
+    if report.skipped or expectation.expect == "pass" or report.when == "teardown":
+        return ""
+    reason = expectation.reason or f"expected by {expectation.where}"
+    if report.failed:
+        report.outcome = "skipped"
+        report.wasxfail = reason if expectation.expect == "fail" else f"flaky: {reason}"
+        return "xfailed" if expectation.expect == "fail" else "flaky failed"
+    if report.when != "call":
+        return ""
+    if expectation.expect == "flaky":
+        return "flaky passed"
+    if strict:
+        report.outcome = "failed"
+        report.longrepr = f"[XPASS(strict)] {reason}"
+    else:
+        report.wasxfail = reason
+    return "xpassed"

@@ -1,0 +1,238 @@
+"""Cells in processes of their own, whose reports come by a pipe: a process that dies takes its cell with it, not the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cells import Cell
+from .outcome import add_properties
+from .state import cell_of
+
+_OPTION = "--pumice-cell-process"
+_TAIL = 40  # lines kept of what a process said before it died
+_POLL = 0.2  # seconds between looks at whether a silent process still lives: another one may hold its pipe open
+_PATIENCE = 60.0  # seconds that a process has to end once its tests are done
+
+_START, _REPORT, _FINISH = "start", "report", "finish"
+
+
+def is_cell_process(config: pytest.Config) -> bool:
+    """Whether this process runs the tests of one cell for another process."""
+    return bool(config.getoption(_OPTION))
+
+
+def configure(config: pytest.Config) -> None:
+    """Registers what the process needs: nothing, the starting of others, or the sending of reports."""
+    if is_cell_process(config):
+        config.pluginmanager.register(Sender(config), "pumice-sender")
+    elif config.getoption("--pumice-isolate"):
+        if getattr(config.option, "numprocesses", None):
+            raise pytest.UsageError(
+                "--pumice-isolate: expected one process, given xdist's -n, whose workers are processes of their own"
+            )
+        config.pluginmanager.register(Isolation(), "pumice-isolation")
+
+
+# ---- in the process of a cell
+
+
+class Sender:
+    """Runs the tests that it is told to, in that order, and sends all that is reported of them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        told = json.loads(Path(config.getoption(_OPTION)).read_text())
+        self.tests: dict[str, int] = {test: place for place, test in enumerate(told["tests"])}
+        os.set_inheritable(told["pipe"], False)
+        self.pipe = os.fdopen(told["pipe"], "w", encoding="utf-8")
+        config.option.xmlpath = None  # JUnit's XML is the other process's
+
+    def _send(self, kind: str, test: str, report: Any = None) -> None:
+        self.pipe.write(json.dumps([kind, test, report], default=str) + "\n")
+        self.pipe.flush()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leaves the tests of the cell."""
+        others = [item for item in items if item.nodeid not in self.tests]
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.tests), key=lambda item: self.tests[item.nodeid]
+        )
+        if others:
+            config.hook.pytest_deselected(items=others)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """A test begins."""
+        self._send(_START, nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A phase of a test has ended."""
+        data = self.config.hook.pytest_report_to_serializable(config=self.config, report=report)
+        self._send(_REPORT, report.nodeid, data)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """A test has ended."""
+        self._send(_FINISH, nodeid)
+
+
+# ---- in the main process
+
+
+class CellProcess:
+    """The process of one cell."""
+
+    def __init__(self, config: pytest.Config, cell: Cell, tests: list[str]) -> None:
+        self.cell = cell
+        self.begun = ""  # the last test that began
+        self.death = ""  # how the process ended, where it ended before its tests
+        self._folder = tempfile.TemporaryDirectory(prefix="pumice-cell-")
+        folder = Path(self._folder.name)
+        self._pipe, given = os.pipe()
+        (folder / "tests.json").write_text(json.dumps({"pipe": given, "tests": tests}))
+        self._said = folder / "said.txt"
+        arguments = [*config.invocation_params.args, "-o", f"cache_dir={folder / 'cache'}"]
+        command = [sys.executable, "-m", "pytest", *map(str, arguments), _OPTION, str(folder / "tests.json")]
+        shown = config.getoption("capture") == "no"
+        with open(self._said, "wb") as said:
+            self._process = subprocess.Popen(
+                command,
+                cwd=config.invocation_params.dir,
+                pass_fds=[given],
+                stdin=subprocess.DEVNULL,
+                stdout=None if shown else said,
+                stderr=None if shown else said,
+            )
+        os.close(given)
+        self._pending = b""
+        self._events: dict[str, list[Any]] = {}
+        self._finished: set[str] = set()
+
+    def reports(self, test: str) -> list[Any]:
+        """What was reported of a test, when it has ended or the process has."""
+        while test not in self._finished and not self.death:
+            self._read()
+        return self._events.pop(test, [])
+
+    def is_finished(self, test: str) -> bool:
+        """Whether the test ended before the process did."""
+        return test in self._finished
+
+    def _read(self) -> None:
+        ready, _, _ = select.select([self._pipe], [], [], _POLL)
+        if not ready and self._process.poll() is None:
+            return
+        data = os.read(self._pipe, 1 << 16) if ready else b""
+        if not data:
+            self.death = self._how_it_ended()
+            return
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        for line in lines:
+            kind, test, report = json.loads(line)
+            if kind == _START:
+                self.begun = test
+            elif kind == _REPORT:
+                self._events.setdefault(test, []).append(report)
+            else:
+                self._finished.add(test)
+
+    def _how_it_ended(self) -> str:
+        code = self._process.wait()
+        with contextlib.suppress(ValueError):
+            if code < 0:
+                return f"was ended by {signal.Signals(-code).name}"
+        return f"ended with exit status {code}"
+
+    @property
+    def last_words(self) -> str:
+        """The end of what the process printed."""
+        return "\n".join(self._said.read_text(errors="replace").splitlines()[-_TAIL:])
+
+    def finish(self, wait: bool) -> None:
+        """Waits for the process, or ends it; removes its files. Idempotent."""
+        if self._pipe < 0:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if wait:
+                self._process.wait(_PATIENCE)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._pipe)
+        self._pipe = -1
+        self._folder.cleanup()
+
+
+class Isolation:
+    """Gives the tests of each cell to a process, and reports what it says of them."""
+
+    def __init__(self) -> None:
+        self.process: CellProcess | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """A test of a cell runs elsewhere."""
+        cell = cell_of(item)
+        if cell is None:
+            return None
+        process = self._process_of(item, cell)
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for data in process.reports(item.nodeid):
+            report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
+            item.ihook.pytest_runtest_logreport(report=report)
+        if not process.is_finished(item.nodeid):
+            for report in _reports_of_death(item, process):
+                item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _process_of(self, item: pytest.Item, cell: Cell) -> CellProcess:
+        if self.process is None or self.process.cell is not cell:
+            if self.process is not None:
+                self.process.finish(wait=True)
+            tests = [one.nodeid for one in item.session.items if cell_of(one) is cell]
+            self.process = CellProcess(item.config, cell, tests)
+        return self.process
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """No process outlives the run."""
+        if self.process is not None:
+            self.process.finish(wait=not (session.shouldfail or session.shouldstop))
+
+
+def _reports_of_death(item: pytest.Item, process: CellProcess) -> list[pytest.TestReport]:
+    """A failure of the test in which the process died, and of each behind it, which did not run."""
+    label = process.cell.label
+    if process.begun == item.nodeid:
+        text = f"the process of {label} {process.death} during this test\n{process.last_words}"
+    elif process.begun:
+        text = f"not run: the process of {label} {process.death} in {process.begun}"
+    else:
+        text = f"not run: the process of {label} {process.death} before its first test\n{process.last_words}"
+    add_properties(item, process.cell)
+    outcomes = item.config.pluginmanager.get_plugin("pumice-outcomes")
+    made = []
+    for when, outcome, said in (("call", "failed", text), ("teardown", "passed", None)):
+        report = pytest.TestReport(
+            item.nodeid,
+            item.location,
+            dict.fromkeys(item.keywords, 1),
+            outcome,  # type: ignore[arg-type]
+            said,
+            when,  # type: ignore[arg-type]
+            user_properties=item.user_properties,
+        )
+        if outcomes is not None:
+            outcomes.complete(item, process.cell, report, None)
+        made.append(report)
+    return made

@@ -1,0 +1,191 @@
+"""What comes of the tests of cells: properties, expectations, and everything that is told or written when the run ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .._pumice import DeviceLostError
+from ..base.files import write_whole
+from . import expectations
+from .baselines import merged
+from .cells import Cell
+from .options import path_option
+from .state import cell_of, found_of, run_of
+
+_ONLY = ("device", "driver", "precision")
+
+
+class Outcomes:
+    """The plugin's hooks around tests. In a process of an isolated cell or of xdist nothing is written: its reports are sent on."""
+
+    def __init__(self, config: pytest.Config, sends: bool) -> None:
+        self.config = config
+        self.sends = sends
+        path = path_option(config, "expectations")
+        self.expectations = expectations.read(path) if path else []
+        self.strict = bool(config.getini("xfail_strict"))
+        self.told: list[dict[str, Any]] = []  # what reports carry, in the order of the tests
+        self.lines: list[str] = []  # what was written at the end
+        if config.getoption("--pumice-update") and path_option(config, "baseline") is None:
+            raise pytest.UsageError(
+                "--pumice-update: --pumice-baseline DIR or the value pumice_baseline has to say where"
+            )
+
+    # ---- one test
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """The test's device becomes the default one; a test is skipped in cells that its markers exclude."""
+        cell = cell_of(item)
+        if cell is None:
+            return
+        run = run_of(item.config)
+        if where := run.lost.get(cell.label):
+            pytest.fail(f"the device of {cell.label} was lost in {where}", pytrace=False)
+        run.use(cell.place)
+        for mark in item.iter_markers("pumice_only"):
+            _check_only(mark, cell, item)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+        """Adds properties, what was found, and what an expectation makes of the result."""
+        cell = cell_of(item)
+        if cell is not None:
+            add_properties(item, cell)
+        report = yield
+        if cell is not None:
+            self.complete(item, cell, report, call.excinfo)
+        return report
+
+    def complete(
+        self,
+        item: pytest.Item,
+        cell: Cell,
+        report: pytest.TestReport,
+        error: pytest.ExceptionInfo[BaseException] | None,
+    ) -> None:
+        """Gives a report what it is to carry; `error` is what the test raised."""
+        run = run_of(item.config)
+        if error is not None and _is_loss(error.value):
+            run.lose(cell, item.nodeid)
+        failed = report.failed
+        expected = expectations.expected(item, cell, run.info(cell.place), self.expectations)
+        state = expectations.apply(report, expected, self.strict) if expected else ""
+        if state:
+            item.user_properties.append(("pumice_expectation", state))
+        if report.when != "call" and not failed:
+            return
+        found = found_of(item)
+        reason = expected.reason or expected.where if expected else ""
+        shown = {"test": item.nodeid, "cell": cell.label, "outcome": report.outcome, "state": state, "reason": reason}
+        # JSON as they are, these reach the main process from those of isolated cells and of xdist.
+        carried: Any = report
+        carried.pumice = {**shown, "records": found.records, "baselines": found.baselines, "notes": found.notes}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keeps what a report carries."""
+        if carried := getattr(report, "pumice", None):
+            self.told.append(carried)
+
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
+        """A flaky test that failed is no failure and no skip."""
+        carried = getattr(report, "pumice", None)
+        if carried and carried["state"] == "flaky failed":
+            return "flaky", "f", ("FLAKY", {"yellow": True})
+        return None
+
+    # ---- the end
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Writes the page and the baselines, each whole or not at all."""
+        if self.sends:
+            return
+        if path := self.config.getoption("--pumice-report"):
+            self._write_page(self.config.invocation_params.dir / path)
+        if self.config.getoption("--pumice-update"):
+            files = merged(entry for one in self.told for entry in one["baselines"])
+            for path, text in files.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, text)
+            self.lines.append(f"{len(files)} baselines written to {path_option(self.config, 'baseline')}")
+
+    def _write_page(self, path: Path) -> None:
+        records = [record for one in self.told for record in one["records"]]
+        if not records:
+            self.lines.append(f"no page {path}: the run has no validation")
+            return
+        from ..validation.page import page
+
+        write_whole(path, page(records, f"pumice: {len(records)} validations"))
+        self.lines.append(f"page of {len(records)} validations: {path}")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """A line for each cell, and what there is to know that a count does not say."""
+        lines = [*self._cells(), *self._states(), *(note for one in self.told for note in one["notes"]), *self.lines]
+        if lines:
+            terminalreporter.write_sep("=", "pumice")
+            for line in lines:
+                terminalreporter.write_line(line)
+
+    def _cells(self) -> list[str]:
+        labels = [cell.label for cell in run_of(self.config).cells]
+        lines = []
+        for label in labels:
+            own = [one for one in self.told if one["cell"] == label]
+            verdicts = Counter(record["verdict"] for one in own for record in one["records"])
+            if not own or (len(labels) == 1 and not verdicts):
+                continue
+            counts = Counter(one["state"] or one["outcome"] for one in own)
+            tests = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+            proofs = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+            lines.append(f"{label}: {tests}{f'; validations: {proofs}' if proofs else ''}")
+        return lines
+
+    def _states(self) -> list[str]:
+        texts = {
+            "xpassed": "expected to fail, but passed",
+            "flaky failed": "flaky, failed this time",
+            "flaky passed": "flaky, passed this time",
+        }
+        return [f"{texts[one['state']]}: {one['test']}: {one['reason']}" for one in self.told if one["state"] in texts]
+
+
+def _is_loss(error: BaseException | None) -> bool:
+    """Whether a lost device is what an error is, or what it came of."""
+    while error is not None:
+        if isinstance(error, DeviceLostError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _check_only(mark: pytest.Mark, cell: Cell, item: pytest.Item) -> None:
+    where = f"{item.nodeid}: marker pumice_only"
+    if mark.args or not mark.kwargs or not set(mark.kwargs) <= set(_ONLY):
+        raise pytest.UsageError(f"{where}: expected patterns by the names {', '.join(_ONLY)}, given {mark!r}")
+    run = run_of(item.config)
+    info = run.info(cell.place) or run.context(cell.place).info
+    values = {"device": info.name, "driver": info.driver, "precision": cell.precision}
+    for name, pattern in mark.kwargs.items():
+        if not expectations.like(values[name], pattern):
+            pytest.skip(f"for {name} '{pattern}' only, this is '{values[name]}'")
+
+
+def add_properties(item: pytest.Item, cell: Cell) -> None:
+    """What JUnit's XML says of the test."""
+    known = {name for name, _ in item.user_properties}
+    info = run_of(item.config).info(cell.place)
+    made = {"pumice_precision": cell.precision}
+    if info is not None:
+        made |= {"pumice_device": info.name, "pumice_driver": f"{info.driver} {info.driver_info}".strip()}
+    item.user_properties.extend((name, value) for name, value in sorted(made.items()) if name not in known)
+    if records := found_of(item).records:
+        verdicts = [record["verdict"] for record in records]
+        worst = next(one for one in ("wrong", "unproved", "right") if one in verdicts)
+        item.user_properties[:] = [one for one in item.user_properties if one[0] != "pumice_verdict"]
+        item.user_properties.append(("pumice_verdict", worst))
