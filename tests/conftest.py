@@ -13,6 +13,8 @@ import pumice
 from features import lacking_features, need_features
 from pumice import dv
 
+pytest_plugins = ("pytester",)  # it runs other pytests, for the tests of pumice's plugin
+
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINES: set[str] = set()  # pipelines of all workers; those of subprocesses are not among them
 SHARED_MODELS = ROOT.parent / "shared" / "models"

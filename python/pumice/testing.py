@@ -1,4 +1,4 @@
-"""Comparing arrays: how far apart they are, where, and whether that is too far."""
+"""Comparing arrays, how far apart they are and where, and answers on a data set, how many are right."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .base.element_types import Array
+from .base.errors import InputError
 from .base.host_arrays import numpy_of
+from .base.proportions import Interval, McNemar, mcnemar, wilson
 
-__all__ = ["Difference", "assert_close", "compare"]
+__all__ = ["Accuracy", "Difference", "Interval", "McNemar", "accuracy", "assert_close", "compare", "mcnemar", "wilson"]
 
 # Relative and absolute tolerance by element type; other types have to be equal.
 TOLERANCES = {
@@ -166,3 +168,64 @@ def assert_close(
     default = default_tolerance(a, b)
     limits = f"rtol={default[0] if rtol is None else rtol:g}, atol={default[1] if atol is None else atol:g}"
     raise AssertionError(f"not close ({a.dtype} and {b.dtype}{list(a.shape)}, {limits}):\n{difference}")
+
+
+class Accuracy(NamedTuple):
+    """How many answers are right. `interval` holds the true share with the chance `confidence`.
+
+    comparison: with the answers of a reference, None where there are none; its first is what was judged, its second the reference.
+    """
+
+    right: int
+    total: int
+    interval: Interval
+    confidence: float
+    comparison: McNemar | None = None
+
+    @property
+    def value(self) -> float:
+        """The share of right answers, from 0 to 1."""
+        return self.right / self.total
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        text = f"{self.value:.2%} of {self.total} ({self.confidence:.0%} interval {low:.2%} to {high:.2%})"
+        return f"{text}; {self.comparison}" if self.comparison else text
+
+
+def _classes(given: npt.ArrayLike, name: str, count: int | None = None) -> Array:
+    """Numbers of classes: integers, [N], or of scores, [N, classes], where the largest is, the first of equal ones."""
+    array = numpy_of(given, name, "classes or scores", "argument")
+    if array.ndim == 2 and array.shape[1]:
+        array = array.argmax(axis=1)
+    elif array.ndim != 1 or array.dtype.kind not in "biu":
+        raise InputError(
+            f"accuracy: {name}: expected integers [N] or scores [N, classes], given {array.dtype}{list(array.shape)}"
+        )
+    if not len(array) or (count is not None and len(array) != count):
+        raise InputError(f"accuracy: {name}: expected {count or 'some'} answers, given {len(array)}")
+    return array
+
+
+def accuracy(
+    answers: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    reference: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+) -> Accuracy:
+    """How many answers on a data set are right, with Wilson's confidence interval, and beside a reference by McNemar's test.
+
+    answers, reference: numbers of classes [N], or scores [N, classes], whose largest is the answer. labels: the right classes [N].
+    reference: what another precision, device or runtime answers to the same questions; a comparison with a small p-value says that one
+    of both is right more often than chance explains, which the two intervals, that overlap by far, do not tell. confidence: between 0
+    and 1. See `wilson` and `mcnemar` for the formulae. Raises InputError.
+    """
+    truth = _classes(labels, "labels")
+    ours = _classes(answers, "answers", len(truth)) == truth
+    comparison = None
+    if reference is not None:
+        theirs = _classes(reference, "reference", len(truth)) == truth
+        comparison = mcnemar(int((ours & ~theirs).sum()), int((theirs & ~ours).sum()))
+    right = int(ours.sum())
+    return Accuracy(right, len(truth), wilson(right, len(truth), confidence), confidence, comparison)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import pumice
+from plugin_project import PluginProject, plugin_environment
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -62,3 +63,12 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(pumice.model.model, "graph_of", lambda *given: FaultyGraph(graph_of(*given), kept))
 
     return install
+
+
+@pytest.fixture
+def plugin_project(
+    pytester: pytest.Pytester, plugin_arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> PluginProject:
+    """A project of another pytest."""
+    plugin_environment(monkeypatch)
+    return PluginProject(pytester, plugin_arguments)

@@ -63,23 +63,24 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def _comparisons(wanted: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Of ">=22.3, <25" the signs and numbers; nothing for a pattern. Raises UsageError."""
+    if not wanted.strip().startswith(("<", ">", "=", "!")):
+        return []
+    found = [_COMPARISON.fullmatch(part.strip()) for part in wanted.split(",")]
+    if not all(found):
+        raise pytest.UsageError(f"version: expected comparisons as in '>=22.3, <25', given '{wanted}'")
+    return [(one.group(1), _numbers(one.group(2))) for one in found if one]
+
+
 def version_fits(info: DeviceInfo, wanted: str) -> bool:
     """By a pattern of the driver's own words, or by comparisons with the first number in them, as in ">=22.3, <25"."""
-    if not _COMPARISON.match(wanted.strip()):
-        return like(info.driver_info, wanted)
     here = _numbers(info.driver_info)
-    for part in wanted.split(","):
-        found = _COMPARISON.fullmatch(part.strip())
-        if found is None:
-            raise pytest.UsageError(
-                f"expectations: version: expected comparisons as in '>=22.3, <25', given '{wanted}'"
-            )
-        sign, limit = found.group(1), _numbers(found.group(2))
+    for sign, limit in (comparisons := _comparisons(wanted)):
         holds = {">=": here >= limit, "<=": here <= limit, "<": here < limit, ">": here > limit}
-        holds |= {"==": here == limit, "!=": here != limit}
-        if not holds[sign]:
+        if not (holds | {"==": here == limit, "!=": here != limit})[sign]:
             return False
-    return True
+    return bool(comparisons) or like(info.driver_info, wanted)
 
 
 def _checked(record: Any, where: str) -> Expectation:
@@ -92,6 +93,10 @@ def _checked(record: Any, where: str) -> Expectation:
         raise pytest.UsageError(f"{where}: expected the key '{missing[0]}', given {', '.join(record) or 'none'}")
     if record["expect"] not in STATES:
         raise pytest.UsageError(f"{where}: expect: expected one of {', '.join(STATES)}, given '{record['expect']}'")
+    try:
+        _comparisons(record.get("version", "*"))
+    except pytest.UsageError as error:
+        raise pytest.UsageError(f"{where}: {error}") from None
     return Expectation(**record, where=where)
 
 
@@ -117,7 +122,8 @@ def read(path: Path) -> list[Expectation]:
     return [_checked(entry, f"expectations '{path}', entry {i + 1}") for i, entry in enumerate(entries)]
 
 
-def _marked(item: pytest.Item) -> list[Expectation]:
+def marked(item: pytest.Item) -> list[Expectation]:
+    """What a test's markers expect, the nearest to it last. Raises UsageError."""
     found = []
     for mark in reversed(list(item.iter_markers("pumice_expect"))):
         where = f"{item.nodeid}: marker pumice_expect"
@@ -130,8 +136,8 @@ def _marked(item: pytest.Item) -> list[Expectation]:
 def expected(
     item: pytest.Item, cell: Cell, info: DeviceInfo | None, listed: Sequence[Expectation]
 ) -> Expectation | None:
-    """What is expected of a test: the last that applies, of its markers first and of the file's then."""
-    applying = [one for one in (*_marked(item), *listed) if one.applies(item.nodeid, cell, info)]
+    """What is expected of a test: the last that applies."""
+    applying = [one for one in listed if one.applies(item.nodeid, cell, info)]
     return applying[-1] if applying else None
 
 

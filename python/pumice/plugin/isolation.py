@@ -89,6 +89,18 @@ class Sender:
 # ---- in the main process
 
 
+def _arguments(config: pytest.Config, cell: Cell, folder: Path) -> list[str]:
+    """Those of this process, and what the other one must not share with it."""
+    more = [f"--rootdir={config.rootpath}", f"{_OPTION}={folder / 'tests.json'}"]
+    if config.pluginmanager.has_plugin("cacheprovider"):
+        more += ["-o", f"cache_dir={folder / 'cache'}"]
+    if config.getoption("basetemp", None):
+        base = config.invocation_params.dir / config.getoption("basetemp")
+        base.mkdir(parents=True, exist_ok=True)
+        more.append(f"--basetemp={base / cell.label}")
+    return [*map(str, config.invocation_params.args), *more]
+
+
 class CellProcess:
     """The process of one cell."""
 
@@ -101,8 +113,7 @@ class CellProcess:
         self._pipe, given = os.pipe()
         (folder / "tests.json").write_text(json.dumps({"pipe": given, "tests": tests}))
         self._said = folder / "said.txt"
-        arguments = [*config.invocation_params.args, "-o", f"cache_dir={folder / 'cache'}"]
-        command = [sys.executable, "-m", "pytest", *map(str, arguments), _OPTION, str(folder / "tests.json")]
+        command = [sys.executable, "-m", "pytest", *_arguments(config, cell, folder)]
         shown = config.getoption("capture") == "no"
         with open(self._said, "wb") as said:
             self._process = subprocess.Popen(

@@ -16,6 +16,7 @@ from .cells import Cell
 from .options import path_option
 from .state import cell_of, found_of, run_of
 
+_MARKED = pytest.StashKey[list[expectations.Expectation]]()
 _ONLY = ("device", "driver", "precision")
 
 
@@ -47,6 +48,10 @@ class Outcomes:
         if where := run.lost.get(cell.label):
             pytest.fail(f"the device of {cell.label} was lost in {where}", pytrace=False)
         run.use(cell.place)
+        try:
+            item.stash[_MARKED] = expectations.marked(item)
+        except pytest.UsageError as error:
+            pytest.fail(str(error), pytrace=False)
         for mark in item.iter_markers("pumice_only"):
             _check_only(mark, cell, item)
 
@@ -73,7 +78,8 @@ class Outcomes:
         if error is not None and _is_loss(error.value):
             run.lose(cell, item.nodeid)
         failed = report.failed
-        expected = expectations.expected(item, cell, run.info(cell.place), self.expectations)
+        listed = [*item.stash.get(_MARKED, ()), *self.expectations]
+        expected = expectations.expected(item, cell, run.info(cell.place), listed)
         state = expectations.apply(report, expected, self.strict) if expected else ""
         if state:
             item.user_properties.append(("pumice_expectation", state))
@@ -167,7 +173,7 @@ def _is_loss(error: BaseException | None) -> bool:
 def _check_only(mark: pytest.Mark, cell: Cell, item: pytest.Item) -> None:
     where = f"{item.nodeid}: marker pumice_only"
     if mark.args or not mark.kwargs or not set(mark.kwargs) <= set(_ONLY):
-        raise pytest.UsageError(f"{where}: expected patterns by the names {', '.join(_ONLY)}, given {mark!r}")
+        pytest.fail(f"{where}: expected patterns by the names {', '.join(_ONLY)}, given {mark!r}", pytrace=False)
     run = run_of(item.config)
     info = run.info(cell.place) or run.context(cell.place).info
     values = {"device": info.name, "driver": info.driver, "precision": cell.precision}

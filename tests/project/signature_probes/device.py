@@ -240,6 +240,16 @@ def catalogue(context: pumice.Context) -> None:
     refused(lambda: pumice.operators("Konv"), "Conv")
 
 
+@covers("testing.accuracy.reference", "testing.accuracy.confidence", "testing.wilson.confidence")
+def shares(context: pumice.Context) -> None:
+    from pumice.testing import accuracy, wilson
+
+    differ(*(accuracy([0, 1], [0, 1], reference=one).comparison for one in (None, [0, 1], [1, 1])))
+    differ(*(accuracy([0, 1], [0, 1], confidence=one).interval for one in (0.9, 0.95)))
+    differ(*(wilson(1, 2, confidence=one) for one in (0.9, 0.95)))
+    refused(lambda: wilson(1, 2, confidence=0), "confidence")
+
+
 @covers("testing.compare.rtol", "testing.compare.atol", "testing.assert_close.rtol", "testing.assert_close.atol")
 def tolerances(context: pumice.Context) -> None:
     from pumice.testing import assert_close, compare

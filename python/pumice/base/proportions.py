@@ -1,0 +1,79 @@
+"""Shares of right answers: how sure one can be of them, and whether two of them differ."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import NamedTuple
+
+from .errors import InputError
+
+_MOST_EXACT = (
+    25  # discordant pairs from which on the chi-square distribution is near enough (McNemar's test, see below)
+)
+
+
+class Interval(NamedTuple):
+    """The ends of a confidence interval, both between 0 and 1."""
+
+    low: float
+    high: float
+
+
+def wilson(right: int, count: int, confidence: float = 0.95) -> Interval:
+    """The confidence interval of a share, by Wilson's score.
+
+    With p = right / count and z the normal quantile of (1 + confidence) / 2 its ends are
+
+        (p + z^2 / (2 n) -+ z sqrt(p (1 - p) / n + z^2 / (4 n^2))) / (1 + z^2 / n),  n = count
+
+    E. B. Wilson, Probable inference, the law of succession, and statistical inference, J. Am. Stat. Assoc. 22 (1927) 209-212. Unlike
+    p -+ z sqrt(p (1 - p) / n) it says something of 0 and of all right ones, and of small counts. Raises InputError.
+    """
+    if not 0 <= right <= count or count < 1:
+        raise InputError(f"wilson: expected from 0 to `count` right ones of at least 1, given {right} of {count}")
+    if not 0 < confidence < 1:
+        raise InputError(f"wilson: confidence: expected a number between 0 and 1, given {confidence!r}")
+    share, z = right / count, NormalDist().inv_cdf((1 + confidence) / 2)
+    middle = share + z * z / (2 * count)
+    reach = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    scale = 1 + z * z / count
+    low = 0.0 if right == 0 else (middle - reach) / scale
+    high = 1.0 if right == count else (middle + reach) / scale
+    return Interval(low, high)
+
+
+class McNemar(NamedTuple):
+    """Two answerers on the same questions: how many the first alone has right, how many the second alone, and the p-value.
+
+    exact: the p-value is of the binomial distribution, else of an approximation.
+    """
+
+    first_only: int
+    second_only: int
+    p_value: float
+    exact: bool
+
+    def __str__(self) -> str:
+        test = "exact" if self.exact else "chi-square"
+        return f"right alone: {self.first_only} against {self.second_only}, p = {self.p_value:.3g} (McNemar, {test})"
+
+
+def mcnemar(first_only: int, second_only: int) -> McNemar:
+    """Whether two answerers are right equally often, from the questions that one of them alone has right (the discordant pairs).
+
+    Under equality each of the n = b + c pairs is either's with the chance 1/2. Below 25 pairs the p-value is exact and two-sided,
+    min(1, 2 sum of C(n, k) / 2^n over k from 0 to min(b, c)); else it is that of (|b - c| - 1)^2 / (b + c) in the chi-square
+    distribution of one degree of freedom, erfc(sqrt(x / 2)).
+
+    Q. McNemar, Note on the sampling error of the difference between correlated proportions or percentages, Psychometrika 12 (1947)
+    153-157; the correction by 1: A. L. Edwards, Psychometrika 13 (1948) 185-187. Raises InputError for negative counts.
+    """
+    if first_only < 0 or second_only < 0:
+        raise InputError(f"mcnemar: expected counts from 0, given {first_only} and {second_only}")
+    pairs, fewer = first_only + second_only, min(first_only, second_only)
+    if pairs < _MOST_EXACT:
+        tail = sum(math.comb(pairs, k) for k in range(fewer + 1)) / 2**pairs
+        return McNemar(first_only, second_only, min(1.0, 2 * tail), True)
+    statistic = max(abs(first_only - second_only) - 1, 0) ** 2 / pairs
+    return McNemar(first_only, second_only, math.erfc(math.sqrt(statistic / 2)), False)
