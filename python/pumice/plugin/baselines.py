@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +23,20 @@ if TYPE_CHECKING:
     from ..model.model import Model
 
 _SCHEMA = 1
-_ROUNDS = 10  # runs of model and reference kernel in turn, of which the fastest of each count
-_LEAST_ROUNDS, _MOST_SECONDS = 3, 5.0  # a slow model has as many runs as these seconds hold
+_ROUNDS = 10  # batches of calls of the model and of the reference kernel in turn, of which the fastest of each count
+_LEAST_ROUNDS, _MOST_SECONDS = 3, 5.0  # a slow model has as many rounds as these seconds hold
+_BATCH_SECONDS = 0.005  # both batches last as long, at least this, so that a busy host slows them alike
 _TRIALS = 3  # a time counts as slower where as many measurements say so
-# The reference kernel does as much work on every device, and none of the engine's operators: a change of these does not change it.
-_THREADS = 1 << 16
+# The reference kernel does the same work at any time, and none of it by the engine's operators: a change of these does not change it.
+# It is long enough for a GPU's clocks to show, which a software driver would take a second for.
+_THREADS, _STEPS = {True: 1 << 14, False: 1 << 18}, {True: 256, False: 4096}  # by whether the device is software
 _REFERENCE = """
 layout(binding = 0) buffer X { float x[]; };
+layout(push_constant) uniform Parameters { int steps; };
 void main() {
   uint i = gl_GlobalInvocationID.x;
   float v = x[i];
-  for (int k = 0; k < 256; ++k) v = fma(v, 0.999, 0.001);
+  for (int k = 0; k < steps; ++k) v = fma(v, 0.999, 0.001);
   x[i] = v;
 }
 """
@@ -77,30 +80,40 @@ def dispatches_of(model: Model, arrays: Sequence[Array]) -> int | None:
         return None
 
 
+def _seconds(call: Callable[[], Any], calls: int) -> float:
+    """Seconds of one of several calls."""
+    begin = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - begin) / calls
+
+
 class Clock:
     """Times calls of a model beside a reference kernel."""
 
     def __init__(self, context: Context) -> None:
-        self._memory = tensor(np.ones(_THREADS, np.float32), context)
+        software = context.info.kind == "software"
+        self._arguments: dict[str, Any] = {"threads": _THREADS[software], "steps": _STEPS[software]}
+        self._memory = tensor(np.ones(_THREADS[software], np.float32), context)
         self._kernel = Kernel(_REFERENCE, context)
 
+    def _reference(self) -> None:
+        self._kernel(x=self._memory, **self._arguments)
+
     def measure(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
-        """Seconds of a call and of the reference kernel, each the least of several, and how many times the one is the other."""
-        ours, theirs = [], []
-        model(*arrays)
-        self._kernel(x=self._memory, threads=_THREADS)
+        """Seconds of a call and of the reference kernel, each the least of several batches, and how many times the one is the other."""
+        calls = (lambda: model(*arrays), self._reference)
+        for call in calls:
+            call()  # kernels are compiled here
+        once = [_seconds(call, 3) for call in calls]
+        batches = [max(1, round(max(*once, _BATCH_SECONDS) / seconds)) for seconds in once]
+        pairs, best = list(zip(calls, batches, strict=True)), [float("inf")] * 2
         begin = time.perf_counter()
         for done in range(_ROUNDS):
             if done >= _LEAST_ROUNDS and time.perf_counter() - begin > _MOST_SECONDS:
                 break
-            start = time.perf_counter()
-            model(*arrays)
-            middle = time.perf_counter()
-            self._kernel(x=self._memory, threads=_THREADS)
-            ours.append(middle - start)
-            theirs.append(time.perf_counter() - middle)
-        seconds, reference = min(ours), min(theirs)
-        return {"seconds": seconds, "reference_seconds": reference, "time_ratio": seconds / reference}
+            best = [min(least, _seconds(*one)) for least, one in zip(best, pairs, strict=True)]
+        return {"seconds": best[0], "reference_seconds": best[1], "time_ratio": best[0] / best[1]}
 
     def least(self, model: Model, arrays: Sequence[Array], enough: float) -> dict[str, float]:
         """The measurement with the least ratio of several; of one where its ratio is low enough already."""
@@ -108,8 +121,16 @@ class Clock:
         for _ in range(_TRIALS - 1):
             if best["time_ratio"] <= enough:
                 break
-            best = min(best, self.measure(model, arrays), key=lambda one: one["time_ratio"])
+            best = min(best, self.measure(model, arrays), key=_ratio)
         return best
+
+    def middle(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
+        """Of several measurements the one whose ratio is neither the least nor the largest: others will be compared with it."""
+        return sorted((self.measure(model, arrays) for _ in range(_TRIALS)), key=_ratio)[_TRIALS // 2]
+
+
+def _ratio(times: Mapping[str, float]) -> float:
+    return times["time_ratio"]
 
 
 def entry(

@@ -41,7 +41,8 @@ def add_folders(config: pytest.Config) -> None:
 
 def collected(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """The tests of a model file below one of the folders."""
-    if path.suffix != ".onnx" or parent.config.stash[_ROOTS].isdisjoint(path.resolve().parents):
+    folder = path.parent.resolve()  # the file itself may be a link to one elsewhere
+    if path.suffix != ".onnx" or parent.config.stash[_ROOTS].isdisjoint((folder, *folder.parents)):
         return None
     made: pytest.Collector = ModelFile.from_parent(parent, path=path)
     return made
@@ -110,4 +111,4 @@ class ModelItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """The file, and the name of the test."""
-        return self.path, None, f"{self.path.parent.name}/{self.path.name}::{self.name}"
+        return self.path, None, self.name

@@ -34,10 +34,14 @@ class Expectation(NamedTuple):
     where: str = ""  # the file or the marker that says so
 
     def applies(self, test: str, cell: Cell, info: DeviceInfo | None) -> bool:
-        """Whether it is about this test, which has its cell's name with or without the parameters at its end."""
-        bare = test.partition("[")[0]
-        names = (test, bare, test.rpartition("/")[2], bare.rpartition("/")[2])
+        """Whether it is about this test, by its id or a part of it: without folders, without the file, without parameters."""
+        names = [name for text in (test, test.partition("[")[0]) for name in _names(text)]
         return any(like(name, self.test) for name in names) and fits(self, cell, info)
+
+
+def _names(test: str) -> list[str]:
+    path, _, inside = test.partition("::")
+    return [test, f"{path.rpartition('/')[2]}::{inside}", inside, inside.rpartition("::")[2]]
 
 
 def like(text: str, pattern: str) -> bool:

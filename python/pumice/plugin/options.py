@@ -9,7 +9,7 @@ import pytest
 
 from ..base.element_types import PRECISIONS
 
-DEFAULT_FACTORS = {"error": 2.0, "dispatches": 1.0, "time": 1.5}
+DEFAULT_FACTORS = {"error": 2.0, "dispatches": 1.0, "time": 2.0}
 
 MARKERS = (
     "pumice_only(device=None, driver=None, precision=None): run the test only in cells that match these patterns",
