@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import pumice
-from plugin_project import PluginProject
+from plugin_project import VALIDATE, PluginProject
 from pumice.plugin.cells import matrix, places, short_name
 
 TESTS = """
@@ -149,6 +151,14 @@ def test_what_cannot_be_is_refused(plugin_project: PluginProject, arguments: lis
     assert message in result.stderr.str()
 
 
+def test_the_table_of_options_is_complete(plugin_project: PluginProject) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "validation.md").read_text()
+    told = set(re.findall(r"^\| `(--pumice-[a-z-]+)", page, re.MULTILINE))
+    assert set(re.findall(r"--pumice-[a-z-]+", plugin_project.run("--help").stdout.str())) == told
+    marked = set(re.findall(r"^\| `(pumice_[a-z]+)", page, re.MULTILINE))
+    assert set(re.findall(r"@pytest.mark.(pumice_[a-z]+)", plugin_project.run("--markers").stdout.str())) == marked
+
+
 def test_gpus_are_asked_for_in_vain(plugin_project: PluginProject) -> None:
     if any(device.kind != "software" for device in pumice.devices()):
         pytest.skip("the host has a GPU")
@@ -238,8 +248,11 @@ def test_the_run_stops_with_the_first_failure(plugin_project: PluginProject) -> 
 
 def test_workers_of_xdist_run_cells(plugin_project: PluginProject) -> None:
     pytest.importorskip("xdist")
-    plugin_project.write("test_it.py", TESTS)
-    plugin_project.run("-p", "xdist", "-n2", "--pumice-precision=fp32,fp16").assert_outcomes(passed=5)
+    plugin_project.model()
+    plugin_project.write("test_it.py", VALIDATE)
+    result = plugin_project.run("-p", "xdist", "-n2", "--pumice-precision=fp32,fp16")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["default-fp32: 1 passed; validations: 1 right"])
 
 
 def test_junit_names_device_driver_and_precision(plugin_project: PluginProject, context: pumice.Context) -> None:

@@ -114,6 +114,15 @@ def test_a_run_without_validations_has_no_page(plugin_project: PluginProject) ->
     assert not (plugin_project.path / "page.html").exists()
 
 
+def test_a_file_that_cannot_be_written_is_an_error(plugin_project: PluginProject) -> None:
+    plugin_project.model()
+    plugin_project.write("test_it.py", VALIDATE)
+    plugin_project.write("golden", "a file, no folder")
+    result = plugin_project.run("--pumice-update", "--pumice-baseline=golden")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["error: *golden*"])
+
+
 # ---- leaks
 
 

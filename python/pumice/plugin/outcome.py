@@ -107,28 +107,32 @@ class Outcomes:
     # ---- the end
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Writes the page and the baselines, each whole or not at all."""
         if self.sends:
             return
+        try:
+            self._write()
+        except OSError as error:
+            self.lines.append(f"error: {error.filename}: {error.strerror}")
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    def _write(self) -> None:
         if path := self.config.getoption("--pumice-report"):
-            self._write_page(self.config.invocation_params.dir / path)
+            records = [record for one in self.told for record in one["records"]]
+            file = self.config.invocation_params.dir / path
+            if records:
+                from ..validation.page import page
+
+                _write_file(file, page(records, f"pumice: {len(records)} validations"))
+                self.lines.append(f"page of {len(records)} validations: {file}")
+            else:
+                self.lines.append(f"no page {file}: the run has no validation")
         if self.config.getoption("--pumice-update"):
             files = merged(entry for one in self.told for entry in one["baselines"])
-            for path, text in files.items():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, text)
+            for file, text in files.items():
+                _write_file(file, text)
             self.lines.append(f"{len(files)} baselines written to {path_option(self.config, 'baseline')}")
-
-    def _write_page(self, path: Path) -> None:
-        records = [record for one in self.told for record in one["records"]]
-        if not records:
-            self.lines.append(f"no page {path}: the run has no validation")
-            return
-        from ..validation.page import page
-
-        write_whole(path, page(records, f"pumice: {len(records)} validations"))
-        self.lines.append(f"page of {len(records)} validations: {path}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """A line for each cell, and what there is to know that a count does not say."""
@@ -159,6 +163,11 @@ class Outcomes:
             "flaky passed": "flaky, passed this time",
         }
         return [f"{texts[one['state']]}: {one['test']}: {one['reason']}" for one in self.told if one["state"] in texts]
+
+
+def _write_file(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text)
 
 
 def _is_loss(error: BaseException | None) -> bool:
