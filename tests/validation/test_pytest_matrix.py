@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +30,24 @@ def test_plain():
 class TestMore:
     def test_device(self, pumice_device):
         assert pumice_device == pumice.default_context().info
+"""
+DEVICES = """
+import os
+import numpy as np
+import pytest
+import pumice
+
+@pytest.fixture(scope="session")
+def held(pumice_context):
+    return pumice.tensor(np.ones(4, "float32"))
+
+def test_place(pumice_device, pumice_precision, held):
+    assert held.context is pumice.default_context()
+    print(f"runs on {pumice_device.index} at {pumice_precision}")
+
+def test_context(pumice_context):
+    assert pumice_context is pumice.default_context() and os.environ["PUMICE_DEVICE"] == str(pumice_context.info.index)
+    print(f"context {id(pumice_context)}{os.getpid()}")
 """
 CRASH = """
 import os
@@ -132,6 +152,32 @@ def test_one_cell_keeps_the_ids(plugin_project: PluginProject) -> None:
     result = plugin_project.run("-v", "--pumice-precision=fp16")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["test_it.py::test_cell PASSED*", "test_it.py::test_plain PASSED*"])
+
+
+@pytest.fixture
+def two_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The software driver is there twice, as two devices of one UUID."""
+    file = os.environ.get("VK_DRIVER_FILES", "")
+    if not file.endswith(".json") or os.pathsep in file or len(pumice.devices()) != 1:
+        pytest.skip("VK_DRIVER_FILES does not name one driver")
+    other = shutil.copy(file, tmp_path / "other.json")
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        monkeypatch.setenv(name, f"{file}{os.pathsep}{other}")
+
+
+@pytest.mark.usefixtures("two_drivers")
+@pytest.mark.parametrize("more", [[], ["--pumice-isolate"]])
+def test_devices_take_turns_as_the_default_one(plugin_project: PluginProject, more: list[str]) -> None:
+    plugin_project.write("test_it.py", DEVICES)
+    result = plugin_project.run(
+        "-rA", "--pumice-device=all", "--pumice-allow-software", "--pumice-precision=fp32,fp16", *more
+    )
+    result.assert_outcomes(passed=8)
+    text = result.stdout.str()
+    assert [text.count(f"runs on {index} at {precision}") for index in (0, 1) for precision in ("fp32", "fp16")] == [
+        1
+    ] * 4
+    assert len(set(re.findall(r"context (\d+)", text))) == (4 if more else 2)
 
 
 @pytest.mark.parametrize(

@@ -52,22 +52,28 @@ def matches(info: DeviceInfo, wanted: str) -> bool:
     return spec == info.kind or spec in info.name.lower()
 
 
+def _place(info: DeviceInfo, infos: Sequence[DeviceInfo], note: str = "") -> Place:
+    """A device by its UUID, or by its index where a second driver gives it the same one."""
+    alone = [one.uuid for one in infos].count(info.uuid) == 1
+    return Place(f"uuid:{info.uuid}" if alone else str(info.index), info, note)
+
+
 def _of_all(infos: Sequence[DeviceInfo], software: bool) -> list[Place]:
     found = [one for one in infos if software or one.kind != "software"]
     if not found:
         more = "" if software else "; --pumice-allow-software takes software drivers too"
         raise pytest.UsageError(f"--pumice-device all: no GPU; {_text(infos)}{more}")
-    return [Place(f"uuid:{one.uuid}", one) for one in found]
+    return [_place(one, infos) for one in found]
 
 
 def _of_name(name: str, infos: Sequence[DeviceInfo], software: bool, alone: bool) -> Place:
     found = next((one for one in infos if matches(one, name)), None)
     if found is not None:
-        return Place(name if alone else f"uuid:{found.uuid}", found)
+        return Place(name, found) if alone else _place(found, infos)
     if name.lower() in _GPUS:
         stand_in = next((one for one in infos if one.kind == "software"), None)
         if software and stand_in is not None:
-            return Place(f"uuid:{stand_in.uuid}", stand_in, f"in place of a device of kind '{name.lower()}'")
+            return _place(stand_in, infos, f"in place of a device of kind '{name.lower()}'")
         more = "; --pumice-allow-software lets a software driver stand in" if stand_in else ""
         raise pytest.UsageError(f"--pumice-device {name}: no such GPU; {_text(infos)}{more}")
     if alone:
@@ -89,9 +95,9 @@ def places(asked: str | None, software: bool, infos: Sequence[DeviceInfo] | None
             found.extend(_of_all(infos, software))
         else:
             found.append(_of_name(name, infos, software, len(names) == 1))
-    once: dict[str, Place] = {}
+    once: dict[int, Place] = {}
     for place in found:
-        once.setdefault(place.info.uuid if place.info else place.device, place)
+        once.setdefault(place.info.index if place.info else -1, place)
     return list(once.values())
 
 
