@@ -292,6 +292,25 @@ def test_the_run_stops_with_the_first_failure(plugin_project: PluginProject) -> 
     result.assert_outcomes(passed=2, failed=1)
 
 
+def test_no_process_outlives_an_interrupted_run(plugin_project: PluginProject) -> None:
+    plugin_project.write(
+        "test_it.py",
+        """
+import os, signal, time
+
+def test_interrupted(pumice_context):
+    open("process", "w").write(str(os.getpid()))
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(30)
+""",
+    )
+    result = plugin_project.run("--pumice-isolate")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert result.duration < 20
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((plugin_project.path / "process").read_text()), 0)
+
+
 def test_workers_of_xdist_run_cells(plugin_project: PluginProject) -> None:
     pytest.importorskip("xdist")
     plugin_project.model()

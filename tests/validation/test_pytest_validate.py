@@ -218,6 +218,14 @@ def test_two(pumice_context):
     result.stdout.fnmatch_lines(["*expect: expected one of pass, fail, flaky, given 'fails'*"])
 
 
+def test_expectations_of_no_test_are_told(plugin_project: PluginProject) -> None:
+    plugin_project.write("test_it.py", STATES)
+    given = expect(plugin_project, {"test": "test_wrong", "expect": "fail"}, {"test": "test_wrnog", "expect": "fail"})
+    result = plugin_project.run(given)
+    result.stdout.fnmatch_lines(["no test is named 'test_wrnog': expectations *expect.json', entry 2"])
+    plugin_project.run(given, "test_it.py").stdout.no_fnmatch_line("no test is named*")
+
+
 def test_the_configuration_names_the_file(plugin_project: PluginProject) -> None:
     plugin_project.write("tests/test_it.py", STATES)
     plugin_project.write("known.toml", '[[expectations]]\ntest = "test_wrong"\nexpect = "fail"\n')

@@ -35,8 +35,11 @@ class Expectation(NamedTuple):
 
     def applies(self, test: str, cell: Cell, info: DeviceInfo | None) -> bool:
         """Whether it is about this test, by its id or a part of it: without folders, without the file, without parameters."""
-        names = [name for text in (test, test.partition("[")[0]) for name in _names(text)]
-        return any(like(name, self.test) for name in names) and fits(self, cell, info)
+        return self.names(test) and fits(self, cell, info)
+
+    def names(self, test: str) -> bool:
+        """Whether the pattern is of this test, in whichever cell."""
+        return any(like(name, self.test) for text in (test, test.partition("[")[0]) for name in _names(text))
 
 
 def _names(test: str) -> list[str]:

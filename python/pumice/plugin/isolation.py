@@ -106,6 +106,7 @@ class CellProcess:
 
     def __init__(self, config: pytest.Config, cell: Cell, tests: list[str]) -> None:
         self.cell = cell
+        self._tests = tests
         self.begun = ""  # the last test that began
         self.death = ""  # how the process ended, where it ended before its tests
         self._folder = tempfile.TemporaryDirectory(prefix="pumice-cell-")
@@ -169,12 +170,12 @@ class CellProcess:
         """The end of what the process printed."""
         return "\n".join(self._said.read_text(errors="replace").splitlines()[-_TAIL:])
 
-    def finish(self, wait: bool) -> None:
-        """Waits for the process, or ends it; removes its files. Idempotent."""
+    def finish(self) -> None:
+        """Waits for a process whose tests are done, ends any other one, and removes its files. Idempotent."""
         if self._pipe < 0:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if wait:
+            if self._finished.issuperset(self._tests):
                 self._process.wait(_PATIENCE)
         if self._process.poll() is None:
             self._process.kill()
@@ -210,15 +211,15 @@ class Isolation:
     def _process_of(self, item: pytest.Item, cell: Cell) -> CellProcess:
         if self.process is None or self.process.cell is not cell:
             if self.process is not None:
-                self.process.finish(wait=True)
+                self.process.finish()
             tests = [one.nodeid for one in item.session.items if cell_of(one) is cell]
             self.process = CellProcess(item.config, cell, tests)
         return self.process
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """No process outlives the run."""
+    def pytest_sessionfinish(self) -> None:
+        """No process outlives the run, whatever ended it."""
         if self.process is not None:
-            self.process.finish(wait=not (session.shouldfail or session.shouldstop))
+            self.process.finish()
 
 
 def _reports_of_death(item: pytest.Item, process: CellProcess) -> list[pytest.TestReport]:

@@ -36,6 +36,16 @@ class Outcomes:
                 "--pumice-update: --pumice-baseline DIR or the value pumice_baseline has to say where"
             )
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Tells of expectations of tests that there are not, in a run of all tests."""
+        option = self.config.option
+        some = self.config.args_source is pytest.Config.ArgsSource.ARGS or option.keyword or option.markexpr
+        if self.sends or some or not session.items:
+            return
+        for one in self.expectations:
+            if not any(one.names(item.nodeid) for item in session.items):
+                self.lines.append(f"no test is named '{one.test}': {one.where}")
+
     # ---- one test
 
     @pytest.hookimpl(tryfirst=True)
