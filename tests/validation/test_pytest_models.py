@@ -160,12 +160,15 @@ def test_a_stored_result_is_within_the_bound_and_one_rounding(context: pumice.Co
         assert 0 < allowed < 1e-5
 
 
-def test_a_refusal_says_which_of_both_is_off(context: pumice.Context) -> None:
+def test_a_refusal_tells_all_three_values(context: pumice.Context) -> None:
     with pumice.load(gemm(), context) as loaded:
         (row,) = compared(loaded, {"x": X}, {"sum": changed(0.5)["sum"]})
+        assert "is stored at [1, 2], the reference has" in str(row)
         assert "apart by 0.5, allowed" in str(row)
-        assert "the stored result itself is 0.5 from the reference" in str(row)
-        assert "at [1, 2]" in str(row)
+        assert f"the device has {row.device}" in str(row)
+        assert row.device == pytest.approx(expected_of_gemm()["sum"][1, 2])
+        (shape,) = compared(loaded, {"x": X}, {"sum": expected_of_gemm()["sum"][:1]})
+        assert str(shape) == "output 'sum': float32[1, 3] is stored, the model makes float32[2, 3]"
         assert row.as_dict()["verdict"] == "wrong"
 
 

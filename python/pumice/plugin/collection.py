@@ -60,7 +60,7 @@ class ModelFile(pytest.File):
 
 
 class StoredResultError(AssertionError):
-    """A result that is stored beside a model differs from the device's."""
+    """A result that is stored beside a model differs from the reference, which judges the device's too."""
 
 
 class ModelItem(pytest.Item):

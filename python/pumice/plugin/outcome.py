@@ -139,7 +139,7 @@ class Outcomes:
             else:
                 self.lines.append(f"no page {file}: the run has no validation")
         if self.config.getoption("--pumice-update"):
-            files = merged(entry for one in self.told for entry in one["baselines"])
+            files = merged(entry for one in self.told if one["outcome"] == "passed" for entry in one["baselines"])
             for file, text in files.items():
                 _write_file(file, text)
             self.lines.append(f"{len(files)} baselines written to {path_option(self.config, 'baseline')}")

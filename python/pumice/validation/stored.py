@@ -1,4 +1,4 @@
-"""Results that were stored beside a model, against the device's: within the bounds of the reference and the rounding of what is stored."""
+"""Results that were stored beside a model, against the reference: within its bounds and the rounding of what is stored."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from .bounds.types import SPREAD, Types, is_float
 from .judge import UNPROVED, Deviation, judged
 from .reference import Reference
 
+_SHAPE = "wrong shape or dtype"
+
 
 class StoredRow(NamedTuple):
-    """One output: how far the device's is from the stored one, and how far the stored one is from the reference."""
+    """One output: how far the stored one is from the reference, and what the device has where it is farthest."""
 
     output: str
     deviation: Deviation | None  # None where nothing was compared, of which `note` says why
-    of_stored: Deviation | None
+    device: Any = None
     note: str = ""
 
     @property
@@ -35,16 +37,11 @@ class StoredRow(NamedTuple):
         if self.deviation is None or self.verdict == UNPROVED:
             return f"output '{self.output}': unproved: {self.note or 'more than half of the elements have no bound'}"
         one = self.deviation
-        text = (
-            f"output '{self.output}': {one.actual} on the device, {one.expected} stored at {list(one.at)}: "
-            f"apart by {one.error:.3g}, allowed {one.allowed:.3g}"
-        )
-        if self.of_stored and not self.of_stored.ok:
-            far = self.of_stored
-            text += (
-                f"; the stored result itself is {far.error:.3g} from the reference ({far.expected}) at {list(far.at)}"
-            )
-        return text
+        if one.kind == _SHAPE:
+            return f"output '{self.output}': {one.actual} is stored, the model makes {one.expected}"
+        values = f"{one.actual} is stored at {list(one.at)}, the reference has {one.expected}"
+        apart = f"apart by {one.error:.3g}, allowed {one.allowed:.3g}"
+        return f"output '{self.output}': {values}: {apart}; the device has {self.device}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity: null stands for it, and for what was not compared."""
@@ -54,18 +51,19 @@ class StoredRow(NamedTuple):
 
 
 def compared(model: Model, inputs: Mapping[str, Any], stored: Mapping[str, Any]) -> list[StoredRow]:
-    """Runs the model on one case, and compares its outputs with the stored ones.
+    """Compares stored outputs of one case with the reference, which judges the device's too.
 
-    Element by element the two may be apart by what the reference in float64 allows the device at this precision, from the model's inputs
-    on, and by one rounding to the stored array's type: |device - stored| <= bound + u |stored|. Integers and booleans are equal but for
-    undecided choices. An output that the reference cannot bound is unproved. `inputs` and `stored`: by name; outputs that are not stored
-    are left alone. Raises as a call of the model does.
+    Element by element a stored result may be as far from the reference in float64 as the model's own at its precision, from the model's
+    inputs on, and by one rounding to the stored array's type: |stored - reference| <= bound + u |stored|. Integers and booleans are equal
+    but for undecided choices. An output that the reference cannot bound is unproved. Where the device's results are proved right, both
+    are within the same bound of the same numbers, which is all that a comparison of one with the other could tell. `inputs` and `stored`:
+    by name; outputs that are not stored are left alone. Raises as a call of the model does.
     """
     results = model(**inputs)
     names = [value.name for value in model.outputs]
     made = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
     reference = Reference(model.source, model.folder, model.precision)
-    values, notes = _reference_values(reference, {**model.named(**inputs)})
+    values, notes = _reference_values(reference, model.named(**inputs))
     types = reference.chained.types
     return [_row(name, made[name], stored[name], values.get(name), notes, types) for name in names if name in stored]
 
@@ -98,14 +96,16 @@ def _row(name: str, actual: Any, stored: Any, expected: Value, notes: Mapping[st
         return StoredRow(name, None, None, notes[name])
     if not isinstance(actual, np.ndarray) or not isinstance(stored, np.ndarray) or not isinstance(expected, Bounded):
         return StoredRow(name, None, None, "sequences and optional values are not compared with stored ones")
-    about = Bounded(stored, _allowance(stored, expected, types), stored.dtype)
-    return StoredRow(name, judged(actual, about, types), judged(stored, expected, types))
+    allowed = Bounded(expected.value, _allowance(stored, expected, types), actual.dtype)
+    deviation = judged(stored, allowed, types)
+    shown = actual[deviation.at] if len(deviation.at) == actual.ndim else None
+    return StoredRow(name, deviation, shown)
 
 
 def _allowance(stored: Array, expected: Bounded, types: Types) -> Array | None:
     """The reference's bound and one rounding of what is stored; `judged` takes it SPREAD times where errors are independent ones."""
     if expected.shape != stored.shape:
-        return None  # the shapes differ, which is what is told
+        return expected.error  # the shapes differ, which is what is told
     if not is_float(stored.dtype):
         return expected.error
     kept = types.read_back(stored.dtype)
