@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,15 @@ _OPTIONS = (
     "--no-first-run",
     "--remote-debugging-pipe",
 )
+
+# The protocol is on descriptors 3 and 4. They are set by a process of its own, for a fork of one with threads may hang.
+_WIRED = """
+import fcntl, os, sys
+given, made = (fcntl.fcntl(int(text), fcntl.F_DUPFD, 10) for text in sys.argv[1:3])
+os.dup2(given, 3)
+os.dup2(made, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def installed() -> str | None:
@@ -39,17 +49,10 @@ class Page:
         self._rest = b""
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
-
-        def wire() -> None:  # the protocol is on descriptors 3 and 4
-            given, made = os.dup(theirs_in), os.dup(theirs_out)
-            os.dup2(given, 3)
-            os.dup2(made, 4)
-
-        # The pipes of this process would stay open in the browser, which ends when the last writer has closed its own.
+        wired = [sys.executable, "-S", "-c", _WIRED, str(theirs_in), str(theirs_out)]
         self._browser = subprocess.Popen(
-            [path, *_OPTIONS, f"--user-data-dir={folder}", "about:blank"],
-            preexec_fn=wire,
-            pass_fds=(3, 4),
+            [*wired, path, *_OPTIONS, f"--user-data-dir={folder}"],
+            pass_fds=(theirs_in, theirs_out),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
