@@ -81,6 +81,7 @@ def test_bounds_are_those_of_each_node(context: pumice.Context, precision: str, 
     report.raise_if_failed()
     count = 4 if names == ("*",) else len(names)
     assert report.precision == f"{precision} with {count} of 4 nodes in fp32"
+    assert report.as_dict()["policy"] == policy
     with pumice.load(mixed(), context, precision) as plain:
         again = pumice.validate(plain, [x], precision=policy)
         assert [row.local for row in again.rows] == [row.local for row in report.rows]

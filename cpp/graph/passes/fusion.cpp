@@ -310,10 +310,13 @@ class MapFusion {
     const auto text = text_of(whole.expression, types, map_copies(stored), type);
     if (!text || !admit_map(map, node(*producer), whole.expression, types, *text)) return false;
     const auto dtype = static_cast<int64_t>(stored);
+    const ProgramNode& taken = node(*producer);
+    const bool has_exact = taken.wide || has_exact_functions(map.attributes) || has_exact_functions(taken.attributes);
     map.row = &map_row(whole.operands.size());
     map.inputs = whole.operands;
     map.attributes = {};
     map.attributes.set(std::string(kMapDtype), dtype);
+    if (has_exact) map.attributes.set(std::string(kMapExact), int64_t{1});
     map.expression = std::move(whole.expression);
     scaled_maps_.erase(&node(*producer));
     if (scaled) scaled_maps_.insert(&map);

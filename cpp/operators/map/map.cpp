@@ -358,7 +358,8 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   if (wanted == ExprType::f32) text.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   has_int64 = has_int64 || glsl.find("int64_t") != std::string::npos;  // inside a fused expression
   has_float64 = has_float64 || glsl.find("double") != std::string::npos;
-  if (is_half_width(result_dtype)) text.macros.emplace_back("PM_BRIEF", "1");
+  const bool is_exact = node.attributes && has_exact_functions(*node.attributes);
+  if (is_half_width(result_dtype) && !is_exact) text.macros.emplace_back("PM_BRIEF", "1");
   if (has_int64) text.macros.emplace_back("PM_HAS_INT64", "1");
   if (has_float64) text.macros.emplace_back("PM_HAS_FLOAT64", "1");
   return text;

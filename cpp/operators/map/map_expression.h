@@ -23,6 +23,11 @@ Expression folded_expression(std::string_view text, const std::vector<std::strin
 // type of the result.
 inline constexpr size_t kMostMapOperands = 4;
 inline constexpr std::string_view kMapDtype = "dtype";
+// Set where the functions of the expression are to be those of float32, also where the result has 16 bits.
+inline constexpr std::string_view kMapExact = "exact_functions";
+inline bool has_exact_functions(const Attributes& attributes) {
+  return attributes.integer(kMapExact, 0) != 0;
+}
 const OperatorRow& map_row(size_t operands);
 
 }  // namespace pumice

@@ -385,7 +385,10 @@ class Proof:
             findings.append(Finding("kernels not judged", self.fused.name, self.kernels.refused))
         name, device, precision = self.fused.name, self.fused.device.name, self.reference.precision
         used = option_facts(self.options.mode, self.options.tolerances, self.options.allowed)
-        facts = facts_of(self.fused, self.reference.nodes, used) if isinstance(self.fused, Model) else None
+        facts = None
+        if isinstance(self.fused, Model):
+            policy = self.fused.policy if self.reference.mixed else {}
+            facts = facts_of(self.fused, self.reference.nodes, used)._replace(policy=policy)
         against = self.against.name
         return ValidationReport(name, device, precision, cases, rows, findings, against, facts=facts)
 
