@@ -1,78 +1,142 @@
-"""Inputs of models kept in folders: `test_data_set_*` with `input_0.pb` and so on, as ONNX's own tests have them, or .npz files."""
+"""Inputs and outputs that are stored beside a model: ONNX's folders test_data_set_* with files of tensors, and .npz files."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from typing import Any, NamedTuple
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base.element_types import Array
+import numpy as np
+
 from ..base.errors import InputError
-from .inputs import npz, readable, tensor_proto
-from .model import Model
+
+if TYPE_CHECKING:
+    from .model import Model
+    from .values import ModelValue
 
 _SETS = "test_data_set_"
-_INPUT = re.compile(r"input_(\d+)\.pb")
+_NUMBER = re.compile(r"_(\d+)\.pb$")
 
 
 class DataSet(NamedTuple):
-    """One case: the name of its folder or file, and the inputs by name."""
+    """Inputs, and the outputs that somebody stored for them, by name."""
 
     name: str
-    inputs: dict[str, Array]
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
 
 
-def data_sets(model: Model, folder: str) -> list[DataSet]:
-    """The cases of a folder in the order of their names, numbers by their size.
+def in_folder(model: Model, folder: str) -> list[DataSet]:
+    """The data sets of a folder in the order of their names, numbers by their size, each with every input of the model.
 
-    A folder is one with `test_data_set_*` in it, or .npz files with arrays by the names of inputs, or itself a set of `input_*.pb`. Results
-    that are stored beside the inputs are left alone. Raises InputError, OSError.
+    A folder is one with `test_data_set_*` in it, or .npz files with arrays by the names of inputs, or itself a set of `input_*.pb`. Raises
+    InputError, OSError.
     """
-    names = sorted(os.listdir(folder), key=_by_number)
-    if any(_INPUT.fullmatch(name) for name in names):
-        return [DataSet(os.path.basename(os.path.normpath(folder)), _protos(model, folder))]
-    found = []
-    for name in names:
-        path = os.path.join(folder, name)
-        if name.startswith(_SETS) and os.path.isdir(path):
-            found.append(DataSet(name, _protos(model, path)))
-        elif name.endswith(".npz"):
-            found.append(DataSet(name, _arrays(model, path)))
+    path = Path(folder)
+    if any(path.glob("input_*.pb")):
+        return [_complete(read(path, model), path, model)]
+    inside = [one for one in os.scandir(folder) if one.name.endswith(".npz") or one.name.startswith(_SETS)]
+    found = sorted((Path(one.path) for one in inside if one.is_dir() or one.name.endswith(".npz")), key=_order)
     if not found:
         raise InputError(f"'{folder}': expected folders {_SETS}*, files input_*.pb or .npz files, found none")
-    return found
+    return [_complete(read(one, model), one, model) for one in found]
 
 
-def _by_number(name: str) -> list[Any]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
-
-
-def _protos(model: Model, folder: str) -> dict[str, Array]:
-    """Arrays of `input_N.pb`: N counts the model's inputs."""
-    arrays: dict[str, Array] = {}
-    for name in sorted(os.listdir(folder), key=_by_number):
-        if not (match := _INPUT.fullmatch(name)):
-            continue
-        number = int(match[1])
-        if number >= len(model.inputs):
-            raise InputError(
-                f"'{os.path.join(folder, name)}': the model has {len(model.inputs)} inputs, counted from 0"
-            )
-        arrays[model.inputs[number].name] = tensor_proto(os.path.join(folder, name))
-    return _complete(model, folder, arrays)
-
-
-def _arrays(model: Model, path: str) -> dict[str, Array]:
-    inputs, outputs = ([value.name for value in values] for values in (model.inputs, model.outputs))
-    with npz(path) as archive, readable(path):
-        unknown = [name for name in archive.files if name not in inputs and name not in outputs]
-        if unknown:
-            raise InputError(f"'{path}': no input {', '.join(unknown)}; the model has {', '.join(inputs)}")
-        return _complete(model, path, {name: archive[name] for name in archive.files if name in inputs})
-
-
-def _complete(model: Model, path: str, arrays: dict[str, Array]) -> dict[str, Array]:
-    missing = [value.name for value in model.inputs if value.name not in arrays]
+def _complete(data: DataSet, path: Path, model: Model) -> DataSet:
+    missing = [value.name for value in model.inputs if value.name not in data.inputs]
     if missing:
         raise InputError(f"'{path}': expected every input of the model; {', '.join(missing)} is missing")
-    return arrays
+    return data
+
+
+def beside(model: Path) -> list[Path]:
+    """What is stored beside a model file: folders test_data_set_*, and .npz files.
+
+    In a folder with several models the folders are of model.onnx, and of the .npz files those are a model's whose names begin with its
+    own: NAME.npz, NAME.anything.npz.
+    """
+    alone = len(list(model.parent.glob("*.onnx"))) == 1
+    folders = [path for path in model.parent.glob(f"{_SETS}*") if path.is_dir()]
+    archives = [path for path in model.parent.glob("*.npz") if alone or path.name.startswith(f"{model.stem}.")]
+    return [
+        *(sorted(folders, key=_order) if alone or model.name == "model.onnx" else ()),
+        *sorted(archives, key=_order),
+    ]
+
+
+def _order(path: Path) -> list[tuple[int, str]]:
+    """Numbers in a name by their size."""
+    parts = re.split(r"(\d+)", path.name)
+    return [(int(part), "") if part.isdigit() else (1 << 60, part) for part in parts]
+
+
+def read(path: Path, model: Model) -> DataSet:
+    """A data set of a model. Raises InputError, which names the file, for what cannot be read or the model does not have."""
+    return _archive(path, model) if path.suffix == ".npz" else _folder(path, model)
+
+
+def _archive(path: Path, model: Model) -> DataSet:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"'{path}': {error}") from None
+    inputs = [value.name for value in (*model.inputs, *model.overridable)]
+    outputs = [value.name for value in model.outputs]
+    if unknown := [name for name in arrays if name not in inputs and name not in outputs]:
+        known = f"the model has the inputs {', '.join(inputs)} and the outputs {', '.join(outputs)}"
+        raise InputError(f"'{path}': no input or output '{unknown[0]}'; {known}")
+    return DataSet(
+        path.name,
+        {name: array for name, array in arrays.items() if name in inputs},
+        {name: array for name, array in arrays.items() if name in outputs},
+    )
+
+
+def _folder(path: Path, model: Model) -> DataSet:
+    inputs = _values(path, "input", [*model.inputs, *model.overridable])
+    return DataSet(path.name, inputs, _values(path, "output", model.outputs))
+
+
+def _values(folder: Path, kind: str, wanted: Sequence[ModelValue]) -> dict[str, Any]:
+    """By the names in the files where all of them have one that the model knows, else by their numbers, which count the model's values."""
+    paths = {int(match[1]): path for path in folder.glob(f"{kind}_*.pb") if (match := _NUMBER.search(path.name))}
+    for number in sorted(paths):
+        if number >= len(wanted):
+            raise InputError(f"'{paths[number]}': the model has {len(wanted)} {kind}s, counted from 0")
+    texts = {number: paths[number].read_bytes() for number in sorted(paths)}
+    by_name = {value.name: value for value in wanted}
+    # A name is the protobuf field of a tensor and of a sequence alike, so that what it names says which of them it is.
+    names = {number: _name_in(text) for number, text in texts.items()}
+    if not by_name.keys() >= set(names.values()) or len(set(names.values())) < len(names):
+        names = {number: wanted[number].name for number in texts}
+    return {names[number]: _value(text, by_name[names[number]].kind, paths[number]) for number, text in texts.items()}
+
+
+def _name_in(text: bytes) -> str:
+    import onnx
+
+    for proto in (onnx.TensorProto, onnx.SequenceProto, onnx.OptionalProto):
+        # The exception is protobuf's own, in a module that is not onnx's to promise; _value tells of it.
+        with contextlib.suppress(Exception):
+            if name := proto.FromString(text).name:
+                return str(name)
+    return ""
+
+
+def _value(text: bytes, kind: str, path: Path) -> Any:
+    import onnx
+    from onnx import numpy_helper
+
+    try:
+        if kind == "tensor":
+            return numpy_helper.to_array(onnx.TensorProto.FromString(text), str(path.parent))
+        if kind == "sequence":
+            return numpy_helper.to_list(onnx.SequenceProto.FromString(text))
+        return numpy_helper.to_optional(onnx.OptionalProto.FromString(text))
+    except Exception as error:  # protobuf's and NumPy's
+        raise InputError(f"'{path}': expected a {kind} of ONNX; {error}") from None

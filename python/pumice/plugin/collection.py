@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .._pumice import Error
+from ..model.data_sets import beside, read
 from .cells import Cell
-from .data_sets import data_sets, read
 from .state import CELL, found_of, run_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class ModelItem(pytest.Item):
         from ..model.model import Model
         from .validating import Validator
 
-        paths = data_sets(self.path)
+        paths = beside(self.path)
         if not paths:
             pytest.skip("no test_data_set_* and no .npz beside it")
         with Model(

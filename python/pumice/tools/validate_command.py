@@ -161,12 +161,12 @@ def _cases(
     model: Model, arguments: argparse.Namespace
 ) -> tuple[Sequence[Mapping[str, Any]], Generated, tuple[str, ...]]:
     """The cases, what was generated, and the names of what was read."""
-    from ..model.data_sets import data_sets
+    from ..model.data_sets import in_folder
     from ..model.inputs import Generated
     from ..validation.inputs import generated_inputs
 
     if arguments.data:
-        sets = data_sets(model, arguments.data)
+        sets = in_folder(model, arguments.data)
         return [one.inputs for one in sets], Generated({}, {}), tuple(one.name for one in sets)
     made = model_inputs(model, arguments, generated_inputs)[1]
     return [made.arrays], made, ()
