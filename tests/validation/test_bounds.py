@@ -259,3 +259,10 @@ def test_eight_units_in_the_last_place_are_found(precision: str) -> None:
             found += not judged(result, made, types).ok
             total += 1
     assert found >= 0.95 * total
+
+
+def test_what_is_cut_off_nearby_is_not_farther_away() -> None:
+    """Of independent errors four times as much is allowed: a number below 0 by less than that may come out above it."""
+    arithmetic = Arithmetic(Types("fp16").as_independent(), FLOAT)
+    made = arithmetic.maximum(Bounded(np.array([-0.003, -0.005]), np.full(2, 0.001), FLOAT), arithmetic.of(0.0))
+    np.testing.assert_allclose(made.errors(), [0.00025, 0.0], rtol=1e-9)

@@ -54,10 +54,16 @@ class Windows:
         self._reference = reference
         self._folded = [node for node in reference.nodes if node.folded]
         self._cuts: Cuts | None = None
+        self._ends: dict[Any, list[int]] = {}  # by the shapes of inputs
 
     def ends(self, inputs: Mapping[str, Array]) -> list[int]:
         """Where each part ends, for inputs of such shapes; none where all tensors fit into one window."""
-        sizes = tensor_bytes(self._model, inputs)
+        shapes = tuple(sorted((name, array.shape) for name, array in inputs.items()))
+        if shapes not in self._ends:
+            self._ends[shapes] = self._placed(tensor_bytes(self._model, inputs))
+        return list(self._ends[shapes])
+
+    def _placed(self, sizes: Mapping[str, int]) -> list[int]:
         ends, total = [], 0
         for index, node in enumerate(self._reference.nodes):
             own = 0 if node.folded else sum(sizes.get(name, 0) for name in node.outputs)

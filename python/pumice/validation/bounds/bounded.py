@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .types import FLOAT32, FloatType, Types, is_float
+from .types import FLOAT32, SPREAD, FloatType, Types, is_float
 
 
 class Bounded:
@@ -179,10 +179,10 @@ class Arithmetic:
         value = choose(a.value, b.value)
         if a.error is None and b.error is None:
             return self.of(value)
-        with np.errstate(all="ignore"):
-            low = choose(a.value - a.errors(), b.value - b.errors())
-            high = choose(a.value + a.errors(), b.value + b.errors())
-            error = np.maximum(np.abs(high - value), np.abs(value - low))
+        with np.errstate(all="ignore"):  # as far as either may be off, for what is 0 nearby is not 0 farther away
+            reach_a, reach_b = self.types.reach(a.errors()), self.types.reach(b.errors())
+            low, high = choose(a.value - reach_a, b.value - reach_b), choose(a.value + reach_a, b.value + reach_b)
+            error = np.maximum(np.abs(high - value), np.abs(value - low)) / (SPREAD if self.types.independent else 1.0)
         return self.of(value, np.where(np.isnan(error) & (a.errors() == b.errors()), 0.0, error))
 
     def select(self, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
