@@ -194,6 +194,9 @@ def test_a_crash_can_be_expected(plugin_project: PluginProject, context: pumice.
     given = expect(plugin_project, {"test": "test_crash", "expect": "fail", "driver": context.info.driver})
     device = f"--pumice-device=uuid:{context.info.uuid}"
     plugin_project.run("--pumice-isolate", device, given).assert_outcomes(xfailed=1)
+    marked = 'import pytest\n@pytest.mark.pumice_expect("fail")\n'
+    plugin_project.write("test_it.py", f"import os\n{marked}def test_crash(pumice_context):\n    os.abort()\n")
+    plugin_project.run("--pumice-isolate", device).assert_outcomes(xfailed=1)
 
 
 def test_markers_expect_too_and_the_file_decides(plugin_project: PluginProject) -> None:

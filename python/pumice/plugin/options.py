@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,16 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="NAMES",
         type=listed,
         default=(),
-        help="operators, nodes and outputs of collected models that may be unproved, between commas; all: any of them",
+        help="operators of collected models that may be unproved, between commas; all: whatever is",
     )
+    _add_judging(add)
+    parser.addini("pumice_models", "folders whose models with stored data are collected", type="paths", default=[])
+    parser.addini("pumice_baseline", "the folder of golden baselines, from the configuration's own", default="")
+    parser.addini("pumice_expectations", "the file of expectations, from the configuration's own folder", default="")
+
+
+def _add_judging(add: Callable[..., None]) -> None:
+    """Adds what says when a result is good enough."""
     add("--pumice-baseline", metavar="DIR", help="compare validations with the golden baselines in this folder")
     add("--pumice-update", action="store_true", help="write the golden baselines instead of comparing with them")
     add(
@@ -104,9 +113,6 @@ def add_options(parser: pytest.Parser) -> None:
     )
     add("--pumice-leaks", action="store_true", help="fail tests that leave device memory allocated")
     add("--pumice-cell-process", metavar="FILE", help=argparse.SUPPRESS)  # a process of --pumice-isolate is told so
-    parser.addini("pumice_models", "folders whose models with stored data are collected", type="paths", default=[])
-    parser.addini("pumice_baseline", "the folder of golden baselines, from the configuration's own", default="")
-    parser.addini("pumice_expectations", "the file of expectations, from the configuration's own folder", default="")
 
 
 def path_option(config: pytest.Config, name: str) -> Path | None:

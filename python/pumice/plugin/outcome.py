@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,8 @@ from . import expectations
 from .baselines import merged
 from .cells import Cell
 from .options import path_option
-from .state import cell_of, found_of, run_of
+from .state import Found, cell_of, found_of, run_of
 
-_MARKED = pytest.StashKey[list[expectations.Expectation]]()
 _ONLY = ("device", "driver", "precision")
 
 
@@ -59,7 +59,7 @@ class Outcomes:
             pytest.fail(f"the device of {cell.label} was lost in {where}", pytrace=False)
         run.use(cell.place)
         try:
-            item.stash[_MARKED] = expectations.marked(item)
+            expectations.marked(item)
         except pytest.UsageError as error:
             pytest.fail(str(error), pytrace=False)
         for mark in item.iter_markers("pumice_only"):
@@ -88,14 +88,16 @@ class Outcomes:
         if error is not None and _is_loss(error.value):
             run.lose(cell, item.nodeid)
         failed = report.failed
-        listed = [*item.stash.get(_MARKED, ()), *self.expectations]
+        listed = list(self.expectations)
+        with contextlib.suppress(pytest.UsageError):  # which has failed the test in its setup
+            listed[:0] = expectations.marked(item)
         expected = expectations.expected(item, cell, run.info(cell.place), listed)
         state = expectations.apply(report, expected, self.strict) if expected else ""
         if state:
             item.user_properties.append(("pumice_expectation", state))
         if report.when != "call" and not failed:
             return
-        found = found_of(item)
+        found = found_of(item) if report.when == "call" else Found()
         reason = expected.reason or expected.where if expected else ""
         shown = {"test": item.nodeid, "cell": cell.label, "outcome": report.outcome, "state": state, "reason": reason}
         # JSON as they are, these reach the main process from those of isolated cells and of xdist.
