@@ -66,17 +66,21 @@ def are_alike(wanted: list[Any], given: list[Any]) -> bool:
     return all(one.dtype == other.dtype and one.shape == other.shape for one, other in zip(wanted, given, strict=True))
 
 
+def refusal(test: Any, error: UnsupportedError) -> Outcome:
+    return Outcome(test.name, REFUSED, "; ".join(getattr(error, "items", None) or [first_line(error)]))
+
+
 def run(test: Any) -> Outcome:
     kind = PASSED
     try:
         prepared = pumice.onnx.backend.prepare(test.model)
     except UnsupportedError as error:
-        return Outcome(test.name, REFUSED, "; ".join(getattr(error, "items", None) or [first_line(error)]))
+        return refusal(test, error)
     for inputs, expected in test.data_sets:
         try:
             outputs = prepared.run(inputs)
         except UnsupportedError as error:
-            return Outcome(test.name, REFUSED, first_line(error))
+            return refusal(test, error)
         except (BindingError, GraphError) as error:
             return Outcome(test.name, WRONG, f"{type(error).__name__}: {first_line(error)}")
         wanted = [to_array(one) if isinstance(one, onnx.TensorProto) else one for one in expected]
