@@ -58,21 +58,20 @@ def test_a_wrong_node_is_found_beside_other_references(
     assert first.judged.at == (2, 1)
 
 
-def stored(**changes: float) -> dict[str, Array]:
+def stored(dtype: str = "float32") -> dict[str, Array]:
+    """Every tensor of the digits by onnx's reference, computed in that type."""
     evaluator = onnx.reference.ReferenceEvaluator(str(DIGITS))
-    made: dict[str, Array] = {"image": IMAGES}
+    made: dict[str, Array] = {"image": IMAGES, **evaluator.rt_inits_}
+    made = {name: array.astype(dtype) if array.dtype == FLOAT else array for name, array in made.items()}
     for one in evaluator.rt_nodes_:
-        outputs = one.run(*[made[name] if name in made else evaluator.rt_inits_[name] for name in one.input])
-        made.update(zip(one.output, outputs, strict=True))
-    del made["image"]
-    for name, change in changes.items():
-        made[name] = made[name] + FLOAT(change)
-    return made
+        made.update(zip(one.output, one.run(*[made[name] for name in one.input]), strict=True))
+    return {name: made[name] for one in evaluator.rt_nodes_ for name in one.output}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_stored_tensors_judge(context: pumice.Context, tmp_path: Path, dtype: str) -> None:
-    right = {name: array.astype(dtype) for name, array in stored().items()}
+    right = stored(dtype)
+    assert {str(array.dtype) for array in right.values()} == {dtype}
     np.savez(tmp_path / "right.npz", **right)
     for reference in (right, str(tmp_path / "right.npz"), tmp_path / "right.npz", [right]):
         report = judged(context, reference)
@@ -135,6 +134,43 @@ def test_another_run_proves_no_random_numbers(context: pumice.Context) -> None:
     report = pumice.validate(made, [X], context=context, reference="run")
     assert report.state == "unproved"
     assert next(row for row in report.rows if row.node == "draw").verdict == "unproved"
+
+
+def test_floats_of_a_wider_type_than_they_were_computed_in_are_told(context: pumice.Context) -> None:
+    wide = {name: array.astype(np.float64) for name, array in stored().items()}
+    first = judged(context, wide).first_divergence
+    assert first is not None
+    assert "stored tensors differs from the rules" in first.fault
+
+
+def test_two_that_are_wrong_alike_are_not_right(context: pumice.Context, spoil: Callable[..., None]) -> None:
+    """A program's own results, stored before, hide no fault of it: they are beyond what the rules allow them."""
+
+    def change(results: dict[str, Any]) -> None:
+        results["sum"][2, 1] += 0.5
+        results["y"][:] = np.maximum(results["sum"], 0)
+
+    spoil(change)
+    right = onnx.reference.ReferenceEvaluator(gemm()).run(None, {"x": X})
+    own = dict(zip(("y", "sum"), (array.copy() for array in right), strict=True))
+    change(own)
+    report = pumice.validate(gemm(), [X], context=context, reference=own)
+    first = report.first_divergence
+    assert first is not None
+    assert first.node == "gemm.sum"
+    assert "stored tensors differs from the rules by 0.5 at [2, 1]" in first.fault
+    assert next(one for one in report.findings if one.node == "gemm.sum").kind == "reference apart"
+
+
+def test_a_runtime_is_no_reference_of_itself() -> None:
+    pytest.importorskip("onnxruntime")
+    sound = pumice.onnxruntime_candidate(DIGITS)
+    assert pumice.validate(DIGITS, [IMAGES], candidate=sound, reference="onnxruntime").ok
+    wrong = sound({"image": IMAGES})
+    wrong["fc1"] = wrong["fc1"] + FLOAT(0.01)
+    report = pumice.validate(DIGITS, [IMAGES], candidate=lambda inputs: dict(wrong), reference=wrong)
+    assert report.first_divergence is not None
+    assert report.first_divergence.node == "fc1"
 
 
 # ---- operators without a rule

@@ -12,6 +12,7 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import Runner, given_input
 from .bounds.types import SPREAD, Types, is_float
+from .judge import Deviation, judged
 from .reference import Reference, ReferenceNode
 from .report import Finding
 
@@ -25,7 +26,8 @@ class Against:
     """The rules in float64 alone. References of other kinds put values of their own in the place of what the rules make.
 
     chained: the reference has values from the model's inputs on alone, so that no node is judged on the device's inputs. held, values: what
-    it keeps by name as long as a node reads it. notes: by tensor, why it is judged by the rules all the same.
+    it keeps by name as long as a node reads it. notes: by tensor, why it is judged by the rules all the same. faults: by tensor, how the
+    reference itself is beyond what the rules allow it.
     """
 
     name = "float64"
@@ -36,6 +38,7 @@ class Against:
         self.held: dict[str, Value] = {}
         self.values: dict[str, Array] = {}
         self.notes: dict[str, str] = {}
+        self.faults: dict[str, str] = {}
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
         """Called once, before any case. Raises InputError where the reference does not fit the model."""
@@ -64,8 +67,9 @@ class Against:
 class Valued(Against):
     """A reference with values of its own, each within a bound that the rules give for the types in which it computes.
 
-    A tensor may be as far from such a value as both bounds together. Where the reference has none, or where its value follows an undecided
-    choice, which it may have made otherwise, the tensor is judged by the rules alone. any_float: values may have other types of floats.
+    A tensor may be as far from such a value as both bounds together. A value that is beyond its own bound is a fault whatever the device
+    has: two runtimes that are wrong alike prove nothing. Where the reference has none, or where its value follows an undecided choice,
+    which it may have made otherwise, the tensor is judged by the rules alone. any_float: values may have other types of floats.
     """
 
     any_float = False
@@ -90,7 +94,7 @@ class Valued(Against):
         """Forgets the case before."""
         self.held = {name: given_input(value, self.types) for name, value in given.items()}
         self._own = set()
-        self.notes = {}
+        self.notes, self.faults = {}, {}
         self.values = self.case(inputs, given, case)
 
     def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
@@ -117,7 +121,9 @@ class Valued(Against):
         mine = self._evaluated(node, exact, self._runner)
         if values is None or mine is None:
             return made
-        return {name: self._beside(values.get(name), one, mine.get(name), 1.0) for name, one in made.items()}
+        return {
+            name: self._beside(name, values.get(name), one, mine.get(name), self._runner) for name, one in made.items()
+        }
 
     def far(self, name: str, made: Value, chosen: bool) -> Value:
         """The reference's tensor, with the bounds of both."""
@@ -130,7 +136,7 @@ class Valued(Against):
         if chosen or name in self._own:
             self.notes[name] = f"by the rules: what {self.name} has rests on a choice that rounding may turn"
             return made
-        return self._beside(value, made, self.held.get(name), SPREAD)
+        return self._beside(name, value, made, self.held.get(name), self._chain)
 
     def _note(self, node: ReferenceNode, why: str) -> None:
         self.notes.update((name, f"by the rules, not by {self.name}: {why}") for name in node.outputs)
@@ -165,13 +171,17 @@ class Valued(Against):
             return self.held[name]
         return self.reference.held(name, self._chain) if name in self.reference.constants else None
 
-    def _beside(self, value: Any, made: Value, mine: Value, spread: float) -> Value:
+    def _beside(self, name: str, value: Any, made: Value, mine: Value, runner: Runner) -> Value:
         """The reference's value with both bounds; where its types cannot hold a number, the rules' own."""
         if not isinstance(made, Bounded) or not isinstance(mine, Bounded) or not isinstance(value, np.ndarray):
             return made
         alike = value.dtype == made.dtype or (self.any_float and made.is_float and is_float(value.dtype))
         if value.shape != made.shape or not alike or mine.shape != made.shape:
             return Bounded(value, None, value.dtype)
+        spread = SPREAD if runner.types.independent else 1.0
+        own_deviation = judged(value, Bounded(mine.value, mine.error, value.dtype), runner.types)
+        if not own_deviation.ok:
+            self.faults[name] = _contradiction(self.name, own_deviation)
         if not made.is_float:
             error = made.errors() + mine.errors()
             return Bounded(value, error if np.any(error) else None, made.dtype)
@@ -185,6 +195,11 @@ class Valued(Against):
             beyond = np.isfinite(made.value) & (most * (1 + kept.unit) > min(kept.largest, read.largest))
             taken = np.where(beyond, made.value, exact)
         return Bounded(taken, made.errors() + own, made.dtype, made.stored)
+
+
+def _contradiction(name: str, found: Deviation) -> str:
+    where = f"{found.error:.3g} at {list(found.at)} ({found.actual} instead of {found.expected})"
+    return f"{name} differs from the rules by {where}, allowed {found.allowed:.3g}: one of them is wrong"
 
 
 def _exactly(value: Value) -> Value:

@@ -244,7 +244,9 @@ class Proof:
         if near is None and total is None:
             row = row._replace(unproved=(node.name,))
         like = statistics(actual, (far or local or {}).get(name))
-        self._keep(row._replace(local=near, accumulated=total, note=note, waived=waived, statistics=like))
+        fault = self.against.faults.get(name, "")
+        row = row._replace(note=note, fault=fault, waived=waived, statistics=like)
+        self._keep(row._replace(local=near, accumulated=total))
 
     def _deviation(
         self, node: ReferenceNode, actual: Array, expected: Value, types: Types, allowed: float | None
@@ -450,7 +452,8 @@ def _of_rows(rows: list[ValidationRow]) -> list[Finding]:
     for row in rows:
         deviation, tensor = row.judged, tensor_of(row)
         if row.fault:
-            kind = "overflow" if "overflow" in row.fault else "wrong index"
+            apart = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
+            kind = "overflow" if "overflow" in row.fault else apart
             found.append(Finding(kind, row.node, row.fault, case=row.case))
         elif row.verdict == WRONG and deviation is not None:
             text = f"{tensor}: {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"

@@ -26,8 +26,8 @@ class Finding(NamedTuple):
     """Something that a validation tells of a node: its kind, a sentence, and the number in it.
 
     Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
-    "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "bisected", "unproved", "kernels not judged". Only those
-    of wrong and unproved rows decide the verdict.
+    "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "unproved", "kernels not
+    judged". Only those of wrong and unproved rows decide the verdict.
     """
 
     kind: str
