@@ -113,6 +113,18 @@ def test_the_same_program_proves_nothing(context: pumice.Context, spoil: Callabl
             assert report.first_divergence.node == "gemm.sum"
 
 
+def test_a_policy_by_node_is_kept_on_another_device_and_is_no_reference_of_another(context: pumice.Context) -> None:
+    policy = {"default": "fp16", "fc1": "fp32"}
+    with pumice.load(DIGITS, context, policy) as mixed:
+        assert pumice.validate(mixed, [IMAGES], reference=context).reference == "float64, and another run"
+        assert pumice.validate(mixed, [IMAGES], reference=mixed).reference == "float64, and another run"
+        report = pumice.validate(mixed, [IMAGES], reference="fp16")
+        assert report.reference == f"{context.info.name}, fp16"
+        assert report.ok, report.summary
+        with pytest.raises(pumice.base.errors.InputError, match="with 1 nodes in fp32"):
+            judged(context, mixed)
+
+
 def test_other_bits_in_another_run_are_a_finding_and_no_fault(
     context: pumice.Context, spoil: Callable[..., None]
 ) -> None:

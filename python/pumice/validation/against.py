@@ -64,6 +64,14 @@ class Against:
         """Frees what was made for it."""
 
 
+class _OwnRunner(Runner):
+    """Evaluates every node in the types of the reference, whatever the program that is judged computes it in."""
+
+    def at(self, precision: str) -> Runner:
+        """Itself."""
+        return self
+
+
 class Valued(Against):
     """A reference with values of its own, each within a bound that the rules give for the types in which it computes.
 
@@ -73,6 +81,7 @@ class Valued(Against):
     """
 
     any_float = False
+    mixed = False  # whether nodes compute at different precisions, which are then those of the program that is judged
     judges_kernels = False
 
     def __init__(self, types: Types) -> None:
@@ -87,8 +96,9 @@ class Valued(Against):
         self.reference = reference
         self._tolerance = tolerance
         self._makers = {name: node.name for node in reference.nodes for name in node.outputs}
-        self._runner = Runner(reference.opsets, self.types)
-        self._chain = Runner(reference.opsets, self.types.as_independent())
+        kind = Runner if self.mixed else _OwnRunner
+        self._runner = kind(reference.opsets, self.types)
+        self._chain = kind(reference.opsets, self.types.as_independent())
 
     def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> None:
         """Forgets the case before."""

@@ -46,7 +46,7 @@ def against_of(reference: Any, subject: Subject, cases: int) -> Against:
     if isinstance(reference, list | tuple):
         return Stored(reference, cases)
     if isinstance(reference, Model):
-        return AnotherRun() if _is_same(reference, subject) else OtherProgram(reference)
+        return _of_model(reference, subject)
     if isinstance(reference, str | Context):
         return _elsewhere(reference, subject)
     raise InputError(
@@ -56,16 +56,31 @@ def against_of(reference: Any, subject: Subject, cases: int) -> Against:
 
 
 def _is_same(model: Model, subject: Subject) -> bool:
-    """Whether both are one program, which proves nothing of itself: of one file, on one device, at one precision."""
-    if not isinstance(subject, Model) or model.precision != subject.precision:
+    """Whether both are one program, which proves nothing of itself: of one file, on one device, with every node at one precision."""
+    if not isinstance(subject, Model) or _precisions(model) != _precisions(subject):
         return False
     files = [ModelFile(portable(one.source), one.folder) for one in (model, subject)]
     return model.device.uuid == subject.device.uuid and bytes(files[0].skeleton) == bytes(files[1].skeleton)
 
 
+def _precisions(model: Model) -> tuple[str, list[str]]:
+    return model.precision, sorted(model.float32_nodes)
+
+
+def _of_model(model: Model, subject: Subject) -> Against:
+    if _is_same(model, subject):
+        return AnotherRun()
+    if model.float32_nodes and not (isinstance(subject, Model) and _precisions(model) == _precisions(subject)):
+        raise InputError(
+            f"validate: reference: expected a model at one precision, or at those of the one that is judged, given '{model.name}' with "
+            f"{len(model.float32_nodes)} nodes in fp32"
+        )
+    return OtherProgram(model)
+
+
 def _elsewhere(reference: str | Context, subject: Subject) -> Against:
     """Of the same model on another device or at another precision, by default those of the model that is judged."""
-    context, precision = (subject.context, subject.precision) if isinstance(subject, Model) else (None, "fp32")
+    context, precision = (subject.context if isinstance(subject, Model) else None), None
     opened = None
     if isinstance(reference, Context):
         context = reference
@@ -76,15 +91,12 @@ def _elsewhere(reference: str | Context, subject: Subject) -> Against:
     owned: list[Any] = [opened] if opened else []
     try:
         if isinstance(subject, Model):
-            if (
-                context is not None
-                and context.info.uuid == subject.context.info.uuid
-                and precision == subject.precision
-            ):
+            same = precision is None or (precision, []) == _precisions(subject)
+            if same and context is not None and context.info.uuid == subject.context.info.uuid:
                 return AnotherRun()
             model = subject.loaded_again(context, precision)
         else:
-            model = Model(subject.source, context, precision, folder=subject.folder, progress=False)
+            model = Model(subject.source, context, precision or "fp32", folder=subject.folder, progress=False)
         owned.insert(0, model)
         made = OtherProgram(model, owned)
         owned = []
@@ -228,6 +240,7 @@ class OtherProgram(Valued):
     def __init__(self, model: Model, owned: Sequence[Any] = ()) -> None:
         super().__init__(Types(model.precision))
         self.name = f"{model.device.name}, {model.precision}"
+        self.mixed = bool(model.float32_nodes)
         self._model = model
         self._owned = owned
         self._tensors = DeviceTensors(model, load_graph)
