@@ -386,7 +386,7 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_pat
         ((*run, "x.png", "--image-mean", "a,b"), "expected numbers"),
         (("run", DIGITS, "--precision", "fp8"), "invalid choice"),
         (("run", DIGITS, "--policy", "fp16"), "ends in .json"),
-        (("bench", DIGITS, "--policy", "p.json", "--precision", "fp16"), "no --precision goes with it"),
+        (("bench", DIGITS, "--policy", "p.json", "--precision", "fp16"), "--precision does not go with it"),
         (("paint", DIGITS), "invalid choice"),
         ((), "required"),
     ]

@@ -24,6 +24,8 @@ def load_model(arguments: argparse.Namespace) -> Model:
     from ..model.model import load
 
     context = Context(arguments.device) if arguments.device else None
+    if arguments.policy and arguments.precision != "fp32":
+        raise InputError("--policy says the precision of every node: --precision does not go with it")
     precision = arguments.policy or arguments.precision
     return load(arguments.model, context, precision, progress=not arguments.json, seed=arguments.seed)
 
