@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pumice
@@ -19,8 +20,6 @@ from fault_models import SAMPLES
 
 def validated(task: dict[str, str]) -> dict[str, Any]:
     """What a validation says: its state, the first row that is wrong, which nodes and outputs are, and the members of wrong kernels."""
-    if task["folder"]:
-        os.environ["PUMICE_SHADERS"] = task["folder"]
     sample = SAMPLES[task["sample"]]()
     source, mode = sample.proto.SerializeToString(), task.get("mode", "both")
     report = pumice.validate(source, [sample.inputs], precision=task["precision"], mode=mode)
@@ -36,15 +35,17 @@ def validated(task: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def in_fork(task: dict[str, str]) -> str:
-    """The line that a process of its own makes of a task."""
+def in_fork(task: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
+    """The line that a process of its own, with the task's shaders, makes of a task."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
         try:
-            line = json.dumps(validated(task))
+            if task["folder"]:
+                os.environ["PUMICE_SHADERS"] = task["folder"]
+            line = json.dumps(run(task))
         except Exception:
-            line = json.dumps({"state": "failed", "summary": traceback.format_exc()})
+            line = json.dumps({"state": "failed", "failed": traceback.format_exc(), "summary": traceback.format_exc()})
         os.write(writing, line.encode())
         os._exit(0)
     os.close(writing)
@@ -56,4 +57,4 @@ def in_fork(task: dict[str, str]) -> str:
 
 if __name__ == "__main__":
     for each in json.load(sys.stdin):
-        print(in_fork(each), flush=True)
+        print(in_fork(each, validated), flush=True)

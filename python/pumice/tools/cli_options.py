@@ -50,6 +50,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def runs(text: str) -> int:
+    """A number of runs that can be compared, from 2 on, from text. Raises ArgumentTypeError."""
+    if not text.isdigit() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"expected a number of runs from 2 on, given '{text}'")
+    return int(text)
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """The model, its inputs, and where it runs."""
     add_source_options(parser)

@@ -15,7 +15,7 @@ from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
 from ..base.files import write_whole
 from ..base.plain_text import LONG, plain
-from .cli_options import DEVICE_HELP, add_generator_options, add_image_options, add_source_options, image_options
+from .cli_options import DEVICE_HELP, add_generator_options, add_image_options, add_source_options, image_options, runs
 from .model_commands import device_line, load_model, model_inputs, telling
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="an operator, node or output that may be unproved; '*': all",
     )
+    parser.add_argument("--repeat", type=runs, default=0, metavar="N", help="run N times, and compare the bits")
     files = parser.add_argument_group("files", "Reports. A file is written when all is done, whole.")
     files.add_argument("--html", metavar="F", help="a page that shows the graph, errors, ranges and findings")
     files.add_argument("--junit", metavar="F", help="JUnit XML")
@@ -150,6 +151,7 @@ def _validated(arguments: argparse.Namespace) -> ValidationReport:
                 tolerances=dict(arguments.tolerance),
                 allow_unchecked=allowed,
                 mode=arguments.mode,
+                repeat=arguments.repeat,
             )
         report.facts = report.facts._replace(generated=made.how, made_up=made.made_up, data=names)
         if arguments.json != _PRINTED:

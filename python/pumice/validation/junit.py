@@ -14,6 +14,7 @@ Record = Mapping[str, Any]
 def junit(reports: Sequence[Record]) -> str:
     """A test suite for each record, and in it a test case for each row.
 
+    Outputs that were made again and again have a test case too, which fails with "not deterministic".
     Wrong rows are failures of type "wrong"; unproved ones are failures of type "unproved", or skipped where the caller allowed them. The
     properties of a suite say what was validated (device, driver, precision, options, findings), those of a case its error and bound.
     """
@@ -30,7 +31,10 @@ def _suite(root: Element, report: Record) -> None:
     failed = sum(row["verdict"] == "wrong" or (row["verdict"] == "unproved" and not row["waived"]) for row in rows)
     skipped = sum(row["verdict"] == "unproved" and row["waived"] for row in rows)
     name = plain(f"{report['model']}, {device['name']}, {report['precision']}")
-    counts = {"tests": len(rows), "failures": failed, "errors": 0, "skipped": skipped}
+    repeats: Sequence[Record] = report.get("repeats", ())
+    failed += sum(not one["deterministic"] and not one["waived"] for one in repeats)
+    skipped += sum(one["waived"] for one in repeats)
+    counts = {"tests": len(rows) + len(repeats), "failures": failed, "errors": 0, "skipped": skipped}
     suite = SubElement(root, "testsuite", {"name": name, **{key: str(count) for key, count in counts.items()}})
     properties = {f"device.{key}": value for key, value in device.items()}
     properties.update({key: report[key] for key in ("pumice", "precision", "cases", "verdict", "summary")})
@@ -41,6 +45,19 @@ def _suite(root: Element, report: Record) -> None:
         _properties(suite, {f"finding.{finding['kind']}": finding["text"]})
     for row in rows:
         _case(suite, report, row)
+    for one in repeats:
+        _repeat(suite, report, one)
+
+
+def _repeat(suite: Element, report: Record, one: Record) -> None:
+    """The test case of an output that was made again and again."""
+    case = SubElement(suite, "testcase", classname=plain(f"{report['model']}.repeats"), name=plain(one["output"]))
+    _properties(case, {"case": one["case"], "runs": sum(one["runs"].values()), "results": one["results"]})
+    message = plain(one["text"], LONG)
+    if one["waived"]:
+        SubElement(case, "skipped", message=message)
+    elif not one["deterministic"]:
+        SubElement(case, "failure", type="not deterministic", message=message).text = plain(report["summary"], LONG)
 
 
 def _properties(parent: Element, pairs: Mapping[str, Any]) -> None:

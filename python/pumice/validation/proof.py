@@ -39,6 +39,8 @@ class Options(NamedTuple):
     tolerances: Mapping[str, float]
     allowed: bool | frozenset[str]
     mode: str
+    repeat: int = 0  # runs of each case; 0: no repetition
+    allows_differences: bool = False  # between the bits of these
 
     def allows(self, *names: str) -> bool:
         """Whether one of the names may be unproved."""
@@ -77,6 +79,8 @@ class Proof:
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
         self.alone = Carried(self.reference, self.reference.runner, {})  # of the case that is judged
+        # Judges other results of the fused program for the case that was judged last; None where outputs are not judged.
+        self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}
 
@@ -277,6 +281,12 @@ class Proof:
             results = self.tensors.results(inputs)
         except IndexRangeError:  # of a model that was loaded so; it is among the faults
             return
+        self.judge_results = lambda results: self._results(results, ours, chain, drifts, case)
+        self.judge_results(results)
+
+    def _results(
+        self, results: Mapping[str, Array], ours: dict[str, Array], chain: Carried, drifts: Drifts, case: int
+    ) -> None:
         expected = {**self._parts(chain), **chain.held, **chain.open}
         for name, result in results.items():
             value = expected.get(name)

@@ -30,6 +30,10 @@ def report_record(report: ValidationReport) -> dict[str, Any]:
         "counts": {verdict: verdicts.count(verdict) for verdict in ("right", "wrong", "unproved")},
         "summary": report.summary,
         "first_divergence": None if first is None else first.node,
+        "deterministic": report.deterministic,
+        "repeats": [
+            {**one.as_dict(), "waived": report.allows_differences and not one.deterministic} for one in report.repeats
+        ],
         **report.facts.record(),
         "findings": [_finding(one) for one in report.findings],
         "rows": [_row(row) for row in (*report.rows, *report.kernels)],

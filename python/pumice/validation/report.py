@@ -18,6 +18,8 @@ from .statistics import Statistics
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from .repeat import Repeatability
+
 _TEXT_WIDTH = 160
 _COLUMNS = ("node", "op", "type", "error", "allowed", "accumulated", "result")
 
@@ -27,7 +29,7 @@ class Finding(NamedTuple):
 
     Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
     "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "unproved", "kernels not
-    judged". Only those of wrong and unproved rows decide the verdict.
+    judged". Only those of wrong and unproved rows decide the verdict, and differences between the runs that `repeat` asks for.
     """
 
     kind: str
@@ -134,16 +136,36 @@ class ValidationReport:
         self.findings = list(findings)
         self.reference = reference  # what the tensors were judged against
         self.facts = Facts({"name": device}) if facts is None else facts
+        # One for each output of the fused program, where that was run again and again.
+        self.repeats: list[Repeatability] = []
+        self.allows_differences = False
+
+    def add_repeats(self, repeats: Collection[Repeatability], found: Collection[Finding], allowed: bool) -> None:
+        """Adds what came of repeated runs; allowed: whether their bits may differ."""
+        self.repeats.extend(repeats)
+        self.findings.extend(found)
+        self.allows_differences = allowed
+
+    @property
+    def deterministic(self) -> bool | None:
+        """Whether all runs of each case gave the same bits; None where there was one run alone."""
+        return all(one.deterministic for one in self.repeats) if self.repeats else None
+
+    @property
+    def _restless(self) -> bool:
+        return self.deterministic is False and not self.allows_differences
 
     @property
     def ok(self) -> bool:
-        """Whether every row is right, or is unproved and was allowed to be."""
-        return all(row.ok for row in self._deciding)
+        """Whether every row is right, or is unproved and was allowed to be, and repeated runs had the same bits, or were allowed not to."""
+        return all(row.ok for row in self._deciding) and not self._restless
 
     @property
     def state(self) -> str:
-        """ "wrong" where a row is, else "unproved" where one is and was not allowed to be, else "right"."""
-        verdicts = {row.verdict for row in self._deciding if not row.ok}
+        """ "wrong" where a row is, else "unproved" where one is and was not allowed to be, or where the bits of repeated runs differ (the
+        next run may give others, of which nothing is known), else "right".
+        """
+        verdicts = {row.verdict for row in self._deciding if not row.ok} | ({UNPROVED} if self._restless else set())
         return WRONG if WRONG in verdicts else UNPROVED if verdicts else RIGHT
 
     @property
@@ -179,6 +201,12 @@ class ValidationReport:
             parts.append(f"{len(missing)} unproved, {share:.0%} of the elements{allowed}")
         if self.undecided:
             parts.append(f"{self.undecided} elements undecided")
+        if self.repeats:
+            runs = max(sum(one.runs.values()) for one in self.repeats)
+            rate = max(one.rate for one in self.repeats)
+            parts.append(
+                f"{runs} runs of {'the same bits' if self.deterministic else f'which {rate:.1%} have other bits'}"
+            )
         return f"{self.state}: {', '.join(parts)}"
 
     @property
@@ -187,9 +215,12 @@ class ValidationReport:
         cases = f"{self.cases} case{'' if self.cases == 1 else 's'}"
         first = self.first_divergence
         where = "" if first is None else f"; first {_divergence(first)}"
-        if first is None and self.state == UNPROVED:
-            row = next(row for row in self.unchecked if not row.waived)
+        row = next((row for row in self.unchecked if not row.waived), None)
+        if first is None and row is not None:
             where = f"; first {_name(row)}: {plain(row.note, LONG)}"
+        elif first is None and self._restless:
+            one = next(one for one in self.repeats if not one.deterministic)
+            where = f"; not deterministic: {plain(one.summary, LONG)}"
         against = "" if self.reference == "float64" else f" against {self.reference}"
         return f"'{plain(self.model)}' on {self.device}, {self.precision}, {cases}{against}: {self.verdict}{where}"
 
@@ -240,10 +271,15 @@ class ValidationReport:
         return [f"{finding.kind}: {plain(finding.text, LONG)}" for finding in self.findings]
 
     def raise_if_failed(self) -> None:
-        """Raises ValidationError naming the first row that is wrong, or else the first one that is unproved and was not allowed to be."""
+        """Raises ValidationError naming the first row that is wrong, or else the first one that is unproved and was not allowed to be, or
+        whose bits differ from run to run.
+        """
         first = self.first_divergence or next((row for row in self._deciding if not row.ok), None)
         if first is not None:
             raise validation_error(first.node, self.summary)
+        if self._restless:
+            restless = next(one for one in self.repeats if not one.deterministic)
+            raise validation_error(restless.node or restless.output, self.summary)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the record that docs/validation_report.md describes, of schema 1."""

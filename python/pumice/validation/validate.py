@@ -19,6 +19,7 @@ from .bisect import bisected
 from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
 from .proof import Options, Proof
 from .references import against_of
+from .repeat import Repeats, checked_count, findings
 from .report import ValidationReport
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
@@ -55,6 +56,8 @@ def validate(
     reference: Any = None,
     candidate: Candidate | None = None,
     candidate_precision: CandidatePrecision = None,
+    repeat: int = 0,
+    allow_nondeterministic: bool = False,
 ) -> ValidationReport:
     """Proves every tensor of the model right, within bounds that are derived element by element, or says which is not.
 
@@ -79,9 +82,14 @@ def validate(
     `candidate`: a callable whose results are judged in place of a device's: it is given a dict of inputs and gives the outputs, in order
     or in a dict, which may have other tensors of the model too; then nodes are judged on these. `candidate_precision`: what it stores
     tensors as, or a tuple of that and what it sums in; None: what the model declares, summed in float32.
+    `repeat`: runs the program so many times on each case, from 2 on, and a quarter as often both on another context of the device and
+    beside load: `report.repeats`. Where bits differ, the report is not ok, unless `allow_nondeterministic`; every result is judged.
     Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError.
     """
-    options = Options(_tolerances(tolerances), _allowed(allow_unchecked), _mode(mode))
+    given = _tolerances(tolerances), _allowed(allow_unchecked), _mode(mode)
+    options = Options(*given, checked_count(repeat), allow_nondeterministic)
+    if repeat and (candidate is not None or mode == "bisect"):
+        raise InputError("validate: repeat: runs of whole programs are repeated; expected no candidate and no 'bisect'")
     if candidate is not None:
         if context is not None or precision is not None:
             raise InputError(
@@ -162,7 +170,8 @@ def _opened(against: Against, make: Callable[[], Proof]) -> Proof:
 
 
 def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> ValidationReport:
-    total = len(inputs) * (len(proof.reference.nodes) + 1)
+    repeats = Repeats(proof)
+    total = len(inputs) * (len(proof.reference.nodes) + 1 + bool(proof.options.repeat))
     done = 0
 
     def step() -> None:
@@ -174,10 +183,16 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
     try:
         for index, (arrays, given) in enumerate(inputs):
             proof.run(arrays, given, index, step)
+            if proof.options.repeat:
+                repeats.run(arrays, index)
+                step()
     finally:
+        repeats.close()
         proof.close()
         forward_log()
-    return proof.report(len(inputs))
+    report = proof.report(len(inputs))
+    report.add_repeats(repeats.report(), findings(repeats.report()), proof.options.allows_differences)
+    return report
 
 
 def _tolerances(given: Mapping[str, float] | None) -> dict[str, float]:

@@ -341,3 +341,28 @@ def indices_and_sources(context: pumice.Context) -> None:
     assert graph.shape_sources(sizes) == []
     assert graph.shape_sources(sizes, elements=True) == [sizes]
     assert [pumice.Graph().input("x", "float32", [4], assumed=one).shape for one in (False, True)]
+
+
+@covers("validate.repeat", "validate.allow_nondeterministic")
+def repeated_validations(context: pumice.Context) -> None:
+    """As many runs as asked for are reported; that their bits may differ changes what passes where they do."""
+    import pumice.validation.repeat
+    from onnx_models import gemm
+
+    x = np.ones((2, 4), "float32")
+    runs = [pumice.validate(gemm(), [x], context=context, repeat=count).repeats for count in (0, 2, 5)]
+    assert [one[0].runs["one list"] if one else 0 for one in runs] == [0, 2, 5]
+    refused(lambda: pumice.validate(gemm(), [x], context=context, repeat=1), "repeat")
+    plain, calls = pumice.validation.repeat._runner, iter(range(1000))
+
+    def turning(program: pumice.Program, inputs: Any) -> Any:
+        run = plain(program, inputs)
+        return lambda: {name: array + np.float32(1e-6 * (next(calls) % 2)) for name, array in sorted(run().items())[:1]}
+
+    pumice.validation.repeat._runner = turning
+    try:
+        options = {"repeat": 2, "tolerances": {"sum": 1e-3}, "context": context}
+        oks = [pumice.validate(gemm(), [x], allow_nondeterministic=may, **options).ok for may in (False, True)]
+    finally:
+        pumice.validation.repeat._runner = plain
+    assert oks == [False, True]

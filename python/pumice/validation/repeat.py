@@ -1,0 +1,432 @@
+"""The same bits at every run: programs that run again and again, and what differs between their results."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from .._pumice import Context, Error, IndexRangeError, Program
+from ..base.element_types import Array
+from ..base.errors import InputError
+from ..importer.load import load_graph
+from ..model.model import Model
+from .cuts import cut, part_precision
+from .proof import Proof
+from .report import Finding
+
+ONE_LIST, FRESH, LOADED = "one list", "fresh context", "beside load"
+_SHARE = 4  # of N runs on one list, N / 4 are made again on a fresh context, and as many beside load
+_MOST_KINDS = 8  # different results of one tensor that are kept; later ones only count
+_ALIGNED = (128, 32, 16)  # elements: what kernels' tiles, subgroups and words are multiples of
+_FULL = 0.75  # share of a row, column or block that differs where all of it may
+FAMILIES = ("cooperativeMatrix", "subgroupShuffle")  # features by which kernels of one operator are chosen
+_CHANCE = 0.05
+
+Results = Mapping[str, Array]
+
+
+# ---- bits
+
+
+def bits(array: Array) -> Array:
+    """The elements as rows of bytes, so that NaN equals NaN of the same payload, and -0 is not 0."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).reshape(flat.size, -1) if flat.size else np.zeros((0, 1), np.uint8)
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    """Whether two arrays have the same shape, dtype and bytes."""
+    return one.shape == other.shape and one.dtype == other.dtype and np.array_equal(bits(one), bits(other))
+
+
+def _differing(one: Array, other: Array) -> Array:
+    """Which elements differ in a bit; all of them where the shapes do."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return np.ones(one.shape, bool)
+    return np.asarray((bits(one) != bits(other)).any(axis=1).reshape(one.shape))
+
+
+class Pattern(NamedTuple):
+    """Where the elements of a tensor lie that differ between runs.
+
+    kind: "all", "element", "rows", "columns" (of the last axis), "block" or "scattered". box: the first and the last index, plus one, on
+    each axis. first, last: of the flat, row-major order. first_aligned, extent_aligned: 128, 32, 16 or 1, the largest of these of which
+    the first element's place, and the number of elements from the first to the last, are multiples.
+    """
+
+    elements: int
+    of: int
+    kind: str
+    box: tuple[tuple[int, int], ...]
+    first: int
+    last: int
+    first_aligned: int
+    extent_aligned: int
+
+    def __str__(self) -> str:
+        box = ", ".join(f"{begin}:{end}" for begin, end in self.box)
+        where = {
+            "all": "all of it",
+            "element": "one element",
+            "rows": "whole rows",
+            "columns": "whole columns",
+            "block": "a block",
+            "scattered": "scattered",
+        }
+        first = f"element {self.first} ({_said(self.first_aligned)})" if self.first else "element 0"
+        return (
+            f"{self.elements} of {self.of} elements, {where[self.kind]} in [{box}]; the first is {first}, with "
+            f"{self.last - self.first + 1} elements to the last ({_said(self.extent_aligned)})"
+        )
+
+
+def _said(alignment: int) -> str:
+    return f"a multiple of {alignment}" if alignment > 1 else "no multiple of 16"
+
+
+def _alignment(number: int) -> int:
+    return next((step for step in _ALIGNED if number % step == 0), 1)
+
+
+def pattern_of(mask: Array) -> Pattern:
+    """The pattern of a boolean array with at least one true element."""
+    places = np.flatnonzero(mask)
+    first, last = int(places[0]), int(places[-1])
+    axes = [np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)]
+    box = tuple((int(one[0]), int(one[-1]) + 1) for one in axes)
+    return Pattern(
+        len(places), mask.size, _kind(mask, box), box, first, last, _alignment(first), _alignment(last - first + 1)
+    )
+
+
+def _kind(mask: Array, box: tuple[tuple[int, int], ...]) -> str:
+    table = mask.reshape(-1, mask.shape[-1] if mask.ndim else 1)
+    rows, columns = table.any(axis=1), table.any(axis=0)
+    if mask.all():
+        return "all"
+    if table.sum() == 1:
+        return "element"
+    if table.shape[1] > 1 and table[rows].mean() >= _FULL:
+        return "rows"
+    if table.shape[0] > 1 and table[:, columns].mean() >= _FULL:
+        return "columns"
+    inside = mask[tuple(slice(*ends) for ends in box)]
+    return "block" if inside.mean() >= _FULL else "scattered"
+
+
+# ---- runs
+
+
+class Tally:
+    """How often each result of one tensor came, by the setting of the run. kept: different results that are told apart."""
+
+    def __init__(self, kept: int = _MOST_KINDS) -> None:
+        self.kept = kept
+        self.kinds: list[Array] = []
+        self.counts: dict[str, Counter[int]] = {}
+
+    def add(self, setting: str, array: Array) -> bool:
+        """Counts a result. Gives whether it is a new one that is kept."""
+        index = next((i for i, one in enumerate(self.kinds) if same_bits(one, array)), len(self.kinds))
+        self.counts.setdefault(setting, Counter())[index] += 1
+        if index < len(self.kinds) or index >= self.kept:
+            return False
+        self.kinds.append(array)
+        return True
+
+    @property
+    def common(self) -> int:
+        """The result that came most often."""
+        total: Counter[int] = Counter()
+        for one in self.counts.values():
+            total.update(one)
+        return total.most_common(1)[0][0]
+
+    @property
+    def differs(self) -> bool:
+        """Whether there was more than one result."""
+        return len(self.kinds) > 1
+
+    def runs(self) -> dict[str, int]:
+        """The number of runs in each setting."""
+        return {setting: counts.total() for setting, counts in self.counts.items()}
+
+    def differing(self) -> dict[str, int]:
+        """The number of runs in each setting whose result is not the most common one."""
+        common = min(self.common, len(self.kinds) - 1)
+        return {setting: counts.total() - counts[common] for setting, counts in self.counts.items()}
+
+    def pattern(self) -> Pattern:
+        """Where the results differ from the most common one."""
+        base = self.kinds[min(self.common, len(self.kinds) - 1)]
+        masks = [_differing(base, one) for one in self.kinds if one is not base]
+        return pattern_of(np.logical_or.reduce(masks))
+
+
+class Tallies(dict[str, Tally]):
+    """The tally of every result of a program, by name."""
+
+    def __init__(self, kept: int = _MOST_KINDS) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def add(self, setting: str, results: Results) -> bool:
+        """Counts the results of one run. Gives whether one of them is new."""
+        new = [self.setdefault(name, Tally(self.kept)).add(setting, array) for name, array in results.items()]
+        return any(new)
+
+    @property
+    def differ(self) -> bool:
+        """Whether a tensor had more than one result."""
+        return any(tally.differs for tally in self.values())
+
+    @property
+    def most(self) -> int:
+        """The number of runs that differ, in the tensor where most do."""
+        return max((sum(tally.differing().values()) for tally in self.values() if tally.differs), default=0)
+
+
+def _runner(program: Program, inputs: Results) -> Callable[[], Results]:
+    """A call that runs the program on these inputs by the list that its first run has recorded, and waits."""
+    execution = program.execution()
+    for name, array in inputs.items():
+        execution.set(name, array)
+    return lambda: execution.compute(loop_timeout=None)
+
+
+def _tallied(run: Callable[[], Results], count: int) -> Tallies:
+    tallies = Tallies()
+    for _ in range(count):
+        tallies.add(ONE_LIST, run())
+    return tallies
+
+
+def differing_runs(model: Model, inputs: Results, count: int) -> int:
+    """How many of so many runs of a model give other bits than the most common result, in the output where most do."""
+    names = (value.name for value in model.program.inputs)
+    run = _runner(model.program, dict(zip(names, model.arguments(**inputs), strict=True)))
+    return _tallied(run, count).most
+
+
+class Repeatability(NamedTuple):
+    """What came of the runs of one output of the program, in the case where most of them differed.
+
+    runs, differing: by setting ("one list": on the list that the first run recorded; "fresh context": compiled again on another context
+    of the device; "beside load": both at once) how many runs were made, and how many gave other bits than the most common result.
+    results: how many different ones there were (at most 8 are told apart). node: the first node whose result differs in the unfused
+    program, "" where none does. pattern: which elements differ. tried: what was changed, and what came of as many runs then.
+    """
+
+    output: str
+    case: int
+    runs: Mapping[str, int]
+    differing: Mapping[str, int]
+    results: int
+    node: str
+    pattern: Pattern | None
+    tried: Mapping[str, str]
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether all runs gave the same bits."""
+        return self.pattern is None
+
+    @property
+    def rate(self) -> float:
+        """The share of the runs that gave other bits than the most common result."""
+        return sum(self.differing.values()) / max(sum(self.runs.values()), 1)
+
+    @property
+    def summary(self) -> str:
+        """How many runs differ, and at which node first."""
+        total = sum(self.runs.values())
+        if self.pattern is None:
+            return f"output '{self.output}' has the same bits in {total} runs"
+        settings = ", ".join(f"{self.differing[one]} of {runs} {_SAID[one]}" for one, runs in self.runs.items())
+        where = f"first at node '{self.node}'" if self.node else "the fused program alone, no node of the unfused one"
+        differing = sum(self.differing.values())
+        return f"output '{self.output}' has other bits in {differing} of {total} runs ({settings}), {where}"
+
+    def __str__(self) -> str:
+        if self.pattern is None:
+            return self.summary
+        tried = "; ".join(f"{what}: {said}" for what, said in self.tried.items())
+        return f"{self.summary}: {self.pattern}. {tried}"
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        pattern = None if self.pattern is None else self.pattern._asdict()
+        record = {**self._asdict(), "runs": dict(self.runs), "differing": dict(self.differing), "pattern": pattern}
+        return {**record, "tried": dict(self.tried), "deterministic": self.deterministic, "text": str(self)}
+
+
+_SAID = {ONE_LIST: "on one recorded list", FRESH: "on a fresh context", LOADED: "beside other load"}
+
+
+def checked_count(given: int) -> int:
+    """The number of runs. Raises InputError for anything but 0, which means none, and numbers from 2 on."""
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0 or given == 1:
+        raise InputError(f"validate: repeat: expected 0 or a number of runs from 2 on, given {given!r}")
+    return given
+
+
+class Repeats:
+    """Runs the cases of one validation again and again, on a second context of the device too, which close() closes."""
+
+    def __init__(self, proof: Proof) -> None:
+        self.proof = proof
+        self.model = cast(Model, proof.fused)  # candidates are not repeated
+        self.count = proof.options.repeat
+        self._fresh: Model | None = None
+        self._found: dict[str, Repeatability] = {}
+
+    def close(self) -> None:
+        """Frees what the second context holds."""
+        if self._fresh is not None:
+            self._fresh.close()
+            self._fresh.context.close()
+
+    @property
+    def fresh(self) -> Model:
+        """The model, compiled for another context of its device when it is first asked for."""
+        if self._fresh is None:
+            context = another(self.model.context, [])
+            try:
+                self._fresh = self.model.loaded_again(context)
+            except BaseException:
+                context.close()
+                raise
+        return self._fresh
+
+    def run(self, inputs: dict[str, Array], case: int) -> None:
+        """Runs one case. Results of other bits than the first one are judged as that was."""
+        tallies, distinct = Tallies(), []
+        try:
+            for setting, results in self._runs(inputs):
+                if tallies.add(setting, results):
+                    distinct.append(results)
+        except IndexRangeError:  # of a model that was loaded so; it is among the faults
+            return
+        for results in distinct:
+            if tallies.differ and self.proof.judge_results:
+                self.proof.judge_results(results)
+        differing = {name: tally for name, tally in tallies.items() if tally.differs}
+        node, tried = self._traced(inputs, tallies) if differing else ("", {})
+        for name, tally in tallies.items():
+            counts, pattern = (tally.differing(), tally.pattern()) if tally.differs else ({}, None)
+            made = Repeatability(name, case, tally.runs(), counts, len(tally.kinds), node, pattern, tried)
+            if name not in self._found or made.rate > self._found[name].rate:
+                self._found[name] = made if tally.differs else made._replace(node="", tried={})
+
+    def _runs(self, inputs: dict[str, Array]) -> Iterator[tuple[str, Results]]:
+        """The settings and the results of all runs of a case."""
+        ours, others = _runner(self.model.program, inputs), _runner(self.fresh.program, inputs)
+        for _ in range(self.count):
+            yield ONE_LIST, ours()
+        share = math.ceil(self.count / _SHARE)
+        for _ in range(share):
+            yield FRESH, others()
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(math.ceil(share / 2)):
+                beside = pool.submit(others)
+                yield LOADED, ours()
+                yield LOADED, beside.result()
+
+    def _traced(self, inputs: dict[str, Array], tallies: Tallies) -> tuple[str, dict[str, str]]:
+        """The first node that differs in the unfused program, and what makes the difference go away."""
+        kept = self._tensors(inputs)
+        node = next(
+            (
+                node.name
+                for node in self.proof.reference.nodes
+                if any(name in kept and kept[name].differs for name in node.outputs)
+            ),
+            "",
+        )
+        worst = max(tallies.values(), key=lambda tally: sum(tally.differing().values()))
+        rate = sum(worst.differing().values()) / sum(worst.runs().values())
+        return node, {what: self._tried(what, inputs, kept, node, rate) for what in self._remedies(node)}
+
+    def _tensors(self, inputs: dict[str, Array]) -> Tallies:
+        """Every tensor of the unfused program, of which two results are kept: they may be all that the model has."""
+        kept = Tallies(2)
+        settings = (
+            (ONE_LIST, self.model.context, self.count),
+            (FRESH, self.fresh.context, math.ceil(self.count / _SHARE)),
+        )
+        for setting, context, count in settings:
+            with self._program(context, keep_all=True, fuse=False) as program:
+                run = _runner(program, inputs)
+                for _ in range(count):
+                    kept.add(setting, run())
+        return kept
+
+    # ---- what makes it go away
+
+    def _remedies(self, node: str) -> list[str]:
+        context = self.model.context
+        families = [f"without {name}" for name in FAMILIES if context.feature(name)]
+        alone = [f"node '{node}' alone, with waits around it"] if node else []
+        return ["fuse=False", "deterministic=True", *families, *alone]
+
+    def _tried(self, what: str, inputs: dict[str, Array], kept: Tallies, node: str, rate: float) -> str:
+        try:
+            with self._changed(what, inputs, kept, node) as (program, given):
+                differing = _tallied(_runner(program, given), self.count).most
+        except Error as error:
+            return f"does not run ({error})"
+        if differing:
+            return f"{differing} of {self.count} runs differ"
+        chance = (1 - rate) ** self.count
+        return f"the same bits in {self.count} runs" + (", which may be chance" if chance > _CHANCE else "")
+
+    @contextmanager
+    def _changed(
+        self, what: str, inputs: dict[str, Array], kept: Tallies, node: str
+    ) -> Iterator[tuple[Program, dict[str, Array]]]:
+        """A program that is otherwise than the one whose results differ, and what it is run on."""
+        context = self.model.context
+        if what.startswith("without "):
+            with another(context, [what.removeprefix("without ")]) as lesser, self._program(lesser) as program:
+                yield program, inputs
+        elif what.startswith("node "):
+            values = {**inputs, **{name: tally.kinds[0] for name, tally in kept.items()}}
+            made = cut(self.proof.reference, [node], values)
+            with Model(made.proto, context, part_precision(self.model.policy, made.proto), progress=False) as alone:
+                yield alone.program, made.inputs
+        else:
+            name, _, value = what.partition("=")
+            with self._program(context, **{name: value == "True"}) as program:
+                yield program, inputs
+
+    def _program(self, context: Context, **options: Any) -> Program:
+        model = self.model
+        options.setdefault("float32_nodes", model.float32_nodes)
+        graph, _ = load_graph(model.source, model.folder, None, [value.name for value in model.overridable])
+        return graph.compile(context, model.precision, **options)
+
+    # ---- what came of it
+
+    def report(self) -> list[Repeatability]:
+        """One for each output of the program."""
+        return list(self._found.values())
+
+
+def another(context: Context, without: list[str]) -> Context:
+    """A context of the same device."""
+    return Context(f"uuid:{context.info.uuid}", without=[*context.without, *without])
+
+
+def findings(repeats: list[Repeatability]) -> list[Finding]:
+    """One for each output that differs from run to run."""
+    return [
+        Finding("not deterministic", one.node or one.output, str(one), one.rate, one.case)
+        for one in repeats
+        if not one.deterministic
+    ]
