@@ -98,6 +98,8 @@ if TYPE_CHECKING:
     from .tools.catalogue import OperatorSchema as OperatorSchema
     from .tools.catalogue import operators as operators
     from .validation.candidate import onnxruntime_candidate as onnxruntime_candidate
+    from .validation.reduce import Reduction as Reduction
+    from .validation.reduce import reduce as reduce
     from .validation.report import ValidationReport as ValidationReport
     from .validation.tuner import TunedPrecision as TunedPrecision
     from .validation.tuner import tune_precision as tune_precision
@@ -113,6 +115,8 @@ _HOMES = {
     "onnxruntime_candidate": "validation.candidate",
     "ValidationReport": "validation.report",
     "tune_precision": "validation.tuner",
+    "Reduction": "validation.reduce",
+    "reduce": "validation.reduce",
     "validate": "validation.validate",
 }
 _MODULES = ("demo", "dv", "onnx", "testing")

@@ -286,6 +286,12 @@ def test_a_wrong_number_of_runs_is_refused(given: Any) -> None:
         pumice.validate(gemm().SerializeToString(), [X], repeat=given)
 
 
+def test_what_cannot_be_repeated_is_refused(context: pumice.Context) -> None:
+    for options in ({"candidate": lambda inputs: {}}, {"mode": "bisect", "context": context}):
+        with pytest.raises(pumice.Error, match="repeat: runs of whole programs are repeated"):
+            pumice.validate(gemm().SerializeToString(), [X], repeat=2, **options)
+
+
 def test_a_record_without_differences_says_so() -> None:
     one = Repeatability("y", 0, {ONE_LIST: 4}, {}, 1, "", None, {})
     assert str(one) == "output 'y' has the same bits in 4 runs"

@@ -200,7 +200,7 @@ class Model:
         self.precision = policy.precision  # of all nodes but those that the policy has in fp32
         self.policy = dict(policy.entries)  # as it was given: "default" alone for a name
         self.float32_nodes = float32.names if float32 else []  # nodes, as in report(), that the policy has in fp32
-        self.check_indices = check_indices
+        self.check_indices, self.fuse, self.deterministic = check_indices, fuse, deterministic
         self.context = context
         self._program: Program | None = program
         self._call: Callable[[tuple[Array, ...], None, float | None], tuple[Array, ...]] = program.call

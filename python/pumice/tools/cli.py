@@ -19,6 +19,7 @@ from ..base.errors import InputError
 from ..base.plain_text import plain
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive
 from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
+from .reduce_command import add_reduce_options, reduce_model
 from .validate_command import add_validate_options, validate
 
 if TYPE_CHECKING:
@@ -310,6 +311,9 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "Proves every tensor of a model right; exit status 1 where one is wrong or unproved."
     add_validate_options(command("validate", validate, text))
+
+    text = "Shrinks a model to the smallest part that is still wrong, and writes that with its inputs and expected results."
+    add_reduce_options(command("reduce", reduce_model, text))
     return parser
 
 

@@ -86,6 +86,7 @@ def _results(reference: Reference, chosen: list[ReferenceNode], made: set[str]) 
     own = {name for node in chosen for name in node.inputs}
     names = {node.name for node in chosen}
     elsewhere = {name for node in reference.nodes if node.name not in names for name in node.inputs}
+    elsewhere.update(reference.outputs)
     return [name for node in chosen for name in node.outputs if name not in own or name in elsewhere]
 
 

@@ -94,9 +94,10 @@ class Reference:
             for tensor in model.graph.initializer
         }
         protos = dict(zip(node_names(model.graph), model.graph.node, strict=True))
+        self.outputs = [value.name for value in model.graph.output]
         recipes = [NodeRecipe(node.op_type, name, _reads(node), list(node.output), {}) for name, node in protos.items()]
         known = {*self.constants, *(value.name for value in model.graph.input)}
-        ordered = needed(in_order(recipes, known), [value.name for value in model.graph.output])
+        ordered = needed(in_order(recipes, known), self.outputs)
         for node in ordered:
             if node.op == "Constant":
                 self.constants[node.outputs[0]] = constant_of(protos[node.name])

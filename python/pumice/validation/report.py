@@ -18,7 +18,10 @@ from .statistics import Statistics
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ..importer.file.model_file import Folder
+    from .explain import Explanation
     from .repeat import Repeatability
+    from .setup import Origin
 
 _TEXT_WIDTH = 160
 _COLUMNS = ("node", "op", "type", "error", "allowed", "accumulated", "result")
@@ -139,6 +142,10 @@ class ValidationReport:
         # One for each output of the fused program, where that was run again and again.
         self.repeats: list[Repeatability] = []
         self.allows_differences = False
+        self.origin: Origin | None = None  # the model and the cases, which do not go with a pickled report
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "origin": None}
 
     def add_repeats(self, repeats: Collection[Repeatability], found: Collection[Finding], allowed: bool) -> None:
         """Adds what came of repeated runs; allowed: whether their bits may differ."""
@@ -280,6 +287,19 @@ class ValidationReport:
         if self._restless:
             restless = next(one for one in self.repeats if not one.deterministic)
             raise validation_error(restless.node or restless.output, self.summary)
+
+    def explain(self, folder: Folder | None = None) -> Explanation:
+        """Explains the first wrong row: a small model that still fails, what runs it, and what happens otherwise.
+
+        folder: a new or empty folder, into which the model, its inputs, expected results and the text are written.
+        Raises InputError where nothing is wrong, for a report that was pickled, and where the folder holds something; OSError.
+        """
+        from .explain import explain
+
+        explanation = explain(self)
+        if folder is not None:
+            explanation.save(folder)
+        return explanation
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the record that docs/validation_report.md describes, of schema 1."""

@@ -21,6 +21,7 @@ from .proof import Options, Proof
 from .references import against_of
 from .repeat import Repeats, checked_count, findings
 from .report import ValidationReport
+from .setup import Origin
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
 Progress: TypeAlias = Callable[[int, int], None]
@@ -123,7 +124,9 @@ def _validated(
             raise InputError(
                 f"validate: mode: 'bisect' judges by the rules in float64; given a reference, {reference!r}"
             )
-        return bisected(model, inputs, options, progress)
+        report = bisected(model, inputs, options, progress)
+        report.origin = Origin.of(model, inputs, options.tolerances)
+        return report
     against = against_of(reference, model, len(inputs))
     options = _chained(options, "reference") if against.chained else options
     return _judged(_opened(against, lambda: Proof(model, options, against)), inputs, progress)
@@ -191,6 +194,8 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
         proof.close()
         forward_log()
     report = proof.report(len(inputs))
+    if isinstance(proof.fused, Model):
+        report.origin = Origin.of(proof.fused, inputs, proof.options.tolerances)
     report.add_repeats(repeats.report(), findings(repeats.report()), proof.options.allows_differences)
     return report
 

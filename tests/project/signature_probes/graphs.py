@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -366,3 +367,38 @@ def repeated_validations(context: pumice.Context) -> None:
     finally:
         pumice.validation.repeat._runner = plain
     assert oks == [False, True]
+
+
+@covers(
+    "reduce.context",
+    "reduce.precision",
+    "reduce.fails",
+    "reduce.progress",
+    "reduce.repeat",
+    "ValidationReport.explain.folder",
+)
+def faults_by_themselves(context: pumice.Context) -> None:
+    """A part that fails is found where it is asked for, and what is wrong is written to a folder."""
+    from tempfile import TemporaryDirectory
+
+    from onnx_models import gemm
+
+    x = np.ones((2, 4), "float32")
+    seen: list[int] = []
+    with pumice.Context(f"uuid:{context.info.uuid}") as other:
+        for precision in ("fp32", "fp16"):
+            before = other.submitted
+            options = {"context": other, "precision": precision, "progress": lambda done, total: seen.append(done)}
+            found = pumice.reduce(gemm(), [x], fails=lambda proto, inputs: "x" in inputs, **options)
+            assert (found.after, found.precision) == (1, precision)
+            assert other.submitted > before
+    assert seen
+    refused(lambda: pumice.reduce(gemm(), [x], context=context), "expected a model that fails")
+    refused(lambda: pumice.reduce(gemm(), [x], context=context, repeat=4), "runs of the same bits")
+    refused(lambda: pumice.reduce(gemm(), [x], repeat=4, fails=lambda proto, inputs: True), "given both")
+    refused(lambda: pumice.reduce(gemm(), [x], context="llvmpipe"), "argument 'context'")
+    report = pumice.validate(gemm(), [x], context=context, tolerances={"sum": 0.0})
+    with TemporaryDirectory() as folder:
+        report.explain(f"{folder}/made")
+        assert os.path.exists(f"{folder}/made/model.onnx")
+        refused(lambda: report.explain(folder), "expected a new or an empty folder")

@@ -1,0 +1,45 @@
+"""The command `pumice reduce`: the smallest part of a model that still fails."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from .cli_options import add_generator_options, add_image_options, add_model_options, runs
+from .model_commands import load_model, model_inputs, telling
+
+
+def add_reduce_options(parser: argparse.ArgumentParser) -> None:
+    """All options of the command."""
+    add_model_options(parser)
+    text = "a new or empty folder to write to (default: reduced)"
+    parser.add_argument("--output", "-o", default="reduced", metavar="DIR", help=text)
+    text = "look for what differs in N runs, where no value is wrong"
+    parser.add_argument("--repeat", type=runs, default=0, metavar="N", help=text)
+    add_generator_options(parser)
+    add_image_options(parser)
+
+
+def reduce_model(arguments: argparse.Namespace) -> int:
+    """The command's exit status, 0: a model that does not fail raises InputError."""
+    from ..base.progress import Progress
+    from ..validation.example import check_folder
+    from ..validation.reduce import reduce
+
+    check_folder(arguments.output)
+    with load_model(arguments) as model:
+        arrays, made = model_inputs(model, arguments)
+        with telling(made), Progress("parts", not arguments.json) as progress:
+            found = reduce(model, [arrays], progress=progress, repeat=arguments.repeat)
+    found.save(arguments.output)
+    if arguments.json:
+        record = {"before": found.before, "after": found.after, "tried": found.tried, "precision": found.precision}
+        nodes = [{"node": node.name, "op": node.op_type} for node in found.proto.graph.node]
+        shapes = {name: list(array.shape) for name, array in found.inputs.items()}
+        print(json.dumps({**record, "nodes": nodes, "inputs": shapes, "folder": arguments.output}, indent=2))
+        return 0
+    if made.note:
+        print(made.note)
+    print(found)
+    print(f"written to {arguments.output}: model.onnx, test_data_set_0")
+    return 0

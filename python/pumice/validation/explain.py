@@ -1,0 +1,247 @@
+"""The first node that is wrong, explained: as a model of its own, with what runs it, and what happens otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from .._pumice import Context, Error, devices
+from ..base.element_types import Array
+from ..base.errors import InputError
+from ..importer.file.model_file import Folder
+from ..model.policy import Precision, policy_of
+from .cuts import Cut, cut, part_precision
+from .example import DATA, expected_results, files_of, typed, write_folder
+from .reduce import fails_by, parts_of, shrinker, validated
+from .repeat import FAMILIES, ONE_LIST, another, differing_runs
+from .report import ValidationReport, ValidationRow
+from .setup import Origin, Setup
+
+MOST_BYTES = 1 << 20  # of a model with its inputs, so that it can be mailed
+_AS_IT_WAS = "as it was"
+
+
+class Explanation(NamedTuple):
+    """A fault by itself: a model of the nodes that it needs, most often one, with the inputs that the device had.
+
+    node, op, output, case, said: of the row that is wrong, and its verdict in words; where none is, of what differs from run to run, and
+    repeat, the number of runs. part, expected: the model, its inputs, and what the
+    reference expects. fails: whether the part is wrong by itself. kernels: what ran it, a line for each dispatch. trials: what was changed,
+    and what a validation says then. setup: device, driver and precision in words.
+    """
+
+    node: str
+    op: str
+    output: str
+    case: int
+    said: str
+    part: Cut
+    expected: dict[str, Array]
+    fails: bool
+    kernels: list[str]
+    trials: dict[str, str]
+    setup: str
+    precision: Precision
+    repeat: int = 0
+
+    @property
+    def line(self) -> str:
+        """Python that reproduces the fault in the folder that `save` writes."""
+        load = f'{{t.name: n.to_array(t) for t in map(onnx.load_tensor, glob.glob("{DATA}/input_*.pb"))}}'
+        repeat = f", repeat={self.repeat}" if self.repeat else ""
+        return (
+            "import glob, onnx, pumice; from onnx import numpy_helper as n; "
+            f'print(pumice.validate("model.onnx", [{load}], precision={json.dumps(self.precision)}{repeat}))'
+        )
+
+    def __str__(self) -> str:
+        alone = (
+            f"The part {'differs from run to run' if self.repeat else 'is wrong'} by itself."
+            if self.fails
+            else f"The part {'is the same at every run' if self.repeat else 'is right'} by itself: the fault needs what stands around it."
+        )
+        shapes = [f"  {name}: {array.dtype}{list(array.shape)}" for name, array in self.part.inputs.items()]
+        nodes = [f"  {node.name} ({node.op_type})" for node in self.part.proto.graph.node]
+        return "\n".join(
+            [
+                self.said,
+                f"{self.setup}",
+                *([f"PUMICE_SHADERS={folder}"] if (folder := os.environ.get("PUMICE_SHADERS")) else []),
+                "",
+                f"The part, {self.part.bytes:,} bytes with its inputs:",
+                *nodes,
+                "on",
+                *shapes,
+                alone,
+                "",
+                "What runs it:",
+                *(f"  {line}" for line in self.kernels),
+                "",
+                "What a validation says of it:",
+                *(f"  {what}: {said}" for what, said in self.trials.items()),
+                "",
+                "To see it again, in this folder:",
+                f"  python -c '{self.line}'",
+                "",
+            ]
+        )
+
+    def save(self, folder: Folder) -> None:
+        """Writes model.onnx, test_data_set_0, explanation.txt and reproduce.py into a folder that is new or empty: all or nothing.
+
+        Raises InputError where the folder holds something, OSError.
+        """
+        texts = {"explanation.txt": str(self), "reproduce.py": f"{self.line}\n"}
+        files = {**files_of(self.part, self.expected), **{name: text.encode() for name, text in texts.items()}}
+        write_folder(Path(folder), files)
+
+
+class _Fault(NamedTuple):
+    """What is explained. parts: the nodes that may be at fault by themselves, none for an output alone. repeat: runs that differ, 0 for a
+    wrong value.
+    """
+
+    node: str
+    op: str
+    output: str
+    case: int
+    parts: list[list[str]]
+    repeat: int
+
+
+def _fault(report: ValidationReport) -> _Fault | None:
+    row = report.first_divergence
+    if row is not None:
+        return _Fault(row.node, row.op, row.output, row.case, parts_of(row), 0)
+    one = next((one for one in report.repeats if not one.deterministic), None)
+    if one is None:
+        return None
+    op = next((row.op for row in report.rows if row.node == one.node), "output")
+    parts = [[one.node]] if one.node else []
+    return _Fault(one.node or one.output, op, one.output, one.case, parts, one.runs[ONE_LIST])
+
+
+def explain(report: ValidationReport, most_bytes: int = MOST_BYTES) -> Explanation:
+    """Explains the first row that is wrong, or else what differs from run to run.
+
+    Raises InputError where there is nothing of the kind, and as loading a model does.
+    """
+    fault, origin = _fault(report), report.origin
+    if origin is None:
+        raise InputError(
+            "explain: expected a report of `validate` of a model, given one without its model: pickled, or of a candidate"
+        )
+    if fault is None:
+        raise InputError(f"explain: expected a report with a wrong row, given one without: {report.summary}")
+    setup = origin.setup
+    finder = shrinker(origin, fault.case, fails_by(setup, fault.repeat))
+    part = next((found for nodes in fault.parts if (found := finder.part(nodes))), None) or finder.smallest()
+    fails = part is not None
+    if part is None:  # nothing fails by itself: the node as it stands, or the whole model
+        every = [node.name for node in finder.reference.nodes]
+        part = cut(finder.reference, [fault.node] if fault.node in every else every, finder.values)
+    elif part.bytes > most_bytes:
+        part = finder.smaller(part, most_bytes)
+    precision = part_precision(setup.precision, part.proto)
+    expected = expected_results(part, precision)
+    return Explanation(
+        fault.node,
+        fault.op,
+        fault.output,
+        fault.case,
+        report.summary,
+        typed(part, expected),
+        expected,
+        fails,
+        _kernels(part, setup),
+        dict(_trials(part, setup, fault.repeat)),
+        _described(origin),
+        precision,
+        fault.repeat,
+    )
+
+
+def _described(origin: Origin) -> str:
+    info = origin.setup.context.info
+    quirks = ", ".join(quirk.name for quirk in origin.setup.context.driver_quirks) or "none"
+    driver = f"{info.driver} {info.driver_info}".strip()
+    return f"{info.name} ({info.kind}), {driver}, Vulkan {info.api_version}, quirks: {quirks}; {origin.setup.precision}"
+
+
+def _kernels(part: Cut, setup: Setup) -> list[str]:
+    """The kernels and their grids, from the program's report and plan."""
+    lines = []
+    try:
+        with setup.load(part.proto) as model:
+            inputs = model.arguments(**part.inputs)
+            model.program.call(inputs, None, None)
+            for row in model.program.report():
+                what = row["kernel"] or row["note"] or "no kernel"
+                note = f", {row['note']}" if row["kernel"] and row["note"] else ""
+                lines.append(f"{row['node']} ({row['op']}): {what} {row['precision']}{note}")
+            for step in model.program.plan([array.shape for array in inputs]):
+                groups = "x".join(map(str, step["groups"]))
+                memory = ", ".join(
+                    f"{one['name']} {one['end'] - one['begin']} bytes at {one['begin']} of {one['place']}"
+                    for one in step["operands"]
+                )
+                barrier = ", behind a barrier" if step["barrier"] else ""
+                lines.append(f"  {step['label']}: {step['kernel']}, {groups} workgroups{barrier}; {memory}")
+    except Error as error:
+        lines.append(f"does not run: {error}")
+    return lines
+
+
+def _said(part: Cut, setup: Setup, repeat: int) -> str:
+    """What a validation says of the part, and what differs between runs, in a line."""
+    try:
+        report = validated(part, setup)
+        bits = ""
+        if repeat:
+            with setup.load(part.proto) as model:
+                differing = differing_runs(model, part.inputs, repeat)
+            bits = f"; {differing} of {repeat} runs differ" if differing else f"; the same bits in {repeat} runs"
+    except Error as error:
+        return f"does not run ({error})"
+    first = report.first_divergence
+    deviation = first.judged if first else None
+    if first is None or deviation is None:
+        return f"{report.state}{f' ({first.fault})' if first else ''}{bits}"
+    where = f"{deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
+    return f"wrong: {_where(first)} has {where}, error {deviation.error:.3g}, allowed {deviation.allowed:.3g}{bits}"
+
+
+def _where(row: ValidationRow) -> str:
+    if row.program == "kernels":
+        return f"kernel {row.kernel} ({', '.join(row.members)})"
+    return f"output '{row.output}'" if row.op == "output" else f"node '{row.node}'"
+
+
+def _trials(part: Cut, setup: Setup, repeat: int) -> Iterator[tuple[str, str]]:
+    yield _AS_IT_WAS, _said(part, setup, repeat)
+    yield "fuse=False", _said(part, setup._replace(fuse=False), repeat)
+    yield "deterministic=True", _said(part, setup._replace(deterministic=True), repeat)
+    if policy_of(setup.precision).precision != "fp32":
+        yield "fp32", _said(part, setup._replace(precision="fp32"), repeat)
+    for name in FAMILIES:
+        if setup.context.feature(name):
+            with another(setup.context, [name]) as lesser:
+                yield f"without {name}, by other kernels", _said(part, setup._replace(context=lesser), repeat)
+    with _software(setup.context) as driver:
+        if driver is not None:
+            yield f"on {driver.info.name}", _said(part, setup._replace(context=driver), repeat)
+
+
+@contextmanager
+def _software(context: Context) -> Iterator[Context | None]:
+    """The first software driver of the machine, where the context is of another device."""
+    found = next((one for one in devices() if one.kind == "software" and one.uuid != context.info.uuid), None)
+    if found is None:
+        yield None
+        return
+    with Context(f"uuid:{found.uuid}") as made:
+        yield made

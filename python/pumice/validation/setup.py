@@ -1,0 +1,54 @@
+"""How a model was loaded, so that parts of it can be loaded in the same way, or in another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import onnx
+
+from .._pumice import Context
+from ..base.element_types import Array
+from ..importer.file.model_file import Folder, Source
+from ..model.model import Model
+from ..model.policy import Precision
+from .cuts import part_precision
+
+
+class Setup(NamedTuple):
+    """Where a model runs, at which precision, and with which options; and the tolerances by which it is judged."""
+
+    context: Context
+    precision: Precision
+    fuse: bool | Sequence[str] = True
+    deterministic: bool = False
+    tolerances: Mapping[str, float] | None = None
+
+    def load(self, part: onnx.ModelProto) -> Model:
+        """Loads a part of the model in this way. Raises as loading does."""
+        options: dict[str, Any] = {"fuse": self.fuse, "deterministic": self.deterministic}
+        return Model(part, self.context, part_precision(self.precision, part), progress=False, **options)
+
+
+class Origin(NamedTuple):
+    """What a report is of: the model's file, how it was loaded, and of each case the program's inputs and the model's, by name."""
+
+    source: Source
+    folder: Folder | None
+    overridable: tuple[str, ...]
+    setup: Setup
+    cases: list[tuple[dict[str, Array], dict[str, Any]]]
+
+    @staticmethod
+    def of(
+        model: Model, cases: list[tuple[dict[str, Array], dict[str, Any]]], tolerances: Mapping[str, float]
+    ) -> Origin:
+        """Of a model that was validated."""
+        names = tuple(value.name for value in model.overridable)
+        setup = Setup(model.context, model.policy, model.fuse, model.deterministic, tolerances)
+        return Origin(model.source, model.folder, names, setup, cases)
+
+    def load(self) -> Model:
+        """Loads the model itself once more. Raises as loading does."""
+        setup, names = self.setup, list(self.overridable)
+        return Model(self.source, setup.context, setup.precision, folder=self.folder, overridable=names, progress=False)
