@@ -50,7 +50,6 @@ constexpr Known kKnown[] = {
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::unrolled_contraction},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::texel_overflow},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::number_of_nan},
-    {VK_DRIVER_ID_MESA_LLVMPIPE, 0, UINT32_MAX, Quirk::loop_limit},
 };
 
 }  // namespace

@@ -175,7 +175,11 @@ std::optional<std::filesystem::path> path_of(const DeviceInfo& info) {
   const auto folder = cache_directory();
   if (!folder) return {};
   Sha256 hash;
-  hash.field(embedded_shader(kShader)).field(info.name).field(info.driver_uuid).field(static_cast<uint64_t>(info.driver_version));
+  hash.field(embedded_shader(kShader))
+      .field(info.name)
+      .field(info.driver_uuid)
+      .field(static_cast<uint64_t>(info.driver_version))
+      .field(info.driver_info);
   hash.field(static_cast<uint64_t>(kPoints)).field(static_cast<uint64_t>(kVersion));
   if (info.kind == DeviceKind::software) {
     hash.field(processor());
