@@ -80,7 +80,7 @@ def test_data_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str], s
     save_proto(many / "test_data_set_0", rows_of(1), "input_1.pb")
     cases = [
         (("--data", empty), "expected folders test_data_set_*, files input_*.pb or .npz files, found none"),
-        (("--data", wrong), "no input ghost; the model has x"),
+        (("--data", wrong), "no input or output 'ghost'; the model has the inputs x"),
         (("--data", many), "the model has 1 inputs, counted from 0"),
         (("--data", missing), "expected every input of the model; x is missing"),
         (("--data", tmp_path / "nowhere"), "No such file"),
@@ -167,7 +167,7 @@ def test_tolerances_and_what_may_be_unproved(capsys: pytest.CaptureFixture[str],
     for names in (["*"], ["RandomUniformLike", "y"]):
         run(capsys, noise, *(part for name in names for part in ("--allow-unchecked", name)))
     record = json.loads(run(capsys, small, "--mode", "isolated", "--json"))
-    assert {row["program"] for row in record["rows"]} == {"nodes"}
+    assert {row["program"] for row in record["rows"]} == {"nodes", "kernels"}
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_files_of_every_kind(capsys: pytest.CaptureFixture[str], small: Path, tm
     text = run(capsys, small, "--html", page, "--junit", xml, "--json", record)
     assert "right: 4 of 4 tensors proved right" in text
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert len(list(ElementTree.parse(xml).iter("testcase"))) == 4
+    assert len(list(ElementTree.parse(xml).iter("testcase"))) == 6
     assert json.loads(record.read_text())["model"] == "small"
 
 

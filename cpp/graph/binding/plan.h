@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/binding/stored_value.h"
 #include "graph/binding/weights.h"
 #include "graph/description/shape_inference.h"
 #include "graph/passes/index_checks.h"
@@ -33,14 +34,6 @@ struct NodeMemo {
 struct BindMemo {
   std::vector<NodeMemo> nodes;
   std::optional<ShapeInference> shapes;  // none: no binding came to its end
-};
-
-// A value that steps of a plan store.
-struct StoredValue {
-  ValueId value = kAbsent;
-  TensorDesc desc;       // with the strides that it is stored with
-  PlannedOperand place;  // in the arena or in an output
-  size_t complete = 0;   // the step after which all of it is there; what is there later may be another value
 };
 
 struct BoundPlan {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "graph/binding/placement.h"
-#include "graph/binding/plan.h"
+#include "graph/binding/stored_value.h"
 
 namespace pumice {
 

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .._pumice import Error
-from ..model.data_sets import beside, read
 from .cells import Cell
 from .state import CELL, found_of, run_of
 
 if TYPE_CHECKING:
-    from _pytest._code.code import TerminalRepr
-
     from ..model.model import Model
 
 _ROOTS = pytest.StashKey[frozenset[Path]]()
@@ -73,6 +70,7 @@ class ModelItem(pytest.Item):
 
     def runtest(self) -> None:
         """Raises ValidationError, BaselineError, StoredResultError, and whatever loading raises."""
+        from ..model.data_sets import beside, read
         from ..model.model import Model
         from .validating import Validator
 
@@ -103,7 +101,7 @@ class ModelItem(pytest.Item):
             found_of(self).records[-1]["verdict"] = "wrong"
             raise StoredResultError("\n".join(failures))
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str | TerminalRepr:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """What was found, without the way to it."""
         if isinstance(excinfo.value, Error | AssertionError):
             return f"{type(excinfo.value).__name__}: {excinfo.value}"
