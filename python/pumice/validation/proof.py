@@ -392,7 +392,9 @@ class Proof:
             if not own:  # it is in a body or a branch
                 rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
         rows = self._blamed(rows)
-        findings = [*_of_rows(rows), *self.found.values()]
+        findings = _of_rows(rows)
+        told = {(one.kind, one.node) for one in findings}
+        findings.extend(one for key, one in self.found.items() if key not in told)
         if self.kernels and self.kernels.refused:
             findings.append(Finding("kernels not judged", self.fused.name, self.kernels.refused))
         name, device, precision = self.fused.name, self.fused.device.name, self.reference.precision
