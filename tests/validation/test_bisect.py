@@ -18,7 +18,7 @@ import pumice
 from faults import FAULTS
 from onnx_models import gemm, model, node, subgraph, value
 from pumice.base.errors import InputError
-from pumice.validation.cut import Cuts
+from pumice.validation.model_parts import ModelParts
 from pumice.validation.reference import Reference
 
 FLOAT = np.float32
@@ -268,7 +268,7 @@ def test_what_bisection_does_not_do_is_refused(context: pumice.Context) -> None:
 
 def test_a_cut_has_what_is_read_behind_it() -> None:
     made = gemm()
-    cuts = Cuts(made, None, Reference(made))
+    cuts = ModelParts(made, None, Reference(made))
     assert (cuts.alive(1), cuts.alive(2)) == (["sum"], ["sum", "y"])
     part = cuts.prefix(1, ["sum"])
     assert ([one.op_type for one in part.graph.node], [one.name for one in part.graph.output]) == (["Gemm"], ["sum"])

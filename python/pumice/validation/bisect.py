@@ -15,8 +15,8 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import from_device, given_input
 from .carried import decided
-from .cut import Cuts
 from .judge import UNPROVED, WRONG, judged
+from .model_parts import ModelParts
 from .proof import Options, check_names
 from .reference import Reference
 from .report import Finding, ValidationReport, ValidationRow
@@ -30,7 +30,7 @@ _Choices = Callable[
 class _Walk:
     """The reference's values once the first nodes have run: those that later nodes read, from the model's inputs on."""
 
-    def __init__(self, reference: Reference, cuts: Cuts, choices: _Choices, given: Mapping[str, Any]) -> None:
+    def __init__(self, reference: Reference, cuts: ModelParts, choices: _Choices, given: Mapping[str, Any]) -> None:
         self._reference = reference
         self._cuts = cuts
         self._choices = choices
@@ -118,7 +118,7 @@ class _Probe(NamedTuple):
 class _Search:
     """Of one case."""
 
-    def __init__(self, model: Model, reference: Reference, cuts: Cuts, options: Options, case: int) -> None:
+    def __init__(self, model: Model, reference: Reference, cuts: ModelParts, options: Options, case: int) -> None:
         self.model = model
         self.reference = reference
         self.cuts = cuts
@@ -226,7 +226,7 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
     """
     reference = Reference(model.source, model.folder, model.precision)
     check_names(model, reference, options)
-    cuts = Cuts(model.source, model.folder, reference, [value.name for value in model.overridable])
+    cuts = ModelParts(model.source, model.folder, reference, [value.name for value in model.overridable])
     total = len(inputs) + max(1, len(reference.nodes)).bit_length()
     done = 0
 

@@ -1,75 +1,114 @@
-"""Models that are parts of another: some of its nodes, with the weights that they read."""
+"""Parts of models as models: some nodes, the constants that they read, and stored tensors for what other nodes would have made."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
+import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
-from ..importer.file.model_file import Folder, ModelFile, Source
-from ..importer.parse import parse
+from .._pumice import Error
+from ..base.element_types import Array
+from ..model.policy import DEFAULT, Precision, policy_of
 from .reference import Reference, ReferenceNode
 
+_LEAST_IR = 8  # the version of ONNX's file format that most readers know
 
-class Cuts:
-    """Cuts a model into parts; keep: inputs that every part has, with the initializers of their names."""
 
-    def __init__(self, source: Source, folder: Folder | None, reference: Reference, keep: Collection[str] = ()) -> None:
-        self._model = parse(ModelFile(source, folder), whole=True)
-        graph = self._model.graph
-        self.nodes = reference.nodes
-        self.outputs = [value.name for value in graph.output]
-        self._keep = set(keep)
-        self._inputs = {value.name: value for value in graph.input}
-        self._weights = {tensor.name: tensor for tensor in graph.initializer}
-        self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
-        self._constants = {
-            node.output[0]: node for node in graph.node if node.op_type == "Constant" and not node.domain
-        }
-        last = {name: index for index, node in enumerate(self.nodes) for name in node.inputs}
-        last.update(dict.fromkeys(self.outputs, len(self.nodes)))
-        self._last = last
+class Cut(NamedTuple):
+    """A model of some nodes of another, and the inputs on which it is run, by name."""
 
-    def alive(self, count: int) -> list[str]:
-        """What the first nodes make of the model's inputs and others read, or the model's caller, in graph order."""
-        return [
-            name
-            for node in self.nodes[:count]
-            if not node.folded
-            for name in node.outputs
-            if self._last.get(name, -1) >= count
-        ]
+    proto: onnx.ModelProto
+    inputs: dict[str, Array]
 
-    def last_reader(self, name: str) -> int:
-        """The place of the last node that reads a value; the number of nodes for an output, -1 where nothing reads it."""
-        return self._last.get(name, -1)
+    @property
+    def nodes(self) -> list[str]:
+        """The names of the nodes."""
+        return [node.name for node in self.proto.graph.node]
 
-    def prefix(self, count: int, outputs: Iterable[str]) -> onnx.ModelProto:
-        """The first nodes, as far as these outputs depend on them."""
-        return self.part(self.nodes[:count], list(outputs), {})
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the outputs."""
+        return [value.name for value in self.proto.graph.output]
 
-    def part(
-        self, nodes: list[ReferenceNode], outputs: list[str], given: dict[str, onnx.ValueInfoProto]
-    ) -> onnx.ModelProto:
-        """Those of the nodes that the outputs depend on. given: values that other nodes make, as inputs."""
-        wanted, kept = set(outputs), []
-        for node in reversed(nodes):
-            if wanted.intersection(node.outputs):
-                wanted.update(node.inputs)
-                kept.append(node)
-        read = self._keep.union(*(node.inputs for node in kept), outputs)
-        made = onnx.ModelProto()
-        made.ir_version = self._model.ir_version
-        made.opset_import.extend(self._model.opset_import)
-        graph = made.graph
-        graph.name = self._model.graph.name
-        graph.node.extend(node for name, node in self._constants.items() if name in read)
-        for node in reversed(kept):
-            graph.node.append(node.proto)
-            graph.node[-1].name = node.name
-        graph.input.extend(value for name, value in self._inputs.items() if name in read)
-        graph.input.extend(value for name, value in given.items() if name in read)
-        graph.initializer.extend(tensor for name, tensor in self._weights.items() if name in read)
-        graph.sparse_initializer.extend(tensor for name, tensor in self._sparse.items() if name in read)
-        graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
-        return made
+    @property
+    def constants(self) -> dict[str, Array]:
+        """The constants by name."""
+        return {tensor.name: numpy_helper.to_array(tensor) for tensor in self.proto.graph.initializer}
+
+    @property
+    def bytes(self) -> int:
+        """The size of the model and of its inputs."""
+        return int(self.proto.ByteSize()) + sum(array.nbytes for array in self.inputs.values())
+
+
+class MissingTensor(Error, LookupError):
+    """A part needs a tensor that is not stored: a sequence, or one that only a fused kernel held."""
+
+
+def cut(
+    reference: Reference,
+    nodes: Collection[str],
+    values: Mapping[str, Array],
+    outputs: Iterable[str] | None = None,
+    changed: Mapping[str, Array] | None = None,
+) -> Cut:
+    """The named nodes as a model. `values`: tensors by name, of which those become inputs that the nodes read and do not make. `outputs`:
+    by default all that the nodes make and another node, or the model's caller, reads. `changed`: constants in the place of the model's own.
+    Raises MissingTensor.
+    """
+    chosen = [node for node in reference.nodes if node.name in nodes]
+    made = {name for node in chosen for name in node.outputs}
+    read = list(dict.fromkeys(name for node in chosen for name in node.inputs if name not in made))
+    known = {**reference.constants, **(changed or {})}
+    constants = {name: known[name] for name in read if name in known and name not in values}
+    missing = [name for name in read if name not in constants and not isinstance(values.get(name), np.ndarray)]
+    if missing:
+        raise MissingTensor(f"no tensor is stored for {', '.join(missing)}")
+    inputs = {name: values[name] for name in read if name not in constants}
+    results = list(outputs) if outputs is not None else _results(reference, chosen, made)
+    graph = helper.make_graph(
+        [_named(node) for node in chosen],
+        "part",
+        [_declared(name, array) for name, array in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in results],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid(domain, version) for domain, version in reference.opsets.items()]
+    version = max(helper.find_min_ir_version_for(opsets, ignore_unknown=True), _LEAST_IR)
+    return Cut(helper.make_model(graph, opset_imports=opsets, ir_version=version, producer_name="pumice"), inputs)
+
+
+def _results(reference: Reference, chosen: list[ReferenceNode], made: set[str]) -> list[str]:
+    """What the nodes make and do not read themselves, or others read."""
+    own = {name for node in chosen for name in node.inputs}
+    names = {node.name for node in chosen}
+    elsewhere = {name for node in reference.nodes if node.name not in names for name in node.inputs}
+    elsewhere.update(reference.outputs)
+    return [name for node in chosen for name in node.outputs if name not in own or name in elsewhere]
+
+
+def _named(node: ReferenceNode) -> onnx.NodeProto:
+    made = onnx.NodeProto()
+    made.CopyFrom(node.proto)
+    made.name = node.name
+    return made
+
+
+def _declared(name: str, array: Array) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def part_precision(given: Precision, proto: onnx.ModelProto) -> Precision:
+    """The policy of a part: what a model's policy says of the nodes in it, by their names."""
+    policy = policy_of(given)
+    if policy.is_plain:
+        return policy.precision
+    nodes = {node.name: policy.of(node.name, _operator(node)) for node in proto.graph.node}
+    return {DEFAULT: policy.precision, **nodes}
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)

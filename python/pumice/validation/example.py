@@ -18,7 +18,7 @@ from ..model.policy import Precision
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import given_input
-from .cuts import Cut
+from .cut import Cut
 from .reference import Reference
 
 DATA = "test_data_set_0"

@@ -14,7 +14,7 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from ..importer.file.model_file import Folder
 from ..model.policy import Precision, policy_of
-from .cuts import Cut, cut, part_precision
+from .cut import Cut, cut, part_precision
 from .example import DATA, expected_results, files_of, typed, write_folder
 from .reduce import fails_by, parts_of, shrinker, validated
 from .repeat import FAMILIES, ONE_LIST, another, differing_runs

@@ -17,6 +17,7 @@ from .bounds.types import Types, is_float
 from .carried import Carried, decided, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
 from .reference import Reference, ReferenceNode
+from .statistics import Statistics, statistics
 
 _READS_WITHOUT = (
     "Concat",
@@ -44,6 +45,7 @@ class Judged(NamedTuple):
     deviation: Deviation | None
     note: str
     unproved: tuple[str, ...]  # nodes that no rule covers
+    statistics: Statistics | None = None
 
     @property
     def verdict(self) -> str:
@@ -332,7 +334,7 @@ class ShippedKernels:
         deviation = node_deviation(node.op, array, expected, types, allowed, moved_alone=alone)
         if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have chosen otherwise
             return blank._replace(note="rests on a choice that rounding may turn", unproved=(node.name,))
-        return blank._replace(deviation=deviation)
+        return blank._replace(deviation=deviation, statistics=statistics(array, expected))
 
 
 def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:

@@ -188,7 +188,8 @@ class Proof:
             row = _row(node, one.name, one.stored.array, case)
             waived = self.options.allows(one.name) or (bool(one.unproved) and all(map(self._allows_node, one.unproved)))
             row = row._replace(local=one.deviation, note=one.note, unproved=one.unproved, waived=waived)
-            self._keep(row._replace(program="kernels", members=one.members, kernel=one.stored.kernel))
+            row = row._replace(program="kernels", members=one.members, kernel=one.stored.kernel)
+            self._keep(row._replace(statistics=one.statistics))
 
     def _keep_values(
         self,

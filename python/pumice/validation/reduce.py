@@ -15,7 +15,7 @@ from ..importer.file.model_file import Folder, Source
 from ..importer.load import load_graph
 from ..model.model import Model
 from ..model.policy import Precision, policy_of
-from .cuts import Cut, MissingTensor, cut, part_precision
+from .cut import Cut, MissingTensor, cut, part_precision
 from .example import expected_results, files_of, typed, write_folder
 from .judge import WRONG
 from .reference import Reference

@@ -16,7 +16,7 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from ..importer.load import load_graph
 from ..model.model import Model
-from .cuts import cut, part_precision
+from .cut import cut, part_precision
 from .proof import Proof
 from .report import Finding
 

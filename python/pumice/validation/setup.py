@@ -12,7 +12,7 @@ from ..base.element_types import Array
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.policy import Precision
-from .cuts import part_precision
+from .cut import part_precision
 
 
 class Setup(NamedTuple):

@@ -15,7 +15,7 @@ from ..base.element_types import Array
 from ..importer.file.model_file import ModelFile
 from ..importer.parse import parse
 from ..model.model import Model
-from .cut import Cuts
+from .model_parts import ModelParts
 from .reference import Reference
 
 WINDOW = 64 << 20  # bytes of tensors that are on the host at once: a model with more of them is run in parts
@@ -53,7 +53,7 @@ class Windows:
         self._load = load
         self._reference = reference
         self._folded = [node for node in reference.nodes if node.folded]
-        self._cuts: Cuts | None = None
+        self._cuts: ModelParts | None = None
         self._ends: dict[Any, list[int]] = {}  # by the shapes of inputs
 
     def ends(self, inputs: Mapping[str, Array]) -> list[int]:
@@ -86,7 +86,7 @@ class Windows:
         model = self._model
         overridable = [value.name for value in model.overridable]
         if self._cuts is None:
-            self._cuts = Cuts(model.source, model.folder, self._reference, overridable)
+            self._cuts = ModelParts(model.source, model.folder, self._reference, overridable)
         nodes = [node for node in self._reference.nodes[start:end] if not node.folded]
         made = {name for node in (*nodes, *self._folded) for name in node.outputs}
         outputs = [name for node in nodes for name in node.outputs if self._cuts.last_reader(name) >= end]
