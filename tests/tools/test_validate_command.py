@@ -232,3 +232,15 @@ def test_an_interruption_leaves_no_file(
     files = [part for name in ("html", "junit", "json") for part in (f"--{name}", str(tmp_path / f"r.{name}"))]
     assert main(["validate", str(small), *files]) == 130
     assert os.listdir(tmp_path) == ["small.onnx"]
+
+
+# ---- ways of judging
+
+
+def test_a_wrong_result_is_searched_for_and_a_reference_named(capsys: pytest.CaptureFixture[str], small: Path) -> None:
+    record = json.loads(run(capsys, small, "--bisect", "--json"))
+    assert record["verdict"] == "right"
+    record = json.loads(run(capsys, small, "--reference", "onnx", "--json"))
+    assert (record["verdict"], record["reference"]) == ("right", "onnx")
+    assert "--mode isolated does not go with it" in run(capsys, small, "--bisect", "--mode", "isolated", status=2)
+    assert "no Vulkan device matches 'oracle'" in run(capsys, small, "--reference", "oracle", status=2)

@@ -56,6 +56,10 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", "-p", type=_precisions, default=["fp32"], metavar="P[,P]", help=text)
     text = "what nodes are judged by: isolated (the device's inputs), chained (the model's) or both (default)"
     parser.add_argument("--mode", default="both", help=text)
+    text = "finds the node with which a wrong result becomes wrong by a few programs of the first nodes alone"
+    parser.add_argument("--bisect", action="store_true", help=text)
+    text = "onnx, onnxruntime, a precision, a device, an .npz file of tensors, or run (default: the rules in float64)"
+    parser.add_argument("--reference", metavar="R", help=text)
     parser.add_argument(
         "--tolerance",
         action="append",
@@ -102,6 +106,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
     if arguments.policy and arguments.precision != ["fp32"]:
         raise InputError("--policy says the precision of every node: --precision does not go with it")
+    if arguments.bisect and arguments.mode not in ("both", "bisect"):
+        raise InputError(
+            f"--bisect judges results from the model's inputs on: --mode {arguments.mode} does not go with it"
+        )
     names = [name for name, _ in arguments.tolerance]
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise InputError(f"tolerance of '{twice[0]}' is given twice")
@@ -150,7 +158,8 @@ def _validated(arguments: argparse.Namespace) -> ValidationReport:
                 progress=progress,
                 tolerances=dict(arguments.tolerance),
                 allow_unchecked=allowed,
-                mode=arguments.mode,
+                mode="bisect" if arguments.bisect else arguments.mode,
+                reference=arguments.reference,
                 repeat=arguments.repeat,
             )
         report.facts = report.facts._replace(generated=made.how, made_up=made.made_up, data=names)
