@@ -15,10 +15,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Sample(NamedTuple):
-    """A model and the inputs of one case."""
+    """A model, the inputs of one case, and those of others."""
 
     proto: onnx.ModelProto
     inputs: tuple[Array, ...]
+    more: tuple[tuple[Array, ...], ...] = ()
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
@@ -35,6 +36,21 @@ def conv(batch: int = 2, group: int = 1) -> Sample:
     middle = node("Conv", ["a", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1], group=group)
     weights = numbers(18, 6 // group, 3, 3, seed=1) * np.float32(0.2)
     return _between(numbers(batch, 6, 7, 9), middle, w=weights, b=numbers(18, seed=2))
+
+
+def convolutions() -> Sample:
+    """Three of one size, whose results live at the same time, with batches of 2 and of 3."""
+    pads = [1, 1, 1, 1]
+    nodes = [
+        node("Conv", ["x", "w1"], ["a"], name="first", pads=pads),
+        node("Conv", ["a", "w2"], ["b"], name="second", pads=pads),
+        node("Add", ["a", "b"], ["c"], name="join"),
+        node("Conv", ["c", "w3"], ["d"], name="third", pads=pads),
+        node("Softmax", ["d"], ["y"], name="behind", axis=1),
+    ]
+    constants = {f"w{i}": numbers(6, 6, 3, 3, seed=i) * np.float32(0.2) for i in (1, 2, 3)}
+    proto = model(nodes, [value("x", [None, 6, 7, 9])], constants=constants)
+    return Sample(proto, (numbers(2, 6, 7, 9),), ((numbers(3, 6, 7, 9, seed=5),),))
 
 
 def depthwise() -> Sample:
@@ -171,6 +187,7 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "average pool": average_pool,
     "broadcast": broadcast,
     "conv": conv,
+    "convolutions": convolutions,
     "conv of one image": lambda: conv(1),
     "conv in groups": lambda: conv(group=2),
     "depthwise": depthwise,

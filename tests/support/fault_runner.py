@@ -1,8 +1,8 @@
 """A program that validates small models with faulty shaders: the engine reads its shaders once a process, so every task gets a process.
 
-Tasks come as JSON on the standard input: a list of objects with `folder` (of shaders in place of the engine's own; empty: none), `sample`,
-`precision`, and the `mode` of the validation where it is not "both". Each is run in a fork of this process, which has imported everything
-and started no device. The results go to the standard output, one line of JSON each.
+Tasks come as JSON on the standard input: a list of objects with `folder` (of shaders in place of the engine's own; empty: none), `sample`
+and `precision`; `fault`, `limits` and `mode` may be left out. Each is run in a fork of this process, which has imported everything and
+started no device. The results go to the standard output, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import pumice
 from fault_models import SAMPLES
 
 
-def validated(task: dict[str, str]) -> dict[str, Any]:
+def validated(task: dict[str, Any]) -> dict[str, Any]:
     """What a validation says: its state, the first row that is wrong, which nodes and outputs are, and the members of wrong kernels."""
     sample = SAMPLES[task["sample"]]()
     source, mode = sample.proto.SerializeToString(), task.get("mode", "both")
-    report = pumice.validate(source, [sample.inputs], precision=task["precision"], mode=mode)
+    context = pumice.Context(limits=task["limits"]) if task.get("limits") else None
+    cases = [sample.inputs, *sample.more]
+    report = pumice.validate(source, cases, context=context, precision=task["precision"], mode=mode)
     wrong = [row for row in report.rows if row.verdict == "wrong"]
     return {
         "state": report.state,
@@ -43,6 +45,8 @@ def in_fork(task: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]
         try:
             if task["folder"]:
                 os.environ["PUMICE_SHADERS"] = task["folder"]
+            if task.get("fault"):
+                os.environ["PUMICE_FAULT"] = task["fault"]
             line = json.dumps(run(task))
         except Exception:
             line = json.dumps({"state": "failed", "failed": traceback.format_exc(), "summary": traceback.format_exc()})

@@ -349,14 +349,23 @@ FAULTS = [
 ]
 
 # Faults that no text of a shader makes, and why.
-NOT_INJECTED = {
-    24: (
-        "second fold of the grid not computed",
-        "it shows where a grid has more workgroups than an axis takes, which no small model has",
-    ),
-    28: ("stale temporary", "the plan places tensors; there is no hook for that yet"),
-    29: ("missing barrier between two dispatches", "the plan sets barriers; there is no hook for that yet"),
-    30: ("in-place where it must not be", "the plan chooses what is in place; there is no hook for that yet"),
-    31: ("cache of another shape used", "the engine keeps the cache; there is no hook for that yet"),
-    32: ("push constant of the last call", "the engine fills them in; there is no hook for that yet"),
-}
+
+
+class PlanFault(NamedTuple):
+    """A fault of plans, which `PUMICE_FAULT` puts there. `node`: which has to be among the members of a wrong kernel."""
+
+    number: int
+    name: str
+    fault: str
+    node: str
+    limits: dict[str, int] = {}  # noqa: RUF012
+
+
+PLAN_FAULTS = [
+    PlanFault(24, "second fold of the grid not computed", "fold", "first", {"maxComputeWorkGroupCount": 2}),
+    PlanFault(28, "stale temporary", "stale", "second"),
+    PlanFault(29, "missing barrier between two dispatches", "order", "behind"),
+    PlanFault(30, "in-place where it must not be", "in place", "second"),
+    PlanFault(31, "cache of another shape used", "steps", "first"),
+    PlanFault(32, "push constant of the last call", "push", "first"),
+]

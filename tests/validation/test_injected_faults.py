@@ -16,7 +16,7 @@ import pytest
 import faults
 import pumice
 from fault_models import SAMPLES
-from faults import FAULTS, NOT_INJECTED, Fault
+from faults import FAULTS, PLAN_FAULTS, Fault
 from features import lacking_features
 
 SHADERS = Path(__file__).parent.parent.parent / "shaders"
@@ -32,7 +32,7 @@ def faulty_folder(fault: Fault, folder: Path) -> Path:
     return folder
 
 
-def run(tasks: list[dict[str, str]]) -> list[dict[str, Any]]:
+def run(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the runner says of each task."""
     done = subprocess.run(
         [sys.executable, str(Path(faults.__file__).parent / "fault_runner.py")],
@@ -48,7 +48,7 @@ def run(tasks: list[dict[str, str]]) -> list[dict[str, Any]]:
     return lines
 
 
-def task(sample: str, precision: str, folder: Path | str = "") -> dict[str, str]:
+def task(sample: str, precision: str, folder: Path | str = "") -> dict[str, Any]:
     return {"folder": str(folder), "sample": sample, "precision": precision}
 
 
@@ -103,6 +103,26 @@ def test_a_fault_is_found_at_its_node(context: pumice.Context, fault: Fault, str
         assert spared["state"] == "right", spared["summary"]
 
 
+def test_a_fault_of_the_plan_is_found_at_its_kernels(context: pumice.Context) -> None:
+    """Two shapes one after the other; the kernels of the program as it ships are wrong, in memory that others use too."""
+    if "llvmpipe" not in context.info.name:
+        pytest.skip("the faults are tried with the plans that lavapipe has")
+    sample = {**task("convolutions", "fp32"), "fault": "", "limits": {}}
+    tasks = [sample, *({**sample, "fault": one.fault, "limits": one.limits} for one in PLAN_FAULTS)]
+    plain, *results = run(tasks)
+    assert plain["state"] == "right", plain["summary"]
+    for fault, found in zip(PLAN_FAULTS, results, strict=True):
+        assert found["state"] == "wrong", (fault, found["summary"])
+        assert any(fault.node in members for members in found["kernels"]), (fault, found)
+        assert found["outputs"] == ["y"] or fault.fault == "stale", (fault, found)
+
+
+def test_a_plan_has_no_other_fault(context: pumice.Context) -> None:
+    sample = {**task("convolutions", "fp32"), "fault": "none", "limits": {}}
+    (found,) = run([sample])
+    assert "one of 'stale', 'order', 'in place', 'steps', 'push', 'fold' expected; given 'none'" in found["summary"]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_the_same_models_are_right_without_a_fault(context: pumice.Context, precision: str) -> None:
     """Those that the device has the features for."""
@@ -112,7 +132,6 @@ def test_the_same_models_are_right_without_a_fault(context: pumice.Context, prec
         assert lacks or result["state"] == "right", f"{name}: {result['summary']}"
 
 
-def test_every_fault_is_injected_or_said_not_to_be() -> None:
-    numbers = [fault.number for fault in FAULTS]
-    assert sorted([*numbers, *NOT_INJECTED]) == list(range(1, 41))
+def test_every_fault_is_injected() -> None:
+    assert sorted(fault.number for fault in (*FAULTS, *PLAN_FAULTS)) == list(range(1, 41))
     assert all(fault.sample in SAMPLES for fault in FAULTS)

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/injected_fault.h"
 #include "graph/binding/arena.h"
 #include "graph/binding/placement.h"
 #include "graph/binding/step_order.h"
@@ -189,7 +190,8 @@ class Binder {
     for (size_t k = 0; k < node.inputs.size(); ++k) inputs_.push_back(input_place(node, i, k));
     for (const ValueId output : node.outputs) outputs_.push_back(is_wanted(output) ? place_of(output) : PlannedOperand{});
     NodeMemo* memo = memo_ ? &memo_->nodes[i] : nullptr;
-    if (memo && is_as_before(node, *memo)) return add_steps(node, memo->lowered);
+    const bool is_bound = memo && memo->inputs.size() == node.inputs.size() && !memo->inputs.empty();
+    if ((is_bound && is_injected("steps")) || (memo && is_as_before(node, *memo))) return add_steps(node, memo->lowered);
     prepare(node);
     lowering_.epilogue_text = node.epilogue;
     for (size_t k = 0; k < node.inputs.size(); ++k) add_input(node, i, k);
@@ -201,7 +203,14 @@ class Binder {
     const bool all_read = lowering_.epilogue_read && (lowering_.residual_read || !node.has_residual);
     if (node.epilogue != "x" && !lowering_.steps.empty() && !all_read)
       throw Error("the lowering of '" + node.name + "' left out what is fused into it");
+    if (is_bound && is_injected("push")) keep_push_constants(memo->lowered.steps);
     add_steps(node, memo ? keep(node, *memo) : lowering_);
+  }
+
+  // The fault "push": those of the last binding.
+  void keep_push_constants(const std::vector<Step>& last) {
+    for (size_t k = 0; k < std::min(last.size(), lowering_.steps.size()); ++k)
+      if (last[k].push.size() == lowering_.steps[k].push.size()) lowering_.steps[k].push = last[k].push;
   }
 
   bool is_wanted(ValueId output) const { return output != kAbsent && !shapes_.host(output); }
@@ -482,13 +491,8 @@ class Binder {
 }  // namespace
 
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
-                    BindMemo* memo) {
-  return Binder(context, graph, weights, memo).bind(inputs, false);
-}
-
-BoundPlan bind_plan_with_values(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights,
-                                const BindInputs& inputs) {
-  return Binder(context, graph, weights, nullptr).bind(inputs, true);
+                    BindMemo* memo, bool list_values) {
+  return Binder(context, graph, weights, memo).bind(inputs, list_values);
 }
 
 }  // namespace pumice

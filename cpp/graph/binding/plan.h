@@ -47,12 +47,10 @@ struct BoundPlan {
   std::vector<StoredValue> stored;  // where they were asked for
 };
 
-// Plans one binding. `memo` is kept from one binding of this graph to the next; it changes nothing of the plan. Throws GraphError where a
-// shape rule is broken, UnsupportedError that lists everything that a lowering refuses.
+// Plans one binding. `memo` is kept from one binding of this graph to the next; it changes nothing of the plan. `list_values`: the values
+// that its steps store are listed. Throws GraphError where a shape rule is broken, UnsupportedError that lists everything that a lowering
+// refuses.
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
-                    BindMemo* memo = nullptr);
-// The same plan, with the values that its steps store.
-BoundPlan bind_plan_with_values(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights,
-                                const BindInputs& inputs);
+                    BindMemo* memo = nullptr, bool list_values = false);
 
 }  // namespace pumice

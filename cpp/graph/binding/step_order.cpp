@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/injected_fault.h"
 #include "graph/binding/arena.h"
 #include "graph/binding/schedule.h"
 
@@ -15,8 +16,10 @@ class StepOrder {
 
   // Waves, then the arena with lifetimes counted in waves, then every operand's offset.
   OrderedSteps run(std::span<StoredValue> stored) {
+    if (is_injected("in place")) share_memory(stored);
     const ScheduleProblem wanted = problem();
-    const Schedule order = schedule(wanted);
+    Schedule order = schedule(wanted);
+    if (is_injected("order")) misplace(order.order);
     std::vector<ArenaInterval> intervals(placement_.roots.size(), {0, UINT32_MAX, 0});
     for (uint32_t i = 0; i < steps_.size(); ++i) {
       steps_[i].wave = order.waves[i];
@@ -29,8 +32,10 @@ class StepOrder {
         interval.last = std::max(interval.last, order.waves[i]);
       }
     }
-    for (ArenaInterval& interval : intervals)
+    for (ArenaInterval& interval : intervals) {
       if (interval.bytes == 0) interval = {};
+      if (is_injected("stale")) interval.last = interval.first;
+    }
     OrderedSteps made{{}, place_intervals(intervals), order.sequential_peak_bytes, order.wave_count};
     made.steps.reserve(steps_.size());
     const std::vector<size_t> complete = stored.empty() ? std::vector<size_t>() : completions(order.order);
@@ -60,13 +65,48 @@ class StepOrder {
     return problem;
   }
 
+  bool writes(const PlannedStep& step, size_t operand) const { return step.kernel->interface().bindings[operand].access != Access::read; }
+
+  // The storage of the first temporary tensor that a step writes, or reads; -1: there is none.
+  int64_t first_storage(const PlannedStep& step, bool written) const {
+    for (size_t k = 0; k < step.operands.size(); ++k)
+      if (step.operands[k].place == Place::temporary && writes(step, k) == written) return step.operands[k].index;
+    return -1;
+  }
+
+  // The fault "in place": the last convolution whose result is as large as what it reads writes there.
+  void share_memory(std::span<StoredValue> stored) {
+    for (size_t i = steps_.size(); i-- > 0;) {
+      const int64_t from = first_storage(steps_[i], false), to = first_storage(steps_[i], true);
+      if (!steps_[i].kernel->name().starts_with("conv") || from < 0 || to < 0) continue;
+      const auto read = static_cast<uint32_t>(from), written = static_cast<uint32_t>(to);
+      if (placement_.roots[read].bytes != placement_.roots[written].bytes || placement_.roots[written].output >= 0) continue;
+      const auto move = [&](PlannedOperand& operand) {
+        if (operand.place == Place::temporary && operand.index == written) operand.index = read;
+      };
+      for (PlannedStep& step : steps_) std::ranges::for_each(step.operands, move);
+      for (StoredValue& value : stored) move(value.place);
+      return;
+    }
+  }
+
+  // The fault "order": the last step that reads what the one before it makes runs before it.
+  void misplace(std::vector<uint32_t>& order) const {
+    for (size_t i = order.size(); i-- > 1;) {
+      const int64_t made = first_storage(steps_[order[i - 1]], true);
+      if (made < 0 || made != first_storage(steps_[order[i]], false)) continue;
+      std::swap(order[i - 1], order[i]);
+      return;
+    }
+  }
+
   // By outermost storage: the position in the order of the last step that writes there.
   std::vector<size_t> completions(const std::vector<uint32_t>& order) const {
     std::vector<size_t> complete(placement_.roots.size(), 0);
     for (size_t position = 0; position < order.size(); ++position) {
       const PlannedStep& step = steps_[order[position]];
       for (size_t k = 0; k < step.operands.size(); ++k)
-        if (step.operands[k].place == Place::temporary && step.kernel->interface().bindings[k].access != Access::read)
+        if (step.operands[k].place == Place::temporary && writes(step, k))
           complete[outermost(placement_, step.operands[k].index).first] = position;
     }
     return complete;

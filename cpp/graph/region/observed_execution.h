@@ -25,7 +25,7 @@ struct ObservedTensor {
 // tensor, so that there are more barriers. Runs once. Not thread-safe.
 class ObservedExecution {
  public:
-  // `bound`: of bind_plan_with_values(); `compiled`: its operator.
+  // `bound`: of bind_plan(), with its values; `compiled`: its operator.
   ObservedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
                     const ProgramGraph& graph, const std::vector<StoredValue>& stored);
   const TensorDesc& input_desc(size_t i) const { return *compiled_->inputs()[i].desc; }

@@ -226,7 +226,7 @@ std::shared_ptr<ObservedExecution> Region::observed(std::span<const ShapeView> s
   if (late_) return at(shapes, values)->observed(shapes, values);
   const std::lock_guard lock(mutex_);
   const auto bound = bind(shapes, values);
-  BoundPlan plan = bind_plan_with_values(context_, graph_, weights_, bound->key());
+  BoundPlan plan = bind_plan(context_, graph_, weights_, bound->key(), &memo_, true);
   make_pipelines(plan.plan.steps, {});
   const auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
   return std::make_shared<ObservedExecution>(compiled, persistent_, inputs_.size(), graph_, plan.stored);

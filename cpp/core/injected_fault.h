@@ -1,0 +1,14 @@
+// Faults that are put into plans on purpose, for tests of what finds them.
+#pragma once
+
+#include <string_view>
+
+namespace pumice {
+
+// What PUMICE_FAULT names, for the whole process: "stale" (memory of temporary tensors is given to others too early), "order" (a step runs
+// before the one whose result it reads, as where a barrier is missing), "in place" (a convolution writes onto what it reads), "steps"
+// (those of the last shapes run), "push" (their push constants are used), "fold" (a grid's second row of workgroups does not run). Throws
+// Error for another name.
+bool is_injected(std::string_view fault);
+
+}  // namespace pumice
