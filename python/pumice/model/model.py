@@ -441,11 +441,9 @@ class Model:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A model is pickled by its source and its context's device: a path, which is read again, or the file's
-        bytes.
+        """A model is pickled by its source, a path, which is read again, or the file's bytes, and by its context's device.
 
-        A model of the default context comes back to the default context. Raises StateError for a model that is
-        closed.
+        A model of the default context comes back to the default context. Raises StateError for a model that is closed.
         """
         _ = self.program
         source = portable(self.source)
