@@ -5,10 +5,10 @@
 
 namespace pumice {
 
-// What PUMICE_FAULT names, for the whole process: "stale" (memory of temporary tensors is given to others too early), "order" (a step runs
-// before the one whose result it reads, as where a barrier is missing), "in place" (a convolution writes onto what it reads), "steps"
-// (those of the last shapes run), "push" (their push constants are used), "fold" (a grid's second row of workgroups does not run). Throws
-// Error for another name.
+// Whether PUMICE_FAULT names this fault, for the whole process: "stale" (memory of temporary tensors is given to others too early), "order"
+// (a step runs before the one whose result it reads, as where a barrier is missing), "in place" (a convolution writes onto what it reads),
+// "steps" (those of the last shapes run), "push" (their push constants are used), "fold" (a grid's second row of workgroups does not run).
+// Throws Error for another name.
 bool is_injected(std::string_view fault);
 
 }  // namespace pumice

@@ -7,8 +7,6 @@ Tasks come as JSON on the standard input: a list of objects with `folder` (of sh
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from onnx import numpy_helper
 
 import pumice
 from fault_models import SAMPLES, Sample
-from fault_runner import in_fork
+from fault_runner import answers, in_fork
 from onnx_models import model, node, value
 from pumice.validation.junit import junit
 
@@ -55,17 +53,7 @@ def replaced(folder: Path, path: str, old: str, new: str, count: int = 1) -> Pat
 
 def run(tasks: list[dict[str, Any]], **environment: str) -> list[dict[str, Any]]:
     """What this program says of each task. environment: variables that are set for it."""
-    done = subprocess.run(
-        [sys.executable, __file__],
-        input=json.dumps(tasks),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(lines) == len(tasks), done.stderr
+    lines = answers(__file__, tasks, **environment)
     for line in lines:
         assert "failed" not in line, line["failed"]
     return lines

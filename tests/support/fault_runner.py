@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -57,6 +58,22 @@ def in_fork(task: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]
         line = stream.read()
     _, status = os.waitpid(process, 0)
     return line or json.dumps({"state": "failed", "summary": f"the process ended with status {status}"})
+
+
+def answers(program: str, tasks: list[dict[str, Any]], **environment: str) -> list[dict[str, Any]]:
+    """What a program like this one says of each task. environment: variables that are set for it."""
+    done = subprocess.run(
+        [sys.executable, program],
+        input=json.dumps(tasks),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(lines) == len(tasks), done.stderr
+    return lines
 
 
 if __name__ == "__main__":

@@ -93,3 +93,15 @@ def constant(made: Recipe, name: str) -> np.ndarray[Any, Any]:
     """The elements of a Recipe's constant."""
     found = made.constants[name]
     return array_of(found.raw, found.dtype, found.shape)
+
+
+def cast_at_boundaries() -> tuple[onnx.ModelProto, npt.NDArray[np.float32]]:
+    """A cast to integers of numbers that rounding puts on either side of one, and the input for it."""
+    nodes = [
+        node("Mul", ["x", "k"], ["a"], name="mul"),
+        node("Cast", ["a"], ["b"], name="cast", to=TensorProto.INT64),
+        node("Cast", ["b"], ["c"], name="back", to=TensorProto.FLOAT),
+        node("Mul", ["c", "k"], name="last"),
+    ]
+    made = model(nodes, constants={"k": np.array(3.3, np.float32)})
+    return made, (np.arange(40, dtype=np.float32).reshape(10, 4) - 20) / np.float32(3.3)

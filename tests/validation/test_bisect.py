@@ -16,7 +16,7 @@ from test_injected_faults import faulty_folder, run
 
 import pumice
 from faults import FAULTS
-from onnx_models import gemm, model, node, subgraph, value
+from onnx_models import cast_at_boundaries, gemm, model, node, subgraph, value
 from pumice.base.errors import InputError
 from pumice.validation.model_parts import ModelParts
 from pumice.validation.reference import Reference
@@ -216,14 +216,7 @@ def test_an_index_out_of_range_is_a_fault(context: pumice.Context) -> None:
 
 
 def test_a_choice_that_rounding_may_turn_is_not_called_wrong(context: pumice.Context) -> None:
-    nodes = [
-        node("Mul", ["x", "k"], ["a"], name="mul"),
-        node("Cast", ["a"], ["b"], name="cast", to=TensorProto.INT64),
-        node("Cast", ["b"], ["c"], name="back", to=TensorProto.FLOAT),
-        node("Mul", ["c", "k"], name="last"),
-    ]
-    made = model(nodes, constants={"k": np.array(3.3, FLOAT)})
-    x = (np.arange(40, dtype=FLOAT).reshape(10, 4) - 20) / FLOAT(3.3)
+    made, x = cast_at_boundaries()
     for precision in ("fp32", "fp16"):
         report = bisected(context, made, x, precision=precision)
         assert report.first_divergence is None, report.summary

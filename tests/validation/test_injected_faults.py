@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import faults
+import fault_runner
 import pumice
 from fault_models import SAMPLES
 from faults import FAULTS, PLAN_FAULTS, Fault
@@ -34,18 +30,7 @@ def faulty_folder(fault: Fault, folder: Path) -> Path:
 
 def run(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the runner says of each task."""
-    done = subprocess.run(
-        [sys.executable, str(Path(faults.__file__).parent / "fault_runner.py")],
-        input=json.dumps(tasks),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(lines) == len(tasks), done.stderr
-    return lines
+    return fault_runner.answers(fault_runner.__file__, tasks)
 
 
 def task(sample: str, precision: str, folder: Path | str = "") -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import pumice
-from onnx_models import gemm, model, node, value
+from onnx_models import cast_at_boundaries, gemm, model, node, value
 from pumice.validation.bounds.types import DeclaredTypes, Types
 
 FLOAT = np.float32
@@ -283,14 +283,7 @@ def test_batch_normalization_of_old_sets_is_not_accused(context: pumice.Context)
 
 def test_a_choice_that_two_references_make_otherwise_is_no_fault(context: pumice.Context) -> None:
     """What follows an undecided Round is judged from the device's, not by the other precision's."""
-    nodes = [
-        node("Mul", ["x", "k"], ["a"], name="mul"),
-        node("Cast", ["a"], ["b"], name="cast", to=TensorProto.INT64),
-        node("Cast", ["b"], ["c"], name="back", to=TensorProto.FLOAT),
-        node("Mul", ["c", "k"], name="last"),
-    ]
-    made = model(nodes, constants={"k": np.array(3.3, FLOAT)})
-    x = (np.arange(40, dtype=FLOAT).reshape(10, 4) - 20) / FLOAT(3.3)
+    made, x = cast_at_boundaries()
     for reference in ("fp16", "fp32", "onnx"):
         for precision in ("fp32", "fp16"):
             report = pumice.validate(made, [x], context=context, reference=reference, precision=precision)

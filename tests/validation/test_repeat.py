@@ -18,9 +18,10 @@ import pumice
 from diagnosis_runner import RESTLESS, replaced, run
 from fault_models import SAMPLES
 from onnx_models import gemm, model, node, value
+from pumice.base.host_arrays import same_bits
 from pumice.tools.cli import main
 from pumice.validation.proof import Options, Proof
-from pumice.validation.repeat import FRESH, LOADED, ONE_LIST, Repeatability, Repeats, Tally, pattern_of, same_bits
+from pumice.validation.repeat import FRESH, LOADED, ONE_LIST, Repeatability, Repeats, Tally, pattern_of
 from schema_check import faults
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)

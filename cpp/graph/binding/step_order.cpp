@@ -100,7 +100,7 @@ class StepOrder {
     }
   }
 
-  // By outermost storage: the position in the order of the last step that writes there.
+  // The position of the last step that writes to each outermost storage.
   std::vector<size_t> completions(const std::vector<uint32_t>& order) const {
     std::vector<size_t> complete(placement_.roots.size(), 0);
     for (size_t position = 0; position < order.size(); ++position) {

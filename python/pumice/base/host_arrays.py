@@ -40,3 +40,18 @@ def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array
     if array.dtype == object:
         raise binding_error("K5", name, expected, type(value).__name__, kind=kind)
     return array
+
+
+def element_bytes(array: Array) -> Array:
+    """The elements as rows of bytes, so that NaN equals NaN of the same payload, and -0 is not 0."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).reshape(flat.size, -1) if flat.size else np.zeros((0, 1), np.uint8)
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    """Whether two arrays have the same shape, dtype and bytes."""
+    return (
+        one.shape == other.shape
+        and one.dtype == other.dtype
+        and np.array_equal(element_bytes(one), element_bytes(other))
+    )

@@ -54,7 +54,7 @@ def _complete(data: DataSet, path: Path, model: Model) -> DataSet:
 
 
 def beside(model: Path) -> list[Path]:
-    """What is stored beside a model file: folders test_data_set_*, and .npz files.
+    """Lists what is stored beside a model file: folders test_data_set_*, and .npz files.
 
     In a folder with several models the folders are of model.onnx, and of the .npz files those are a model's whose names begin with its
     own: NAME.npz, NAME.anything.npz.
@@ -103,7 +103,7 @@ def _folder(path: Path, model: Model) -> DataSet:
 
 
 def _values(folder: Path, kind: str, wanted: Sequence[ModelValue]) -> dict[str, Any]:
-    """By the names in the files where all of them have one that the model knows, else by their numbers, which count the model's values."""
+    """Values by the names in their files, where all have one that the model knows, else by the files' numbers, which count its values."""
     paths = {int(match[1]): path for path in folder.glob(f"{kind}_*.pb") if (match := _NUMBER.search(path.name))}
     for number in sorted(paths):
         if number >= len(wanted):

@@ -25,7 +25,7 @@ _PARTS = (re.compile(r"(.+) \([^()/]+\)/[^/]+"), re.compile(r"(.+)/[A-Za-z]\w*\.
 
 
 class Policy:
-    """What floats each node computes and stores in.
+    """A policy says what floats each node computes and stores in.
 
     `entries` are names of nodes, patterns of them (`*`, `?`, `[abc]`; "op:Softmax" is of operators) and "default", each with "fp32"
     or the one narrower precision, `precision`, that the whole program has. The last entry that matches a node decides; what no entry

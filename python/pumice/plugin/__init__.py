@@ -1,1 +1,1 @@
-"""What the pytest plugin is made of; `pumice.pytest_plugin` has its hooks and fixtures."""
+"""The parts of the pytest plugin; `pumice.pytest_plugin` has its hooks and fixtures."""

@@ -61,7 +61,7 @@ def file_of(folder: Path, test: str, model: str, cell: Cell, info: DeviceInfo) -
 
 
 def outputs_of(record: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
-    """Of a validation's record the error of each output, its bound, and the one in parts of the other."""
+    """The error of each output of a validation, its bound, and the error in parts of the bound."""
     made: dict[str, dict[str, float | None]] = {}
     for row in record["rows"]:
         if row["op"] == "output":

@@ -72,7 +72,7 @@ def cut(
     graph = helper.make_graph(
         [_named(node) for node in chosen],
         "part",
-        [_declared(name, array) for name, array in inputs.items()],
+        [declared(name, array) for name, array in inputs.items()],
         [onnx.ValueInfoProto(name=name) for name in results],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
@@ -97,7 +97,8 @@ def _named(node: ReferenceNode) -> onnx.NodeProto:
     return made
 
 
-def _declared(name: str, array: Array) -> onnx.ValueInfoProto:
+def declared(name: str, array: Array) -> onnx.ValueInfoProto:
+    """The declaration of a graph's input of such an array."""
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
+from ..base.host_arrays import same_bits
 from .bounds.bounded import Bounded
 from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
@@ -282,7 +283,8 @@ class ShippedKernels:
             self._held[name] = Bounded(held.value, held.error, value.dtype, stored=True)
         else:
             self._held[name] = from_device(array, self.types)
-        if other is not None and _same_bits(array, other):
+        # What is read back has the model's own type.
+        if other is not None and same_bits(array.astype(other.dtype, copy=False), other):
             self._same.add(name)
 
     def _judge(
@@ -345,20 +347,8 @@ def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
     return array.astype(wide), Bounded(expected.value, expected.error, wide, expected.stored, expected.constant)
 
 
-def _same_bits(stored: Array, other: Array) -> bool:
-    if stored.shape != other.shape:
-        return False
-    if stored.dtype != other.dtype:  # what is read back has the model's own type
-        stored = stored.astype(other.dtype)
-    return bool(np.array_equal(_raw(stored), _raw(other)))
-
-
 def _is_moved(value: Value, other: Array | None) -> bool:
     """Whether the reference's value is exact, and what the device has."""
     if not isinstance(value, Bounded) or other is None:
         return False
     return value.exact and bool(np.array_equal(value.value, other))
-
-
-def _raw(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -30,7 +30,6 @@ from .streaming import Windowed
 
 _UNDECIDED = "undecided: "
 _ILL = 0.1  # a bound of this share of the largest number says little
-_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 class Options(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 from .._pumice import Context, Error, IndexRangeError, Program
 from ..base.element_types import Array
 from ..base.errors import InputError
+from ..base.host_arrays import element_bytes, same_bits
 from ..importer.load import load_graph
 from ..model.model import Model
 from .cut import cut, part_precision
@@ -34,22 +35,11 @@ Results = Mapping[str, Array]
 # ---- bits
 
 
-def bits(array: Array) -> Array:
-    """The elements as rows of bytes, so that NaN equals NaN of the same payload, and -0 is not 0."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return flat.view(np.uint8).reshape(flat.size, -1) if flat.size else np.zeros((0, 1), np.uint8)
-
-
-def same_bits(one: Array, other: Array) -> bool:
-    """Whether two arrays have the same shape, dtype and bytes."""
-    return one.shape == other.shape and one.dtype == other.dtype and np.array_equal(bits(one), bits(other))
-
-
 def _differing(one: Array, other: Array) -> Array:
     """Which elements differ in a bit; all of them where the shapes do."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return np.ones(one.shape, bool)
-    return np.asarray((bits(one) != bits(other)).any(axis=1).reshape(one.shape))
+    return np.asarray((element_bytes(one) != element_bytes(other)).any(axis=1).reshape(one.shape))
 
 
 class Pattern(NamedTuple):

@@ -99,9 +99,13 @@ class DeviceTensors:
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Every tensor of the program without fusion."""
+        return dict(self._single_nodes()(inputs, loop_timeout=None))
+
+    def _single_nodes(self) -> Program:
+        """The program without fusion, compiled when it is first asked for."""
         if self._every is None:
             self._every = self._compiled(keep_all=True, fuse=False)
-        return dict(self._every(inputs, loop_timeout=None))
+        return self._every
 
     def _compiled(self, **options: Any) -> Program:
         model = self._model
@@ -109,9 +113,7 @@ class DeviceTensors:
 
     def narrowed(self) -> set[str]:
         """Values in float32 that the program rounds for some of the nodes which read them."""
-        if self._every is None:
-            self._every = self._compiled(keep_all=True, fuse=False)
-        casts = [row["node"] for row in self._every.report() if row["added"]]
+        casts = [row["node"] for row in self._single_nodes().report() if row["added"]]
         return {one[6 : one.rindex("' to ")] for one in casts if one.startswith("cast '")}
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:

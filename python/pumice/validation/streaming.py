@@ -15,6 +15,7 @@ from ..base.element_types import Array
 from ..importer.file.model_file import ModelFile
 from ..importer.parse import parse
 from ..model.model import Model
+from .cut import declared
 from .model_parts import ModelParts
 from .reference import Reference
 
@@ -93,7 +94,7 @@ class Windows:
         crossing = (
             {name for node in nodes for name in node.inputs} - made - set(inputs) - set(self._reference.constants)
         )
-        given = {name: _declared(name, known[name]) for name in sorted(crossing)}
+        given = {name: declared(name, known[name]) for name in sorted(crossing)}
         part = self._cuts.part([*self._folded, *nodes], outputs, given)
         graph, _ = self._load(part, ModelFile(model.source, model.folder).folder, None, overridable)
         program: Program = graph.compile(model.context, model.precision, keep_all=True, fuse=False)
@@ -103,17 +104,13 @@ class Windows:
 CANNOT = (UnsupportedError, GraphError, KeyError)  # what a part raises that does not run by itself
 
 
-def _declared(name: str, array: Array) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-
-
 def tensor_bytes(model: Model, inputs: Mapping[str, Array]) -> dict[str, int]:
     """The sizes of tensors for inputs of such shapes, as far as onnx infers them."""
     proto = onnx.ModelProto()
     proto.CopyFrom(parse(ModelFile(model.source, model.folder)))
     for i, value in enumerate(proto.graph.input):
         if value.name in inputs and value.type.HasField("tensor_type"):
-            proto.graph.input[i].CopyFrom(_declared(value.name, inputs[value.name]))
+            proto.graph.input[i].CopyFrom(declared(value.name, inputs[value.name]))
     try:
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
     except Exception:  # of operators that onnx does not know, or a model that is too large

@@ -1,4 +1,4 @@
-"""Which of the engine's nodes come from nodes of the file that are to compute in float32."""
+"""Finds the engine's nodes that come from nodes of the file which are to compute in float32."""
 
 from __future__ import annotations
 
