@@ -131,6 +131,8 @@ Shape shape_of(const py::array& array);
 Sizes sizes_of(std::span<const int64_t> sizes);
 py::array empty_array(DType dtype, const Shape& shape);
 void refuse_masked(const py::handle& array, std::string_view what);  // BindingError (K5): a mask would be lost
+// Refuses (BindingError, K5) an array that elements of this dtype cannot be copied to as the engine has them.
+void check_target(const py::array& array, DType dtype, const std::string& slot, const std::string& name);
 // The array that NumPy makes of a value, which may be another library's. Throws BindingError (K5) with NumPy's reason where it makes none,
 // and for masked arrays.
 py::array array_like(const py::handle& given, std::string_view what);
@@ -144,6 +146,9 @@ HostTensor host_tensor(const py::array& array, std::string_view what);
 py::array array_of(const HostTensor& host);  // a copy
 // The MappedFile whose bytes these are; none for other bytes.
 std::shared_ptr<const MappedFile> mapped_file_of(const py::buffer& raw);
+
+// The base of an array that is a view of a buffer's mapped bytes: it keeps the buffer alive, and open.
+py::capsule view_of(const std::shared_ptr<Buffer>& buffer);
 
 KnownSizes shape_object(const std::optional<Shape>& shape);
 

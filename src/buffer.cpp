@@ -4,6 +4,15 @@
 #include "core/error.h"
 
 namespace pumice {
+
+py::capsule view_of(const std::shared_ptr<Buffer>& self) {
+  self->count_view(1);
+  return {new std::shared_ptr<Buffer>(self), [](void* kept) {
+            const std::unique_ptr<std::shared_ptr<Buffer>> buffer(static_cast<std::shared_ptr<Buffer>*>(kept));
+            (*buffer)->count_view(-1);
+          }};
+}
+
 namespace {
 
 Heap heap_from_name(const std::string& wanted) {
@@ -12,15 +21,10 @@ Heap heap_from_name(const std::string& wanted) {
   throw UnsupportedError("heap '" + wanted + "'; there are 'default', 'upload' and 'readback'");
 }
 
-// A NumPy view of the mapped bytes; it keeps the buffer alive, and open.
+// A NumPy view of the mapped bytes.
 py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
   auto* bytes = reinterpret_cast<uint8_t*>(self->map());
-  self->count_view(1);
-  const py::capsule owner(new std::shared_ptr<Buffer>(self), [](void* kept) {
-    const std::unique_ptr<std::shared_ptr<Buffer>> buffer(static_cast<std::shared_ptr<Buffer>*>(kept));
-    (*buffer)->count_view(-1);
-  });
-  return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, owner};
+  return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, view_of(self)};
 }
 
 }  // namespace

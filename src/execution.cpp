@@ -43,10 +43,8 @@ void set_output(PyExecution& self, const std::string& name, const std::optional<
   std::optional<OutputBuffer> buffer;
   if (array) {
     const std::string slot = "output '" + name + "'";
-    refuse_masked(*array, slot);
-    const DType dtype = dtype_of(array->dtype(), slot);
-    if (!array->writeable() || !(array->flags() & py::array::c_style) || bits(dtype) < 8)
-      throw BindingError("K5", slot, name, "a writable C-contiguous array with elements of whole bytes", "another one");
+    const DType dtype = dtype_of(array->dtype(), slot);  // the execution knows the output's
+    check_target(*array, dtype, slot, name);
     py::array held = *array;
     auto* data = static_cast<std::byte*>(held.mutable_data());
     buffer = OutputBuffer{dtype, data, static_cast<uint64_t>(array->nbytes()), keep(std::move(held))};

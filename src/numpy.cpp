@@ -114,6 +114,18 @@ void refuse_masked(const py::handle& array, std::string_view what) {
     throw BindingError("K5", std::string(what), std::string(what), "an array without a mask; .filled(value) makes one", "a masked array");
 }
 
+void check_target(const py::array& array, DType dtype, const std::string& slot, const std::string& name) {
+  refuse_masked(array, slot);
+  const std::string expected = "a writable C-contiguous array of " + std::string(pumice::name(dtype));
+  const auto refuse = [&](const std::string& given) { throw BindingError("K5", slot, name, expected, given); };
+  const DType given = dtype_of(array.dtype(), slot);
+  if (given != dtype) refuse("one of " + std::string(pumice::name(given)));
+  if (bits(dtype) < 8)
+    throw BindingError("K5", slot, name, "no array: NumPy keeps an element of " + std::string(pumice::name(dtype)) + " in a byte", "one");
+  if (!array.writeable()) refuse("a read-only one");
+  if (!(array.flags() & py::array::c_style)) refuse("a strided one");
+}
+
 py::array array_like(const py::handle& given, std::string_view what) {
   refuse_masked(given, what);
   if (py::isinstance<py::array>(given)) return py::reinterpret_borrow<py::array>(given);

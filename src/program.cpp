@@ -33,12 +33,13 @@ class Arguments {
   std::span<const ShapeView> shapes() const { return shapes_; }
   std::span<const std::byte* const> data() const { return data_; }
 
-  void write_to(Lease& execution) const {
+  // `stays`: the caller waits for the execution, so that the arrays are as they are until then.
+  void write_to(Lease& execution, bool stays) const {
     size_t bytes = 0;
     std::optional<ReleasedGil> release;
     for (const auto& one : stored_) bytes += static_cast<size_t>(one.nbytes());
     if (bytes >= kLargeBytes) release.emplace();
-    for (size_t i = 0; i < data_.size(); ++i) execution.write_input(i, data_[i]);
+    for (size_t i = 0; i < data_.size(); ++i) execution.write_input(i, data_[i], stays);
   }
 
  private:
@@ -72,11 +73,55 @@ std::shared_ptr<Lease> prepared(Program& self, const Arguments& arguments, bool 
     const ReleasedGil release;
     execution = self.lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
   }
-  arguments.write_to(*execution);
+  arguments.write_to(*execution, wait);
   return execution;
 }
 
-Arrays results_of(const Program& program, const Lease& execution) {
+using MaybeArrays = std::vector<std::optional<py::array>>;
+
+// The arrays that a caller gives for results, by output; none: new ones.
+class GivenOutputs {
+ public:
+  GivenOutputs() = default;
+  GivenOutputs(const Program& program, const MaybeArrays& given) : arrays_(given) {
+    const auto& outputs = program.outputs();
+    if (given.size() != outputs.size())
+      throw BindingError("K4", "out", "", std::to_string(outputs.size()) + " arrays or None", std::to_string(given.size()));
+    for (size_t j = 0; j < given.size(); ++j)
+      if (given[j]) check_target(*given[j], outputs[j].dtype, "output '" + outputs[j].name + "'", outputs[j].name);
+    refuse_overlaps(outputs);
+    for (const auto& array : arrays_) targets_.push_back(array ? static_cast<std::byte*>(const_cast<void*>(array->data())) : nullptr);
+  }
+
+  const std::optional<py::array>& operator[](size_t j) const {
+    static const std::optional<py::array> none;
+    return arrays_.empty() ? none : arrays_[j];
+  }
+  std::span<std::byte* const> targets() const { return targets_; }
+  // Refuses an array of another shape than the result's.
+  void check_shape(const Program& program, size_t j, const TensorDesc& desc) const {
+    const auto& given = (*this)[j];
+    if (given && shape_of(*given) != desc.shape)
+      throw BindingError("K10", "output '" + program.outputs()[j].name + "'", program.outputs()[j].name, "an array of " + to_string(desc),
+                         "one of shape " + py::repr(py::tuple(given->attr("shape"))).cast<std::string>());
+  }
+
+ private:
+  void refuse_overlaps(const std::vector<ProgramValue>& outputs) const {
+    const auto begin = [](const py::array& array) { return static_cast<const std::byte*>(array.data()); };
+    for (size_t j = 0; j < arrays_.size(); ++j)
+      for (size_t k = 0; k < j && arrays_[j]; ++k)
+        if (arrays_[k] && begin(*arrays_[j]) < begin(*arrays_[k]) + arrays_[k]->nbytes() &&
+            begin(*arrays_[k]) < begin(*arrays_[j]) + arrays_[j]->nbytes())
+          throw BindingError("K5", "output '" + outputs[j].name + "'", outputs[j].name,
+                             "memory apart from that of '" + outputs[k].name + "'", "memory that both share");
+  }
+
+  MaybeArrays arrays_;
+  std::vector<std::byte*> targets_;
+};
+
+Arrays results_of(const Program& program, const Lease& execution, const GivenOutputs& given = {}) {
   const size_t count = program.outputs().size();
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
@@ -86,11 +131,12 @@ Arrays results_of(const Program& program, const Lease& execution) {
       results[j] = unpacked(desc.dtype, desc.shape, {execution.output(j), bytes});
       continue;
     }
-    py::array array = empty_array(desc.dtype, desc.shape);
+    given.check_shape(program, j, desc);
+    py::array array = given[j] ? *given[j] : empty_array(desc.dtype, desc.shape);
     auto* const target = static_cast<std::byte*>(array.mutable_data());
     std::optional<ReleasedGil> release;
     if (bytes >= kLargeBytes) release.emplace();
-    execution.read_output(j, target);
+    execution.read_output(j, target, check_signals);
     release.reset();
     results[j] = std::move(array);
   }
@@ -98,20 +144,26 @@ Arrays results_of(const Program& program, const Lease& execution) {
 }
 
 // Starts an execution. Where the host drives control flow or checks indices, this takes until all is done.
-Submission start(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout) {
-  if (!self.has_control_flow() && !self.checks_indices()) return lease.start({});
+Submission start(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout,
+                 const GivenOutputs& given = {}) {
+  if (!self.has_control_flow()) {  // else the shapes of outputs are known when all is done
+    for (size_t j = 0; j < self.outputs().size(); ++j) given.check_shape(self, j, lease.output_desc(j));
+    if (!self.checks_indices()) return lease.start({}, given.targets());
+  }
   const RunLimits limits{timeout, checked_loop_timeout(loop_timeout), check_signals};
   forward_log();
   const ReleasedGil release;
-  return lease.start(limits);
+  return lease.start(limits, given.targets());
 }
 
-Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout) {
+Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
+            const std::optional<MaybeArrays>& out) {
+  const GivenOutputs given = out ? GivenOutputs(self, *out) : GivenOutputs();
   const Arguments arguments(self, inputs);
   const auto execution = prepared(self, arguments, true, timeout);
-  const Submission submission = start(self, *execution, timeout, loop_timeout);
+  const Submission submission = start(self, *execution, timeout, loop_timeout, given);
   wait_for(*self.context(), submission.id(), timeout);
-  return results_of(self, *execution);
+  return results_of(self, *execution, given);
 }
 
 py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& inputs, std::optional<double> timeout,
@@ -128,7 +180,7 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
     if (std::none_of(declared.begin(), declared.end(), [&](const ProgramValue& one) { return one.name == given; }))
       throw BindingError("K4", "input '" + given + "'", given, "an input of program '" + self.name() + "'", "'" + given + "'");
   }
-  const Arrays results = call(self, ordered, timeout, loop_timeout);
+  const Arrays results = call(self, ordered, timeout, loop_timeout, {});
   py::typing::Dict<py::str, py::array> named;
   for (size_t j = 0; j < results.size(); ++j) named[py::str(self.outputs()[j].name)] = results[j];
   return named;
@@ -143,16 +195,20 @@ class PyRun {
         submission_(start(*program_, *execution_, {}, loop_timeout)) {}
 
   const Submission& submission() const { return submission_; }
-  void wait(std::optional<double> timeout) const { wait_for(*program_->context(), submission_.id(), timeout); }
+  // Whether all has finished, with what brings the outputs to the host.
+  bool done() const { return !execution_ || program_->context()->completed() >= last(); }
+  void wait(std::optional<double> timeout) const { wait_for(*program_->context(), last(), timeout); }
   Arrays result(std::optional<double> timeout) {
     if (!execution_) return results_;
-    wait(timeout);
+    wait_for(*program_->context(), submission_.id(), timeout);
     results_ = results_of(*program_, *execution_);
     execution_.reset();
     return results_;
   }
 
  private:
+  uint64_t last() const { return execution_ ? std::max(submission_.id(), execution_->last_submission()) : submission_.id(); }
+
   std::shared_ptr<Program> program_;
   std::shared_ptr<Lease> execution_;
   Submission submission_;
@@ -300,7 +356,7 @@ void bind_program(py::module_& module) {
       .def_property_readonly(
           "id", [](const PyRun& self) { return self.submission().id(); }, "The execution's id on the context's timeline.")
       .def("__int__", [](const PyRun& self) { return self.submission().id(); })
-      .def_property_readonly("done", [](const PyRun& self) { return self.submission().done(); })
+      .def_property_readonly("done", &PyRun::done)
       .def_property_readonly(
           "device_seconds", [](const PyRun& self) { return self.submission().device_seconds(); },
           "Time on the device; None where it was not measured or has not finished.")
@@ -330,7 +386,9 @@ void bind_program(py::module_& module) {
            "after which the program is as usable as before; BindingError naming the input, what it expects and what it "
            "was given.")
       .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-           "Runs the program on arrays in graph order, and gives arrays in graph order.")
+           py::arg("out") = py::none(),
+           "Runs the program on arrays in graph order, and gives arrays in graph order. out: for each output an array that it is written\n"
+           "to, or None: of the output's dtype and shape, writable, C-contiguous and apart from the others. Raises BindingError.")
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {

@@ -4,13 +4,20 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "device/host_memory.h"
 #include "operators/compiled/convert.h"
 
 namespace pumice {
 namespace {
 
-py::array to_numpy(const Tensor& self) {
+py::array to_numpy(const Tensor& self, const std::optional<py::array>& out = {}) {
   const TensorDesc& desc = self.desc();
+  if (out) {
+    check_target(*out, desc.dtype, "out", "");
+    if (shape_of(*out) != desc.shape)
+      throw BindingError("K5", "out", "", "an array of " + to_string(TensorDesc(desc.dtype, desc.shape)),
+                         "one of " + to_string(TensorDesc(desc.dtype, shape_of(*out))));
+  }
   const auto download = [&](std::span<std::byte> target) {
     const ReleasedGil release;
     self.download(target, check_signals);
@@ -20,7 +27,7 @@ py::array to_numpy(const Tensor& self) {
     download(packed);
     return unpacked(desc.dtype, desc.shape, packed);
   }
-  py::array result = empty_array(desc.dtype, desc.shape);
+  py::array result = out ? *out : empty_array(desc.dtype, desc.shape);
   download({static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes())});
   return result;
 }
@@ -215,6 +222,21 @@ Shape shape_argument(const py::object& shape) {
   }
 }
 
+// An array in memory that the device reaches.
+py::array empty_host(const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
+  const TensorDesc desc(dtype_argument(dtype), shape_argument(shape));
+  if (bits(desc.dtype) < 8)
+    throw UnsupportedError("host memory of the device: NumPy keeps an element of " + std::string(name(desc.dtype)) +
+                           " in a byte, the device in a part of one");
+  if (desc.elements() == 0) return empty_array(desc.dtype, desc.shape);
+  std::shared_ptr<Buffer> buffer;
+  {
+    const ReleasedGil release;
+    buffer = make_host_memory(std::move(context), desc.element_bytes());
+  }
+  return {numpy_dtype(desc.dtype), std::vector<py::ssize_t>(desc.shape.begin(), desc.shape.end()), buffer->map(), view_of(buffer)};
+}
+
 using TensorClass = py::class_<Tensor, std::shared_ptr<Tensor>>;
 
 void bind_facts(TensorClass& tensor) {
@@ -244,10 +266,11 @@ void bind_facts(TensorClass& tensor) {
 
 void bind_elements(TensorClass& tensor) {
   tensor
-      .def("numpy", &to_numpy,
-           "A new NumPy array with the tensor's elements, row-major; waits for the work submitted so far. Elements that NumPy lacks are "
-           "those\n"
-           "of ml_dtypes.")
+      .def(
+          "numpy", &to_numpy, py::arg("out") = py::none(),
+          "A NumPy array with the tensor's elements, row-major; waits for the work submitted so far. Elements that NumPy lacks are those\n"
+          "of ml_dtypes. out: the array, of the tensor's dtype and shape, writable and C-contiguous; None: a new one. Raises BindingError\n"
+          "(K5) for another one.")
       .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
            "The elements that numpy() gives, converted to dtype on the host. Raises ValueError for copy=False.")
       .def(
@@ -343,6 +366,8 @@ void bind_tensor(py::module_& module) {
         return Tensor::empty(std::move(context), dtype_argument(dtype), shape_argument(shape));
       },
       py::arg("shape"), py::arg("dtype"), py::arg("context").none(false), "A tensor of undefined content.");
+  module.def("empty_host", &empty_host, py::arg("shape"), py::arg("dtype"), py::arg("context").none(false),
+             "An array of undefined content in memory that the device reaches by itself.");
   module.def(
       "tensor", [](const py::array& array, std::shared_ptr<Context> context) { return tensor_of(host_tensor(array, "array"), context); },
       py::arg("array"), py::arg("context").none(false), "A tensor with a copy of the array's elements, row-major.");

@@ -159,7 +159,16 @@ bool Buffer::closed() const {
 }
 
 bool Buffer::mappable() const {
-  return bytes_ == 0 || state_->allocation.block->mapped != nullptr;
+  if (bytes_ == 0) return true;
+  const MemoryBlock& block = *state_->allocation.block;
+  return block.mapped && (heap_ != Heap::default_ || block.imported || !context_->state().is_separate);
+}
+
+Store Buffer::store() const {
+  if (bytes_ == 0) return Store::cached;
+  if (heap_ == Heap::upload && context_->state().is_separate) return Store::streaming;
+  const auto& type = context_->state().vk->memory.memoryTypes[state_->allocation.block->type];
+  return type.propertyFlags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT ? Store::cached : Store::streaming;
 }
 
 std::byte* Buffer::map() {

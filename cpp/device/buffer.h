@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/shared_copy.h"
 #include "device/context.h"
 #include "device/heap.h"
 
@@ -44,6 +45,7 @@ class Buffer {
   uint64_t id() const { return id_; }  // never reused in this process
 
   bool mappable() const;                             // upload and readback always; default where the device's memory is unified
+  Store store() const;                               // how the host writes the memory fast; of a buffer that is mappable
   std::byte* map();                                  // whole buffer; a repeated call gives the same pointer
   std::byte* host_bytes() const;                     // the pointer of map(), without marking the buffer as mapped
   void unmap();                                      // idempotent; ends a sync
@@ -83,9 +85,13 @@ struct BufferPiece {
   uint64_t bytes = 0;
 };
 
-// Copy bytes of the host into memory that the device uses, and out of it. Nothing else does: `mapped` is such memory, and all work on it
-// has finished.
-void copy_in(std::byte* mapped, std::span<const std::byte> source);
+// A transfer is cut into chunks of so many bytes: the device moves one while the host copies the next ones. It takes an H200 80 us, far
+// longer than a submission does.
+inline constexpr uint64_t kTransferChunk = uint64_t{4} << 20;
+
+// Copy bytes of the host into memory that the device uses, and out of it, by several threads where they are many. Nothing else does, but
+// for the transfers below: `mapped` is such memory, and all work on it has finished. `store`: of the buffer that it belongs to.
+void copy_in(std::byte* mapped, std::span<const std::byte> source, Store store = Store::cached);
 void copy_out(const std::byte* mapped, std::span<std::byte> target);
 
 // Host bytes -> device, to the pieces one after the other. Blocks until the source may be reused; ordered after work already submitted.

@@ -210,6 +210,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   vkGetPhysicalDeviceMemoryProperties(vk.physical, &vk.memory);
   mask_limits(state.info, options.limits);
   create_device(vk, state.info, {options.without.begin(), options.without.end()});
+  state.is_separate = std::ranges::find(options.without, "unifiedMemory") != options.without.end();
   vk.has_conditional = state.info.feature("conditionalRendering");
   state.timeline = create_timeline(vk);
   state.memory = std::make_unique<MemoryPool>(vk);

@@ -14,14 +14,6 @@ bool ContextState::forked() const {
   return vk->generation != fork_generation();
 }
 
-bool ContextState::unified() const {
-  if (info.kind == DeviceKind::discrete) return false;
-  const auto flags = vk->memory.memoryTypes[memory_type(Heap::default_, ~0u)].propertyFlags;
-  constexpr VkMemoryPropertyFlags kHost =
-      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-  return (flags & kHost) == kHost;
-}
-
 uint32_t ContextState::memory_type(Heap heap, uint32_t allowed) const {
   constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kVisible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
                                   kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;

@@ -22,6 +22,8 @@
 
 namespace pumice {
 
+class Buffer;
+
 // Kept for ever: a device may still use what is behind them.
 template <typename T>
 void leak(T object) {
@@ -46,6 +48,7 @@ struct ContextState {
   std::string choice;
   std::vector<std::string> masked;  // features and extensions to do without
   QuirkSet assumed_quirks;
+  bool is_separate = false;  // the host is to see no memory of the default heap, also where it could
   std::shared_ptr<DeviceTable> vk = std::make_shared<DeviceTable>();
   std::unique_ptr<MemoryPool> memory;
   VkSemaphore timeline = VK_NULL_HANDLE;
@@ -60,7 +63,8 @@ struct ContextState {
   std::mutex mutex;  // guards what follows up to the counts
   std::vector<Retired> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
-  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;  // samplers of images: devices have few
+  std::map<const std::byte*, std::weak_ptr<Buffer>> host_memory;  // by address: device/host_memory.h
+  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;     // samplers of images: devices have few
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
   bool forked() const;
@@ -71,7 +75,6 @@ struct ContextState {
   void abandon(const std::string& why);
   void note_duration(uint64_t id);  // notes how long an execution took that was seen to finish
   uint32_t memory_type(Heap heap, uint32_t allowed) const;
-  bool unified() const;  // the default heap's memory is host-visible, coherent and cached
   // Marks the context lost where `result` says so, then throws what fits.
   void check_alive(VkResult result, const char* call);
 };

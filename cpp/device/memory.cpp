@@ -149,11 +149,12 @@ void MemoryPool::release(const Allocation& allocation) {
   if (allocation.block->imported) return drop_block(*allocation.block);
   give_back(*allocation.block, allocation.offset, allocation.bytes);
   if (allocation.block->used != 0) return;
-  // One empty block per type stays, so that a loop of make-and-drop does not allocate device memory each time.
-  const bool another = std::any_of(blocks_.begin(), blocks_.end(), [&](const auto& block) {
+  if (allocation.block->bytes > kLargestKept) return drop_block(*allocation.block);
+  // One empty block per type stays, the largest, so that a loop of make-and-drop does not allocate device memory each time.
+  const auto another = std::ranges::find_if(blocks_, [&](const auto& block) {
     return block.get() != allocation.block && block->used == 0 && block->type == allocation.block->type;
   });
-  if (another || allocation.block->bytes > kLargestKept) drop_block(*allocation.block);
+  if (another != blocks_.end()) drop_block((*another)->bytes < allocation.block->bytes ? **another : *allocation.block);
 }
 
 void MemoryPool::drop_block(MemoryBlock& block) {

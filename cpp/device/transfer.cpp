@@ -1,16 +1,17 @@
 // The functions through which host bytes go to the device and back.
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "device/buffer.h"
 #include "device/command_buffer.h"
+#include "device/host_memory.h"
 
 namespace pumice {
 namespace {
 
-// Staging memory is at most so large and used again and again, so that a transfer of any size takes no more.
-constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
+// Staging memory is a ring of at most so many chunks, so that a transfer of any size takes no more.
+constexpr uint64_t kMostChunks = 8;
 
 Buffer::Use checked_use(const BufferRange& range, size_t bytes) {
   auto use = range.buffer->use();
@@ -38,6 +39,47 @@ void run(CommandBuffer& commands, const Interrupted& interrupted) {
   commands.context()->wait(commands.submit(), {}, interrupted);
 }
 
+// Chunks of a transfer, which take turns in staging memory.
+class StagingRing {
+ public:
+  StagingRing(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap)
+      : total_(bytes),
+        staging_(Buffer::create(
+            context, bytes <= kTransferChunk ? bytes : std::min(ceil_div(bytes, kTransferChunk), kMostChunks) * kTransferChunk, heap)) {}
+  ~StagingRing() = default;
+
+  size_t chunks() const { return ceil_div(total_, kTransferChunk); }
+  size_t slots() const { return ceil_div(staging_->bytes(), kTransferChunk); }
+  // The bytes of the transfer up to the end of its first so many chunks.
+  uint64_t end_of(size_t count) const { return std::min(count * kTransferChunk, total_); }
+  uint64_t bytes_of(size_t chunk) const { return end_of(chunk + 1) - end_of(chunk); }
+  BufferRange range_of(size_t chunk) const { return {staging_, chunk % slots() * kTransferChunk, bytes_of(chunk)}; }
+  template <typename T>
+  CopyWindow<T> window() const {
+    return {staging_->host_bytes(), staging_->bytes()};
+  }
+  Store store() const { return staging_->store(); }
+
+  // Submits the transfer of the next chunk.
+  void submit(CommandBuffer& commands) {
+    commands.end();
+    ids_.push_back(commands.submit());
+  }
+  size_t submitted() const { return ids_.size(); }
+  void wait(size_t chunk, const Interrupted& interrupted) const { staging_->context()->wait(ids_[chunk], {}, interrupted); }
+  // Counts the chunks from the first on that the device has moved.
+  size_t finished() {
+    while (finished_ < ids_.size() && ids_[finished_] <= staging_->context()->completed()) ++finished_;
+    return finished_;
+  }
+
+ private:
+  uint64_t total_;
+  std::shared_ptr<Buffer> staging_;
+  std::vector<uint64_t> ids_;  // of the executions that move the chunks
+  size_t finished_ = 0;
+};
+
 // The next pieces that fill staging memory, the last of them cut.
 class StagedPieces {
  public:
@@ -60,6 +102,59 @@ class StagedPieces {
   uint64_t done_ = 0;
 };
 
+// Every command buffer begins behind what was submitted earlier, so that nothing has to be waited for here.
+void upload_staged(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
+                   const Interrupted& interrupted) {
+  const auto& context = target->context();
+  if (const BufferRange host = host_memory_of(*context, source); host.buffer) return copy(host, target, pieces, interrupted);
+  StagingRing ring(context, source.size(), Heap::upload);
+  StagedPieces staged(pieces);
+  SharedCopy copy(ring.window<std::byte>(), {source.data(), source.size()}, source.size(), kTransferChunk, ring.store());
+  for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
+    if (chunk >= ring.slots()) ring.wait(chunk - ring.slots(), interrupted);
+    copy.allow(ring.end_of(ring.finished() + ring.slots()));
+    copy.copy_until(ring.end_of(chunk + 1));
+    CommandBuffer commands(context, {});
+    commands.begin();
+    commands.scatter(ring.range_of(chunk), *target, staged.next(ring.bytes_of(chunk)));
+    ring.submit(commands);
+    if (interrupted) interrupted();
+  }
+  ring.wait(ring.chunks() - 1, interrupted);
+}
+
+void download_staged(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece> pieces, std::span<std::byte> target,
+                     const Interrupted& interrupted) {
+  const auto& context = source->context();
+  if (const BufferRange host = host_memory_of(*context, target); host.buffer) {
+    CommandBuffer commands(context, {});
+    commands.begin();
+    commands.gather(*source, pieces, host);
+    return run(commands, interrupted);
+  }
+  StagingRing ring(context, target.size(), Heap::readback);
+  StagedPieces staged(pieces);
+  SharedCopy copy({target.data(), target.size()}, ring.window<const std::byte>(), target.size(), kTransferChunk);
+  for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
+    // The device gets as many chunks as there is room for; at least this one.
+    while (ring.submitted() < ring.chunks()) {
+      const size_t next = ring.submitted();
+      if (const uint64_t held = next < ring.slots() ? 0 : ring.end_of(next - ring.slots() + 1); !copy.is_copied(held)) {
+        if (next > chunk) break;
+        copy.copy_until(held);
+      }
+      CommandBuffer commands(context, {});
+      commands.begin();
+      commands.gather(*source, staged.next(ring.bytes_of(next)), ring.range_of(next));
+      ring.submit(commands);
+    }
+    ring.wait(chunk, interrupted);
+    copy.allow(ring.end_of(chunk + 1));
+    if (interrupted) interrupted();
+  }
+  copy.copy_until(target.size());
+}
+
 }  // namespace
 
 void upload(const BufferRange& target, std::span<const std::byte> source, const Interrupted& interrupted) {
@@ -68,12 +163,12 @@ void upload(const BufferRange& target, std::span<const std::byte> source, const 
   upload(target.buffer, {&whole, 1}, source, interrupted);
 }
 
-void copy_in(std::byte* mapped, std::span<const std::byte> source) {
-  if (!source.empty()) std::memcpy(mapped, source.data(), source.size());
+void copy_in(std::byte* mapped, std::span<const std::byte> source, Store store) {
+  copy_bytes(mapped, source, store);
 }
 
 void copy_out(const std::byte* mapped, std::span<std::byte> target) {
-  if (!target.empty()) std::memcpy(target.data(), mapped, target.size());
+  copy_bytes(target.data(), {mapped, target.size()});
 }
 
 void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
@@ -81,28 +176,14 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
   const auto use = checked_use(*target, pieces, source.size());
   if (source.empty()) return;
   const auto& context = target->context();
+  if (!target->mappable()) return upload_staged(target, pieces, source, interrupted);
   context->wait_idle(interrupted);
   // All work in flight has finished, so the host may write the memory itself.
-  if (target->mappable()) {
-    std::byte* const mapped = target->host_bytes();
-    const std::byte* from = source.data();
-    for (const auto& piece : pieces) {
-      copy_in(mapped + piece.offset, {from, piece.bytes});
-      from += piece.bytes;
-    }
-    return;
-  }
-  const auto staging = Buffer::create(context, std::min<uint64_t>(kStagingBytes, source.size()), Heap::upload);
-  StagedPieces staged(pieces);
-  for (uint64_t done = 0; done < source.size();) {
-    const uint64_t bytes = std::min<uint64_t>(staging->bytes(), source.size() - done);
-    copy_in(staging->host_bytes(), source.subspan(done, bytes));
-    CommandBuffer commands(context, {});
-    commands.begin();
-    commands.scatter({staging, 0, bytes}, *target, staged.next(bytes));
-    run(commands, interrupted);
-    done += bytes;
-    if (interrupted) interrupted();
+  std::byte* const mapped = target->host_bytes();
+  const std::byte* from = source.data();
+  for (const auto& piece : pieces) {
+    copy_in(mapped + piece.offset, {from, piece.bytes}, target->store());
+    from += piece.bytes;
   }
 }
 
@@ -117,27 +198,13 @@ void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece
   const auto use = checked_use(*source, pieces, target.size());
   if (target.empty()) return;
   const auto& context = source->context();
+  if (!source->mappable()) return download_staged(source, pieces, target, interrupted);
   context->wait_idle(interrupted);
-  if (source->mappable()) {
-    const std::byte* const mapped = source->host_bytes();
-    std::byte* to = target.data();
-    for (const auto& piece : pieces) {
-      copy_out(mapped + piece.offset, {to, piece.bytes});
-      to += piece.bytes;
-    }
-    return;
-  }
-  const auto staging = Buffer::create(context, std::min<uint64_t>(kStagingBytes, target.size()), Heap::readback);
-  StagedPieces staged(pieces);
-  for (uint64_t done = 0; done < target.size();) {
-    const uint64_t bytes = std::min<uint64_t>(staging->bytes(), target.size() - done);
-    CommandBuffer commands(context, {});
-    commands.begin();
-    commands.gather(*source, staged.next(bytes), {staging, 0, bytes});
-    run(commands, interrupted);
-    copy_out(staging->host_bytes(), target.subspan(done, bytes));
-    done += bytes;
-    if (interrupted) interrupted();
+  const std::byte* const mapped = source->host_bytes();
+  std::byte* to = target.data();
+  for (const auto& piece : pieces) {
+    copy_out(mapped + piece.offset, {to, piece.bytes});
+    to += piece.bytes;
   }
 }
 

@@ -79,6 +79,7 @@ from .device.context import asarray as asarray
 from .device.context import default_context as default_context
 from .device.context import devices as devices
 from .device.context import empty as empty
+from .device.context import empty_host as empty_host
 from .device.context import from_dlpack as from_dlpack
 from .device.context import from_host as from_host
 from .device.context import full as full

@@ -53,6 +53,7 @@ void add_property_features(DeviceInfo& info) {
     if (name.starts_with("shader")) info.features[name] = value != 0;  // the controls of float arithmetic
   info.features["roundingModeRTEFloat16"] = info.limit("shaderRoundingModeRTEFloat16") != 0 &&
                                             info.limit("roundingModeIndependence") == VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_ALL;
+  info.features["unifiedMemory"] = info.kind != DeviceKind::discrete;
 }
 
 }  // namespace pumice

@@ -55,7 +55,8 @@ inline constexpr std::pair<std::string_view, uint32_t> kSubgroupOperations[] = {
 
 // Features that Vulkan states as properties: subgroupShuffleRelative and the like (in compute shaders), shaderDenormPreserveFloat32 and
 // the like, roundingModeRTEFloat16 (conversions
-// to fp16 can be told to round to nearest even, whatever other widths do).
+// to fp16 can be told to round to nearest even, whatever other widths do), and unifiedMemory: the device's memory is the host's. A context
+// without the last stages all transfers, as one of a discrete device does.
 void add_property_features(DeviceInfo& info);
 
 }  // namespace pumice

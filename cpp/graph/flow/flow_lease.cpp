@@ -63,7 +63,7 @@ class StepwiseLease : public FlowLease {
     }
   }
 
-  Submission start(const RunLimits& limits) override {
+  Submission start(const RunLimits& limits, std::span<std::byte* const> /*targets*/ = {}) override {
     session_.begin(limits);
     loops_.clear();
     depth_ = 0;

@@ -203,14 +203,14 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   const Submission submission = lease->start({left(), settings.loop_seconds, interrupted});
   submission.wait(left(), interrupted);
   const auto ended = Clock::now();
-  take_results(*lease);
+  take_results(*lease, interrupted);
   const double device = lease->device_seconds().value_or(0);
   const std::lock_guard lock(mutex_);
   report_ = lease->report();
   times_ = {device, seconds_between(called, ended), device, seconds_between(fence, ended)};
 }
 
-void Execution::take_results(const Lease& lease) {
+void Execution::take_results(const Lease& lease, const std::function<void()>& interrupted) {
   std::vector<Shape> shapes;
   std::vector<HostTensor> outputs;
   for (size_t j = 0; j < buffers_.size(); ++j) shapes.push_back(lease.output_desc(j).shape);
@@ -229,7 +229,7 @@ void Execution::take_results(const Lease& lease) {
       outputs.push_back(HostTensor::copy_of(packed, lease.output(j)));
       continue;
     }
-    lease.read_output(j, buffers_[j]->data);
+    lease.read_output(j, buffers_[j]->data, interrupted);
     outputs.push_back({packed, buffers_[j]->owner, buffers_[j]->data});
   }
   const std::lock_guard lock(mutex_);

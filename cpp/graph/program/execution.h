@@ -92,7 +92,7 @@ class Execution {
   void check_fenced() const;
   void run(const std::vector<std::shared_ptr<const Event>>& wait_for, const ExecutionSettings& settings, Clock::time_point called,
            const std::function<void()>& interrupted);
-  void take_results(const Lease& lease);
+  void take_results(const Lease& lease, const std::function<void()>& interrupted);
   void end(std::exception_ptr error);
 
   std::shared_ptr<Program> program_;

@@ -24,6 +24,18 @@ void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRan
   if (const uint64_t bytes = compiled.plan().temporary_bytes) table.bind_temporary(BufferRange{arena, 0, bytes});
 }
 
+// Takes the large slots out of those whose bytes a list copies.
+std::vector<std::unique_ptr<SlotTransfer>> transfers_of(std::span<const HostSlot> slots, bool to_device, bool wanted,
+                                                        std::vector<HostSlot>& copied) {
+  std::vector<std::unique_ptr<SlotTransfer>> transfers(slots.size());
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (wanted && SlotTransfer::is_for(slots[i]))
+      transfers[i] = std::make_unique<SlotTransfer>(slots[i], to_device);
+    else
+      copied.push_back(slots[i]);
+  return transfers;
+}
+
 }  // namespace
 
 void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
@@ -52,15 +64,52 @@ RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& co
   std::vector<BufferRange> read, made;
   for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
   for (const HostSlot& slot : outputs_) made.push_back(slot.device_range());
-  for (const auto& [from, to] : copies_of(inputs_, true)) list_.copy(from, to);
+  const bool is_timed = options.timestamps || options.total_time;
+  std::vector<HostSlot> copied_in, copied_out;
+  uploads_ = transfers_of(inputs_, true, !is_timed, copied_in);
+  downloads_ = transfers_of(outputs_, false, !is_timed, copied_out);
+  for (const auto& [from, to] : copies_of(copied_in, true)) list_.copy(from, to);
   if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
   dispatch_on(list_, compiled, persistent, read, made, arena_);
-  for (const auto& [from, to] : copies_of(outputs_, false)) list_.copy(from, to);
+  for (const auto& [from, to] : copies_of(copied_out, false)) list_.copy(from, to);
   list_.commit(options);
 }
 
-Submission RecordedExecution::start(const RunLimits& limits) {
+void RecordedExecution::write_input(size_t i, const std::byte* source, bool stays) {
+  const std::span bytes(source, input_desc(i).element_bytes());
+  if (uploads_[i])
+    uploads_[i]->write(bytes, stays);
+  else
+    copy_in(inputs_[i].bytes, bytes, inputs_[i].host->store());
+}
+
+const std::byte* RecordedExecution::output(size_t j) const {
+  if (downloads_[j]) downloads_[j]->wait();
+  return outputs_[j].bytes;
+}
+
+void RecordedExecution::read_output(size_t j, std::byte* target, const Interrupted& interrupted) const {
+  const std::span bytes(target, output_desc(j).element_bytes());
+  if (downloads_[j])
+    downloads_[j]->read(bytes, interrupted);
+  else
+    copy_out(outputs_[j].bytes, bytes);
+}
+
+uint64_t RecordedExecution::last_submission() const {
+  uint64_t last = last_ ? last_->id() : 0;
+  for (const auto* transfers : {&uploads_, &downloads_})
+    for (const auto& transfer : *transfers)
+      if (transfer) last = std::max(last, transfer->last_submission());
+  return last;
+}
+
+Submission RecordedExecution::start(const RunLimits& limits, std::span<std::byte* const> targets) {
   last_ = list_.exec();
+  for (size_t j = 0; j < downloads_.size(); ++j) {
+    std::byte* const target = j < targets.size() ? targets[j] : nullptr;
+    if (downloads_[j]) downloads_[j]->begin_read({target, target ? output_desc(j).element_bytes() : 0});
+  }
   if (index_checks_.empty()) return *last_;
   compiled_->context()->wait(last_->id(), limits.timeout_seconds, limits.interrupted);
   const size_t first = outputs_.size() - index_checks_.size();

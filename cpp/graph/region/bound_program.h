@@ -9,6 +9,7 @@
 
 #include "dispatch/command_list.h"
 #include "dispatch/host_slot.h"
+#include "dispatch/slot_transfer.h"
 #include "graph/binding/plan.h"
 #include "graph/passes/program_graph.h"
 #include "graph/region/lease.h"
@@ -54,7 +55,8 @@ class BoundProgram {
   LeasePool pool_;
 };
 
-// A CommandList on buffers of its own. Where the host sees the default heap the slots are there; else there are copies to and from it.
+// A CommandList on buffers of its own. Where the host sees the default heap the slots are there; else there are copies to and from it, in
+// the list or, of what is large, around it: not where times are measured, which are those of all of it.
 class RecordedExecution : public Lease {
  public:
   RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
@@ -62,10 +64,12 @@ class RecordedExecution : public Lease {
   const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
-  const std::byte* output(size_t j) const override { return outputs_[j].bytes; }
+  const std::byte* output(size_t j) const override;
+  void write_input(size_t i, const std::byte* source, bool stays = false) override;
+  void read_output(size_t j, std::byte* target, const Interrupted& interrupted = {}) const override;
   // start() returns when the work has finished if indices are checked. Throws IndexRangeError, TimeoutError.
-  Submission start(const RunLimits& limits) override;
-  uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
+  Submission start(const RunLimits& limits, std::span<std::byte* const> targets = {}) override;
+  uint64_t last_submission() const override;
   RunReport report() const override { return {1, list_.recording()->dispatch_count(), 0, 0, {}}; }
   std::optional<double> device_seconds() const override { return last_ ? last_->device_seconds() : std::nullopt; }
   const CommandList& list() const { return list_; }
@@ -73,7 +77,8 @@ class RecordedExecution : public Lease {
  private:
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<HostSlot> inputs_, outputs_;
-  std::vector<IndexCheck> index_checks_;  // the last outputs are their results
+  std::vector<std::unique_ptr<SlotTransfer>> uploads_, downloads_;  // by slot; none where its copy is in the list
+  std::vector<IndexCheck> index_checks_;                            // the last outputs are their results
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
   std::optional<Submission> last_;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "core/tensor_desc.h"
 #include "device/buffer.h"
@@ -23,14 +24,22 @@ class Lease {
   // The host's memory of input i, to be written before start(), and of output j, to be read after wait(): packed row-major.
   virtual std::byte* input(size_t i) = 0;
   virtual const std::byte* output(size_t j) const = 0;
-  // Copy the bytes of one input to its slot, and those of one output from it.
-  void write_input(size_t i, const std::byte* source) { copy_in(input(i), {source, input_desc(i).element_bytes()}); }
-  void read_output(size_t j, std::byte* target) const { copy_out(output(j), {target, output_desc(j).element_bytes()}); }
+  // Copies the bytes of one input to its slot, large ones on to the device. `stays`: they are not changed before the execution has
+  // finished, so that the device may read them itself where it reaches them.
+  virtual void write_input(size_t i, const std::byte* source, bool /*stays*/ = false) {
+    copy_in(input(i), {source, input_desc(i).element_bytes()});
+  }
+  // Copies the bytes of one output from its slot, once what start() has returned has finished. Large ones come from the device behind that:
+  // `interrupted` is called in the wait for them, as in Context::wait.
+  virtual void read_output(size_t j, std::byte* target, const Interrupted& /*interrupted*/ = {}) const {
+    copy_out(output(j), {target, output_desc(j).element_bytes()});
+  }
   // Starts an execution. Without control flow and cuts it returns at once and keeps to no limits; else it returns when the work has
-  // finished. Throws TimeoutError, GraphError.
-  virtual Submission start(const RunLimits& limits) = 0;
-  virtual uint64_t last_submission() const = 0;
-  virtual RunReport report() const = 0;  // the report of the last start()
+  // finished. `targets`: by output, what read_output() will be given, so that the device may write there itself where it reaches the
+  // memory; null, or none at all, where that is not known. Throws TimeoutError, GraphError.
+  virtual Submission start(const RunLimits& limits, std::span<std::byte* const> targets = {}) = 0;
+  virtual uint64_t last_submission() const = 0;  // of all that was submitted, transfers among it
+  virtual RunReport report() const = 0;          // the report of the last start()
   // The seconds that the last start() took on the device, once it has finished; none where it was not to be measured.
   virtual std::optional<double> device_seconds() const = 0;
 };

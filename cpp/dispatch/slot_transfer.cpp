@@ -1,0 +1,80 @@
+#include "dispatch/slot_transfer.h"
+
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "core/shared_copy.h"
+#include "device/command_buffer.h"
+#include "device/host_memory.h"
+#include "dispatch/copy.h"
+#include "dispatch/debugged_recording.h"
+
+namespace pumice {
+namespace {
+
+// Moves bytes between memory that the device reaches; returns the execution's id.
+uint64_t move(const BufferRange& source, const BufferRange& target) {
+  CommandBuffer commands(source.buffer->context(), {});
+  commands.begin();
+  const BufferPiece whole{target.offset, source.bytes};
+  commands.scatter(source, *target.buffer, {&whole, 1});
+  commands.end();
+  return commands.submit();
+}
+
+}  // namespace
+
+bool SlotTransfer::is_for(const HostSlot& slot) {
+  return slot.is_copied() && slot.size > kTransferChunk;
+}
+
+SlotTransfer::SlotTransfer(const HostSlot& slot, bool to_device) : slot_(slot) {
+  for (size_t chunk = 0; chunk < ceil_div(slot.size, kTransferChunk); ++chunk) {
+    const uint64_t begin = end_of(chunk), bytes = end_of(chunk + 1) - begin;
+    const BufferRange host{slot.host, slot.offset + begin, bytes}, device{slot.device, slot.offset + begin, bytes};
+    chunks_.push_back(make_recording(context(), to_device ? copy_dispatches(host, device) : copy_dispatches(device, host)));
+  }
+}
+
+uint64_t SlotTransfer::end_of(size_t count) const {
+  return std::min(count * kTransferChunk, slot_.size);
+}
+
+void SlotTransfer::write(std::span<const std::byte> source, bool stays) {
+  ids_.clear();
+  if (const BufferRange host = stays ? host_memory_of(*context(), source) : BufferRange{}; host.buffer) {
+    ids_ = {move(host, slot_.device_range())};
+    return;
+  }
+  SharedCopy copy({slot_.bytes, slot_.size}, {source.data(), source.size()}, source.size(), kTransferChunk, slot_.host->store());
+  copy.allow(source.size());
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    copy.copy_until(std::min<uint64_t>(end_of(chunk + 1), source.size()));
+    ids_.push_back(chunks_[chunk]->exec().id());
+  }
+}
+
+void SlotTransfer::begin_read(std::span<std::byte> target) {
+  ids_.clear();
+  direct_ = target.empty() ? BufferRange{} : host_memory_of(*context(), target);
+  if (direct_.buffer)
+    ids_ = {move({slot_.device, slot_.offset, direct_.bytes}, direct_)};
+  else
+    for (const auto& chunk : chunks_) ids_.push_back(chunk->exec().id());
+}
+
+void SlotTransfer::read(std::span<std::byte> target, const Interrupted& interrupted) const {
+  if (direct_.buffer) return context()->wait(last_submission(), {}, interrupted);
+  SharedCopy copy({target.data(), target.size()}, {slot_.bytes, slot_.size}, target.size(), kTransferChunk);
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    context()->wait(ids_[chunk], {}, interrupted);
+    copy.allow(std::min<uint64_t>(end_of(chunk + 1), target.size()));
+  }
+  copy.copy_until(target.size());
+}
+
+void SlotTransfer::wait() const {
+  context()->wait(last_submission());
+}
+
+}  // namespace pumice

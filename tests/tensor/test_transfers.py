@@ -1,0 +1,211 @@
+"""Transfers of many bytes: through staging memory in chunks, which several threads copy, or by the host alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from process import output_of
+from small_programs import add_one, compiled
+from tensor_arrays import WHOLE_BYTES, Array
+from threads import in_threads
+
+CHUNK = 4 << 20  # bytes
+RING = 8 * CHUNK
+SIZES = [0, 1, 1 << 20, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5, RING, RING + 1, 2 * RING + CHUNK + 7]
+
+
+@pytest.fixture(scope="module", params=["unified", "separate"])
+def device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """The host writes the device's memory itself, or stages all transfers as on a discrete device."""
+    without = ["unifiedMemory"] if request.param == "separate" else []
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as context:
+        yield context
+
+
+def random_bytes(count: int, seed: int = 0) -> Array:
+    return np.frombuffer(np.random.default_rng(seed).bytes(count), "uint8")
+
+
+def added(device: pumice.Context, count: int) -> tuple[pumice.Program, Array]:
+    """A program that adds one, and an argument for it."""
+    return compiled(device, add_one), np.arange(count, dtype="float32") % 1000
+
+
+def test_the_feature_says_whose_memory_it_is(device: pumice.Context) -> None:
+    buffer = pumice.Buffer(device, 64)
+    if device.feature("unifiedMemory"):
+        buffer.map()
+        buffer.unmap()
+    else:
+        with pytest.raises(pumice.StateError, match="cannot be mapped"):
+            buffer.map()
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_bytes_of_every_count_come_back(device: pumice.Context, count: int) -> None:
+    given = random_bytes(count, seed=count)
+    tensor = pumice.tensor(given, device)
+    np.testing.assert_array_equal(tensor.numpy(), given)
+
+
+@pytest.mark.parametrize("dtype", WHOLE_BYTES, ids=str)
+def test_elements_of_every_dtype_come_back(device: pumice.Context, dtype: Any) -> None:
+    given = (np.arange(CHUNK + 3) % 120).astype(dtype)
+    np.testing.assert_array_equal(pumice.tensor(given, device).numpy(), given)
+
+
+def test_strided_and_read_only_arrays_and_views_of_tensors(device: pumice.Context) -> None:
+    base = random_bytes(3 * CHUNK).reshape(3, -1, 64)
+    turned = base.transpose(2, 0, 1)[::-1]
+    assert not base.flags.writeable
+    tensor = pumice.tensor(turned, device)
+    np.testing.assert_array_equal(tensor.numpy(), turned)
+    tensor[:, 1] = base[0].T
+    expected = turned.copy()
+    expected[:, 1] = base[0].T
+    np.testing.assert_array_equal(tensor.numpy(), expected)
+    np.testing.assert_array_equal(tensor[5:9, 1:].numpy(), expected[5:9, 1:])
+
+
+def test_threads_transfer_at_once(device: pumice.Context) -> None:
+    def work(seed: int) -> None:
+        given = random_bytes(2 * CHUNK + seed, seed)
+        for _ in range(3):
+            np.testing.assert_array_equal(pumice.tensor(given, device).numpy(), given)
+
+    in_threads(work, range(6))
+
+
+def test_uploads_and_downloads_follow_the_work_in_flight(device: pumice.Context) -> None:
+    """Staged transfers do not wait for the device: their order on it is that of their calls."""
+    count = CHUNK // 4 + 9
+    tensor = pumice.zeros(count, "float32", device)
+    kernel = pumice.Kernel(
+        """layout(binding = 0) buffer X { float x[]; };
+        void main() { uint i = gl_GlobalInvocationID.x; x[i] = x[i] * 2.0 + 1.0; }""",
+        device,
+    )
+    commands = pumice.CommandList(device)
+    commands.dispatch(kernel.bind(x=tensor, threads=count))
+    commands.commit()
+    given = np.arange(count, dtype="float32") % 1000
+    for turn in range(4):
+        commands.exec()
+        tensor.upload(given + turn)
+        commands.exec()
+        np.testing.assert_array_equal(tensor.numpy(), (given + turn) * 2 + 1)
+
+
+@pytest.mark.parametrize("count", [1, CHUNK // 4 - 1, CHUNK // 4, CHUNK // 4 + 1, 3 * CHUNK // 4 + 5])
+def test_programs_take_and_give_arrays_of_every_size(device: pumice.Context, count: int) -> None:
+    program, x = added(device, count)
+    for turn in range(3):
+        (y,) = program.call((x + turn,))
+        np.testing.assert_array_equal(y, x + turn + 1)
+    named = program({"x": x})
+    np.testing.assert_array_equal(named["y"], x + 1)
+    execution = program.execution(measure=True)
+    for measured in (execution, program.execution()):
+        measured.set("x", x)
+        np.testing.assert_array_equal(measured.compute()["y"], x + 1)
+        y = np.zeros(count, "float32")
+        measured.set_output("y", y)
+        measured.compute()
+        np.testing.assert_array_equal(y, x + 1)
+
+
+def test_runs_in_flight_hold_their_own_bytes(device: pumice.Context) -> None:
+    program, x = added(device, 2 * CHUNK // 4 + 3)
+    runs = [program.run_async((x + turn,)) for turn in range(5)]
+    for turn, run in enumerate(runs):
+        (y,) = run.result()
+        np.testing.assert_array_equal(y, x + turn + 1)
+        assert run.done
+    dropped = [program.run_async((x,)) for _ in range(4)]
+    del dropped  # the device still writes what nobody reads
+    np.testing.assert_array_equal(program.call((x,))[0], x + 1)
+    run = program.run_async((x,))
+    run.wait()
+    assert run.done
+    np.testing.assert_array_equal(run.result()[0], x + 1)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
+def test_a_signal_in_a_transfer_leaves_the_tensor_usable(device: pumice.Context) -> None:
+    class Rung(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Rung
+
+    given = random_bytes(2 * RING)
+    tensor = pumice.tensor(given, device)
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for turn in range(20):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.002 * (turn + 1))
+                while True:
+                    tensor.upload(given)
+                    tensor.numpy()
+            except Rung:
+                pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    tensor.upload(given)
+    np.testing.assert_array_equal(tensor.numpy(), given)
+
+
+FORKED = """
+import os, sys
+import numpy as np, pumice
+context = pumice.Context(without=["unifiedMemory"])
+x = np.arange(3 << 20, dtype="float32")
+assert (pumice.tensor(x, context).numpy() == x).all()
+child = os.fork()
+if child == 0:
+    try:
+        with pumice.Context(without=["unifiedMemory"]) as own:
+            assert (pumice.tensor(x, own).numpy() == x).all()
+        print("child", flush=True)
+    except pumice.DeviceError as error:  # a hardware driver does not survive a fork
+        print("refused" if "fork" in str(error) else error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+assert (pumice.tensor(x, context).numpy() == x).all()
+print("parent")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_copies_with_threads_of_its_own() -> None:
+    first, last = output_of("-W", "ignore", "-c", FORKED).split()
+    assert first in ("child", "refused")
+    assert last == "parent"
+
+
+LEFT = """
+import threading
+import numpy as np, pumice
+context = pumice.Context(without=["unifiedMemory"])
+x = np.ones(6 << 20, "float32")
+def work():
+    while True:
+        pumice.tensor(x, context).numpy()
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+pumice.tensor(x, context).numpy()
+print("left")
+"""
+
+
+def test_a_process_ends_while_threads_transfer() -> None:
+    assert output_of("-c", LEFT).split() == ["left"]
