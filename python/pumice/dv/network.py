@@ -16,7 +16,8 @@ from ..base.errors import binding_error
 from ..base.host_arrays import as_array
 from ..importer.file.model_file import Source
 from ..importer.load import load_graph
-from ..model.model import Model, Outputs
+from ..model.model import Model
+from ..model.runs import Outputs
 from .commands import Conv, FullyConnected
 from .conversion_nodes import converted
 from .objects import Context, Memory

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -26,96 +26,16 @@ from .declarations import Declarations, declared_value, dimensions
 from .options import listed, refuse_unknown
 from .policy import Precision, policy_of
 from .report import ModelReport
+from .runs import ModelRun, Outputs, mapped, targets_of
 from .values import ModelValue, Packing, fits, rearrangement, sizes_text
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from .._pumice import Program, ProgramRun
+    from .._pumice import Program
     from ..importer.file.recipe import Overridable
 
 _MOST_SIGNATURES = 256  # signatures (shapes and dtypes of arguments) that are remembered as checked
-
-
-class Outputs(tuple[Array, ...]):
-    """Several results in graph order: by position, by name (`y["logits"]`) and, where it is an identifier, as an attribute."""
-
-    __slots__ = ()
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    @staticmethod
-    def named(names: tuple[str, ...]) -> type[Outputs]:
-        """The class of results with these names."""
-        return type("Outputs", (Outputs,), {"__slots__": (), "_fields": names})
-
-    @overload
-    def __getitem__(self, key: SupportsIndex | str) -> Array: ...
-    @overload
-    def __getitem__(self, key: slice) -> tuple[Array, ...]: ...
-    def __getitem__(self, key: SupportsIndex | str | slice) -> Array | tuple[Array, ...]:
-        if not isinstance(key, str):
-            return super().__getitem__(key)
-        if key not in self._fields:
-            raise KeyError(f"'{key}'; there are {', '.join(self._fields)}")
-        return super().__getitem__(self._fields.index(key))
-
-    def __getattr__(self, name: str) -> Array:
-        if name not in self._fields:
-            raise AttributeError(f"no output '{name}'; there are {', '.join(self._fields)}")
-        return super().__getitem__(self._fields.index(name))
-
-    def _asdict(self) -> dict[str, Array]:
-        return dict(zip(self._fields, self, strict=True))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _outputs, (self._fields, tuple(self))
-
-    def __repr__(self) -> str:
-        return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
-
-
-def _outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
-    return Outputs.named(names)(values)
-
-
-class ModelRun:
-    """One execution in flight or finished, started by Model.run_async."""
-
-    def __init__(self, run: ProgramRun, model: Model, strings: CallStrings | None) -> None:
-        self._run = run
-        self._model = model
-        self._strings = strings
-
-    @property
-    def done(self) -> bool:
-        """Whether the run has finished."""
-        return self._run.done
-
-    @property
-    def device_seconds(self) -> float | None:
-        """Time on the device; None where it was not measured or has not finished."""
-        return self._run.device_seconds
-
-    @property
-    def device_time(self) -> float | None:
-        """Time on the device, as device_seconds."""
-        return self._run.device_seconds
-
-    @property
-    def cold(self) -> bool:
-        """Whether a kernel ran for the first time in this run, whose time may then include the driver's compilation."""
-        return self._run.cold
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Waits until the run has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
-        self._run.wait(timeout)
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Waits, and gives what the call of the model would have returned; timeout in seconds.
-
-        Raises TimeoutError, DeviceLostError.
-        """
-        return self._model._results(self._run.result(timeout), self._strings)
 
 
 class Model:
@@ -203,7 +123,7 @@ class Model:
         self.check_indices, self.fuse, self.deterministic = check_indices, fuse, deterministic
         self.context = context
         self._program: Program | None = program
-        self._call: Callable[[tuple[Array, ...], None, float | None], tuple[Array, ...]] = program.call
+        self._call: Callable[..., tuple[Array, ...]] = program.call
         self._tensors = [self._value(value) for value in program.inputs]  # the program's inputs
         declared = {value.name: value for value in recipe.outputs}
         results = [declared_value(self._value(value), declared.get(value.name)) for value in program.outputs]
@@ -229,6 +149,7 @@ class Model:
         self._random = packing.random
         self._input_count = len(packing.inputs)
         self._single = len(self.outputs) == 1
+        self._has_out = any(value.name == "out" for value in packing.inputs)
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
         self._checked: set[tuple[Any, ...]] = set()
         self._is_new = False  # whether the last arguments had a new signature
@@ -241,21 +162,36 @@ class Model:
     def _value(value: Any) -> ModelValue:
         return ModelValue(value.name, numpy_dtype(str(value.dtype)), dimensions(value.shape, value.dimension_names))
 
-    def __call__(self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> Any:
+    def __call__(
+        self,
+        *arrays: npt.ArrayLike,
+        loop_timeout: float | None = None,
+        out: Array | Mapping[str, Array] | None = None,
+        **by_name: npt.ArrayLike,
+    ) -> Any:
         """Runs the model and waits: one output gives an array, several give Outputs.
 
         Inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
         may be None. Strings are arrays of str, given as NumPy's own or as objects, and come back as objects. What `overridable` names
         has a default, and comes behind the others. loop_timeout: seconds for each Loop and Scan from each time that it is entered, at
-        most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input, TimeoutError; GraphError for an index out of
-        range that the host knows, IndexRangeError with check_indices for others.
+        most 15; None: no limit, as ONNX knows none. out: arrays by name, or one where there is one output, that results are written to and
+        that are returned: of the output's dtype and shape, writable, C-contiguous and apart from one another; outputs that are not named
+        get new arrays. A model with an input `out` takes that by this name, and no arrays for results.
+        Raises BindingError naming the input or the output, TimeoutError; GraphError for an index out of range that the host knows,
+        IndexRangeError with check_indices for others.
         """
+        targets = None
+        if out is not None:
+            if self._has_out:
+                by_name = {**by_name, "out": out}  # type: ignore[dict-item]
+            else:
+                targets = targets_of(self.outputs, out, self._packing is not None)
         if self._packing:
             strings = self._packing.call_strings()
             results = self._call(self._arguments(arrays, by_name, strings), None, loop_timeout)
             forward_log()
             return self._results(results, strings)
-        results = self._call(self._arguments(arrays, by_name), None, loop_timeout)
+        results = self._call(self._arguments(arrays, by_name), None, loop_timeout, targets)
         if self._is_new:
             self._is_new = False
             self._declarations.check_shapes(self.outputs, results)
@@ -269,7 +205,7 @@ class Model:
         runs do not wait for that. Raises as a call does.
         """
         begin = time.perf_counter()
-        self(*arrays, loop_timeout=loop_timeout, **by_name)
+        self(*arrays, loop_timeout=loop_timeout, **by_name)  # type: ignore[arg-type]
         return time.perf_counter() - begin
 
     def run_async(
@@ -283,6 +219,15 @@ class Model:
         run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
         forward_log()
         return ModelRun(run, self, strings)
+
+    def map(self, cases: Iterable[Any], depth: int = 2, *, loop_timeout: float | None = None) -> Iterator[Any]:
+        """Runs the model on one case after the other and gives what the calls would, in their order: a generator.
+
+        cases: arrays, tuples of arguments or dicts of them by name. depth: cases in flight, 1 to 8: while the device computes one, the
+        arguments of the next are copied to it, and the results of the one before to the host. An error is raised in its case's place and
+        ends the generator; cases in flight are dropped where it is closed. Raises InputError for another depth.
+        """
+        return mapped(self, cases, depth, loop_timeout)
 
     def _results(self, results: tuple[Array, ...], strings: CallStrings | None) -> Any:
         if self._packing and strings:
@@ -479,7 +424,7 @@ class Model:
             self._call = self._refuse
         forward_log()
 
-    def _refuse(self, arrays: tuple[Array, ...], timeout: None, loop_timeout: float | None) -> tuple[Array, ...]:
+    def _refuse(self, *_: object) -> tuple[Array, ...]:
         raise StateError(f"model '{self.name}' is closed")
 
     def __enter__(self) -> Model:

@@ -126,6 +126,18 @@ def arguments_by_name(context: pumice.Context) -> None:
             refused(lambda call=call: call(X, wobble=X), "wobble")
 
 
+@covers("Model.__call__.out", "Model.map.depth", "Model.map.loop_timeout")
+def many_and_large(context: pumice.Context) -> None:
+    with pumice.load(relu(), context) as loaded:
+        y = np.zeros_like(X)
+        assert loaded(X, out=y) is y
+        refused(lambda: loaded(X, out={"z": y}), "z")
+        refused(lambda: loaded.map([X], depth=0), "depth")
+        assert len(list(loaded.map([X] * 3, depth=3))) == 3
+    with pumice.load(looping(), context) as loaded:
+        times_out(lambda: next(loaded.map([(X, np.array(True))], loop_timeout=0.05)))
+
+
 @covers("Model.loaded_again.context", "Model.loaded_again.precision", "Model.loaded_again.part")
 def loading_again(context: pumice.Context) -> None:
     with pumice.load(gemm(), context) as loaded, pumice.Context(f"uuid:{context.info.uuid}") as other:

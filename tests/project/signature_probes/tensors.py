@@ -24,6 +24,17 @@ def as_arrays(context: pumice.Context) -> None:
         refused(lambda made=made: made.__array__(copy=False), "copy", ValueError)
 
 
+@covers("Tensor.numpy.out", "empty_host.context")
+def host_arrays(context: pumice.Context) -> None:
+    host = pumice.empty_host(ARRAY.shape, "float32", context)
+    assert pumice.tensor(ARRAY, context).numpy(out=host) is host
+    differ(host, ARRAY * 2)
+    refused(lambda: pumice.tensor(ARRAY, context).numpy(out=host[0]), "out")
+    with pumice.Context(f"uuid:{context.info.uuid}") as closed:
+        pass
+    refused(lambda: pumice.empty_host(2, "int8", closed), "closed")
+
+
 @covers(
     "Tensor.__dlpack__.stream",
     "Tensor.__dlpack__.max_version",

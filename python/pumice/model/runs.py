@@ -1,0 +1,168 @@
+"""Executions of a model: their results, those in flight, and many one after the other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
+
+import numpy as np
+
+from ..base.element_types import Array
+from ..base.errors import InputError, binding_error
+
+if TYPE_CHECKING:
+    from .._pumice import ProgramRun
+    from ..base.string_table import CallStrings
+    from .model import Model
+    from .values import ModelValue
+
+MOST_IN_FLIGHT = 8  # executions of a program with the same shapes
+
+
+class Outputs(tuple[Array, ...]):
+    """Several results in graph order: by position, by name (`y["logits"]`) and, where it is an identifier, as an attribute."""
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def named(names: tuple[str, ...]) -> type[Outputs]:
+        """The class of results with these names."""
+        return type("Outputs", (Outputs,), {"__slots__": (), "_fields": names})
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | str) -> Array: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Array, ...]: ...
+    def __getitem__(self, key: SupportsIndex | str | slice) -> Array | tuple[Array, ...]:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        if key not in self._fields:
+            raise KeyError(f"'{key}'; there are {', '.join(self._fields)}")
+        return super().__getitem__(self._fields.index(key))
+
+    def __getattr__(self, name: str) -> Array:
+        if name not in self._fields:
+            raise AttributeError(f"no output '{name}'; there are {', '.join(self._fields)}")
+        return super().__getitem__(self._fields.index(name))
+
+    def _asdict(self) -> dict[str, Array]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _outputs, (self._fields, tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+
+def _outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
+    return Outputs.named(names)(values)
+
+
+class ModelRun:
+    """One execution in flight or finished, started by Model.run_async."""
+
+    def __init__(self, run: ProgramRun, model: Model, strings: CallStrings | None) -> None:
+        self._run = run
+        self._model = model
+        self._strings = strings
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has finished."""
+        return self._run.done
+
+    @property
+    def device_seconds(self) -> float | None:
+        """Time on the device; None where it was not measured or has not finished."""
+        return self._run.device_seconds
+
+    @property
+    def device_time(self) -> float | None:
+        """Time on the device, as device_seconds."""
+        return self._run.device_seconds
+
+    @property
+    def cold(self) -> bool:
+        """Whether a kernel ran for the first time in this run, whose time may then include the driver's compilation."""
+        return self._run.cold
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until the run has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
+        self._run.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Waits, and gives what the call of the model would have returned; timeout in seconds.
+
+        Raises TimeoutError, DeviceLostError.
+        """
+        return self._model._results(self._run.result(timeout), self._strings)
+
+
+def mapped(model: Model, cases: Iterable[Any], depth: int, loop_timeout: float | None) -> Iterator[Any]:
+    """The results of the cases in their order, `depth` of them in flight. Raises InputError for another depth."""
+    if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MOST_IN_FLIGHT:
+        raise InputError(f"map: a depth of 1 to {MOST_IN_FLIGHT} cases expected; given {depth!r}")
+    return _results(model, iter(cases), depth, loop_timeout)
+
+
+def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float | None) -> Iterator[Any]:
+    started: deque[Callable[[], Any]] = deque()
+    goes_on = True
+
+    def start() -> bool:
+        """Starts the next case. What fails, the case itself or what makes it, is raised in its place."""
+        try:
+            case = next(cases)
+            started.append(_started(model, case, loop_timeout).result)
+        except StopIteration:
+            return False
+        except Exception as error:
+            started.append(_raiser(error))
+            return False
+        return True
+
+    while True:
+        while goes_on and len(started) < depth:
+            goes_on = start()
+        if not started:
+            return
+        result = started.popleft()()
+        goes_on = goes_on and start()  # the device has work while the caller looks at the result
+        yield result
+
+
+def _started(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
+    if isinstance(case, Mapping):
+        return model.run_async(loop_timeout=loop_timeout, **case)
+    arguments = case if isinstance(case, tuple) else (case,)
+    return model.run_async(*arguments, loop_timeout=loop_timeout)
+
+
+def _raiser(error: Exception) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise error
+
+    return fail
+
+
+def targets_of(values: list[ModelValue], out: Any, packed: bool) -> list[Array | None]:
+    """The arrays that a caller gives for results, by output: an array for the only one, or arrays by name.
+
+    Raises BindingError.
+    """
+    names = [value.name for value in values]
+    if not isinstance(out, Mapping):
+        if len(values) != 1:
+            raise binding_error("K4", "out", f"a dict of arrays by name ({', '.join(names)})", type(out).__name__)
+        out = {names[0]: out}
+    for name, array in out.items():
+        if name not in names:
+            raise binding_error("K4", "out", f"outputs among {', '.join(names)}", f"'{name}'")
+        if not isinstance(array, np.ndarray):
+            raise binding_error("K5", f"{name}", "a NumPy array for the output", type(array).__name__)
+    if packed:
+        raise binding_error("K4", "out", "no arrays: this model has sequences, optional values or strings", "arrays")
+    return [out.get(name) for name in names]

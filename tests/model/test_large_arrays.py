@@ -1,0 +1,231 @@
+"""Models and large arrays: results into given arrays, arrays in pinned memory, many cases in flight."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from onnx_models import gemm, model, node, value
+
+ROWS = [0, 1, 7, (4 << 20) // 16 + 1, 3 * (4 << 20) // 16 + 5]  # of 16 bytes: around a chunk of a transfer
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(scope="module", params=["unified", "separate"])
+def device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """The host writes the device's memory itself, or stages all transfers as on a discrete device."""
+    without = ["unifiedMemory"] if request.param == "separate" else []
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def doubled(device: pumice.Context) -> Iterator[pumice.Model]:
+    """x [N, 4] -> x + x and |x|."""
+    nodes = [node("Add", ["x", "x"], ["twice"]), node("Abs", ["x"], ["size"])]
+    with pumice.load(model(nodes, [value("x")], ["twice", "size"]), device) as made:
+        yield made
+
+
+def rows(count: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal((count, 4)).astype("float32")
+
+
+# ---- results into given arrays
+
+
+@pytest.mark.parametrize("count", ROWS)
+def test_results_go_into_given_arrays(doubled: pumice.Model, count: int) -> None:
+    x, twice = rows(count), np.full((count, 4), 7, "float32")
+    results = doubled(x, out={"twice": twice})
+    assert results.twice is twice
+    np.testing.assert_array_equal(twice, x + x)
+    np.testing.assert_array_equal(results.size, np.abs(x))
+    inside = np.zeros((3, count, 4), "float32")  # a contiguous part of an array, and one in place of the argument
+    results = doubled(x, out={"size": x, "twice": inside[1]})
+    assert results.size is x
+    np.testing.assert_array_equal(x, np.abs(rows(count)))
+    np.testing.assert_array_equal(inside[1], rows(count) * 2)
+    assert not inside[::2].any()
+
+
+def test_what_cannot_hold_a_result_is_refused(doubled: pumice.Model) -> None:
+    x = rows(5)
+    read_only = np.zeros((5, 4), "float32")
+    read_only.setflags(write=False)
+    base = np.zeros((6, 4), "float32")
+    wrong: list[tuple[Any, str]] = [
+        ({"z": base[:5]}, "twice, size"),
+        (base[:5], "a dict of arrays"),
+        ({"twice": [0.0]}, "a NumPy array"),
+        ({"twice": np.zeros((5, 4), "float64")}, "float32.*float64"),
+        ({"twice": np.zeros((5, 4), ">f4")}, "byte order|endian"),
+        ({"twice": np.zeros((4, 5), "float32")}, r"\(4, 5\)"),
+        ({"twice": np.zeros((4, 5), "float32").T}, "strided"),
+        ({"twice": read_only}, "read-only"),
+        ({"twice": base[:5], "size": base[1:]}, "apart"),
+    ]
+    for out, text in wrong:
+        with pytest.raises(pumice.BindingError, match=text):
+            doubled(x, out=out)
+        assert not base.any()
+
+
+def test_one_output_takes_an_array_alone(device: pumice.Context) -> None:
+    with pumice.load(model([node("Relu")]), device) as relu:
+        x, y = rows(3), np.zeros((3, 4), "float32")
+        assert relu(x, out=y) is y
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+    with pumice.load(model([node("NonZero")]), device) as places:  # a shape that is known at the end alone
+        x = np.eye(4, dtype="float32")
+        given = np.zeros((2, 4), "int64")
+        assert places(x, out=given) is given
+        np.testing.assert_array_equal(given, [range(4), range(4)])
+        with pytest.raises(pumice.BindingError, match="shape"):
+            places(x, out=np.zeros((2, 5), "int64"))
+
+
+def test_an_input_named_out_is_an_argument(device: pumice.Context) -> None:
+    proto = model([node("Relu", ["out"])], [value("out")])
+    with pumice.load(proto, device) as relu:
+        np.testing.assert_array_equal(relu(out=rows(3)), np.maximum(rows(3), 0))
+
+
+def test_tensors_copy_into_given_arrays(device: pumice.Context) -> None:
+    x = rows(ROWS[-1])
+    tensor, y = pumice.tensor(x, device), np.zeros_like(x)
+    assert tensor.numpy(out=y) is y
+    np.testing.assert_array_equal(y, x)
+    for wrong in (y[:-1], y.astype("int32"), y.T):
+        with pytest.raises(pumice.BindingError, match="out"):
+            tensor.numpy(out=wrong)
+
+
+# ---- pinned memory
+
+
+@pytest.mark.parametrize("count", ROWS)
+def test_arrays_in_pinned_memory_are_arrays(doubled: pumice.Model, device: pumice.Context, count: int) -> None:
+    x = pumice.empty_host((count + 2, 4), "float32", device)
+    x[:] = rows(count + 2)
+    outs = {name: pumice.empty_host((count, 4), "float32", device) for name in ("twice", "size")}
+    for part in (x[2:], x[1:-1]):
+        results = doubled(part, out=outs)
+        np.testing.assert_array_equal(results.twice, part * 2)
+        np.testing.assert_array_equal(outs["size"], np.abs(part))
+        given, run = part.copy(), doubled.run_async(part)
+        part[:] = 1  # what run_async was given is the caller's again
+        np.testing.assert_array_equal(run.result().twice, given * 2)
+        tensor = pumice.tensor(part, device)
+        assert tensor.numpy(out=outs["twice"]) is outs["twice"]
+        np.testing.assert_array_equal(outs["twice"], part)
+
+
+def test_pinned_memory_lives_as_long_as_its_arrays(device: pumice.Context) -> None:
+    gc.collect()
+    before = device.memory.buffers
+    x = pumice.empty_host((1 << 20, 4), "float32", device)
+    assert device.memory.buffers == before + 1
+    view = x[5:, 1]
+    view[:] = 3
+    del x
+    gc.collect()
+    assert device.memory.buffers == before + 1
+    assert (view == 3).all()
+    del view
+    gc.collect()
+    assert device.memory.buffers == before
+    assert pumice.empty_host(0, "int8", device).shape == (0,)
+    with pytest.raises(pumice.UnsupportedError, match="int4"):
+        pumice.empty_host(8, "int4", device)
+
+
+def test_a_part_that_is_no_row_of_words(device: pumice.Context) -> None:
+    """Downloads into pinned memory touch their own bytes alone."""
+    host = pumice.empty_host(6 << 20, "uint8", device)
+    host[:] = 9
+    given = np.arange((5 << 20) + 3, dtype="uint32").astype("uint8")
+    part = host[1 : 1 + given.size]
+    pumice.tensor(given, device).numpy(out=part)
+    np.testing.assert_array_equal(part, given)
+    assert host[0] == 9
+    assert (host[1 + given.size :] == 9).all()
+
+
+# ---- many cases
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [3, ROWS[-1]])
+def test_a_map_gives_what_calls_give(doubled: pumice.Model, count: int, depth: int) -> None:
+    cases = [rows(count + i % 2, i) for i in range(6)]
+    results = list(doubled.map(cases, depth))
+    assert len(results) == 6
+    for x, y in zip(cases, results, strict=True):
+        plain = doubled(x)
+        np.testing.assert_array_equal(y.twice, plain.twice)
+        np.testing.assert_array_equal(y.size, plain.size)
+
+
+def test_cases_are_arrays_tuples_and_dicts(doubled: pumice.Model) -> None:
+    for case in (rows(3), (rows(3),), {"x": rows(3)}):
+        (result,) = doubled.map([case])
+        np.testing.assert_array_equal(result.twice, rows(3) * 2)
+    assert list(doubled.map([])) == []
+
+
+def test_one_array_may_be_filled_again_and_again(doubled: pumice.Model, device: pumice.Context) -> None:
+    """What makes the cases may use one array for all of them, pinned or not."""
+    for x in (rows(ROWS[-1]), pumice.empty_host((ROWS[-1], 4), "float32", device)):
+
+        def cases(x: Array = x) -> Iterator[Array]:
+            for i in range(5):
+                x[:] = i
+                yield x
+
+        for i, result in enumerate(doubled.map(cases(), depth=3)):
+            assert (result.twice == 2 * i).all()
+
+
+def test_errors_come_in_their_case_s_place(doubled: pumice.Model) -> None:
+    def broken() -> Iterator[Array]:
+        yield rows(2)
+        yield rows(2)
+        raise ValueError("no more")
+
+    for cases, error, text in (
+        ([rows(2), rows(2), rows(2).astype("float64"), rows(2)], pumice.BindingError, "float64"),
+        (broken(), ValueError, "no more"),
+    ):
+        results = doubled.map(cases, depth=3)
+        for _ in range(2):
+            np.testing.assert_array_equal(next(results).twice, rows(2) * 2)
+        with pytest.raises(error, match=text):
+            next(results)
+        assert list(results) == []
+    for depth in (0, 9, 1.5, True):
+        with pytest.raises(pumice.Error, match="depth"):
+            doubled.map([], depth)  # type: ignore[arg-type]
+
+
+def test_a_map_closed_early_leaves_nothing(device: pumice.Context) -> None:
+    gc.collect()
+    before = device.memory.buffers
+    with pumice.load(gemm(), device) as loaded:
+        loaded(rows(4))
+        for taken in (0, 1, 3):
+            results = loaded.map((rows(4, i) for i in range(10)), depth=4)
+            for _ in range(taken):
+                next(results)
+            results.close()  # type: ignore[attr-defined]
+        runs = [loaded.run_async(rows(4)) for _ in range(8)]  # all that there may be
+        for run in runs:
+            run.wait()
+        del runs, run
+    gc.collect()
+    assert device.memory.buffers == before
