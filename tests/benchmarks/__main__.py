@@ -31,6 +31,7 @@ from . import (
     models,
     operators,
     shapes,
+    transfers,
 )
 from .cases import CASES
 from .rows import Row, Table, summary
@@ -39,6 +40,7 @@ from .timing import Effort
 
 BENCHMARKS: dict[str, ModuleType] = {
     "launch": launch,
+    "transfers": transfers,
     "binding": binding,
     "kernels": kernels,
     "control_flow": control_flow,

@@ -153,6 +153,27 @@ def torch_model(folder: Path, precision: str, x: Array) -> Local:
     return Local(call, graph_sampler(torch, graph))
 
 
+def torch_transfer(count: int, way: str, kind: str) -> Local:
+    """An upload to memory that is there already, or a download: to a new tensor, or to the pinned one."""
+    torch = cuda_torch()
+    host = torch.randint(0, 256, (count,), dtype=torch.uint8)
+    if kind == "pinned":
+        host = host.pin_memory()
+    device = host.cuda()
+
+    def call() -> Array:
+        if way == "upload":
+            device.copy_(host, non_blocking=True)
+        elif kind == "pinned":
+            host.copy_(device, non_blocking=True)
+        else:
+            device.cpu()
+        torch.cuda.synchronize()
+        return np.empty(0)
+
+    return Local(call)
+
+
 def torch_operator(expression: str, shapes: Sequence[tuple[Sequence[int], str]]) -> Local:
     """An expression over tensors a, b, .. of these shapes and dtypes; its time on the device is that of a CUDA graph."""
     torch = cuda_torch()
