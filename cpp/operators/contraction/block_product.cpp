@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kMostRows = 4, kMostLaneRows = 64;  // past which the matrix is made floats first, for all of them
+constexpr int64_t kMostRows = 4, kMostLaneRows = 128;  // past which the matrix is made floats first, for all of them
 
 // How a kernel shares out the products: rows and columns of a workgroup, and words that it reads of a column at once.
 struct BlockTiling {
