@@ -7,8 +7,6 @@
 //
 // Every loop that stays a loop moves all 32 sums at its end: a few input channels (ROW_TAPS > 0: one step of them, and that many taps
 // in a row) have the row unrolled.
-//
-// Packed weights: [channels_out / 16][kernel_taps][channels_in / KV][16][4], the last for channels of the input.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -17,35 +15,11 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#define PACKED_GROUP ((p.channels_out + 15u) / 16u * KERNEL_TAPS * ((p.channels_in + uint(KV) - 1u) / uint(KV)) * 64u)
-#include "include/contraction.glsl"
+#include "include/contraction_lanes.glsl"
 
 layout(local_size_x = 8) in;
 
-// KV: channels of the input a step. X_VEC4: they are neighbours in memory, four at a time. Y_VEC4: so are those of the output.
-#include "include/contraction_arrays.glsl"
-
-const uint kChannels = 16u, kPixels = 2u, kLanes = 8u;
-
-Number4 load_x(uint index, uint channel) {
-#if X_VEC4
-  return LOAD_X4(index + x_channel(channel));
-#else
-  Number4 v = Number4(0);
-  const uint last = p.channels_in - 1u;
-  v.x = LOAD_X(index + channel * p.x_stride_c);
-#if KV > 1
-  v.y = LOAD_X(index + min(channel + 1u, last) * p.x_stride_c);
-#endif
-#if KV > 2
-  v.z = LOAD_X(index + min(channel + 2u, last) * p.x_stride_c);
-#endif
-#if KV > 3
-  v.w = LOAD_X(index + min(channel + 3u, last) * p.x_stride_c);
-#endif
-  return v;
-#endif
-}
+const uint kPixels = 2u;  // of an invocation
 
 void main() {
   const uint lane = gl_LocalInvocationID.x;

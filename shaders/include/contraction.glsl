@@ -32,6 +32,9 @@ layout(push_constant) uniform parameter {
   uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
 #if MATRIX
   uint x_stride_group, y_stride_group, w_stride_group;  // steps through the batch
+#if W_STRIDED
+  uint w_stride_in, w_stride_out;   // of a matrix that is not packed
+#endif
 #elif W_ZERO
   uint w_zero_first;                // the number of the first channel here among those of all groups
 #endif

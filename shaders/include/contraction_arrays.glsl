@@ -1,5 +1,5 @@
 // The arrays of the contraction kernels that take both floats and integers, and how their elements are loaded and stored. X_VEC4, Y_VEC4:
-// neighbouring channels are aligned fours. Fours of weights are packed as one.
+// neighbouring channels are aligned fours. Fours of weights are packed as one; W_STRIDED has them packed where W_VEC4 says so.
 #if INTEGER
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) readonly buffer W { uint w[]; };
@@ -12,7 +12,11 @@ layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 #else
 layout(binding = 0) readonly buffer X { sfp x[]; };
 #endif
+#if W_STRIDED && !W_VEC4
+layout(binding = 1) readonly buffer W { sfp w[]; };
+#else
 layout(binding = 1) readonly buffer W { sfpvec4 w[]; };
+#endif
 #define LOAD_X(i) pm_load(x, i)
 #define LOAD_X4(i) pm_load_vec4(x, (i) >> 2)
 #define LOAD_W4(four) pm_load_vec4(w, four)

@@ -13,6 +13,16 @@ constexpr int64_t kLanePixels = 16;  // pixels of a subgroup of conv_lanes
 
 constexpr int64_t kMostRowTaps = 9;  // unrolled by conv_lanes
 
+int64_t most_groups(const NodeContext& node, const char* axis) {
+  return static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_" + std::string(axis)), INT32_MAX));
+}
+
+// The columns that one dispatch takes of a matrix that is not packed in blocks; 0 for one that is.
+int64_t columns_of_dispatch(const NodeContext& node, const Contraction& c) {
+  if (c.unpacked) return most_groups(node, "1") * kLaneChannels;
+  return c.by_columns ? most_columns(node, c.weights.channels_in) : 0;
+}
+
 SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
   SpecValues spec;
   for (const auto& [name, value] : values) spec.emplace_back(name, value);
@@ -36,7 +46,7 @@ struct ContractionPlan {
   int64_t tile_pixels, tile_channels;
 };
 
-// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take conv_lanes, which has no
+// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes, which have no
 // barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in, kv = step_channels(c.weights.channels_in);
@@ -74,6 +84,13 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
                          {"WHOLE", depth % (skinny->invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
             kMostSkinny, kSkinnyChannels};
   if (node.prefers_lanes()) {
+    if (pixels <= kMostLaneRows) {
+      Macros macros = vectors;
+      macros.emplace_back("KV", std::to_string(kv));
+      macros.emplace_back("W_STRIDED", c.unpacked ? "1" : "0");
+      macros.emplace_back("W_VEC4", c.unpacked && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
+      return {"gemv_lanes.comp", std::move(macros), specialized({{"ROWS", pixels}}), kMostLaneRows, kLaneChannels};
+    }
     const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
     Macros macros = vectors;
     macros.emplace_back("KV", std::to_string(kv));
@@ -126,6 +143,7 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
           .set("w_zero_group", c.integers->w_zero ? c.integers->w_zero->stride_group : 0);
     else
       step.set("b_scale", bias.scale).set("b_stride_row", bias.stride_row).set("b_stride_column", bias.stride_column);
+    if (c.unpacked) step.set("w_stride_in", c.weights.stride_in).set("w_stride_out", c.weights.stride_out);
     if (bias.kind == ContractionBias::Kind::matrix) {
       const int64_t span = (placed.pixels() - 1) * bias.stride_row + (c.weights.channels_out - 1) * bias.stride_column + 1;
       step.bind("b", bias.operand, bias.first, span, bits(node.float_dtype));
@@ -139,14 +157,9 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   node.add(step.build());
 }
 
-int64_t most_groups(const NodeContext& node, const char* axis) {
-  return static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_" + std::string(axis)), INT32_MAX));
-}
-
 void add_placed(LowerContext& node, const PlacedContraction& placed) {
   const Contraction& c = placed.c;
-  const int64_t columns = c.by_columns ? most_columns(node, c.weights.channels_in) : 0;
-  if (const Parts parts = channel_parts(node, placed, columns); !parts.empty()) {
+  if (const Parts parts = channel_parts(node, placed, columns_of_dispatch(node, c)); !parts.empty()) {
     for (const PlacedContraction& part : parts) add_placed(node, part);
     return;
   }

@@ -39,6 +39,8 @@ void skip_channels(const NodeContext& node, PlacedContraction& part, int64_t fir
   Contraction& c = part.c;
   if (c.by_columns) {
     c.w_first += first * c.weights.channels_in;
+  } else if (c.unpacked) {
+    c.w_first += first * c.weights.stride_out;
   } else {
     WeightView before = c.weights;
     before.channels_out = first;
@@ -140,14 +142,17 @@ int64_t y_span(const Contraction& c) {
 }
 
 int64_t w_span(const NodeContext& node, const Contraction& c) {
-  const int64_t group = c.by_columns ? c.weights.channels_out * c.weights.channels_in : packed_group(node, c.weights);
+  const int64_t unpacked = last_of(c.weights.channels_out, c.weights.stride_out) + last_of(c.weights.channels_in, c.weights.stride_in) + 1;
+  const int64_t group = c.by_columns ? c.weights.channels_out * c.weights.channels_in
+                        : c.unpacked ? unpacked
+                                     : packed_group(node, c.weights);
   return last_of(c.weights.groups, c.w_stride_group) + group;
 }
 
 Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int64_t columns) {
   const Contraction& c = whole.c;
   const DType factors = c.integers ? c.integers->w : node.float_dtype;
-  const int64_t channels = c.weights.channels_out, block = c.by_columns ? columns : block_channels(node, c.weights, factors);
+  const int64_t channels = c.weights.channels_out, block = columns > 0 ? columns : block_channels(node, c.weights, factors);
   Parts parts;
   if (block >= channels) return parts;
   for (int64_t group = 0; group < c.weights.groups; ++group)

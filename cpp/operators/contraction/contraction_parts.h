@@ -33,7 +33,7 @@ struct DispatchRoom {
 using Parts = std::vector<PlacedContraction>;
 
 // Cuts into parts of one block of channels of one group; none where that is the whole. `columns`: the channels that one dispatch takes of a
-// matrix stored by columns.
+// matrix that is not packed in blocks, or 0.
 Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int64_t columns);
 // Cuts into parts of fewer images, groups, rows or pixels; none where there is room for the whole, or where no cut would make a tensor's
 // part small enough. A part may have to be cut again.

@@ -42,6 +42,7 @@ struct Contraction {
   bool matrix = false;                            // a matrix product: no taps
   std::optional<IntegerTerms> integers = {};      // none: of floats
   bool by_columns = false;                        // a matrix product whose w lies by columns, and x in whole eights
+  bool unpacked = false;                          // a matrix product whose w lies as the strides of `weights` say
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 

@@ -101,6 +101,13 @@ int64_t most_columns(const NodeContext& node, int64_t depth) {
   return std::max<int64_t>(std::min(groups * columns_at_once(node), largest_range(*node.context) / column_bytes), 1);
 }
 
+bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t phase) {
+  constexpr int64_t kFour = 4;
+  const WeightView& w = c.weights;
+  return w.stride_in == 1 && w.channels_in % kFour == 0 && w.stride_out % kFour == 0 && c.w_stride_group % kFour == 0 &&
+         c.w_first % kFour == 0 && phase % (kFour * bits(node.float_dtype) / 8) == 0;
+}
+
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared ones of an invocation
   if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};

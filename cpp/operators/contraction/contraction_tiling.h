@@ -54,6 +54,11 @@ constexpr int64_t kColumnsGroup = 256, kMostColumnRows = 2;  // its workgroup; w
 int64_t columns_at_once(const NodeContext& node);
 int64_t most_columns(const NodeContext& node, int64_t depth);
 
+// Pixels up to which gemv_lanes computes a contraction on a CPU driver, which takes them all in one workgroup.
+constexpr int64_t kMostLaneRows = 8;
+// Whether gemv_lanes reads the columns of an unpacked matrix in fours; `phase`: bytes from a boundary to where it begins.
+bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t phase);
+
 // The shape for few rows; none where the rows are more, the depth is small, or the lanes of a software device compute it.
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 

@@ -45,6 +45,13 @@ static bool lies_by_columns(const LowerContext& node, const WeightView& weights)
   return node.constant_packed.size() > 1 && node.constant_packed[1] && is_by_columns(node, node.input(1), weights);
 }
 
+// Whether a product of so many rows reads B as it lies, where packing it first would take longer than the product: see gemv_lanes.comp.
+static bool reads_unpacked(const LowerContext& node, const TensorDesc& b, int64_t rows, double scale) {
+  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
+  return node.prefers_lanes() && !is_constant && rows <= kMostLaneRows && scale == 1 && b.dtype == node.float_dtype && b.is_packed() &&
+         static_cast<int64_t>(b.bytes()) <= largest_range(*node.context);
+}
+
 static bool pack_matrix(const PackContext& node, const WeightView& weights, double scale, PackedWeight& packed) {
   const bool by_columns = is_by_columns(node, node.input(1), weights);
   if (!by_columns && is_as_packed(node, node.input(1), weights, scale)) return false;
@@ -56,8 +63,12 @@ static bool pack_matrix(const PackContext& node, const WeightView& weights, doub
   return true;
 }
 
-// Input 1 as weights. One that lies right but does not begin at a boundary is copied to one.
-static Operand matrix_operand(LowerContext& node, const WeightView& weights, double scale) {
+// Input 1 as the weights of a product of so many rows, which is told how they lie. One that lies right but does not begin at a boundary is
+// copied to one.
+static Operand matrix_operand(LowerContext& node, Contraction& c, int64_t rows, double scale) {
+  const WeightView& weights = c.weights;
+  c.unpacked = reads_unpacked(node, node.input(1), rows, scale);
+  if (c.unpacked) return node.in(1);
   if (lies_by_columns(node, weights) || !is_as_packed(node, node.input(1), weights, scale) || node.input_phase(1) == 0)
     return node.packed(1);
   PackedWeight packed;
@@ -126,7 +137,7 @@ void lower_gemm(LowerContext& node) {
                      matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
   c.by_columns = lies_by_columns(node, c.weights);
   const Operand left = matrix_rows(node, c);
-  const Operand weights = matrix_operand(node, c.weights, node.attributes->real("alpha", 1));
+  const Operand weights = matrix_operand(node, c, y.shape[0], node.attributes->real("alpha", 1));
   ContractionBias bias = adds ? bias_of(node) : ContractionBias{};
   if (adds && !is_row(node.input(2), y.shape[1])) {
     const Strides strides = c_strides();
@@ -188,19 +199,21 @@ void lower_matmul(LowerContext& node) {
   }
   if (is_strided) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors with a constant on the right");
   const WeightView all = matrix_weights(b, false);
-  const Operand weights = matrix_operand(node, all, 1);
   const auto planes = [](int64_t rows, int64_t columns) { return matrix_planes(rows, columns, columns, 1); };
   const int64_t k = all.channels_in, n = all.channels_out;
   if (all.groups == 1) {  // one B for all: the batch of A becomes more rows
     const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
     Contraction c = matrix_product(planes(rows, k), all, planes(rows, n));
+    const Operand weights = matrix_operand(node, c, rows, 1);
     const Operand left = matrix_rows(node, c);
     return add_contraction(node, c, left, weights, bias_of(node), node.out(0));
   }
-  const int64_t m = a.shape[a.shape.size() - 2], group = packed_group(node, all);
+  const int64_t m = a.shape[a.shape.size() - 2];
   // The last axis of the batch is the grid's; each index of the others is a dispatch.
   IndexSpace space = batch_space(a, b);
   Contraction c = matrix_product(planes(m, k), all, planes(m, n));
+  const Operand weights = matrix_operand(node, c, m, 1);
+  const int64_t group = c.unpacked ? k * n : packed_group(node, all);
   c.weights.groups = space.sizes.back();
   c.x_stride_group = space.strides[0].back() * m * k, c.w_stride_group = space.strides[1].back() * group,
   c.y_stride_group = space.strides[2].back() * m * n;

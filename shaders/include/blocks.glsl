@@ -1,0 +1,34 @@
+// Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth, and the products of rows,
+// ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) * scale[n, k / block]. The words of w lie along the depth.
+layout(constant_id = 0) const uint ROWS = 1u;
+
+layout(binding = 0) readonly buffer X { sfp x[]; };
+layout(binding = 1) readonly buffer W { uint w[]; };
+layout(binding = 2) readonly buffer Scale { float scale[]; };
+layout(binding = 3) buffer Y { sfp y[]; };
+#if ZERO
+layout(binding = 4) readonly buffer Zero { uint zero[]; };
+#endif
+layout(push_constant) uniform parameter {
+  uint rows, depth, columns, block, blocks;
+  uint x_offset, w_offset, y_offset, zero_offset;
+} p;
+
+const uint IN_WORD = 32u / BITS;
+
+float integer_in(uint word, uint k) {
+#if SIGNED
+  return float(bitfieldExtract(int(word), int(k * BITS), BITS));
+#else
+  return float(bitfieldExtract(word, int(k * BITS), BITS));
+#endif
+}
+
+float zero_point(uint block) {
+#if ZERO
+  const uint at = p.zero_offset + block;
+  return integer_in(zero[at / IN_WORD], at % IN_WORD);
+#else
+  return 0.0;
+#endif
+}
