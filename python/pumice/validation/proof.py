@@ -23,7 +23,7 @@ from .facts import facts_of, option_facts
 from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
 from .kernels import ShippedKernels
 from .reference import Reference, ReferenceNode
-from .report import Finding, ValidationReport, ValidationRow, deciding_rows, tensor_of
+from .report import Finding, ValidationReport, ValidationRow, findings_of
 from .sources import DeviceTensors, Subject, Tensors
 from .statistics import statistics
 from .streaming import Windowed
@@ -128,7 +128,7 @@ class Proof:
         chain = Carried(self.reference, self.reference.chained, given, sampled)
         drifts = Drifts(self.types)
         self._spoilt = {}
-        self.against.begin(inputs, given, case)
+        self.against.begin(inputs, given, case, sampled)
         self._check_indices(inputs, case)
         if self.kernels:
             windowed = "the tensors are too many to be on the host at once" if isinstance(ours, Windowed) else ""
@@ -138,10 +138,9 @@ class Proof:
             ours.load(index)
             self._node(node, ours, alone, chain, drifts, case)
             for name in self._readers.get(index, ()):
-                alone.forget(name)
-                chain.forget(name)
-                for values in (ours, self.against.held, self.against.values):
-                    values.pop(name, None)
+                for values in (alone, chain, self.against):
+                    values.forget(name)
+                ours.pop(name, None)
             step()
         if self.options.mode != "isolated":
             self._outputs(inputs, ours, chain, drifts, case)
@@ -420,7 +419,7 @@ class Proof:
             if not own:  # it is in a body or a branch
                 rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
         rows = self._blamed(rows)
-        findings = _of_rows(rows)
+        findings = findings_of(rows)
         told = {(one.kind, one.node) for one in findings}
         findings.extend(one for key, one in self.found.items() if key not in told)
         if self.kernels and self.kernels.refused:
@@ -482,27 +481,3 @@ def _arrays(value: Value, errors: bool) -> Any:
     given = value.errors() if errors else value.value
     with np.errstate(all="ignore"):
         return np.asarray(given).astype(value.dtype, order="C")
-
-
-def _of_rows(rows: list[ValidationRow]) -> list[Finding]:
-    """What the verdicts of rows say."""
-    found = []
-    unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
-    deciding = set(map(id, deciding_rows(rows)))
-    for row in rows:
-        deviation, tensor = row.judged, tensor_of(row)
-        if row.fault:
-            apart = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
-            kind = "overflow" if "overflow" in row.fault else apart
-            found.append(Finding(kind, row.node, row.fault, case=row.case))
-        elif row.verdict == WRONG and deviation is not None:
-            text = f"{tensor}: {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
-            if id(row) not in deciding:
-                text += ", in the program of single nodes alone: all kernels of the program as it ships are right there"
-            found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
-        elif not row.checked and (row.program != "kernels" or (row.node, row.output) not in unproved):
-            found.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
-        if deviation is not None and deviation.undecided and row.program != "kernels":
-            text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} rest on a choice that rounding may turn"
-            found.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
-    return found

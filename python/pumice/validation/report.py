@@ -335,6 +335,30 @@ def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
     ]
 
 
+def findings_of(rows: list[ValidationRow]) -> list[Finding]:
+    """What the verdicts of rows say."""
+    found = []
+    unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
+    deciding = set(map(id, deciding_rows(rows)))
+    for row in rows:
+        deviation, tensor = row.judged, tensor_of(row)
+        if row.fault:
+            apart = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
+            kind = "overflow" if "overflow" in row.fault else apart
+            found.append(Finding(kind, row.node, row.fault, case=row.case))
+        elif row.verdict == WRONG and deviation is not None:
+            text = f"{tensor}: {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
+            if id(row) not in deciding:
+                text += ", in the program of single nodes alone: all kernels of the program as it ships are right there"
+            found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
+        elif not row.checked and (row.program != "kernels" or (row.node, row.output) not in unproved):
+            found.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
+        if deviation is not None and deviation.undecided and row.program != "kernels":
+            text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} rest on a choice that rounding may turn"
+            found.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
+    return found
+
+
 def tensor_of(row: ValidationRow) -> str:
     """The row's tensor as text, for a kernel's with the kernel and the nodes in it."""
     if row.program != "kernels":

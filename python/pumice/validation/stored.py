@@ -12,9 +12,9 @@ from ..base.element_types import Array
 from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import given_input
 from .bounds.types import SPREAD, Types, is_float
-from .judge import UNPROVED, Deviation, judged
+from .carried import Carried
+from .judge import UNPROVED, WRONG, Deviation, judged
 from .reference import Reference
 
 _SHAPE = "wrong shape or dtype"
@@ -63,32 +63,36 @@ def compared(model: Model, inputs: Mapping[str, Any], stored: Mapping[str, Any])
     names = [value.name for value in model.outputs]
     made = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
     reference = Reference(model.source, model.folder, model.precision)
-    values, notes = _reference_values(reference, model.named(**inputs))
-    types = reference.chained.types
-    return [_row(name, made[name], stored[name], values.get(name), notes, types) for name in names if name in stored]
+
+    def rows(sampled: bool) -> list[StoredRow]:
+        values, notes = _reference_values(reference, model.named(**inputs), sampled)
+        types = reference.chained.types
+        return [
+            _row(name, made[name], stored[name], values.get(name), notes, types) for name in names if name in stored
+        ]
+
+    found = rows(sampled=False)
+    return rows(sampled=True) if any(row.verdict == WRONG for row in found) else found
 
 
-def _reference_values(reference: Reference, given: Mapping[str, Any]) -> tuple[dict[str, Value], dict[str, str]]:
+def _reference_values(
+    reference: Reference, given: Mapping[str, Any], sampled: bool
+) -> tuple[dict[str, Value], dict[str, str]]:
     """Everything that follows from the inputs, and by name why something does not."""
-    runner = reference.chained
-    values: dict[str, Value] = {
-        **{name: reference.held(name, runner) for name in reference.constants},
-        **{name: given_input(value, runner.types) for name, value in given.items()},
-    }
+    values = Carried(reference, reference.chained, given, sampled)
     notes: dict[str, str] = {}
     for node in reference.nodes:
         if missing := next((notes[name] for name in node.inputs if name in notes), ""):
             notes.update(dict.fromkeys(node.outputs, missing))
             continue
         try:
-            made = node.run(values, runner)
+            made = values.run(node)
         except (Undecided, Unproved, IndexError, KeyError, MemoryError) as error:
             notes.update(dict.fromkeys(node.outputs, f"node '{node.name}': {error}"))
             continue
         for name, one in made.items():
-            folded = node.folded and isinstance(one, Bounded)
-            values[name] = Bounded(one.value, one.error, one.dtype, True, True) if folded else one  # type: ignore[union-attr]
-    return values, notes
+            values.held[name] = one.as_constant() if node.folded and isinstance(one, Bounded) else one
+    return {**{name: values[name] for name in reference.constants if name in reference.outputs}, **values.held}, notes
 
 
 def _row(name: str, actual: Any, stored: Any, expected: Value, notes: Mapping[str, str], types: Types) -> StoredRow:
