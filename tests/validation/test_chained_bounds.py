@@ -20,6 +20,7 @@ from pumice.validation.bounds.types import Types
 from pumice.validation.carried import Carried
 from pumice.validation.judge import Deviation, judged
 from pumice.validation.reference import Reference
+from pumice.validation.stored import compared
 from validation.test_no_false_alarms import names
 
 Array = np.ndarray[Any, Any]
@@ -117,6 +118,18 @@ def test_a_fault_is_beyond_what_dependent_errors_make() -> None:
     assert not report.ok
     assert report.rows[-1].verdict == "wrong"
     assert report.rows[-1].severity > 2
+
+
+def test_references_have_dependent_errors_too(context: pumice.Context) -> None:
+    source, weights = narrow_and_wide()
+    x = np.random.default_rng(0).standard_normal((64, 4)).astype(HALF).astype(np.float32)
+    report = pumice.validate(source, [x], context=context, precision="fp32", reference="fp16")
+    assert report.ok, report.summary
+    stored = {"y": in_halves(weights, x).astype(HALF)}
+    report = pumice.validate(source, [x], context=context, precision="fp16", reference=stored)
+    assert report.ok, report.summary
+    with pumice.Model(source, context, "fp16") as loaded:
+        assert [row.verdict for row in compared(loaded, {"x": x}, {"y": in_halves(weights, x)})] == ["right"]
 
 
 def test_equal_numbers_are_rounded_alike() -> None:
