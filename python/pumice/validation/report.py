@@ -31,8 +31,8 @@ class Finding(NamedTuple):
     """Something that a validation tells of a node: its kind, a sentence, and the number in it.
 
     Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
-    "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "unproved", "kernels not
-    judged". Only those of wrong and unproved rows decide the verdict, and differences between the runs that `repeat` asks for.
+    "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "stored output", "unproved",
+    "kernels not judged". Only those of wrong and unproved rows decide the verdict, and differences between the runs that `repeat` asks for.
     """
 
     kind: str
@@ -49,7 +49,8 @@ class ValidationRow(NamedTuple):
     output of the program by `accumulated`. `note` says why there is no proof, where there is none, and `unproved` names the nodes that it
     is missing of. A `fault` is wrong whatever came of it: an index out of range. `waived`: the caller allows that there is no proof.
     `program`: "nodes", a tensor of the program of single nodes; "kernels", one that a kernel of the program as it ships has stored, made
-    of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships.
+    of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships;
+    "stored", an output that somebody stored beside the inputs of a case.
     `statistics`: what the device's numbers are like in that case.
     """
 
@@ -152,6 +153,12 @@ class ValidationReport:
         self.repeats.extend(repeats)
         self.findings.extend(found)
         self.allows_differences = allowed
+
+    def add_stored(self, rows: Collection[ValidationRow], found: Collection[Finding]) -> None:
+        """Adds rows of outputs that were stored beside the cases, which decide the verdict too."""
+        self.rows.extend(rows)
+        self._deciding.extend(rows)
+        self.findings.extend(found)
 
     @property
     def deterministic(self) -> bool | None:
@@ -371,8 +378,8 @@ def tensor_of(row: ValidationRow) -> str:
 def _name(row: ValidationRow) -> str:
     if row.program == "kernels":
         return f"tensor {tensor_of(row)}"
-    if row.op == "output":
-        return f"output '{plain(row.output)}'"
+    if row.op == "output" or row.program == "stored":
+        return f"{plain(row.op)} '{plain(row.output)}'"
     return f"node '{plain(row.node)}' ({plain(row.op)}), output '{plain(row.output)}'"
 
 
