@@ -56,7 +56,6 @@ def save_proto(folder: Path, array: Any, name: str = "input_0.pb") -> None:
 def test_cases_of_test_data_sets(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
     for i in (0, 2, 10):
         save_proto(tmp_path / "sets" / f"test_data_set_{i}", rows_of(i + 1))
-    save_proto(tmp_path / "sets" / "test_data_set_0", rows_of(9), "output_0.pb")  # a result is left alone
     record = json.loads(run(capsys, small, "--data", tmp_path / "sets", "--json"))
     assert (record["cases"], record["ok"], record["generated"]) == (3, True, {})
     assert record["data"] == ["test_data_set_0", "test_data_set_2", "test_data_set_10"]
@@ -67,9 +66,46 @@ def test_cases_of_test_data_sets(capsys: pytest.CaptureFixture[str], small: Path
 
 def test_cases_of_npz_files(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
     for i in (1, 2):
-        np.savez(tmp_path / f"case{i}.npz", x=rows_of(i), y=np.zeros(3))
+        np.savez(tmp_path / f"case{i}.npz", x=rows_of(i))
     record = json.loads(run(capsys, small, "--data", tmp_path, "--json"))
     assert (record["cases"], record["data"]) == (2, ["case1.npz", "case2.npz"])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_stored_outputs_are_judged(
+    capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path, precision: str
+) -> None:
+    """By the bounds of the device's own outputs, each in a row of its own."""
+    sets = tmp_path / "sets"
+    with pumice.Model(small) as loaded:
+        name = loaded.outputs[0].name
+        results = [loaded(rows_of(i + 1)) for i in range(2)]
+    stored = [one[0] if isinstance(one, tuple) else one for one in results]
+    for i, array in enumerate(stored):
+        save_proto(sets / f"test_data_set_{i}", rows_of(i + 1))
+        save_proto(sets / f"test_data_set_{i}", array, "output_0.pb")
+    line = (small, "--data", sets, "--json", "-p", precision)
+    record = json.loads(run(capsys, *line))
+    rows = [row for row in record["rows"] if row["program"] == "stored"]
+    assert [(row["op"], row["case"], row["verdict"]) for row in rows] == [
+        ("stored output", 0, "right"),
+        ("stored output", 1, "right"),
+    ]
+    spoilt = stored[1].copy()
+    spoilt[1, 2] += 0.1
+    save_proto(sets / "test_data_set_1", spoilt, "output_0.pb")
+    record = json.loads(run(capsys, *line, status=1))
+    (wrong,) = [row for row in record["rows"] if row["verdict"] == "wrong"]
+    assert (wrong["program"], wrong["node"], wrong["case"], wrong["index"]) == ("stored", name, 1, [1, 2])
+    (finding,) = [one for one in record["findings"] if one["kind"] == "stored output"]
+    assert finding["text"].startswith(f"test_data_set_1: output '{name}': ")
+    assert f"stored output '{name}', case 1" in run(capsys, small, "--data", sets, "-p", precision, status=1)
+    assert json.loads(run(capsys, *line, "--tolerance", f"{name}=0.2"))["ok"]
+    kept = json.loads(run(capsys, *line, "--mode", "isolated"))
+    assert not [row for row in kept["rows"] if row["program"] == "stored"]
+    for option, path in (("--html", tmp_path / "report.html"), ("--junit", tmp_path / "report.xml")):
+        run(capsys, small, "--data", sets, option, path, status=1)
+        assert "stored output" in path.read_text()
 
 
 def test_data_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:

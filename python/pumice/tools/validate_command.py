@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._pumice import Error, devices
@@ -19,6 +19,7 @@ from .cli_options import DEVICE_HELP, add_generator_options, add_image_options, 
 from .model_commands import device_line, load_model, model_inputs, telling
 
 if TYPE_CHECKING:
+    from ..model.data_sets import DataSet
     from ..model.inputs import Generated
     from ..model.model import Model
     from ..validation.report import ValidationReport
@@ -50,7 +51,11 @@ def _tolerance(text: str) -> tuple[str, float]:
 def add_validate_options(parser: argparse.ArgumentParser) -> None:
     """All options of the command."""
     add_source_options(parser)
-    parser.add_argument("--data", metavar="DIR", help="cases: folders test_data_set_*, or .npz files, in this folder")
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="cases: folders test_data_set_*, or .npz files, in this folder, with outputs that are judged too",
+    )
     parser.add_argument("--device", "-d", metavar="D", help=f"{DEVICE_HELP}; all: one after the other")
     text = f"{', '.join(PRECISIONS)}, or several with commas between (default: fp32)"
     parser.add_argument("--precision", "-p", type=_precisions, default=["fp32"], metavar="P[,P]", help=text)
@@ -146,15 +151,16 @@ def _name_of(device: str | None) -> str:
 
 def _validated(arguments: argparse.Namespace) -> ValidationReport:
     from ..base.progress import Progress
+    from ..validation.stored import judge_stored
     from ..validation.validate import validate as judge
 
     with load_model(arguments) as model:
-        cases, made, names = _cases(model, arguments)
+        sets, made = _cases(model, arguments)
         allowed: bool | list[str] = "*" in arguments.allow_unchecked or arguments.allow_unchecked
         with telling(made), Progress("nodes", not arguments.json) as progress:
             report = judge(
                 model,
-                cases,
+                [one.inputs for one in sets],
                 progress=progress,
                 tolerances=dict(arguments.tolerance),
                 allow_unchecked=allowed,
@@ -162,25 +168,25 @@ def _validated(arguments: argparse.Namespace) -> ValidationReport:
                 reference=arguments.reference,
                 repeat=arguments.repeat,
             )
+        names = tuple(one.name for one in sets) if arguments.data else ()
         report.facts = report.facts._replace(generated=made.how, made_up=made.made_up, data=names)
+        if arguments.mode != "isolated":
+            judge_stored(report, model, sets, dict(arguments.tolerance), allowed)
         if arguments.json != _PRINTED:
             _print(model, made, report)
     return report
 
 
-def _cases(
-    model: Model, arguments: argparse.Namespace
-) -> tuple[Sequence[Mapping[str, Any]], Generated, tuple[str, ...]]:
-    """The cases, what was generated, and the names of what was read."""
-    from ..model.data_sets import in_folder
+def _cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[DataSet], Generated]:
+    """The cases, and what was generated."""
+    from ..model.data_sets import DataSet, in_folder
     from ..model.inputs import Generated
     from ..validation.inputs import generated_inputs
 
     if arguments.data:
-        sets = in_folder(model, arguments.data)
-        return [one.inputs for one in sets], Generated({}, {}), tuple(one.name for one in sets)
+        return in_folder(model, arguments.data), Generated({}, {})
     made = model_inputs(model, arguments, generated_inputs)[1]
-    return [made.arrays], made, ()
+    return [DataSet("", made.arrays, {})], made
 
 
 def _print(model: Model, made: Generated, report: ValidationReport) -> None:

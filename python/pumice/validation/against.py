@@ -15,6 +15,7 @@ from .bounds.types import SPREAD, Types, is_float
 from .judge import Deviation, judged
 from .reference import Reference, ReferenceNode
 from .report import Finding
+from .samples import Samples
 
 if TYPE_CHECKING:
     from .sources import Tensors
@@ -43,8 +44,16 @@ class Against:
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
         """Called once, before any case. Raises InputError where the reference does not fit the model."""
 
-    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> None:
-        """Called before each case, with the inputs of the program and as the model names them."""
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
+        """Called before each case, with the inputs of the program and as the model names them.
+
+        sampled: errors that depend on one another are taken as such.
+        """
+
+    def forget(self, name: str) -> None:
+        """Drops what no node reads any more."""
+        self.held.pop(name, None)
+        self.values.pop(name, None)
 
     def node(
         self, node: ReferenceNode, alone: Mapping[str, Value], made: dict[str, Value] | None
@@ -90,6 +99,7 @@ class Valued(Against):
         self._own: set[str] = set()  # tensors whose values rest on choices of the reference's own
         self._tolerance: Tolerance = lambda node, output: None
         self._makers: dict[str, str] = {}
+        self._samples: Samples | None = None
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
         """Makes what evaluates the rules in the types of this reference."""
@@ -100,12 +110,21 @@ class Valued(Against):
         self._runner = kind(reference.opsets, self.types)
         self._chain = kind(reference.opsets, self.types.as_independent())
 
-    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> None:
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
         """Forgets the case before."""
         self.held = {name: given_input(value, self.types) for name, value in given.items()}
+        self._samples = Samples() if sampled else None
+        if self._samples is not None:
+            self._samples.begin(self.held, self.types)
         self._own = set()
         self.notes, self.faults = {}, {}
         self.values = self.case(inputs, given, case)
+
+    def forget(self, name: str) -> None:
+        """Drops what no node reads any more."""
+        super().forget(name)
+        if self._samples is not None:
+            self._samples.pop(name)
 
     def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
         """The reference's tensors of a case by name, as far as it has them."""
@@ -128,7 +147,7 @@ class Valued(Against):
             self._note(node, "an input is no tensor, or no number of its type")
             return made
         values = self.alone(node, arrays)
-        mine = self._evaluated(node, exact, self._runner)
+        mine = self._evaluated(node, lambda: node.run(exact, self._runner))
         if values is None or mine is None:
             return made
         return {
@@ -151,9 +170,9 @@ class Valued(Against):
     def _note(self, node: ReferenceNode, why: str) -> None:
         self.notes.update((name, f"by the rules, not by {self.name}: {why}") for name in node.outputs)
 
-    def _evaluated(self, node: ReferenceNode, values: Mapping[str, Value], runner: Runner) -> dict[str, Value] | None:
+    def _evaluated(self, node: ReferenceNode, run: Callable[[], dict[str, Value]]) -> dict[str, Value] | None:
         try:
-            return node.run(values, runner)
+            return run()
         except Undecided:
             self._own.update(node.outputs)
         except (Unproved, IndexError, KeyError, MemoryError):
@@ -163,7 +182,10 @@ class Valued(Against):
     def _follow(self, node: ReferenceNode) -> None:
         """Goes on with the chain of bounds of the reference itself, from its own value where no rule makes one."""
         given = {name: self._value(name) for name in node.inputs}
-        made = self._evaluated(node, given, self._chain) or {}
+        samples, chain = self._samples, self._chain
+        made = (
+            self._evaluated(node, lambda: samples.run(node, given, chain) if samples else node.run(given, chain)) or {}
+        )
         behind = any(name in self._own for name in node.inputs)
         for name in node.outputs:
             value, own = made.get(name), self.values.get(name)

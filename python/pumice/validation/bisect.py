@@ -18,8 +18,9 @@ from .carried import decided
 from .judge import UNPROVED, WRONG, judged
 from .model_parts import ModelParts
 from .proof import Options, check_names
-from .reference import Reference
+from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow
+from .samples import Samples
 
 _Step = Callable[[int, int], None]
 _Choices = Callable[
@@ -28,9 +29,14 @@ _Choices = Callable[
 
 
 class _Walk:
-    """The reference's values once the first nodes have run: those that later nodes read, from the model's inputs on."""
+    """The reference's values once the first nodes have run: those that later nodes read, from the model's inputs on.
 
-    def __init__(self, reference: Reference, cuts: ModelParts, choices: _Choices, given: Mapping[str, Any]) -> None:
+    sampled: errors that depend on one another are taken as such.
+    """
+
+    def __init__(
+        self, reference: Reference, cuts: ModelParts, choices: _Choices, given: Mapping[str, Any], sampled: bool = False
+    ) -> None:
         self._reference = reference
         self._cuts = cuts
         self._choices = choices
@@ -40,12 +46,16 @@ class _Walk:
         self.unproved: dict[str, str] = {}  # what has no proof, and why
         self.chosen: dict[str, str] = {}  # what rests on an undecided choice, and of which node
         self.faults: dict[str, str] = {}
+        self.samples = Samples() if sampled else None
+        if self.samples is not None:
+            self.samples.begin(self.held, types)
 
     def to(self, count: int) -> _Walk:
         """Another walk, on to a later place."""
         made = _Walk(self._reference, self._cuts, self._choices, {})
         made.held, made.unproved, made.chosen = dict(self.held), dict(self.unproved), dict(self.chosen)
         made.faults = dict(self.faults)
+        made.samples = None if self.samples is None else self.samples.copy()
         for index in range(self.at, count):
             made._run(index)
         made.at = count
@@ -63,7 +73,7 @@ class _Walk:
         made: dict[str, Value] = {}
         if not reason:
             try:
-                made = node.run({name: self[name] for name in node.inputs}, self._reference.chained)
+                made = self._made(node)
             except IndexError as error:
                 self.faults[node.name] = f"wrong index: {error}"
                 reason = f"an index of node '{node.name}' is out of range"
@@ -92,6 +102,12 @@ class _Walk:
         for name in (*node.inputs, *node.outputs):
             if self._cuts.last_reader(name) <= index:
                 self.held.pop(name, None)
+                if self.samples is not None:
+                    self.samples.pop(name)
+
+    def _made(self, node: ReferenceNode) -> dict[str, Value]:
+        values, runner = {name: self[name] for name in node.inputs}, self._reference.chained
+        return node.run(values, runner) if self.samples is None else self.samples.run(node, values, runner)
 
     def _device(self, index: int, names: list[str]) -> dict[str, Bounded]:
         """What the device made of undecided choices, from which the reference goes on."""
@@ -245,6 +261,9 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
         search.given = given
         walk = _Walk(reference, cuts, search.choose, given)
         whole, _ = search.whole(arrays, walk)
+        if whole.wrong:  # which errors that depend on one another may be why of
+            walk = _Walk(reference, cuts, search.choose, given, sampled=True)
+            whole, _ = search.whole(arrays, walk)
         for row in whole.rows:
             key = (row.node, row.output)
             if key not in outputs or row.severity > outputs[key].severity:

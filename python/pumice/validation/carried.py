@@ -13,12 +13,16 @@ from .bounds.registry import Value
 from .bounds.run import Runner, constant, from_device, given_input
 from .bounds.types import Types
 from .reference import Reference, ReferenceNode
+from .samples import Samples
 
 
 class Carried:
-    """Bounded values by name, of which constants are made when they are read."""
+    """Bounded values by name, of which constants are made when they are read.
 
-    def __init__(self, reference: Reference, runner: Runner, given: Mapping[str, Any]) -> None:
+    sampled: errors that depend on one another are taken as such, by samples of them; else they are independent ones.
+    """
+
+    def __init__(self, reference: Reference, runner: Runner, given: Mapping[str, Any], sampled: bool = False) -> None:
         self.reference = reference
         self.runner = runner
         types = runner.types.at("fp32") if reference.mixed else runner.types  # nodes in fp32 take inputs as they are
@@ -26,6 +30,9 @@ class Carried:
         self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
         self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
         self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
+        self.samples = Samples() if sampled else None
+        if self.samples is not None:
+            self.samples.begin(self.held, types)
 
     def __getitem__(self, name: str) -> Value:
         return self.held[name] if name in self.held else self.reference.held(name, self.runner)
@@ -36,6 +43,17 @@ class Carried:
         held = self.reference.held
         values = {name: self.held[name] if name in self.held else held(name, runner) for name in node.inputs}
         return {name: self.reference.read(node, name, one, runner.types) for name, one in values.items()}
+
+    def run(self, node: ReferenceNode) -> dict[str, Value]:
+        """What the rules make of what a node reads. Raises what the node does."""
+        values = self.of(node)
+        return node.run(values, self.runner) if self.samples is None else self.samples.run(node, values, self.runner)
+
+    def forget(self, name: str) -> None:
+        """Drops a value that no node reads any more."""
+        self.held.pop(name, None)
+        if self.samples is not None:
+            self.samples.pop(name)
 
     def missing(self, node: ReferenceNode) -> tuple[str, ...]:
         """The nodes before a node whose proof is missing."""

@@ -137,7 +137,9 @@ def _verdicts(rows: Sequence[Record]) -> dict[str, str]:
     """The worst verdict by the name of a node, that of the kernels that it is in too, and of an output as "output NAME"."""
     verdicts: dict[str, str] = {}
     for row in rows:
-        names = [f"output {row['node']}"] if row["program"] == "outputs" else [row["node"], *row["members"]]
+        names = [row["node"], *row["members"]]
+        if row["program"] in ("outputs", "stored"):
+            names = [f"output {row['node']}"]
         for name in names:
             verdicts[name] = max(verdicts.get(name, "right"), row["verdict"], key=_ORDER.__getitem__)
     return verdicts

@@ -23,7 +23,7 @@ from .facts import facts_of, option_facts
 from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
 from .kernels import ShippedKernels
 from .reference import Reference, ReferenceNode
-from .report import Finding, ValidationReport, ValidationRow, deciding_rows, tensor_of
+from .report import Finding, ValidationReport, ValidationRow, findings_of
 from .sources import DeviceTensors, Subject, Tensors
 from .statistics import statistics
 from .streaming import Windowed
@@ -80,6 +80,9 @@ class Proof:
         self.alone = Carried(self.reference, self.reference.runner, {})  # of the case that is judged
         # Judges other results of the fused program for the case that was judged last; None where outputs are not judged.
         self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
+        self._spoilt: dict[
+            str, str
+        ] = {}  # of the case: what rests on an overflow in the program of single nodes, and of which node
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}
 
@@ -104,13 +107,29 @@ class Proof:
     # ---- one case
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
-        """Judges every node and every result of one case."""
+        """Judges every node and every result of one case.
+
+        From the model's inputs on, errors are taken as independent ones first, and where something is beyond that once more as they
+        depend on one another, which takes several times as long.
+        """
+        before = dict(self.rows), dict(self.found), dict(self.faults)
+        self._run(inputs, given, case, step, sampled=False)
+        wrong = [row for row in self.rows.values() if row.verdict == WRONG and row.case == case]
+        apart = self.against.faults.values()  # of the reference itself, whose errors depend on one another too
+        if wrong and all(row.judged is row.accumulated and (not row.fault or row.fault in apart) for row in wrong):
+            self.rows, self.found, self.faults = before
+            self._run(inputs, given, case, lambda: None, sampled=True)
+
+    def _run(
+        self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None], sampled: bool
+    ) -> None:
         ours = self.tensors.stream(inputs, self.reference)
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
         alone = self.alone = Carried(self.reference, self.reference.runner, given)
-        chain = Carried(self.reference, self.reference.chained, given)
+        chain = Carried(self.reference, self.reference.chained, given, sampled)
         drifts = Drifts(self.types)
-        self.against.begin(inputs, given, case)
+        self._spoilt = {}
+        self.against.begin(inputs, given, case, sampled)
         self._check_indices(inputs, case)
         if self.kernels:
             windowed = "the tensors are too many to be on the host at once" if isinstance(ours, Windowed) else ""
@@ -120,8 +139,9 @@ class Proof:
             ours.load(index)
             self._node(node, ours, alone, chain, drifts, case)
             for name in self._readers.get(index, ()):
-                for values in (alone.held, chain.held, ours, self.against.held, self.against.values):
-                    values.pop(name, None)
+                for values in (alone, chain, self.against):
+                    values.forget(name)
+                ours.pop(name, None)
             step()
         if self.options.mode != "isolated":
             self._outputs(inputs, ours, chain, drifts, case)
@@ -136,7 +156,7 @@ class Proof:
     def _evaluated(self, node: ReferenceNode, values: Carried, case: int) -> tuple[dict[str, Value] | None, str]:
         """What the rules make of a node's inputs, or why they do not."""
         try:
-            return node.run(values.of(node), values.runner), ""
+            return values.run(node), ""
         except Undecided as error:
             return None, f"{_UNDECIDED}{error}"
         except Unproved as error:
@@ -163,6 +183,8 @@ class Proof:
             self._keep_values(node, name, ours, alone, chain, local, far)
             if missing:
                 chain.unproved[name] = missing
+            if spoilt := next((self._spoilt[one] for one in node.inputs if one in self._spoilt), ""):
+                self._spoilt[name] = spoilt
             if name in ours:
                 shown = {name: self.against.far(name, (far or {}).get(name), name in chain.chosen)}
                 reason = note or far_note or self.against.notes.get(name, "")
@@ -244,6 +266,10 @@ class Proof:
         if self.options.mode == "both" and near is None:
             total = None  # judged alone or not at all
             note = note or "the reference has no such value"
+        if self.options.mode == "chained" and total is not None and not total.ok and name in self._spoilt:
+            # Only the program of single nodes stores that number for certain, and nobody runs it: its outputs tell what the overflow does.
+            total = None
+            note = f"rests on node '{self._spoilt[name]}', which overflows"
         waived = self.options.allows(node.op, node.operator, node.name, name)
         if near is None and total is None:
             row = row._replace(unproved=(node.name,))
@@ -267,6 +293,8 @@ class Proof:
             number = f"{over:,.0f}" if abs(over) < 1e12 else f"{over:.3g}"
             text = f"{self.fused.precision} overflow: {number} in {expected.dtype} at node '{node.name}'"
             self._find(Finding("overflow", node.name, text, over, case))
+            if not self.tensors.single:
+                self._spoilt.setdefault(name, node.name)
 
     def _compare(self, node: str, name: str, array: Array, case: int) -> None:
         if finding := self.against.compared(node, name, array, case):
@@ -392,7 +420,7 @@ class Proof:
             if not own:  # it is in a body or a branch
                 rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
         rows = self._blamed(rows)
-        findings = _of_rows(rows)
+        findings = findings_of(rows)
         told = {(one.kind, one.node) for one in findings}
         findings.extend(one for key, one in self.found.items() if key not in told)
         if self.kernels and self.kernels.refused:
@@ -454,27 +482,3 @@ def _arrays(value: Value, errors: bool) -> Any:
     given = value.errors() if errors else value.value
     with np.errstate(all="ignore"):
         return np.asarray(given).astype(value.dtype, order="C")
-
-
-def _of_rows(rows: list[ValidationRow]) -> list[Finding]:
-    """What the verdicts of rows say."""
-    found = []
-    unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
-    deciding = set(map(id, deciding_rows(rows)))
-    for row in rows:
-        deviation, tensor = row.judged, tensor_of(row)
-        if row.fault:
-            apart = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
-            kind = "overflow" if "overflow" in row.fault else apart
-            found.append(Finding(kind, row.node, row.fault, case=row.case))
-        elif row.verdict == WRONG and deviation is not None:
-            text = f"{tensor}: {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
-            if id(row) not in deciding:
-                text += ", in the program of single nodes alone: all kernels of the program as it ships are right there"
-            found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
-        elif not row.checked and (row.program != "kernels" or (row.node, row.output) not in unproved):
-            found.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
-        if deviation is not None and deviation.undecided and row.program != "kernels":
-            text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} rest on a choice that rounding may turn"
-            found.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
-    return found

@@ -275,9 +275,9 @@ class AnotherRun(Against):
         """Keeps the program."""
         self._source = tensors
 
-    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> None:
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
         """Runs it."""
-        super().begin(inputs, given, case)
+        super().begin(inputs, given, case, sampled)
         self._again = self._source.tensors(dict(inputs))
         self._results = self._source.results(dict(inputs))
 

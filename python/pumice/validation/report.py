@@ -31,8 +31,8 @@ class Finding(NamedTuple):
     """Something that a validation tells of a node: its kind, a sentence, and the number in it.
 
     Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
-    "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "unproved", "kernels not
-    judged". Only those of wrong and unproved rows decide the verdict, and differences between the runs that `repeat` asks for.
+    "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "stored output", "unproved",
+    "kernels not judged". Only those of wrong and unproved rows decide the verdict, and differences between the runs that `repeat` asks for.
     """
 
     kind: str
@@ -49,7 +49,8 @@ class ValidationRow(NamedTuple):
     output of the program by `accumulated`. `note` says why there is no proof, where there is none, and `unproved` names the nodes that it
     is missing of. A `fault` is wrong whatever came of it: an index out of range. `waived`: the caller allows that there is no proof.
     `program`: "nodes", a tensor of the program of single nodes; "kernels", one that a kernel of the program as it ships has stored, made
-    of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships.
+    of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships;
+    "stored", an output that somebody stored beside the inputs of a case.
     `statistics`: what the device's numbers are like in that case.
     """
 
@@ -152,6 +153,12 @@ class ValidationReport:
         self.repeats.extend(repeats)
         self.findings.extend(found)
         self.allows_differences = allowed
+
+    def add_stored(self, rows: Collection[ValidationRow], found: Collection[Finding]) -> None:
+        """Adds rows of outputs that were stored beside the cases, which decide the verdict too."""
+        self.rows.extend(rows)
+        self._deciding.extend(rows)
+        self.findings.extend(found)
 
     @property
     def deterministic(self) -> bool | None:
@@ -335,6 +342,30 @@ def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
     ]
 
 
+def findings_of(rows: list[ValidationRow]) -> list[Finding]:
+    """What the verdicts of rows say."""
+    found = []
+    unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
+    deciding = set(map(id, deciding_rows(rows)))
+    for row in rows:
+        deviation, tensor = row.judged, tensor_of(row)
+        if row.fault:
+            apart = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
+            kind = "overflow" if "overflow" in row.fault else apart
+            found.append(Finding(kind, row.node, row.fault, case=row.case))
+        elif row.verdict == WRONG and deviation is not None:
+            text = f"{tensor}: {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
+            if id(row) not in deciding:
+                text += ", in the program of single nodes alone: all kernels of the program as it ships are right there"
+            found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
+        elif not row.checked and (row.program != "kernels" or (row.node, row.output) not in unproved):
+            found.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
+        if deviation is not None and deviation.undecided and row.program != "kernels":
+            text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} rest on a choice that rounding may turn"
+            found.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
+    return found
+
+
 def tensor_of(row: ValidationRow) -> str:
     """The row's tensor as text, for a kernel's with the kernel and the nodes in it."""
     if row.program != "kernels":
@@ -347,8 +378,8 @@ def tensor_of(row: ValidationRow) -> str:
 def _name(row: ValidationRow) -> str:
     if row.program == "kernels":
         return f"tensor {tensor_of(row)}"
-    if row.op == "output":
-        return f"output '{plain(row.output)}'"
+    if row.op == "output" or row.program == "stored":
+        return f"{plain(row.op)} '{plain(row.output)}'"
     return f"node '{plain(row.node)}' ({plain(row.op)}), output '{plain(row.output)}'"
 
 

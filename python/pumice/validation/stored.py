@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.element_types import Array
+from ..model.data_sets import DataSet
 from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import given_input
 from .bounds.types import SPREAD, Types, is_float
-from .judge import UNPROVED, Deviation, judged
+from .carried import Carried
+from .judge import RIGHT, UNPROVED, WRONG, Deviation, judged
 from .reference import Reference
+from .report import Finding, ValidationReport, ValidationRow
 
 _SHAPE = "wrong shape or dtype"
+Allowed = bool | Collection[str]
 
 
 class StoredRow(NamedTuple):
@@ -50,54 +53,92 @@ class StoredRow(NamedTuple):
         return {"output": self.output, "error": error, "allowed": allowed, "verdict": self.verdict, "note": self.note}
 
 
-def compared(model: Model, inputs: Mapping[str, Any], stored: Mapping[str, Any]) -> list[StoredRow]:
+def judge_stored(
+    report: ValidationReport, model: Model, sets: Iterable[DataSet], tolerances: Mapping[str, float], allowed: Allowed
+) -> None:
+    """Adds to a report what `compared` tells of the outputs of each data set; `sets` are its cases, in order."""
+    rows, findings = [], []
+    for case, data in enumerate(sets):
+        for one in compared(model, data.inputs, data.outputs, tolerances) if data.outputs else ():
+            array = np.asarray(data.outputs[one.output]) if one.deviation else np.zeros(())
+            waived = allowed if isinstance(allowed, bool) else one.output in allowed
+            missing = (one.output,) if one.verdict == UNPROVED else ()
+            name, dtype = one.output, str(array.dtype)
+            row = ValidationRow(name, "stored output", name, dtype, array.shape, case, None, one.deviation, one.note)
+            row = row._replace(unproved=missing, waived=waived, program="stored")
+            rows.append(row)
+            if row.verdict != RIGHT:
+                kind = "unproved" if row.verdict == UNPROVED else "stored output"
+                findings.append(Finding(kind, name, f"{data.name}: {one}", row.severity, case))
+    report.add_stored(rows, findings)
+
+
+def compared(
+    model: Model, inputs: Mapping[str, Any], stored: Mapping[str, Any], tolerances: Mapping[str, float] | None = None
+) -> list[StoredRow]:
     """Compares stored outputs of one case with the reference, which judges the device's too.
 
     Element by element a stored result may be as far from the reference in float64 as the model's own at its precision, from the model's
     inputs on, and by one rounding to the stored array's type: |stored - reference| <= bound + u |stored|. Integers and booleans are equal
     but for undecided choices. An output that the reference cannot bound is unproved. Where the device's results are proved right, both
     are within the same bound of the same numbers, which is all that a comparison of one with the other could tell. `inputs` and `stored`:
-    by name; outputs that are not stored are left alone. Raises as a call of the model does.
+    by name; outputs that are not stored are left alone. `tolerances`: absolute errors by an output's name, in place of that. Raises as a
+    call of the model does.
     """
     results = model(**inputs)
     names = [value.name for value in model.outputs]
     made = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
     reference = Reference(model.source, model.folder, model.precision)
-    values, notes = _reference_values(reference, model.named(**inputs))
-    types = reference.chained.types
-    return [_row(name, made[name], stored[name], values.get(name), notes, types) for name in names if name in stored]
+
+    def rows(sampled: bool) -> list[StoredRow]:
+        values, notes = _reference_values(reference, model.named(**inputs), sampled)
+        types = reference.chained.types
+        allowed = tolerances or {}
+        return [
+            _row(name, made[name], stored[name], values.get(name), notes, types, allowed.get(name))
+            for name in names
+            if name in stored
+        ]
+
+    found = rows(sampled=False)
+    return rows(sampled=True) if any(row.verdict == WRONG for row in found) else found
 
 
-def _reference_values(reference: Reference, given: Mapping[str, Any]) -> tuple[dict[str, Value], dict[str, str]]:
+def _reference_values(
+    reference: Reference, given: Mapping[str, Any], sampled: bool
+) -> tuple[dict[str, Value], dict[str, str]]:
     """Everything that follows from the inputs, and by name why something does not."""
-    runner = reference.chained
-    values: dict[str, Value] = {
-        **{name: reference.held(name, runner) for name in reference.constants},
-        **{name: given_input(value, runner.types) for name, value in given.items()},
-    }
+    values = Carried(reference, reference.chained, given, sampled)
     notes: dict[str, str] = {}
     for node in reference.nodes:
         if missing := next((notes[name] for name in node.inputs if name in notes), ""):
             notes.update(dict.fromkeys(node.outputs, missing))
             continue
         try:
-            made = node.run(values, runner)
+            made = values.run(node)
         except (Undecided, Unproved, IndexError, KeyError, MemoryError) as error:
             notes.update(dict.fromkeys(node.outputs, f"node '{node.name}': {error}"))
             continue
         for name, one in made.items():
-            folded = node.folded and isinstance(one, Bounded)
-            values[name] = Bounded(one.value, one.error, one.dtype, True, True) if folded else one  # type: ignore[union-attr]
-    return values, notes
+            values.held[name] = one.as_constant() if node.folded and isinstance(one, Bounded) else one
+    return {**{name: values[name] for name in reference.constants if name in reference.outputs}, **values.held}, notes
 
 
-def _row(name: str, actual: Any, stored: Any, expected: Value, notes: Mapping[str, str], types: Types) -> StoredRow:
+def _row(
+    name: str,
+    actual: Any,
+    stored: Any,
+    expected: Value,
+    notes: Mapping[str, str],
+    types: Types,
+    tolerance: float | None,
+) -> StoredRow:
     if name in notes:
         return StoredRow(name, None, None, notes[name])
     if not isinstance(actual, np.ndarray) or not isinstance(stored, np.ndarray) or not isinstance(expected, Bounded):
         return StoredRow(name, None, None, "sequences and optional values are not compared with stored ones")
     allowed = Bounded(expected.value, _allowance(stored, expected, types), actual.dtype)
-    deviation = judged(stored, allowed, types)
+    deviation = judged(stored, allowed, types, tolerance)
     shown = actual[deviation.at] if len(deviation.at) == actual.ndim else None
     return StoredRow(name, deviation, shown)
 

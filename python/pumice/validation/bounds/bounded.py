@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .types import FLOAT32, SPREAD, FloatType, Types, is_float
+from .types import FLOAT32, FloatType, Types, is_float
 
 
 class Bounded:
@@ -71,8 +71,8 @@ class Bounded:
         return Bounded(self.value, error, self.dtype)
 
     def as_constant(self) -> Bounded:
-        """The same, computed before the program runs and stored."""
-        return Bounded(self.value, self.error, self.dtype, True, True)
+        """The same, computed before the program runs and stored; with the errors of that, unless it was moved alone."""
+        return Bounded(self.value, self.error, self.dtype, True, self.constant)
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
         """What an operation makes of it that only puts elements elsewhere."""
@@ -182,7 +182,7 @@ class Arithmetic:
         with np.errstate(all="ignore"):  # as far as either may be off, for what is 0 nearby is not 0 farther away
             reach_a, reach_b = self.types.reach(a.errors()), self.types.reach(b.errors())
             low, high = choose(a.value - reach_a, b.value - reach_b), choose(a.value + reach_a, b.value + reach_b)
-            error = np.maximum(np.abs(high - value), np.abs(value - low)) / (SPREAD if self.types.independent else 1.0)
+            error = self.types.share(np.maximum(np.abs(high - value), np.abs(value - low)))
         return self.of(value, np.where(np.isnan(error) & (a.errors() == b.errors()), 0.0, error))
 
     def select(self, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:

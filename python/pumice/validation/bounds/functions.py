@@ -95,7 +95,12 @@ def apply(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
     function = FUNCTIONS[name]
     with np.errstate(all="ignore"):
         value = function.value(x.value)
-        moved = None if x.error is None else _moved(function, name, x, value)
+        moved = None if x.error is None else _moved(function, name, x, value, x.error)
+        if (
+            moved is not None and math_type.types.independent
+        ):  # what levels off moves by less as far out, others by more
+            reach = math_type.types.reach(x.errors())
+            moved = np.maximum(moved, math_type.types.share(_moved(function, name, x, value, reach)))
         if math_type.type.name == "float64":
             own = _DOUBLE_UNITS * 2.0**-52 * np.maximum(np.abs(value), 1.0)
             return math_type.of(value, math_type.types.joined(moved, np.where(np.isfinite(value), own, 0.0)))
@@ -126,9 +131,8 @@ def _is_simple(name: str, x: Array, value: Array) -> Array:
     return np.asarray(zero | ~np.isfinite(value) if name not in ("erf", "tanh") else zero)
 
 
-def _moved(function: Function, name: str, x: Bounded, value: Array) -> Array:
-    """How far the value moves while x moves by its error."""
-    error = x.errors()
+def _moved(function: Function, name: str, x: Bounded, value: Array, error: Array) -> Array:
+    """How far the value moves while x moves so far."""
     if function.slope is not None:
         return np.minimum(error * function.slope, 2.0)
     low = np.maximum(x.value - error, function.low)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,22 +14,29 @@ from .registry import call as other
 from .sums import known, summed, total_error
 
 
-def centred(call: Call, x: Bounded, axes: tuple[int, ...]) -> tuple[Bounded, Bounded, Bounded]:
-    """The mean, the distances from it, and the mean of their squares.
+def _in_kernel(call: Call, x: Bounded) -> Bounded:
+    """Within one kernel."""
+    return x
+
+
+def centred(
+    call: Call, x: Bounded, axes: tuple[int, ...], between: Callable[[Call, Bounded], Bounded] = _in_kernel
+) -> tuple[Bounded, Bounded, Bounded]:
+    """The mean, the distances from it, and the mean of their squares. between: what becomes of each before the next reads it.
 
     The error of the mean is common to all distances. In the variance it counts by its square alone where the distances come to
     nothing, which is how the kernels go about it; here it is bounded by 2 mean(|c| e(c)) all the same.
     """
     m = call.arithmetic(x.dtype)
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
-    mean = m.div(summed(x, axes, call.types), m.of(float(count)))
-    distance = m.sub(x, mean)
+    mean = between(call, m.div(summed(x, axes, call.types), m.of(float(count))))
+    distance = between(call, m.sub(x, mean))
     with np.errstate(all="ignore"):
         squares = np.mean(np.square(distance.value), axis=axes, keepdims=True)
         each = 2 * np.abs(distance.value) * distance.errors() + np.square(distance.errors())
         shaken = total_error(each, axes, call.types) / count
         own = call.types.sum_factor(count + 2, x.dtype) * (squares + shaken)
-    return mean, distance, Bounded(squares, known(shaken + own), x.dtype)
+    return mean, distance, between(call, Bounded(squares, known(shaken + own), x.dtype))
 
 
 def inverse_deviation(call: Call, variance: Bounded, epsilon: float) -> Bounded:
@@ -130,8 +138,7 @@ def _batch(call: Call) -> list[Any]:
 def _trained(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list[Bounded]) -> list[Any]:
     """By the statistics of the batch, which the running ones move towards; of several kernels, between which there are tensors."""
     m = call.arithmetic()
-    mean, distance, variance = centred(call, x, (0, *range(2, x.ndim)))
-    mean, distance, variance = (kept(call, one) for one in (mean, distance, variance))
+    mean, distance, variance = centred(call, x, (0, *range(2, x.ndim)), kept)
     deviation = kept(call, apply("sqrt", kept(call, m.add(variance, m.constant(call.attribute("epsilon", 1e-5)))), m))
     y = kept(call, m.div(distance, deviation))
     wide = [one for v in (scale, bias) if (one := per_channel(v, x.ndim)) is not None]

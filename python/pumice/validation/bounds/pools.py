@@ -80,9 +80,10 @@ def _max_pool(call: Call) -> list[Any]:
     error = None
     if x.error is not None:
         with np.errstate(all="ignore"):
-            high = _largest(windows, x.value + x.error, lowest) - value
-            low = value - _largest(windows, x.value - x.error, lowest)
-        error = known(np.maximum(high, low))
+            reach = call.types.reach(x.error)
+            high = _largest(windows, x.value + reach, lowest) - value
+            low = value - _largest(windows, x.value - reach, lowest)
+            error = known(call.types.share(np.maximum(high, low)))
     made = [Bounded(value, error, x.dtype, x.stored)]
     return made if call.outputs < 2 else [*made, _places(call, windows, x, value)]
 

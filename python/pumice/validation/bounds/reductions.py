@@ -38,9 +38,11 @@ def reduced(call: Call, kind: str, x: Bounded, axes: tuple[int, ...], keepdims: 
         value = choose(x.value, axis=axes, keepdims=keepdims)
         if x.error is None:
             return Bounded(value, None, x.dtype, x.stored)
-        high = choose(x.value + x.error, axis=axes, keepdims=keepdims) - value
-        low = value - choose(x.value - x.error, axis=axes, keepdims=keepdims)
-        return Bounded(value, known(np.maximum(np.abs(high), np.abs(low))), x.dtype, x.stored)
+        reach = call.types.reach(x.error)
+        high = choose(x.value + reach, axis=axes, keepdims=keepdims) - value
+        low = value - choose(x.value - reach, axis=axes, keepdims=keepdims)
+        error = call.types.share(np.maximum(np.abs(high), np.abs(low)))
+        return Bounded(value, known(error), x.dtype, x.stored)
 
 
 def _of_integers(kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool, count: int) -> Bounded:

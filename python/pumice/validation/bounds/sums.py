@@ -26,6 +26,8 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
     a, b = as_kept(a, types), as_kept(b, types)
     with np.errstate(all="ignore"):
         value = product(a.value, b.value)
+        if types.values_only:
+            return Bounded(value, None, dtype)
         factor = types.sum_factor(terms, dtype)
         size_a, size_b = a.magnitude(), b.magnitude()
         if types.independent:

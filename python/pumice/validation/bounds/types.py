@@ -89,11 +89,18 @@ class Types:
         self._stored = self._program = _TYPES[_PRECISIONS[precision]]
         self._summed = _TYPES[_PRECISIONS[sums]]
         self.constants = "either"  # exact or rounded
+        self.values_only = False
 
     def as_independent(self) -> Types:
         """Types with which errors of different origin are added as independent ones: the root of the sum of their squares."""
         made = copy(self)
         made.independent = True
+        return made
+
+    def for_values(self) -> Types:
+        """The same types for what nobody asks the errors of: sums leave them out, which take as long as the values."""
+        made = copy(self)
+        made.values_only = True
         return made
 
     def within_kernel(self, constants: str) -> Types:
@@ -130,6 +137,10 @@ class Types:
     def reach(self, error: Array) -> Array:
         """How far a value may be off at most, by which choices are undecided or not."""
         return error * SPREAD if self.independent else error
+
+    def share(self, reached: Array) -> Array:
+        """The error whose reach that is: of what is no line within its argument's reach, so that less of it would say too little."""
+        return reached / SPREAD if self.independent else reached
 
     def storage(self, dtype: Any) -> FloatType:
         """The type in which the program keeps tensors that the model declares so."""

@@ -172,7 +172,7 @@ def row_details(report: Record) -> dict[str, Any]:
     spots, edges = spots_and_edges(report.get("graph") or {})
     rows_of: dict[tuple[str, str], list[int]] = {}
     for i, row in enumerate(report["rows"]):
-        kind = "output" if row["program"] == "outputs" else "node"
+        kind = "output" if row["program"] in ("outputs", "stored") else "node"
         for name in dict.fromkeys([row["node"], *row["members"]]):
             rows_of.setdefault((kind, name), []).append(i)
     nodes = [rows_of.get((spot.kind, spot.name), []) for spot in spots]
