@@ -106,13 +106,20 @@ double pm_sin(double x) {
   return x == 0.0LF ? x : y;
 }
 double pm_cos(double x) { return pm_sine(x, 1); }
+// The exponent field of a positive number, going on below zero for denormal ones.
+int pm_double_exponent(double x) {
+  const int field = int(unpackDouble2x32(x).y >> 20);
+  return field > 0 ? field : int(unpackDouble2x32(x * 18014398509481984.0LF).y >> 20) - 54;
+}
 double pm_fmod(double a, double b) {
   const bool is_nan = pm_isnan(a) || pm_isinf(a) || pm_isnan(b) || b == 0.0LF;
   const double d = is_nan ? 1.0LF : abs(b);
+  const int exponent = pm_double_exponent(d), shift = exponent > 0 ? 0 : 54;
+  const double normal = shift > 0 ? d * 18014398509481984.0LF : d;
   double r = is_nan ? 0.0LF : abs(a);
   for (int i = 0; i < 2200 && r >= d; ++i) {  // each turn takes off the largest multiple of d by a power of two
-    const int e = int(unpackDouble2x32(r).y >> 20) - int(unpackDouble2x32(d).y >> 20);
-    const double part = d * pm_double_exp2i(e > 1000 ? 1000 : e);
+    const int e = pm_double_exponent(r) - exponent - shift;
+    const double part = normal * pm_double_exp2i(e >> 1) * pm_double_exp2i(e - (e >> 1));
     r -= part > r ? part * 0.5LF : part;
   }
   const double y = pm_copysign(r, a);

@@ -186,6 +186,31 @@ def test_two_operands_give_what_numpy_gives(
     check_binary(pumice_context, name, pair, left, right, swap)
 
 
+@pytest.mark.parametrize("name", ["mod", "floordiv"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_remainders_are_exact_however_far_apart_the_operands_are(
+    pumice_context: pumice.Context, dtype: str, name: str
+) -> None:
+    """Quotients of any exponent: each of them takes another number of turns off the dividend."""
+    if dtype == "float64" and not pumice_context.info.features.get("shaderFloat64"):
+        pytest.skip("the device lacks shaderFloat64")
+    random, facts = np.random.default_rng(11), np.finfo(dtype)
+    exponents = random.integers(facts.minexp, facts.maxexp, (2, 20000))
+    a, b = np.ldexp(1 + random.random((2, 20000)), exponents).astype(dtype)
+    b[:2000] = facts.smallest_subnormal * random.integers(1, 1 << 20, 2000)  # divisors below the normal numbers
+    a[:100], a[100:200] = facts.max, b[100:200]
+    a *= random.choice([-1, 1], a.size).astype(dtype)
+    if any(quirk.name == "flushed_denormals" for quirk in pumice_context.driver_quirks):
+        a, b = a[2000:], b[2000:]
+    with np.errstate(all="ignore"):
+        expected = BINARY[name](a, b)
+    normal = (np.abs(expected) >= facts.smallest_normal) | (
+        expected == 0
+    )  # a device may take a denormal result for zero
+    given = BINARY[name](pumice.tensor(a, context=pumice_context), pumice.tensor(b, context=pumice_context)).numpy()
+    np.testing.assert_array_equal(given[normal], expected[normal])
+
+
 @pytest.mark.slow
 @GIVEN_BINARY
 @LONG
