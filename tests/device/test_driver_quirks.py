@@ -40,12 +40,13 @@ def made(pumice_context: pumice.Context) -> Iterator[Callable[[list[str]], pumic
         context.close()
 
 
-def compute(context: pumice.Context, op: str, *arrays: Array, **attributes: Any) -> Array:
+def compute(context: pumice.Context, op: str, *arrays: Array, precision: str = "fp32", **attributes: Any) -> Array:
     graph = pumice.Graph(op)
     names = [f"x{k}" for k in range(len(arrays))]
     values = [graph.input(name, str(a.dtype), list(a.shape)) for name, a in zip(names, arrays, strict=True)]
     graph.output("y", graph.add(op, *values, **attributes))
-    return np.asarray(graph.compile(context)(dict(zip(names, arrays, strict=True)))["y"])
+    program = graph.compile(context, precision=precision)
+    return np.asarray(program(dict(zip(names, arrays, strict=True)))["y"])
 
 
 def hard_quotients() -> tuple[Array, Array]:
@@ -292,6 +293,62 @@ def test_nan_and_infinity_make_nan_of_what_is_relative_to_all(
         given = compute(made(quirks), op, x if axis else x.T.copy(), axis=axis)
         given = given if axis else given.T
     np.testing.assert_allclose(given, expected, rtol=1e-5, atol=1e-5)
+
+
+# ---- matrices
+
+
+def attention_reference(q: Array, k: Array, v: Array, scale: float, seen: Array, added: Array, cap: float) -> Array:
+    """Attention in float64: [heads, rows, size]; keys and values are shared by neighbouring heads."""
+    share = q.shape[0] // k.shape[0]
+    k, v = (np.repeat(one.astype(np.float64), share, axis=0) for one in (k, v))
+    scores = q.astype(np.float64) @ k.transpose(0, 2, 1) * scale
+    scores = cap * np.tanh(scores / cap) if cap else scores
+    scores = np.where(seen, scores + added, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True) @ v)
+
+
+@pytest.mark.parametrize("quirks", [[], ["other_matrix_layout"]], ids=["as it is", "through shared memory"])
+@pytest.mark.parametrize(
+    ("shape", "more"),
+    [
+        ((4, 2, 65, 67, 64, 64), {}),
+        ((4, 4, 128, 128, 64, 64), {"is_causal": 1}),
+        ((2, 1, 130, 257, 64, 64), {"is_causal": 1, "mask": True}),
+        ((2, 2, 129, 1030, 128, 128), {"softcap": 1.5}),
+        ((2, 2, 17, 2050, 128, 128), {"scale": -0.5}),
+        ((1, 1, 200, 200, 128, 64), {"scale": 0.0, "is_causal": 1}),
+        ((2, 1, 70, 90, 256, 136), {"left_window_size": 20, "right_window_size": 3}),
+        ((1, 1, 97, 63, 8, 16), {"mask": True}),
+        ((40, 8, 33, 300, 72, 72), {}),
+    ],
+    ids=str,
+)
+def test_attention_is_right_wherever_matrices_have_their_components(
+    made: Callable[[list[str]], pumice.Context], shape: tuple[int, ...], more: dict[str, Any], quirks: list[str]
+) -> None:
+    heads, shared, rows, keys, size, v_size = shape
+    random = np.random.default_rng(sum(shape))
+    q, k, v = (
+        random.standard_normal(one).astype(np.float16)
+        for one in ((1, heads, rows, size), (1, shared, keys, size), (1, shared, keys, v_size))
+    )
+    attributes = {name: value for name, value in more.items() if name != "mask"}
+    place, key = np.arange(rows)[:, None], np.arange(keys)[None, :]
+    left, right = attributes.get("left_window_size", -1), attributes.get("right_window_size", -1)
+    right = 0 if attributes.get("is_causal") else right
+    seen = ((left < 0) | (key >= place - left)) & ((right < 0) | (key <= place + right))
+    inputs = [q, k, v]
+    added = np.zeros((rows, keys))
+    if more.get("mask"):
+        mask = random.standard_normal((rows, keys)).astype(np.float16)
+        mask[:, 1::7] = -65504  # the lowest half, with which exporters hide keys
+        inputs, added = [*inputs, mask], mask.astype(np.float64)
+    scale = attributes.get("scale", size**-0.5)
+    given = compute(made(quirks), "Attention", *inputs, precision="fp16", **attributes)
+    expected = attention_reference(q[0], k[0], v[0], scale, seen, added, attributes.get("softcap", 0.0))
+    np.testing.assert_allclose(given[0], expected, rtol=2e-3, atol=2e-3)
 
 
 # ---- the trial and its table

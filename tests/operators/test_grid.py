@@ -72,6 +72,7 @@ def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> 
     assert cut == {
         "attention_lanes.comp",
         "attention_matrix.comp",
+        "attention_quads.comp",
         "attention_rows.comp",
         "attention_tiled.comp",
         "conv_lanes.comp",
@@ -79,6 +80,7 @@ def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> 
         "conv_tiled.comp",
         "gemv.comp",
         "gemv_columns.comp",
+        "product_quads.comp",
         "gemv_lanes.comp",
     }
 

@@ -1,5 +1,6 @@
 #include "dispatch/kernel/driver_trial.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "core/files/cache_file.h"
 #include "core/files/hash.h"
+#include "core/half.h"
 #include "core/log.h"
 #include "device/buffer.h"
 #include "device/command_buffer.h"
@@ -24,11 +26,11 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kShader = "driver_trial.comp", kKind = "trial";
+constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "matrix_trial.comp", kKind = "trial";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
 constexpr uint32_t kTurns = 70000;  // more than a driver that ends long loops lets pass
 constexpr size_t kTrials = 17;
-constexpr uint32_t kVersion = 1;  // raised when points or expected results change: the cache may have older outcomes
+constexpr uint32_t kVersion = 2;  // raised when points or expected results change: the cache may have older outcomes
 
 struct Points {
   std::vector<float> a, b;
@@ -121,8 +123,9 @@ std::shared_ptr<Buffer> filled(const std::shared_ptr<Context>& context, const st
 }
 
 // The trial's shader, compiled without what kernels are told about the driver, since the trial is what finds that out.
-std::shared_ptr<const Pipeline> make_pipeline(Context& context, const Shader& shader) {
+std::shared_ptr<const Pipeline> make_pipeline(Context& context, const Shader& shader, uint32_t subgroup = 0) {
   PipelineDesc desc;
+  desc.subgroup_size = subgroup;
   desc.name = shader.name;
   desc.spirv = shader.spirv;
   for (const auto& binding : shader.interface.bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
@@ -145,22 +148,62 @@ void run(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std:
   context->wait(commands.submit());
 }
 
+// What a trial's shader makes of the inputs: the elements of the array that it is given after them.
+std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader& shader, const Pipeline& pipeline,
+                           std::vector<std::shared_ptr<Buffer>> buffers, size_t elements, std::span<const std::byte> push) {
+  std::vector<float> y(elements);
+  const auto result = filled(context, y);
+  buffers.push_back(result);
+  std::vector<BufferRange> ranges;
+  for (const auto& binding : shader.interface.bindings) {
+    const auto& buffer = buffers.at(binding.binding);
+    ranges.push_back({buffer, 0, buffer->bytes()});
+  }
+  run(context, pipeline, ranges, push);
+  download({result, 0, result->bytes()}, std::as_writable_bytes(std::span(y)));
+  return y;
+}
+
+// The element, of 16 rows of 16, that attention_quads.comp takes an invocation to hold as this component.
+size_t quad_element(size_t invocation, size_t component) {
+  const size_t row = invocation / 4 + component / 4 * 8, column = invocation % 4 * 2 + component % 2 + component / 2 % 2 * 8;
+  return row * 16 + column;
+}
+
+// Whether the device has matrices whose layout is worth a trial: halves of 16 by 16, held by 32 invocations.
+bool has_matrices_of_halves(const DeviceInfo& device) {
+  for (const char* feature : {"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl", "computeFullSubgroups", "shaderFloat16"})
+    if (!device.feature(feature)) return false;
+  const MatrixShape wanted{16, 16, 16, "float16", "float16", "float32", "float32"};
+  return device.limit("subgroupSize") == 32 && storage_of(device, DType::float16) == Storage::fp16 &&
+         std::ranges::find(device.matrices, wanted) != device.matrices.end();
+}
+
+// Whether matrices lie as attention_quads.comp takes them to lie.
+bool has_quads(const std::shared_ptr<Context>& context) {
+  const auto shader =
+      compile(std::string(embedded_shader(kMatrixShader)), std::string(kMatrixShader), device_options(*context, Storage::fp16));
+  const auto pipeline = make_pipeline(*context, *shader, 32);
+  constexpr size_t kElements = 256;
+  std::vector<float> numbers(kElements);
+  std::vector<uint16_t> halves(kElements);
+  for (size_t i = 0; i < kElements; ++i) numbers[i] = static_cast<float>(i), halves[i] = half_from_float(numbers[i]);
+  const auto y = outcome(context, *shader, *pipeline, {filled(context, halves), filled(context, numbers)}, 2 * kElements, {});
+  for (size_t i = 0; i < 2 * kElements; ++i)
+    if (y[i] != static_cast<float>(quad_element(i % kElements / 8, i % 8))) return false;
+  return true;
+}
+
 QuirkSet tried(const std::shared_ptr<Context>& context) {
   const Points points = make_points();
   const auto shader = compile(std::string(embedded_shader(kShader)), std::string(kShader), device_options(*context, Storage::fp32));
   const auto pipeline = make_pipeline(*context, *shader);
-  const auto result = Buffer::create(context, kTrials * kPoints * sizeof(float));
-  const std::array buffers{filled(context, points.a), filled(context, points.b), filled(context, points.n), result};
-  std::vector<BufferRange> ranges;
-  for (const auto& binding : shader->interface.bindings) {
-    const auto& buffer = buffers.at(binding.binding);
-    ranges.push_back({buffer, 0, buffer->bytes()});
-  }
   const std::array<uint32_t, 3> push{kPoints, kSmall, kTurns};
-  run(context, *pipeline, ranges, std::as_bytes(std::span(push)));
-  std::vector<float> y(kTrials * kPoints);
-  download({result, 0, result->bytes()}, std::as_writable_bytes(std::span(y)));
-  return judged(points, y);
+  const auto y = outcome(context, *shader, *pipeline, {filled(context, points.a), filled(context, points.b), filled(context, points.n)},
+                         kTrials * kPoints, std::as_bytes(std::span(push)));
+  QuirkSet quirks = judged(points, y);
+  if (has_matrices_of_halves(context->info()) && !has_quads(context)) quirks.add(Quirk::other_matrix_layout);
+  return quirks;
 }
 
 // The features of the host's processor. A software driver compiles for these, so they are part of the key of its outcome in the cache.
@@ -176,6 +219,7 @@ std::optional<std::filesystem::path> path_of(const DeviceInfo& info) {
   if (!folder) return {};
   Sha256 hash;
   hash.field(embedded_shader(kShader))
+      .field(embedded_shader(kMatrixShader))
       .field(info.name)
       .field(info.driver_uuid)
       .field(static_cast<uint64_t>(info.driver_version))

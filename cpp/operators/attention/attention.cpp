@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "core/error.h"
 #include "core/number_text.h"
@@ -102,29 +103,42 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
-constexpr int64_t kMatrixKeys = 32, kMatrixRows = 16;  // keys of a step of attention_matrix; rows of one of its subgroups
+constexpr int64_t kMatrixRows = 16;  // rows of a subgroup of the kernels on matrix units
 
-// The share of attention_matrix's work: subgroups of a workgroup, parts of the keys.
+// The share of work on matrix units: subgroups of a workgroup, keys of a step, parts of the keys.
 struct MatrixShare {
-  int64_t subgroups, parts;
+  int64_t subgroups, keys, parts;
   double microseconds;
 };
 
-// Chooses the quickest share by a model of what was measured on an H200 (132 multiprocessors, heads of 64): a step of a workgroup alone
-// takes its latency; on a core that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. Meeting of
-// parts costs a dispatch.
-MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t subgroup) {
-  constexpr int64_t kCores = 132, kMostParts = 3;
-  constexpr double kLaunch = 5, kMeeting = 20;
-  constexpr struct {
-    int64_t subgroups, resident;  // resident: workgroups of a core
-    double latency, turn;         // microseconds of a step, and of a subgroup's step
-  } kKinds[] = {{2, 8, 1.5, 0.2}, {4, 4, 1.65, 0.19}, {8, 2, 2.2, 0.165}};
-  const int64_t keys = a.k.rows(), row = round_up(std::max(a.k.size(), a.v.size()), 16) / 8 + 1;
+// A shape of a workgroup on matrix units, as it was measured on an H200 with heads of 64.
+struct MatrixKind {
+  int64_t subgroups, keys, resident;  // keys of a step; workgroups of a core
+  double latency, turn;               // microseconds of a step, and of a subgroup's step
+  int64_t least_size, most_size;      // of heads
+};
+constexpr int64_t kLargest = 256;
+// attention_matrix: keys, then values take the same shared memory, and scores pass through it.
+constexpr MatrixKind kStaged[] = {
+    {2, 32, 8, 1.5, 0.2, 0, kLargest}, {4, 32, 4, 1.65, 0.19, 0, kLargest}, {8, 32, 2, 2.2, 0.165, 0, kLargest}};
+// attention_quads: scores stay in registers, of which heads of more than 128 leave room for few.
+constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128}, {4, 32, 4, 0.85, 0.096, 0, 128}, {8, 32, 2, 0.8, 0.084, 65, 128},
+                                 {4, 64, 2, 1.4, 0.185, 0, 64},   {8, 64, 1, 1.6, 0.155, 65, 128}, {4, 16, 2, 0.8, 0.06, 129, kLargest}};
+
+// Chooses the quickest share by a model of what was measured on an H200 (132 multiprocessors): a step of a workgroup alone takes its
+// latency; on a core that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. The meeting of
+// parts costs a dispatch, and what all parts write and read.
+MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t subgroup, bool is_quads) {
+  constexpr int64_t kCores = 132, kMostParts = 8;
+  constexpr double kLaunch = 5, kMeeting = 4, kMeetingByte = 2.2e-6;
+  const int64_t keys = a.k.rows(), size = std::max(a.k.size(), a.v.size()), row = round_up(size, 16) / 8 + 1;
+  const int64_t rows = a.q.rows() * a.q.batch() * a.q.heads();
   const double longer = std::max<double>(static_cast<double>(a.k.size() + a.v.size()) / 128, 0.25);
-  MatrixShare best{0, 1, 0};
-  for (const auto& kind : kKinds) {
-    const int64_t bytes = (kMatrixKeys * row + kind.subgroups * kMatrixRows * (kMatrixKeys / 4 + 1)) * 16;
+  MatrixShare best{0, 0, 1, 0};
+  for (const MatrixKind& kind : is_quads ? std::span<const MatrixKind>(kQuads) : std::span<const MatrixKind>(kStaged)) {
+    if (size < kind.least_size || size > kind.most_size) continue;
+    const int64_t strips = kind.subgroups * kMatrixRows * (is_quads ? 0 : kind.keys / 4 + 1);
+    const int64_t bytes = (kind.keys * row * (is_quads ? 2 : 1) + strips) * 16;
     if (bytes > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) ||
         kind.subgroups * subgroup > static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations")))
       continue;
@@ -133,8 +147,10 @@ MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t s
       int64_t on_core = ceil_div(tiles * parts, kCores);
       if (on_core > kind.resident) on_core = round_up(on_core, kind.resident);
       const double step = std::max(kind.latency, kind.turn * longer * static_cast<double>(on_core * kind.subgroups));
-      const double time = kLaunch + (parts > 1 ? kMeeting : 0) + step * static_cast<double>(ceil_div(ceil_div(keys, parts), kMatrixKeys));
-      if (best.subgroups == 0 || time < best.microseconds) best = {kind.subgroups, parts, time};
+      const double met = static_cast<double>(rows * parts * (a.v.size() + 2)) * 4 * kMeetingByte;
+      const double time =
+          kLaunch + (parts > 1 ? kMeeting + met : 0) + step * static_cast<double>(ceil_div(ceil_div(keys, parts), kind.keys));
+      if (best.subgroups == 0 || time < best.microseconds) best = {kind.subgroups, kind.keys, parts, time};
     }
   }
   return best;
@@ -142,15 +158,18 @@ MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t s
 
 // A plan for matrix units. None where the device has none, or where heads are too long or no aligned eights.
 std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kLargest = 256;
   const int64_t subgroup = node.subgroup();
   const auto suits = [&](const Heads& heads) { return heads.in_vectors(node.float_dtype, 8) && heads.size() <= kLargest; };
   if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits(a.q) || !suits(a.k) || !suits(a.v) || a.k.size() == 0) return {};
-  const MatrixShare share = matrix_share(node, a, subgroup);
+  const bool is_quads = node.has_quads();
+  const MatrixShare share = matrix_share(node, a, subgroup, is_quads);
   if (share.subgroups == 0) return {};
-  AttentionPlan plan{"attention_matrix.comp"};
-  plan.macros = {{"SUBGROUP", number(subgroup)}};
+  AttentionPlan plan{is_quads ? "attention_quads.comp" : "attention_matrix.comp"};
   plan.spec = {{"INVOCATIONS", share.subgroups * subgroup}};
+  if (is_quads)
+    plan.spec.emplace_back("KEYS", share.keys);
+  else
+    plan.macros = {{"SUBGROUP", number(subgroup)}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), share.subgroups * kMatrixRows));
   plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
   cut_keys(plan, a.k.rows(), share.parts);

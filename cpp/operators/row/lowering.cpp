@@ -171,6 +171,10 @@ bool NodeContext::has_matrices() const {
   return support_of(context->info(), float_dtype).matrices;
 }
 
+bool NodeContext::has_quads() const {
+  return float_dtype == DType::float16 && subgroup() == 32 && has_matrices() && !driver_quirks(context).has(Quirk::other_matrix_layout);
+}
+
 void NodeContext::check_arithmetic(DType dtype) const {
   if (dtype != DType::float64 || context->feature("shaderFloat64")) return;
   throw UnsupportedError("node '" + std::string(node) + "': arithmetic on " + std::string(name(dtype)) +

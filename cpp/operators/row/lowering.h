@@ -106,6 +106,8 @@ class NodeContext {
   int64_t workgroup(int64_t wanted) const;
   // Matrix units that multiply floats as they are inside, 16 by 16 by 16, and sum in float32.
   bool has_matrices() const;
+  // Matrix units whose components lie as attention_quads.comp takes them to lie.
+  bool has_quads() const;
   // Throws UnsupportedError where the device has no arithmetic on such elements (shaderFloat64).
   void check_arithmetic(DType dtype) const;
   // Throws UnsupportedError where an invocation's loops would run too often in all: some drivers (Quirk::loop_limit) end them silently

@@ -1,0 +1,25 @@
+// Shows where a driver has the components of matrices of 16 by 16: each invocation stores those that it holds of a left operand whose
+// elements are their own numbers, y[invocation * 8 + component], and after them those of sums. One subgroup of 32.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+layout(local_size_x = 32) in;
+layout(binding = 0) readonly buffer X { float16_t x[]; };
+layout(binding = 1) readonly buffer Z { float z[]; };
+layout(binding = 2) writeonly buffer Y { float y[]; };
+
+void main() {
+  coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> left;
+  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums;
+  coopMatLoad(left, x, 0, 16, gl_CooperativeMatrixLayoutRowMajor);
+  coopMatLoad(sums, z, 0, 16, gl_CooperativeMatrixLayoutRowMajor);
+  if (left.length() != 8 || sums.length() != 8) return;
+  [[unroll]] for (uint i = 0u; i < 8u; ++i) {
+    y[gl_SubgroupInvocationID * 8u + i] = float(left[i]);
+    y[256u + gl_SubgroupInvocationID * 8u + i] = sums[i];
+  }
+}
