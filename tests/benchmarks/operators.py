@@ -9,7 +9,7 @@ import numpy as np
 
 import pumice
 from cases import Case, values_in
-from cases.timed import PRODUCTS, PRODUCTS_ON_SOFTWARE, Product, product, streamed
+from cases.timed import PRODUCTS, PRODUCTS_ON_SOFTWARE, TRANSFORMERS, Product, product, streamed
 
 from . import on_device, peers
 from .contender import Array
@@ -46,6 +46,7 @@ TIMED: dict[Product, Timed] = {
     ("MatMul", 1, 4096, 4096, HALVES, False): Timed(microseconds=12, copies=16),
     ("MatMul", 16, 4096, 4096, HALVES, False): Timed(microseconds=16, copies=16),
     ("MatMul", 64, 4096, 4096, HALVES, False): Timed(copies=16),
+    **{("MatMul", *shape, HALVES, False): Timed(copies=8) for shape in TRANSFORMERS},
     ("MatMulInteger", 4096, 4096, 4096, "int8", False): Timed(teraflops=450),
     ("MatMulInteger", 4096, 4096, 4096, "int8", True): Timed(teraflops=250),
     ("MatMul", 2048, 2048, 2048, "float32", False): Timed(teraflops=40),

@@ -176,6 +176,21 @@ def products() -> Iterator[Case]:
     for rows in (1, 2):
         yield matmul(f"{rows} rows by a deep constant", x(rows, 520), w(520, 40))
         yield gemm(f"{rows} rows by a deep constant", x(rows, 512), w(512, 136), w(136))
+    deep: dict[str, Any] = {"fp32": (1e-4, 1e-3), "fp16": (2e-3, 0.1)}
+    for rows, depth, columns in (
+        (3, 256, 64),
+        (16, 264, 65),
+        (17, 320, 97),
+        (33, 1000, 66),
+        (64, 520, 2049),
+        (65, 2048, 72),
+        (128, 256, 96),
+        (130, 1544, 130),
+    ):
+        yield matmul(f"{rows} rows by a constant of {columns} columns", x(rows, depth), w(depth, columns), **deep)
+    yield gemm("33 rows, B transposed, factors", x(33, 264), w(72, 264), w(72), transB=1, alpha=0.5, beta=2.0, **deep)
+    yield gemm("40 rows, a matrix added", x(40, 512), w(512, 100), x(40, 100), beta=0.5, **deep)
+    yield matmul("a batch of rows by a deep constant", x(2, 3, 11, 256), w(256, 80), **deep)
     yield gemm("two rows, a matrix added", x(2, 160), w(160, 48), x(2, 48), alpha=0.5, beta=2.0)
     yield matmul("many wide tiles", x(1411, 19), w(19, 1543))
     yield matmul("sixteen rows", x(16, 512), w(512, 200))

@@ -10,6 +10,12 @@ from cases.rows import Case, Given, case, fixed, w, x
 
 # op, rows of A, columns of B, depth, dtype, whether B is given at the call
 Product = tuple[str, int, int, int, str, bool]
+# The products inside BERT-base (128 words), ViT-B (197 patches) and the encoder of Whisper-tiny (1,500 frames).
+TRANSFORMERS: Sequence[tuple[int, int, int]] = (
+    *((128, 768, 768), (128, 3072, 768), (128, 768, 3072)),
+    *((197, 768, 768), (197, 2304, 768), (197, 3072, 768), (197, 768, 3072)),
+    *((1500, 384, 384), (1500, 1152, 384), (1500, 1536, 384), (1500, 384, 1536)),
+)
 PRODUCTS: Sequence[Product] = (
     ("MatMul", 1024, 1024, 1024, "float16", False),
     ("MatMul", 2048, 2048, 2048, "float16", False),
@@ -19,6 +25,7 @@ PRODUCTS: Sequence[Product] = (
     ("MatMul", 1, 4096, 4096, "float16", False),
     ("MatMul", 16, 4096, 4096, "float16", False),
     ("MatMul", 64, 4096, 4096, "float16", False),
+    *(("MatMul", *shape, "float16", False) for shape in TRANSFORMERS),
     ("MatMulInteger", 1024, 1024, 1024, "int8", False),
     ("MatMulInteger", 2048, 2048, 2048, "int8", False),
     ("MatMulInteger", 4096, 4096, 4096, "int8", False),

@@ -46,8 +46,8 @@ struct ContractionPlan {
   int64_t tile_pixels, tile_channels;
 };
 
-// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes, which have no
-// barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
+// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
+// which have no barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in, kv = step_channels(c.weights.channels_in);
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
@@ -55,7 +55,8 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
   const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
   const auto skinny = c.integers || c.by_columns ? std::nullopt : skinny_of(node, c, pixels);
   const auto matrix = skinny || c.integers || c.by_columns ? std::nullopt : matrix_tiling_of(node, c, pixels);
-  const Macros y_vectors{{"Y_VEC4", y_vec4 && !skinny && !c.by_columns ? "1" : "0"}};
+  const bool is_gemv = skinny || (c.by_columns && pixels <= kMostColumnRows);
+  const Macros y_vectors{{"Y_VEC4", y_vec4 && !is_gemv ? "1" : "0"}};
   const Macros vectors{y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}};
   if (matrix)
     return {"conv_matrix.comp", y_vectors,
@@ -68,6 +69,16 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
                          {"WHOLE", depth % matrix->depth == 0 ? 1 : 0},
                          {"SPLIT", matrix->split}}),
             matrix->pixels, matrix->channels};
+  if (c.by_columns && !is_gemv) {
+    const QuadTiling quads = quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(QuadTiling{32, 32, 4, 1});
+    return {"product_quads.comp", y_vectors,
+            specialized({{"INVOCATIONS", quads.split * 32},
+                         {"TILE_P", quads.rows},
+                         {"TILE_C", quads.columns},
+                         {"AHEAD", quads.ahead},
+                         {"WHOLE", depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
+            quads.rows, quads.columns};
+  }
   if (c.by_columns) {
     const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
     return {"gemv_columns.comp",

@@ -108,6 +108,30 @@ bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t 
          c.w_first % kFour == 0 && phase % (kFour * bits(node.float_dtype) / 8) == 0;
 }
 
+std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
+  // Larger results are quicker through shared memory, except those of few rows, which are bound by the reading of w (docs/tuning.md).
+  constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 640000, kFewRows = 64, kCores = 132, kDeep = 1536;
+  if (!node.has_quads() || rows <= kMostColumnRows || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
+  if (rows > kFewRows && rows * columns > kMostResults) return {};
+  const auto tiles_of = [&](int64_t tile_rows, int64_t tile_columns) {
+    return ceil_div(rows, tile_rows) * ceil_div(columns, tile_columns);
+  };
+  QuadTiling tiling{32, 32, 4, 2};
+  if (rows <= 16)
+    tiling = {16, 32, 16, 2};
+  else if (rows > 32 && rows <= kFewRows && columns >= 2048)
+    tiling = {64, 16, 8, 2};
+  else if (tiles_of(32, 32) <= kCores)
+    tiling = depth >= kDeep ? QuadTiling{32, 16, 8, 2} : QuadTiling{32, 32, 8, 1};
+  else if (tiles_of(32, 32) <= 2 * kCores && depth >= kDeep)
+    tiling = {32, 32, 8, 1};
+  else if (tiles_of(32, 64) > 2 * kCores || depth >= kDeep)
+    tiling = {32, 64, 4, 1};
+  const bool fits =
+      tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") && tiling.split * 32 <= node.most_invocations();
+  return fits ? std::optional(tiling) : std::nullopt;
+}
+
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared ones of an invocation
   if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};

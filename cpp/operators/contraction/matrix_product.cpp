@@ -34,11 +34,20 @@ static bool is_as_packed(const NodeContext& node, const TensorDesc& b, const Wei
          weights.channels_out % 8 == 0 && block_channels(node, weights, node.float_dtype) >= weights.channels_out;
 }
 
-// Whether a constant B is stored by columns: row-major, of a product that is known to be of a few rows. Packing and lowering decide alike.
+// The rows of a product's input 0, where they are known; none where it is read transposed.
+static std::optional<int64_t> known_rows(const NodeContext& node) {
+  if (node.shapes.empty() || !node.shapes[0] || node.shapes[0]->size() < 2 || node.attributes->integer("transA", 0) != 0) return {};
+  return element_count({node.shapes[0]->begin(), node.shapes[0]->end() - 1});
+}
+
+// Whether a constant B is stored by columns: of a product that is known to be of a few rows, or of a size that product_quads is quickest
+// for. Packing and lowering decide alike.
 static bool is_by_columns(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
-  if (!has_columns_kernel(node, weights) || b.rank() != 2 || !b.is_packed() || weights.stride_out != 1) return false;
-  if (node.shapes.empty() || !node.shapes[0] || node.attributes->integer("transA", 0) != 0) return false;
-  return node.shapes[0]->size() == 2 && (*node.shapes[0])[0] <= kMostColumnRows;
+  if (!has_columns_kernel(node, weights) || b.rank() != 2 || !b.is_packed()) return false;
+  const std::optional<int64_t> rows = known_rows(node);
+  if (!rows) return false;
+  if (*rows > kMostColumnRows) return quad_tiling_of(node, *rows, weights.channels_out, weights.channels_in).has_value();
+  return weights.stride_out == 1 && node.shapes[0]->size() == 2;
 }
 
 static bool lies_by_columns(const LowerContext& node, const WeightView& weights) {
@@ -174,13 +183,19 @@ static IndexSpace batch_space(const TensorDesc& a, const TensorDesc& b) {
   return space;
 }
 
+static constexpr const char* kStridedLeft = "': MatMul of strided tensors with a constant on the right";
+
 void lower_matmul(LowerContext& node) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(1), true), &y = node.output(0);
   const bool is_strided = !a.is_packed() || !b.is_packed() || !y.is_packed(),
              b_packed = node.constant_packed.size() > 1 && node.constant_packed[1];
   if (const WeightView columns = matrix_weights(b, false); is_working_float(y.dtype) && lies_by_columns(node, columns)) {
-    Contraction c = matrix_product(matrix_planes(a.shape[0], a.shape[1], a.strides[0], a.strides[1]), columns,
-                                   matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
+    if (a.rank() > 2 && is_strided) throw UnsupportedError("node '" + std::string(node.node) + kStridedLeft);
+    // The batch of A becomes more rows.
+    const size_t row = a.rank() - 2, column = a.rank() - 1;
+    const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
+    Contraction c = matrix_product(matrix_planes(rows, a.shape[column], a.strides[row], a.strides[column]), columns,
+                                   matrix_planes(rows, y.shape[column], y.strides[row], y.strides[column]));
     c.by_columns = true;
     const Operand left = matrix_rows(node, c);
     return add_contraction(node, c, left, node.packed(1), bias_of(node), node.out(0));
@@ -197,7 +212,7 @@ void lower_matmul(LowerContext& node) {
     if (node.input(0).rank() == 1) insert(1);
     return add_product(node, a, b, matrices);
   }
-  if (is_strided) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors with a constant on the right");
+  if (is_strided) throw UnsupportedError("node '" + std::string(node.node) + kStridedLeft);
   const WeightView all = matrix_weights(b, false);
   const auto planes = [](int64_t rows, int64_t columns) { return matrix_planes(rows, columns, columns, 1); };
   const int64_t k = all.channels_in, n = all.channels_out;

@@ -1,0 +1,110 @@
+// Matrix products of middling size on matrix units whose components lie where attention_quads.comp says. Both operands come from memory in
+// the order in which the matrix units take them, sixteen bytes an invocation, without shared memory: x lies by rows and w by columns, and
+// the products of 32 steps of the depth are summed in an order in which an invocation's eight steps are neighbours. A workgroup computes
+// TILE_P rows by TILE_C columns; its subgroups share the depth, and their sums meet in shared memory.
+// Packed weights: [columns][depth], a multiple of 8 deep; x is read in eights too.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/contraction.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each share of the depth
+layout(constant_id = 1) const uint TILE_P = 32u;
+layout(constant_id = 2) const uint TILE_C = 32u;
+layout(constant_id = 3) const uint AHEAD = 1u;  // chunks of 32 steps that are on their way at once
+layout(constant_id = 4) const uint WHOLE = 0u;  // 1: all subgroups take all of their chunks, which the depth fills
+
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#if Y_VEC4
+layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+#else
+layout(binding = 2) buffer Y { sfp y[]; };
+#endif
+
+const uint SPLIT = INVOCATIONS / 32u, ROWS = TILE_P / 16u, COLUMNS = TILE_C / 16u;
+const uint QUADS = TILE_C / 4u, ROW_Y = QUADS + 1u;  // one more, so that rows begin in different banks
+shared uvec4 meeting[SPLIT * TILE_P * ROW_Y];
+
+coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
+
+// The components of either operand: four steps of one of its lines, and of the line that is eight further on.
+#define SET_COMPONENTS(matrix, low, high)                                                                \
+  {                                                                                                      \
+    const f16vec2 low_x = unpackFloat2x16(low.x), low_y = unpackFloat2x16(low.y);                        \
+    const f16vec2 high_x = unpackFloat2x16(high.x), high_y = unpackFloat2x16(high.y);                    \
+    matrix[0] = low_x.x, matrix[1] = low_x.y, matrix[2] = low_y.x, matrix[3] = low_y.y;                  \
+    matrix[4] = high_x.x, matrix[5] = high_x.y, matrix[6] = high_y.x, matrix[7] = high_y.y;              \
+  }
+
+void main() {
+  const uint first_row = grid_group().x * TILE_P, first_column = grid_group().y * TILE_C;
+  const uint line = gl_SubgroupInvocationID / 4u, part = gl_SubgroupInvocationID % 4u;
+  const uint eights = (p.channels_in + 7u) / 8u, chunks = (eights + 3u) / 4u;
+  uint rows[2 * ROWS], columns[2 * COLUMNS];  // the eights at which the lines of this invocation begin
+  [[unroll]] for (uint i = 0u; i < 2u * ROWS; ++i)
+    rows[i] = (p.x_offset + min(first_row + line + i * 8u, p.pixels - 1u) * p.x_stride_w) >> 3;
+  [[unroll]] for (uint i = 0u; i < 2u * COLUMNS; ++i)
+    columns[i] = (p.w_offset >> 3) + min(first_column + line + i * 8u, p.channels_out - 1u) * eights;
+  [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i)
+    sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
+  for (uint begin = gl_SubgroupID * AHEAD; begin < chunks; begin += SPLIT * AHEAD) {
+    // There is no branch, so that all loads are on their way at once: past the end the last eight is read and counts as zero.
+    uvec4 held_x[AHEAD * 2 * ROWS], held_w[AHEAD * 2 * COLUMNS];
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
+      const uint eight = (begin + k) * 4u + part, at = WHOLE != 0u ? eight : min(eight, eights - 1u);
+      [[unroll]] for (uint i = 0u; i < 2u * COLUMNS; ++i) held_w[k * 2u * COLUMNS + i] = w[columns[i] + at];
+      [[unroll]] for (uint i = 0u; i < 2u * ROWS; ++i) held_x[k * 2u * ROWS + i] = x[rows[i] + at];
+      if (WHOLE == 0u && eight >= eights) {
+        [[unroll]] for (uint i = 0u; i < 2u * COLUMNS; ++i) held_w[k * 2u * COLUMNS + i] = uvec4(0u);
+        [[unroll]] for (uint i = 0u; i < 2u * ROWS; ++i) held_x[k * 2u * ROWS + i] = uvec4(0u);
+      }
+    }
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k)
+      [[unroll]] for (uint step = 0u; step < 2u; ++step) {
+        coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
+        [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
+          const uvec4 one = held_x[(k * ROWS + i) * 2u], other = held_x[(k * ROWS + i) * 2u + 1u];
+          const uvec2 low = step == 0u ? one.xy : one.zw, high = step == 0u ? other.xy : other.zw;
+          SET_COMPONENTS(a[i], low, high)
+        }
+        [[unroll]] for (uint j = 0u; j < COLUMNS; ++j) {
+          coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
+          const uvec4 one = held_w[(k * COLUMNS + j) * 2u], other = held_w[(k * COLUMNS + j) * 2u + 1u];
+          const uvec2 low = step == 0u ? one.xy : one.zw, high = step == 0u ? other.xy : other.zw;
+          SET_COMPONENTS(b, low, high)
+          [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
+        }
+      }
+  }
+  [[unroll]] for (uint i = 0u; i < ROWS; ++i)
+    [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
+      coopMatStore(sums[i * COLUMNS + j], meeting, (gl_SubgroupID * TILE_P + i * 16u) * ROW_Y + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
+  barrier();  // the sums of all subgroups are there
+  for (uint q = gl_LocalInvocationIndex; q < TILE_P * QUADS; q += INVOCATIONS) {
+    const uint pixel = first_row + q / QUADS, quad = q % QUADS, channel = first_column + quad * 4u;
+    if (pixel >= p.pixels || channel >= p.channels_out) continue;
+    vec4 sum;
+    for (uint j = 0u; j < 4u; ++j) sum[j] = channel_bias(channel + j);
+    [[unroll]] for (uint k = 0u; k < SPLIT; ++k) sum += uintBitsToFloat(meeting[(k * TILE_P + q / QUADS) * ROW_Y + quad]);
+    for (uint j = 0u; j < 4u; ++j) sum[j] += element_bias(pixel, channel + j);
+    const uint at = y_index(place_of(pixel));
+#if Y_VEC4
+    const uint place = at + y_channel(channel);
+    pm_store_vec4(y, place >> 2, finished(sum, place));
+#else
+    for (uint j = 0u; j < 4u; ++j) {
+      const uint place = at + y_channel(channel + j);
+      if (channel + j < p.channels_out) pm_store(y, place, finished(sum[j], place));
+    }
+#endif
+  }
+}
