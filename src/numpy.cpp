@@ -1,8 +1,10 @@
 #include <array>
 #include <cstring>
+#include <memory>
 
 #include "bindings.h"
 #include "core/error.h"
+#include "core/result_memory.h"
 
 namespace pumice {
 namespace {
@@ -100,7 +102,15 @@ Sizes sizes_of(std::span<const int64_t> sizes) {
 }
 
 py::array empty_array(DType dtype, const Shape& shape) {
-  return {numpy_dtype(dtype), std::vector<py::ssize_t>(shape.begin(), shape.end())};
+  const std::vector<py::ssize_t> sizes(shape.begin(), shape.end());
+  const py::dtype element = numpy_dtype(dtype);
+  const size_t bytes = static_cast<size_t>(element_count(shape)) * static_cast<size_t>(element.itemsize());
+  auto kept = std::make_unique<std::shared_ptr<std::byte>>(bytes < kLeastResultMemory ? nullptr : result_memory(bytes));
+  std::byte* const begin = kept->get();
+  if (!begin) return {element, sizes};  // NumPy's own memory; it also says best that there is none
+  const py::capsule owner(kept.get(), [](void* held) { delete static_cast<std::shared_ptr<std::byte>*>(held); });
+  kept.release();
+  return {element, sizes, begin, owner};
 }
 
 std::shared_ptr<const void> keep(py::object object) {

@@ -85,10 +85,6 @@ struct BufferPiece {
   uint64_t bytes = 0;
 };
 
-// A transfer is cut into chunks of so many bytes: the device moves one while the host copies the next ones. It takes an H200 80 us, far
-// longer than a submission does.
-inline constexpr uint64_t kTransferChunk = uint64_t{4} << 20;
-
 // Copy bytes of the host into memory that the device uses, and out of it, by several threads where they are many. Nothing else does, but
 // for the transfers below: `mapped` is such memory, and all work on it has finished. `store`: of the buffer that it belongs to.
 void copy_in(std::byte* mapped, std::span<const std::byte> source, Store store = Store::cached);

@@ -11,7 +11,8 @@ namespace {
 // A new block is as large as all of its type so far, within these bounds: a small context stays small, a large one needs few allocations.
 constexpr uint64_t kSmallestBlock = uint64_t{4} << 20;
 constexpr uint64_t kLargestBlock = uint64_t{256} << 20;
-// An empty block that is larger goes back to the driver at once.
+// An empty block that is larger goes back to the driver at once. Blocks of the host's memory are never larger where they serve several
+// ranges: staging memory comes and goes with each transfer, and pages take the driver long to pin.
 constexpr uint64_t kLargestKept = uint64_t{64} << 20;
 
 uint64_t next_block_id() {
@@ -73,7 +74,8 @@ Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32
     total += block->bytes;
     if (take(*block, requirements.size, requirements.alignment, offset)) return {block.get(), offset, requirements.size};
   }
-  const uint64_t wanted = std::clamp(total, kSmallestBlock, kLargestBlock);
+  const bool is_local = vk_.memory.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+  const uint64_t wanted = std::clamp(total, kSmallestBlock, is_local ? kLargestBlock : kLargestKept);
   lock.unlock();  // much memory takes the driver a while, in which other threads are served
   auto made = make_block(requirements.size > wanted / 2 ? requirements.size : wanted, type, purpose);
   MemoryBlock& block = *made;

@@ -6,6 +6,7 @@
 #include "device/buffer.h"
 #include "device/command_buffer.h"
 #include "device/host_memory.h"
+#include "device/transfer_chunk.h"
 
 namespace pumice {
 namespace {
@@ -44,16 +45,16 @@ class StagingRing {
  public:
   StagingRing(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap)
       : total_(bytes),
-        staging_(Buffer::create(
-            context, bytes <= kTransferChunk ? bytes : std::min(ceil_div(bytes, kTransferChunk), kMostChunks) * kTransferChunk, heap)) {}
-  ~StagingRing() = default;
+        chunk_(transfer_chunk(bytes)),
+        staging_(Buffer::create(context, bytes <= chunk_ ? bytes : std::min(chunks(), kMostChunks) * chunk_, heap)) {}
 
-  size_t chunks() const { return ceil_div(total_, kTransferChunk); }
-  size_t slots() const { return ceil_div(staging_->bytes(), kTransferChunk); }
+  uint64_t chunk() const { return chunk_; }
+  size_t chunks() const { return ceil_div(total_, chunk_); }
+  size_t slots() const { return ceil_div(staging_->bytes(), chunk_); }
   // The bytes of the transfer up to the end of its first so many chunks.
-  uint64_t end_of(size_t count) const { return std::min(count * kTransferChunk, total_); }
+  uint64_t end_of(size_t count) const { return std::min(count * chunk_, total_); }
   uint64_t bytes_of(size_t chunk) const { return end_of(chunk + 1) - end_of(chunk); }
-  BufferRange range_of(size_t chunk) const { return {staging_, chunk % slots() * kTransferChunk, bytes_of(chunk)}; }
+  BufferRange range_of(size_t chunk) const { return {staging_, chunk % slots() * chunk_, bytes_of(chunk)}; }
   template <typename T>
   CopyWindow<T> window() const {
     return {staging_->host_bytes(), staging_->bytes()};
@@ -74,7 +75,7 @@ class StagingRing {
   }
 
  private:
-  uint64_t total_;
+  uint64_t total_, chunk_;
   std::shared_ptr<Buffer> staging_;
   std::vector<uint64_t> ids_;  // of the executions that move the chunks
   size_t finished_ = 0;
@@ -109,7 +110,7 @@ void upload_staged(const std::shared_ptr<Buffer>& target, std::span<const Buffer
   if (const BufferRange host = host_memory_of(*context, source); host.buffer) return copy(host, target, pieces, interrupted);
   StagingRing ring(context, source.size(), Heap::upload);
   StagedPieces staged(pieces);
-  SharedCopy copy(ring.window<std::byte>(), {source.data(), source.size()}, source.size(), kTransferChunk, ring.store());
+  SharedCopy copy(ring.window<std::byte>(), {source.data(), source.size()}, source.size(), ring.chunk(), ring.store());
   for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
     if (chunk >= ring.slots()) ring.wait(chunk - ring.slots(), interrupted);
     copy.allow(ring.end_of(ring.finished() + ring.slots()));
@@ -134,7 +135,7 @@ void download_staged(const std::shared_ptr<Buffer>& source, std::span<const Buff
   }
   StagingRing ring(context, target.size(), Heap::readback);
   StagedPieces staged(pieces);
-  SharedCopy copy({target.data(), target.size()}, ring.window<const std::byte>(), target.size(), kTransferChunk);
+  SharedCopy copy({target.data(), target.size()}, ring.window<const std::byte>(), target.size(), ring.chunk());
   for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
     // The device gets as many chunks as there is room for; at least this one.
     while (ring.submitted() < ring.chunks()) {

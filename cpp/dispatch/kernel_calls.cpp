@@ -144,7 +144,7 @@ void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArg
     call->key = std::move(key);
   }
   for (size_t i = 0; i < arrays.size(); ++i)
-    if (!arrays[i].source.empty()) copy_in(call->sources[i].bytes, arrays[i].source);
+    if (!arrays[i].source.empty()) copy_in(call->sources[i].bytes, arrays[i].source, call->sources[i].host->store());
   const auto recording = call->recording;
   const uint64_t id = recording->exec().id();
   // If this throws, the call is not kept: the execution goes on with its slots.

@@ -6,6 +6,7 @@
 #include "core/shared_copy.h"
 #include "device/command_buffer.h"
 #include "device/host_memory.h"
+#include "device/transfer_chunk.h"
 #include "dispatch/copy.h"
 #include "dispatch/debugged_recording.h"
 
@@ -25,11 +26,11 @@ uint64_t move(const BufferRange& source, const BufferRange& target) {
 }  // namespace
 
 bool SlotTransfer::is_for(const HostSlot& slot) {
-  return slot.is_copied() && slot.size > kTransferChunk;
+  return slot.is_copied() && slot.size > transfer_chunk(slot.size);
 }
 
-SlotTransfer::SlotTransfer(const HostSlot& slot, bool to_device) : slot_(slot) {
-  for (size_t chunk = 0; chunk < ceil_div(slot.size, kTransferChunk); ++chunk) {
+SlotTransfer::SlotTransfer(const HostSlot& slot, bool to_device) : slot_(slot), chunk_(transfer_chunk(slot.size)) {
+  for (size_t chunk = 0; chunk < ceil_div(slot.size, chunk_); ++chunk) {
     const uint64_t begin = end_of(chunk), bytes = end_of(chunk + 1) - begin;
     const BufferRange host{slot.host, slot.offset + begin, bytes}, device{slot.device, slot.offset + begin, bytes};
     chunks_.push_back(make_recording(context(), to_device ? copy_dispatches(host, device) : copy_dispatches(device, host)));
@@ -37,7 +38,7 @@ SlotTransfer::SlotTransfer(const HostSlot& slot, bool to_device) : slot_(slot) {
 }
 
 uint64_t SlotTransfer::end_of(size_t count) const {
-  return std::min(count * kTransferChunk, slot_.size);
+  return std::min(count * chunk_, slot_.size);
 }
 
 void SlotTransfer::write(std::span<const std::byte> source, bool stays) {
@@ -46,7 +47,7 @@ void SlotTransfer::write(std::span<const std::byte> source, bool stays) {
     ids_ = {move(host, slot_.device_range())};
     return;
   }
-  SharedCopy copy({slot_.bytes, slot_.size}, {source.data(), source.size()}, source.size(), kTransferChunk, slot_.host->store());
+  SharedCopy copy({slot_.bytes, slot_.size}, {source.data(), source.size()}, source.size(), chunk_, slot_.host->store());
   copy.allow(source.size());
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     copy.copy_until(std::min<uint64_t>(end_of(chunk + 1), source.size()));
@@ -65,7 +66,7 @@ void SlotTransfer::begin_read(std::span<std::byte> target) {
 
 void SlotTransfer::read(std::span<std::byte> target, const Interrupted& interrupted) const {
   if (direct_.buffer) return context()->wait(last_submission(), {}, interrupted);
-  SharedCopy copy({target.data(), target.size()}, {slot_.bytes, slot_.size}, target.size(), kTransferChunk);
+  SharedCopy copy({target.data(), target.size()}, {slot_.bytes, slot_.size}, target.size(), chunk_);
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     context()->wait(ids_[chunk], {}, interrupted);
     copy.allow(std::min<uint64_t>(end_of(chunk + 1), target.size()));

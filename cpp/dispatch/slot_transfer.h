@@ -37,6 +37,7 @@ class SlotTransfer {
   const std::shared_ptr<Context>& context() const { return slot_.device->context(); }
 
   HostSlot slot_;
+  uint64_t chunk_;
   std::vector<std::shared_ptr<Recording>> chunks_;
   std::vector<uint64_t> ids_;  // of the last executions, by chunk; one of all where the device reached the memory
   BufferRange direct_;         // the memory that the device has written itself

@@ -16,9 +16,24 @@ from small_programs import add_one, compiled
 from tensor_arrays import WHOLE_BYTES, Array
 from threads import in_threads
 
-CHUNK = 4 << 20  # bytes
+CHUNK = 4 << 20  # bytes of a chunk of much
 RING = 8 * CHUNK
-SIZES = [0, 1, 1 << 20, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5, RING, RING + 1, 2 * RING + CHUNK + 7]
+LEAST = 1 << 20  # bytes of a chunk of little
+SIZES = [
+    0,
+    1,
+    LEAST - 1,
+    LEAST,
+    LEAST + 1,
+    2 * LEAST + 3,
+    CHUNK - 1,
+    CHUNK,
+    CHUNK + 1,
+    3 * CHUNK + 5,
+    RING,
+    RING + 1,
+    2 * RING + CHUNK + 7,
+]
 
 
 @pytest.fixture(scope="module", params=["unified", "separate"])
@@ -103,7 +118,9 @@ def test_uploads_and_downloads_follow_the_work_in_flight(device: pumice.Context)
         np.testing.assert_array_equal(tensor.numpy(), (given + turn) * 2 + 1)
 
 
-@pytest.mark.parametrize("count", [1, CHUNK // 4 - 1, CHUNK // 4, CHUNK // 4 + 1, 3 * CHUNK // 4 + 5])
+@pytest.mark.parametrize(
+    "count", [1, LEAST // 4, LEAST // 4 + 1, CHUNK // 4 - 1, CHUNK // 4, CHUNK // 4 + 1, 3 * CHUNK // 4 + 5]
+)
 def test_programs_take_and_give_arrays_of_every_size(device: pumice.Context, count: int) -> None:
     program, x = added(device, count)
     for turn in range(3):
@@ -209,3 +226,24 @@ print("left")
 
 def test_a_process_ends_while_threads_transfer() -> None:
     assert output_of("-c", LEFT).split() == ["left"]
+
+
+def test_memory_of_results_is_theirs_until_they_are_dropped(device: pumice.Context) -> None:
+    """Large results lie in memory that is given out again; what views keep alive is not."""
+    given = random_bytes(2 * CHUNK)
+    tensor = pumice.tensor(given, device)
+
+    def work(seed: int) -> None:
+        kept: list[tuple[int, Array]] = []
+        for turn in range(12):
+            array = tensor.numpy()
+            np.testing.assert_array_equal(array, given)
+            mark = (seed * 12 + turn) % 251
+            array[:] = mark
+            kept.append((mark, array[seed::2] if turn % 2 else array))
+            if turn % 3 == 2:
+                del kept[0]
+            assert all((one == value).all() for value, one in kept)
+
+    in_threads(work, range(3))
+    assert tensor.numpy().flags.writeable

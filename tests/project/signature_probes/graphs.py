@@ -210,10 +210,10 @@ def given_outputs(context: pumice.Context) -> None:
     graph = pumice.Graph("one")
     graph.output("y", graph.add("Relu", graph.input("x", "float32", [4])))
     program, x, y = graph.compile(context), np.ones(4, "float32"), np.zeros(4, "float32")
-    assert program.call([x], out=[y])[0] is y
-    assert program.call([x], out=[None])[0] is not y
-    refused(lambda: program.call([x], out=[]), "out")
-    refused(lambda: program.call([x], out=[y[:3]]), "shape")
+    assert program.call((x,), out=[y])[0] is y
+    assert program.call((x,), out=[None])[0] is not y
+    refused(lambda: program.call((x,), out=[]), "out")
+    refused(lambda: program.call((x,), out=[y[:3]]), "shape")
 
 
 @covers("Program.execution.measure", "Burst.compute.timeout", "Burst.compute.loop_timeout")

@@ -1,0 +1,86 @@
+#include "core/result_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include "core/rounding.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostKept = size_t{256} << 20;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+struct Block {
+  std::byte* begin;
+  size_t bytes;
+};
+
+// What nobody uses, the oldest first.
+struct Kept {
+  std::mutex mutex;
+  std::vector<Block> blocks;
+  size_t bytes = 0;
+};
+
+// It is never destroyed: arrays are dropped up to the end of the process.
+Kept& kept() {
+  static auto* const made = new Kept;
+  return *made;
+}
+
+// The lock is only tried: a child that was forked while another thread had it goes without.
+std::unique_lock<std::mutex> try_lock() {
+  return {kept().mutex, std::try_to_lock};
+}
+
+void drop(Block block) {
+  std::vector<Block> freed;
+  if (const auto lock = try_lock(); lock && block.bytes <= kMostKept) {
+    Kept& all = kept();
+    all.blocks.push_back(block);
+    all.bytes += block.bytes;
+    while (all.bytes > kMostKept) {
+      freed.push_back(all.blocks.front());
+      all.bytes -= all.blocks.front().bytes;
+      all.blocks.erase(all.blocks.begin());
+    }
+  } else {
+    freed.push_back(block);
+  }
+  for (const Block& one : freed) std::free(one.begin);
+}
+
+// The kept block that fits best, a quarter of it unused at most; none where there is none.
+Block take(size_t bytes) {
+  const auto lock = try_lock();
+  if (!lock) return {};
+  Kept& all = kept();
+  auto best = all.blocks.end();
+  for (auto one = all.blocks.begin(); one != all.blocks.end(); ++one)
+    if (one->bytes >= bytes && one->bytes - bytes <= one->bytes / 4 && (best == all.blocks.end() || one->bytes < best->bytes)) best = one;
+  if (best == all.blocks.end()) return {};
+  const Block block = *best;
+  all.bytes -= block.bytes;
+  all.blocks.erase(best);
+  return block;
+}
+
+}  // namespace
+
+std::shared_ptr<std::byte> result_memory(size_t bytes) {
+  Block block = take(bytes);
+  if (!block.begin) {
+    block.bytes = round_up(std::max<size_t>(bytes, 1), kHugePage);
+    block.begin = static_cast<std::byte*>(std::aligned_alloc(kHugePage, block.bytes));
+    if (!block.begin) return {};
+    madvise(block.begin, block.bytes, MADV_HUGEPAGE);  // advice: without it there are more, smaller pages
+  }
+  return {block.begin, [block](std::byte*) { drop(block); }};
+}
+
+}  // namespace pumice
