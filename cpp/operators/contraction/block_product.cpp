@@ -24,7 +24,7 @@ BlockTiling tiling_of(const LowerContext& node, int64_t rows, int64_t block, int
   int64_t ahead = 1;
   while (2 * ahead * in_word <= kMostAhead && block % (2 * ahead * in_word) == 0) ahead *= 2;
   const int64_t each = std::min(rows, kTileRows);
-  return {"block_lanes.comp", each, 8, {{"ROWS", each}, {"AHEAD", ahead}}};
+  return {"block_lanes.comp", each, 16, {{"ROWS", each}, {"AHEAD", ahead}}};
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ struct ContractionPlan {
   int64_t tile_pixels, tile_channels;
 };
 
-// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes, which have no
-// barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
+// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
+// which have no barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in, kv = step_channels(c.weights.channels_in);
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
@@ -84,7 +84,7 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
                          {"WHOLE", depth % (skinny->invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
             kMostSkinny, kSkinnyChannels};
   if (node.prefers_lanes()) {
-    if (pixels <= kMostLaneRows) {
+    if (pixels <= kMostLaneRows || c.unpacked) {
       Macros macros = vectors;
       macros.emplace_back("KV", std::to_string(kv));
       macros.emplace_back("W_STRIDED", c.unpacked ? "1" : "0");
@@ -165,7 +165,8 @@ void add_placed(LowerContext& node, const PlacedContraction& placed) {
   }
   ContractionPlan plan = plan_of(node, c, placed.pixels());
   const int64_t bytes = largest_range(*node.context), group = c.w_stride_group * static_cast<int64_t>(bits(node.float_dtype)) / 8;
-  const DispatchRoom room{most_groups(node, "0") * plan.tile_pixels,
+  // gemv_lanes takes all rows of a dispatch at once; of matrices that only it reads there may be more.
+  const DispatchRoom room{c.unpacked ? kMostLaneRows : most_groups(node, "0") * plan.tile_pixels,
                           std::min(most_groups(node, "2"), group > 0 ? std::max<int64_t>(bytes / group, 1) : INT32_MAX), bytes};
   if (const Parts parts = pixel_parts(node, placed, room); !parts.empty()) {
     for (const PlacedContraction& part : parts) add_placed(node, part);
