@@ -2,8 +2,12 @@
 // hidden state with a unit's gates, for ROWS sequences; the parts meet in shared memory and share the sequences out among them. A GRU
 // whose reset gate comes before the product takes two dispatches: PART 0 makes r * h, in the place of cells, and z after it, PART 1
 // the new state. CUT: the weights are more than the device binds; a dispatch has one direction and
-// some blocks of units, and the weights of each gate a binding.
+// some blocks of units, and the weights of each gate a binding. LANES: for CPU drivers, without parts.
 #version 450
+#if LANES
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 3
 #include "include/grid.glsl"
@@ -41,6 +45,24 @@ layout(binding = 10) readonly buffer R3 { sfpvec4 r3[]; };
 shared float parts[SPLIT * ROWS * COUNT * 16u];  // [part][row][gate][unit]
 #endif
 
+// Four products' weights of each gate of a unit, from `at` on.
+void load_gates(uint at, uint gate_stride, out vec4 w[COUNT]) {
+#if CUT
+  w[0] = pm_load_vec4(r, p.r_offset + at);
+#if COUNT > 1
+  w[1] = pm_load_vec4(r1, p.r1_offset + at);
+#endif
+#if COUNT > 2
+  w[2] = pm_load_vec4(r2, p.r2_offset + at);
+#endif
+#if COUNT > 3
+  w[3] = pm_load_vec4(r3, p.r3_offset + at);
+#endif
+#else
+  [[unroll]] for (uint gate = 0u; gate < uint(COUNT); ++gate) w[gate] = pm_load_vec4(r, at + gate * gate_stride);
+#endif
+}
+
 void main() {
 #if CUT
   const uint blocks = p.blocks, first_block = p.first_block;
@@ -65,22 +87,26 @@ void main() {
   [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row)
     rows[row] = factor / 4u + (d * p.batch + min(first_row + row, p.batch - 1u)) * quads;
   uint at = first_gate * gate_stride + (group.x * quads + part) * 16u + gl_LocalInvocationID.x;
-  for (uint k = part; k < quads; k += SPLIT) {
+  uint k = part;
+#if LANES
+  // A subgroup of 8 reads eight of the factor's fours together, and hands them round by shuffles with constant lanes.
+  for (; k + 8u <= quads; k += 8u) {
+    vec4 held[ROWS];
+    [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) held[row] = fours[rows[row] + k + gl_SubgroupInvocationID];
+    [[unroll]] for (uint lane = 0u; lane < 8u; ++lane) {
+      vec4 w[COUNT];
+      load_gates(at, gate_stride, w);
+      [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {
+        const vec4 h = subgroupShuffle(held[row], lane);
+        [[unroll]] for (uint gate = 0u; gate < uint(COUNT); ++gate) sums[row * COUNT + gate] += dot(w[gate], h);
+      }
+      at += 16u;
+    }
+  }
+#endif
+  for (; k < quads; k += SPLIT) {
     vec4 w[COUNT];
-#if CUT
-    w[0] = pm_load_vec4(r, p.r_offset + at);
-#if COUNT > 1
-    w[1] = pm_load_vec4(r1, p.r1_offset + at);
-#endif
-#if COUNT > 2
-    w[2] = pm_load_vec4(r2, p.r2_offset + at);
-#endif
-#if COUNT > 3
-    w[3] = pm_load_vec4(r3, p.r3_offset + at);
-#endif
-#else
-    [[unroll]] for (uint gate = 0u; gate < uint(COUNT); ++gate) w[gate] = pm_load_vec4(r, at + gate * gate_stride);
-#endif
+    load_gates(at, gate_stride, w);
     [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {
       const vec4 h = fours[rows[row] + k];
       [[unroll]] for (uint gate = 0u; gate < uint(COUNT); ++gate) sums[row * COUNT + gate] += dot(w[gate], h);

@@ -5,7 +5,7 @@ All numbers are small integers, so that every sum is exact in any order; results
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from computed_weights_reference import convolved
+from lesser_devices import LEAST, SMALL, lesser
 
 Array = np.ndarray[Any, Any]
 
@@ -21,7 +22,7 @@ Array = np.ndarray[Any, Any]
 SHAPES = [
     *((1, 1, 1), (1, 7, 9), (1, 8, 1009), (1, 127, 8), (1, 128, 2049), (1, 1009, 7), (1, 1024, 48)),
     *((2, 1, 8), (2, 128, 7), (3, 1009, 9), (3, 128, 1009), (4, 7, 1), (4, 127, 2049), (4, 8, 8)),
-    *((5, 64, 33), (7, 33, 16), (8, 128, 40), (8, 1009, 1), (9, 36, 17)),
+    *((5, 64, 33), (7, 33, 16), (8, 128, 40), (8, 1009, 1), (9, 36, 17), (24, 40, 24), (25, 9, 20)),
 ]
 TOLERANCES = {"fp32": 0.0, "fp16": 1e-3, "bf16": 8e-3}
 
@@ -35,8 +36,8 @@ def agree(made: Array, wanted: Array, precision: str) -> None:
     np.testing.assert_allclose(made, wanted, rtol=tolerance, atol=tolerance * np.abs(wanted).max(initial=1))
 
 
-def outputs(graph: pumice.Graph, precision: str, *inputs: Array) -> list[Array]:
-    return list(graph.compile(pumice.default_context(), precision=precision).call(inputs))
+def outputs(graph: pumice.Graph, context: pumice.Context, precision: str, *inputs: Array) -> list[Array]:
+    return list(graph.compile(context, precision=precision).call(inputs))
 
 
 def id_of(shape: tuple[int, ...]) -> str:
@@ -45,7 +46,9 @@ def id_of(shape: tuple[int, ...]) -> str:
 
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("shape", SHAPES, ids=id_of)
-def test_products_of_a_few_rows_however_the_matrix_lies(shape: tuple[int, int, int], precision: str) -> None:
+def test_products_of_a_few_rows_however_the_matrix_lies(
+    shape: tuple[int, int, int], precision: str, context: pumice.Context
+) -> None:
     rows, depth, columns = shape
     a, b = integers((rows, depth), 1), integers((depth, columns), 2)
     row, matrix, residual = integers((columns,), 3), integers((rows, 1), 4), integers((rows, columns), 5)
@@ -65,13 +68,13 @@ def test_products_of_a_few_rows_however_the_matrix_lies(shape: tuple[int, int, i
     ]
     for i, (value, _) in enumerate(made):
         graph.output(f"y{i}", value)
-    for result, (_, wanted) in zip(outputs(graph, precision, a, b, turned), made, strict=True):
+    for result, (_, wanted) in zip(outputs(graph, context, precision, a, b, turned), made, strict=True):
         agree(result, wanted, precision)
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(("depth", "columns"), [(7, 5), (36, 16), (33, 40)])
-def test_a_matrix_that_begins_anywhere(depth: int, columns: int, precision: str) -> None:
+def test_a_matrix_that_begins_anywhere(depth: int, columns: int, precision: str, context: pumice.Context) -> None:
     """Parts of one tensor, of which only the first begins at a boundary."""
     a, b = integers((3, depth), 1), integers((3 * depth, columns), 2)
     graph = pumice.Graph("parts")
@@ -83,7 +86,7 @@ def test_a_matrix_that_begins_anywhere(depth: int, columns: int, precision: str)
         graph.output(f"y{i}", graph.add("MatMul", x, parts[i]))
         graph.output(f"z{i}", graph.add("Gemm", x, columns_of[i], transB=1))
     c = integers((3 * columns, depth), 3)
-    made = outputs(graph, precision, a, b, c)
+    made = outputs(graph, context, precision, a, b, c)
     for i in range(3):
         agree(made[2 * i], -a @ b[i * depth : (i + 1) * depth], precision)
         agree(made[2 * i + 1], a @ c[i * columns : (i + 1) * columns].T, precision)
@@ -91,18 +94,20 @@ def test_a_matrix_that_begins_anywhere(depth: int, columns: int, precision: str)
 
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("batch", [((3,), (3,)), ((1,), (4,)), ((2, 3), (3,)), ((2, 1), (2, 3))], ids=str)
-def test_batches_of_products_of_a_few_rows(batch: tuple[tuple[int, ...], tuple[int, ...]], precision: str) -> None:
+def test_batches_of_products_of_a_few_rows(
+    batch: tuple[tuple[int, ...], tuple[int, ...]], precision: str, context: pumice.Context
+) -> None:
     a, b = integers((*batch[0], 2, 37), 1), integers((*batch[1], 37, 19), 2)
     graph = pumice.Graph("batch")
     x, given = graph.input("x", "float32", list(a.shape)), graph.input("b", "float32", list(b.shape))
     graph.output("y", graph.add("MatMul", x, given))
     graph.output("z", graph.add("MatMul", x, b))
-    for made in outputs(graph, precision, a, b):
+    for made in outputs(graph, context, precision, a, b):
         agree(made, a @ b, precision)
 
 
 @pytest.mark.parametrize("depth", [1, 5, 9, 33, 37])
-def test_infinities_stay_in_their_column(depth: int) -> None:
+def test_infinities_stay_in_their_column(depth: int, context: pumice.Context) -> None:
     """Lanes past the depth's end count nothing, not even an infinity times zero."""
     a, b = np.ones((2, depth), "float32"), np.ones((depth, 21), "float32")
     b[-1, 3] = np.inf
@@ -113,7 +118,7 @@ def test_infinities_stay_in_their_column(depth: int) -> None:
     graph.output("y", graph.add("MatMul", x, b))
     graph.output("z", graph.add("MatMul", x, given))
     graph.output("t", graph.add("Gemm", x, turned, transB=1))
-    for made in outputs(graph, "fp32", a, b, np.ascontiguousarray(b.T)):
+    for made in outputs(graph, context, "fp32", a, b, np.ascontiguousarray(b.T)):
         np.testing.assert_array_equal(made, a @ b)
 
 
@@ -132,7 +137,7 @@ def test_infinities_stay_in_their_column(depth: int) -> None:
     ids=str,
 )
 def test_convolutions_of_a_few_pixels(
-    image: tuple[int, ...], weights: tuple[int, ...], options: dict[str, Any], precision: str
+    image: tuple[int, ...], weights: tuple[int, ...], options: dict[str, Any], precision: str, context: pumice.Context
 ) -> None:
     x, w, bias = integers(image, 1), integers(weights, 2), integers(weights[:1], 3)
     graph = pumice.Graph("pixels")
@@ -140,13 +145,13 @@ def test_convolutions_of_a_few_pixels(
         "y", graph.add("Relu", graph.add("Conv", graph.input("x", "float32", list(image)), w, bias, **options))
     )
     wanted = np.maximum(convolved(x, w, **options) + bias[:, None, None], 0)
-    agree(outputs(graph, precision, x)[0], wanted, precision)
+    agree(outputs(graph, context, precision, x)[0], wanted, precision)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("depth", [5, 33, 64])
 @pytest.mark.parametrize("points", [False, True])
-def test_products_of_few_rows_of_integers(rows: int, depth: int, points: bool) -> None:
+def test_products_of_few_rows_of_integers(rows: int, depth: int, points: bool, context: pumice.Context) -> None:
     random = np.random.default_rng(rows * depth)
     a = random.integers(0, 256, (rows, depth)).astype("uint8")
     b = random.integers(-128, 128, (depth, 21)).astype("int8")
@@ -156,10 +161,28 @@ def test_products_of_few_rows_of_integers(rows: int, depth: int, points: bool) -
     left, right = (
         array.astype("int32") - (zeros[i].astype("int32") if points else 0) for i, array in enumerate((a, b))
     )
-    np.testing.assert_array_equal(outputs(graph, "fp32", a)[0], left @ right)
+    np.testing.assert_array_equal(outputs(graph, context, "fp32", a)[0], left @ right)
 
 
 # ---- matrices of few bits
+
+
+@pytest.fixture(
+    scope="module", params={"own": (), "lanes": (), "tiled": ("subgroupShuffle",)}.items(), ids=lambda one: one[0]
+)
+def device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """The device itself, and within 64 workgroups on an axis with each of the kernels of a software device."""
+    name, lacking = request.param
+    if name == "own":
+        yield pumice_context
+        return
+    with lesser(pumice_context, SMALL, lacking) as made:
+        yield made
+
+
+def paired(codes: Array) -> Array:
+    """Rows of elements of 4 bits, two to a byte."""
+    return codes[:, 0::2] | codes[:, 1::2] << 4
 
 
 def quantised(depth: int, columns: int, block: int, bits: int, points: bool) -> tuple[dict[str, Array], Array]:
@@ -169,13 +192,12 @@ def quantised(depth: int, columns: int, block: int, bits: int, points: bool) -> 
     codes = random.integers(0, 1 << bits, (columns, blocks * block)).astype("uint8")
     zeros = random.integers(0, 1 << bits, (columns, blocks)).astype("uint8")
     scales = 2.0 ** random.integers(-3, 1, (columns, blocks))
-    pair: Callable[[Array], Array] = lambda rows: rows[:, 0::2] | rows[:, 1::2] << 4  # noqa: E731
     constants = {
-        "b": (pair(codes) if bits == 4 else codes).reshape(columns, blocks, -1),
+        "b": (paired(codes) if bits == 4 else codes).reshape(columns, blocks, -1),
         "s": scales.astype("float32").reshape(-1),
     }
     if points:
-        constants["z"] = (pair(np.pad(zeros, [(0, 0), (0, blocks % 2)])) if bits == 4 else zeros).reshape(-1)
+        constants["z"] = (paired(np.pad(zeros, [(0, 0), (0, blocks % 2)])) if bits == 4 else zeros).reshape(-1)
     least = zeros.astype("float64") if points else np.full((columns, blocks), 1 << bits - 1)
     matrix = (codes - np.repeat(least, block, 1)) * np.repeat(scales, block, 1)
     return constants, matrix[:, :depth]
@@ -187,11 +209,8 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("precision", TOLERANCES)
-@pytest.mark.parametrize(("bits", "points"), [(4, False), (4, True), (8, True)])
-@pytest.mark.parametrize("shape", BLOCKS, ids=id_of)
-def test_products_with_matrices_of_few_bits(
-    shape: tuple[int, int, int, int], bits: int, points: bool, precision: str
+def check_blocks(
+    device: pumice.Context, shape: tuple[int, int, int, int], bits: int, points: bool, precision: str
 ) -> None:
     rows, depth, columns, block = shape
     constants, matrix = quantised(depth, columns, block, bits, points)
@@ -217,5 +236,21 @@ def test_products_with_matrices_of_few_bits(
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     sets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    with pumice.Model(helper.make_model(graph, opset_imports=sets, ir_version=10), precision=precision) as model:
+    with pumice.Model(
+        helper.make_model(graph, opset_imports=sets, ir_version=10), device, precision=precision
+    ) as model:
         agree(model(a), np.maximum(a @ matrix.T, 0).astype("float32"), precision)
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize(("bits", "points"), [(4, False), (4, True), (8, True)])
+@pytest.mark.parametrize("shape", BLOCKS, ids=id_of)
+def test_products_with_matrices_of_few_bits(
+    shape: tuple[int, int, int, int], bits: int, points: bool, precision: str, device: pumice.Context
+) -> None:
+    check_blocks(device, shape, bits, points, precision)
+
+
+def test_more_columns_of_few_bits_than_an_axis_has_workgroups(pumice_context: pumice.Context) -> None:
+    with lesser(pumice_context, LEAST, ("subgroupShuffle",)) as device:
+        check_blocks(device, (1, 16, 65539, 16), 4, False, "fp32")

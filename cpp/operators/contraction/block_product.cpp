@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kMostRows = 4, kMostLaneRows = 128;  // past which the matrix is made floats first, for all of them
+constexpr int64_t kMostRows = 4, kMostRowsOnSoftware = 128;  // past which the matrix is made floats first, for all of them
 
 // How a kernel shares out the products: rows and columns of a workgroup, and words that it reads of a column at once.
 struct BlockTiling {
@@ -18,13 +18,13 @@ struct BlockTiling {
 };
 
 // CPU drivers take block_lanes, whose lanes read as many words at once as a block has, up to kMostAhead elements.
-BlockTiling tiling_of(const LowerContext& node, int64_t rows, int64_t block, int64_t in_word) {
+BlockTiling block_tiling(const LowerContext& node, int64_t rows, int64_t block, int64_t in_word) {
   constexpr int64_t kMostAhead = 32, kTileRows = 8;
   if (!node.prefers_lanes()) return {"block_rows.comp", rows, 1, {{"ROWS", rows}}};
   int64_t ahead = 1;
   while (2 * ahead * in_word <= kMostAhead && block % (2 * ahead * in_word) == 0) ahead *= 2;
   const int64_t each = std::min(rows, kTileRows);
-  return {"block_lanes.comp", each, 8, {{"ROWS", each}, {"AHEAD", ahead}}};
+  return {"block_lanes.comp", each, 16, {{"ROWS", each}, {"AHEAD", ahead}}};
 }
 
 }  // namespace
@@ -56,12 +56,12 @@ void lower_block_matmul(LowerContext& node) {
   const int64_t columns = w.shape[0], depth = w.shape[1], block = node.attributes->integer("block_size"), rows = y.elements() / columns;
   const int64_t in_word = 32 / bits(w.dtype);
   const Operand scale = node.packed(2);
-  if (rows <= (node.prefers_lanes() ? kMostLaneRows : kMostRows) && depth % in_word == 0 && block % in_word == 0 && depth > 0) {
+  if (rows <= (node.prefers_lanes() ? kMostRowsOnSoftware : kMostRows) && depth % in_word == 0 && block % in_word == 0 && depth > 0) {
     const Macros macros = {{"BITS", std::to_string(bits(w.dtype))},
                            {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
                            {"ZERO", node.has_input(3) ? "1" : "0"},
                            {"EPILOGUE(x)", node.epilogue()}};
-    const BlockTiling tiling = tiling_of(node, rows, block, in_word);
+    const BlockTiling tiling = block_tiling(node, rows, block, in_word);
     StepBuilder step(node.kernel(tiling.shader, a.dtype, macros, tiling.spec));
     step.bind("x", parts.input(0).operand).bind("w", node.in(1)).bind("scale", scale).bind("y", parts.output(0).operand);
     if (node.has_input(3)) step.bind("zero", node.in(3));

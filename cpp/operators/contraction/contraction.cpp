@@ -95,7 +95,7 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
                          {"WHOLE", depth % (skinny->invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
             kMostSkinny, kSkinnyChannels};
   if (node.prefers_lanes()) {
-    if (pixels <= kMostLaneRows) {
+    if (pixels <= kMostLaneRows || c.unpacked) {
       Macros macros = vectors;
       macros.emplace_back("KV", std::to_string(kv));
       macros.emplace_back("W_STRIDED", c.unpacked ? "1" : "0");
@@ -176,7 +176,8 @@ void add_placed(LowerContext& node, const PlacedContraction& placed) {
   }
   ContractionPlan plan = plan_of(node, c, placed.pixels());
   const int64_t bytes = largest_range(*node.context), group = c.w_stride_group * static_cast<int64_t>(bits(node.float_dtype)) / 8;
-  const DispatchRoom room{most_groups(node, "0") * plan.tile_pixels,
+  // gemv_lanes takes all rows of a dispatch at once; of matrices that only it reads there may be more.
+  const DispatchRoom room{c.unpacked ? kMostLaneRows : most_groups(node, "0") * plan.tile_pixels,
                           std::min(most_groups(node, "2"), group > 0 ? std::max<int64_t>(bytes / group, 1) : INT32_MAX), bytes};
   if (const Parts parts = pixel_parts(node, placed, room); !parts.empty()) {
     for (const PlacedContraction& part : parts) add_placed(node, part);

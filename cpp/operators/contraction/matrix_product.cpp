@@ -56,8 +56,9 @@ static bool lies_by_columns(const LowerContext& node, const WeightView& weights)
 
 // Whether a product of so many rows reads B as it lies, where packing it first would take longer than the product: see gemv_lanes.comp.
 static bool reads_unpacked(const LowerContext& node, const TensorDesc& b, int64_t rows, double scale) {
+  constexpr int64_t kMostRows = 3 * kMostLaneRows;
   const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
-  return node.prefers_lanes() && !is_constant && rows <= kMostLaneRows && scale == 1 && b.dtype == node.float_dtype && b.is_packed() &&
+  return node.prefers_lanes() && !is_constant && rows <= kMostRows && scale == 1 && b.dtype == node.float_dtype && b.is_packed() &&
          static_cast<int64_t>(b.bytes()) <= largest_range(*node.context);
 }
 

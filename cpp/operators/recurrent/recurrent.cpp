@@ -149,6 +149,7 @@ class StepKernel {
     const int64_t split = split_of();
     macros.emplace_back("MEETS", told(split > 1));
     macros.emplace_back("CUT", told(cut_));
+    macros.emplace_back("LANES", told(node.prefers_lanes()));
     macros.emplace_back("PART", "0");
     for (const char* part : {"0", "1"}) {
       if (*part == '1' && !two_parts_) break;
