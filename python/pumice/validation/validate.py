@@ -85,7 +85,8 @@ def validate(
     tensors as, or a tuple of that and what it sums in; None: what the model declares, summed in float32.
     `repeat`: runs the program so many times on each case, from 2 on, and a quarter as often both on another context of the device and
     beside load: `report.repeats`. Where bits differ, the report is not ok, unless `allow_nondeterministic`; every result is judged.
-    Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError.
+    Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError; TimeoutError, which names it, where a Loop that has no
+    count of iterations does not end within 15 s: at 16 bits its condition may never become false.
     """
     given = _tolerances(tolerances), _allowed(allow_unchecked), _mode(mode)
     options = Options(*given, checked_count(repeat), allow_nondeterministic)
