@@ -16,6 +16,7 @@ from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import from_device, given_input
 from .carried import decided
 from .judge import UNPROVED, WRONG, judged
+from .loops import loop_timeout
 from .model_parts import ModelParts
 from .proof import Options, check_names
 from .reference import Reference, ReferenceNode
@@ -142,13 +143,14 @@ class _Search:
         self.case = case
         self.probes: list[_Probe] = []
         self.given: Mapping[str, Any] = {}
+        self._loop_timeout = loop_timeout(model.source, model.folder)
         self.choices = 0  # how often the device was asked for an undecided choice
 
     def whole(self, inputs: dict[str, Array], walk: _Walk) -> tuple[_Probe, _Walk]:
         """The program as it ships."""
         end = walk.to(len(self.reference.nodes))
         try:
-            results = dict(self.model.program(inputs, loop_timeout=None))
+            results = dict(self.model.program(inputs, loop_timeout=self._loop_timeout))
         except IndexRangeError as error:
             end.faults.setdefault(error.node, str(error))
             results = {}
@@ -172,7 +174,7 @@ class _Search:
             wanted = [value.name for value in (*part.inputs, *part.overridable)]
             arrays = part.arguments(**{name: self.given[name] for name in wanted if name in self.given})
             inputs = {value.name: array for value, array in zip(part.program.inputs, arrays, strict=True)}
-            return dict(part.program(inputs, loop_timeout=None))
+            return dict(part.program(inputs, loop_timeout=self._loop_timeout))
 
     def prefix(self, count: int, walk: _Walk) -> tuple[_Probe, _Walk]:
         """The first nodes alone, fused: all that later nodes read of them."""

@@ -16,6 +16,7 @@ from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.types import FloatType, Types, is_float
 from .chain import relative_error
+from .loops import loop_timeout
 
 OVERFLOW, LONG_SUM, UNDERFLOW, CANCELLATION, AMPLIFIED, ROUNDING = (
     "overflow",
@@ -83,10 +84,11 @@ class Causes:
         floats: set[str] = set()
         exact = graph.compile(model.context, "fp32", keep_all=True, fuse=False)
         narrow = graph.compile(model.context, default, keep_all=True, fuse=False)
+        longest = loop_timeout(model.source, model.folder)
         try:
             for inputs in cases:
-                expected = dict(exact(inputs, loop_timeout=None))
-                actual = dict(narrow(inputs, loop_timeout=None))
+                expected = dict(exact(inputs, loop_timeout=longest))
+                actual = dict(narrow(inputs, loop_timeout=longest))
                 floats.update(_float_arrays(expected, expected))
                 self._enter({**inputs, **expected}, actual)
         finally:

@@ -10,6 +10,7 @@ from ..base.element_types import Array
 from ..model.model import Model
 from ..model.policy import Precision
 from .bounds.types import Types
+from .loops import loop_timeout
 from .reference import Reference
 from .streaming import CANNOT, Held, Windowed, Windows
 
@@ -89,6 +90,7 @@ class DeviceTensors:
         self.types: Precision | Types = model.policy
         self._model = model
         self._load = load
+        self._loop_timeout = loop_timeout(model.source, model.folder)
         self._graph: Graph = graph
         self._every: Program | None = None
         self._windows: Windows | None = None
@@ -99,7 +101,7 @@ class DeviceTensors:
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Every tensor of the program without fusion."""
-        return dict(self._single_nodes()(inputs, loop_timeout=None))
+        return dict(self._single_nodes()(inputs, loop_timeout=self._loop_timeout))
 
     def _single_nodes(self) -> Program:
         """The program without fusion, compiled when it is first asked for."""
@@ -136,12 +138,12 @@ class DeviceTensors:
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of the fused program."""
-        return dict(self._model.program(inputs, loop_timeout=None))
+        return dict(self._model.program(inputs, loop_timeout=self._loop_timeout))
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
         """Raises IndexRangeError, which names the node."""
         if self._checking:
-            self._checking(inputs, loop_timeout=None)
+            self._checking(inputs, loop_timeout=self._loop_timeout)
 
     def close(self) -> None:
         """Closes the programs that were compiled for it."""

@@ -16,6 +16,7 @@ from .bounds.registry import Undecided, Unproved, Value
 from .bounds.types import SPREAD, Types, is_float
 from .carried import Carried
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, judged
+from .loops import loop_timeout
 from .reference import Reference
 from .report import Finding, ValidationReport, ValidationRow
 
@@ -85,7 +86,7 @@ def compared(
     by name; outputs that are not stored are left alone. `tolerances`: absolute errors by an output's name, in place of that. Raises as a
     call of the model does.
     """
-    results = model(**inputs)
+    results = model(**inputs, loop_timeout=loop_timeout(model.source, model.folder))
     names = [value.name for value in model.outputs]
     made = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
     reference = Reference(model.source, model.folder, model.precision)

@@ -16,6 +16,7 @@ from ..importer.file.model_file import ModelFile
 from ..importer.parse import parse
 from ..model.model import Model
 from .cut import declared
+from .loops import loop_timeout
 from .model_parts import ModelParts
 from .reference import Reference
 
@@ -53,6 +54,7 @@ class Windows:
         self._model = model
         self._load = load
         self._reference = reference
+        self._loop_timeout = loop_timeout(model.source, model.folder)
         self._folded = [node for node in reference.nodes if node.folded]
         self._cuts: ModelParts | None = None
         self._ends: dict[Any, list[int]] = {}  # by the shapes of inputs
@@ -79,7 +81,7 @@ class Windows:
         program = self._compiled(start, end, inputs, known)
         try:
             given = {one.name: known[one.name] if one.name in known else inputs[one.name] for one in program.inputs}
-            return dict(program(given, loop_timeout=None))
+            return dict(program(given, loop_timeout=self._loop_timeout))
         finally:
             program.close()  # with its memory on the device, which is that of all its tensors
 

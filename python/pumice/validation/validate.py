@@ -67,8 +67,8 @@ def validate(
     "wrong" where one is not, and "unproved" where no rule covers its operator; then the results that follow from it are unproved too.
     Each case is a tuple of inputs, a dict by name, or the only input. A node is judged by what it makes of the inputs that the device
     computed, so that the first divergence is where the fault is (`local`), and from the model's inputs on (`accumulated`), which is what
-    the fused program's outputs are judged by. There errors of different origin are taken as independent of one another, at 4 times their
-    root of the sum of squares. An index out of range is a fault of the node that reads it.
+    the fused program's outputs are judged by. There roundings are taken as independent of one another, at 4 times the root of the sum of
+    their squares. An index out of range is a fault of the node that reads it.
     `context` and `precision`: by default those of a model that is loaded, else the default context and "fp32"; a loaded model of others is
     loaded once more for the validation. `tolerances`: absolute errors by the name of a node or of a tensor, in place of the bounds.
     `allow_unchecked`: names of operators (`com.microsoft::Name`), nodes and outputs that may be unproved; True: all. `mode`: "isolated"
@@ -85,7 +85,8 @@ def validate(
     tensors as, or a tuple of that and what it sums in; None: what the model declares, summed in float32.
     `repeat`: runs the program so many times on each case, from 2 on, and a quarter as often both on another context of the device and
     beside load: `report.repeats`. Where bits differ, the report is not ok, unless `allow_nondeterministic`; every result is judged.
-    Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError.
+    Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError; TimeoutError, which names it, where a Loop that has no
+    count of iterations does not end within 15 s: at 16 bits its condition may never become false.
     """
     given = _tolerances(tolerances), _allowed(allow_unchecked), _mode(mode)
     options = Options(*given, checked_count(repeat), allow_nondeterministic)

@@ -10,7 +10,7 @@ from .bounded import Bounded
 from .movement import joined
 from .registry import Call, Undecided, Unproved, rule
 
-_MOST_ITERATIONS = 10_000
+MOST_ITERATIONS = 10_000
 
 
 def _truth(value: Any, what: str) -> bool:
@@ -50,8 +50,8 @@ def _loop(call: Call) -> list[Any]:
     scanned: list[list[Any]] = [[] for _ in body.output[1 + states :]]
     count = 0
     while going and (trips is None or count < trips):
-        if count >= _MOST_ITERATIONS:
-            raise Unproved(f"a Loop of more than {_MOST_ITERATIONS} iterations")
+        if count >= MOST_ITERATIONS:
+            raise Unproved(f"a Loop of more than {MOST_ITERATIONS} iterations")
         step = Bounded(np.asarray(count, np.int64), None, np.int64)
         results = call.run_graph(body, [step, Bounded(np.asarray(True), None, bool), *carried], call.outer)
         going = _truth(results[0], f"the condition after {count + 1} iterations")
