@@ -1,9 +1,11 @@
 #include "graph/program/program.h"
 
+#include <chrono>
 #include <cstring>
 
 #include "bindings.h"
 #include "core/error.h"
+#include "core/number_text.h"
 #include "core/strided_copy.h"
 #include "graph/region/observed_execution.h"
 
@@ -121,7 +123,23 @@ class GivenOutputs {
   std::vector<std::byte*> targets_;
 };
 
-Arrays results_of(const Program& program, const Lease& execution, const GivenOutputs& given = {}) {
+// What a wait calls: checks signals, and the time since it was made. A timeout ends all of an execution's waits.
+class Deadline {
+ public:
+  explicit Deadline(std::optional<double> timeout) : timeout_(timeout) {}
+  void operator()() const {
+    check_signals();
+    const double passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    if (timeout_ && passed >= *timeout_)
+      throw TimeoutError("the results have not come after " + general_text(*timeout_) + " s; their transfer is still running", true);
+  }
+
+ private:
+  std::optional<double> timeout_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+Arrays results_of(const Program& program, const Lease& execution, const Deadline& deadline, const GivenOutputs& given = {}) {
   const size_t count = program.outputs().size();
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
@@ -136,7 +154,7 @@ Arrays results_of(const Program& program, const Lease& execution, const GivenOut
     auto* const target = static_cast<std::byte*>(array.mutable_data());
     std::optional<ReleasedGil> release;
     if (bytes >= kLargeBytes) release.emplace();
-    execution.read_output(j, target, check_signals);
+    execution.read_output(j, target, deadline);
     release.reset();
     results[j] = std::move(array);
   }
@@ -158,12 +176,13 @@ Submission start(const Program& self, Lease& lease, std::optional<double> timeou
 
 Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
             const std::optional<MaybeArrays>& out) {
+  const Deadline deadline(timeout);
   const GivenOutputs given = out ? GivenOutputs(self, *out) : GivenOutputs();
   const Arguments arguments(self, inputs);
   const auto execution = prepared(self, arguments, true, timeout);
   const Submission submission = start(self, *execution, timeout, loop_timeout, given);
   wait_for(*self.context(), submission.id(), timeout);
-  return results_of(self, *execution, given);
+  return results_of(self, *execution, deadline, given);
 }
 
 py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& inputs, std::optional<double> timeout,
@@ -200,8 +219,9 @@ class PyRun {
   void wait(std::optional<double> timeout) const { wait_for(*program_->context(), last(), timeout); }
   Arrays result(std::optional<double> timeout) {
     if (!execution_) return results_;
+    const Deadline deadline(timeout);
     wait_for(*program_->context(), submission_.id(), timeout);
-    results_ = results_of(*program_, *execution_);
+    results_ = results_of(*program_, *execution_, deadline);
     execution_.reset();
     return results_;
   }

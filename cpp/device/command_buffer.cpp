@@ -1,6 +1,7 @@
 #include "device/command_buffer.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/error.h"
 #include "device/context_state.h"
@@ -68,6 +69,9 @@ VkBufferImageCopy whole_image(const BufferRange& packed, const Image& image) {
 CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes) : context_(std::move(context)) {
   auto& vk = context_->vk();
   guards_ = sizes.guards;
+  is_plain_ = sizes.sets == 0 && sizes.timestamps == 0;
+  if (is_plain_) std::tie(pool_, commands_) = context_->state().take_idle_commands();
+  if (commands_) return;
   VkCommandPoolCreateInfo pool{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
   pool.queueFamilyIndex = vk.family;
   check(vk.vkCreateCommandPool(vk.device, &pool, nullptr, &pool_), "vkCreateCommandPool");
@@ -88,7 +92,11 @@ CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBuff
 CommandBuffer::~CommandBuffer() {
   auto& state = context_->state();
   if (state.forked()) return;
-  state.retire_after(last_, {.queries = queries_, .descriptors = descriptors_, .commands = pool_, .owner = std::move(kept_)});
+  state.retire_after(last_, {.queries = queries_,
+                             .descriptors = descriptors_,
+                             .commands = pool_,
+                             .used_again = is_plain_ ? commands_ : nullptr,
+                             .owner = std::move(kept_)});
 }
 
 void CommandBuffer::begin() {

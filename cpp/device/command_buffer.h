@@ -81,6 +81,7 @@ class CommandBuffer {
   VkQueryPool_T* queries_ = nullptr;
   uint32_t timestamp_count_ = 0;
   bool guards_ = false;
+  bool is_plain_ = false;                 // without descriptors and timestamps: pool and commands may serve again
   std::vector<VkDescriptorSet_T*> sets_;  // sets of the dispatches that have descriptors
   size_t next_set_ = 0;
   const Pipeline* bound_ = nullptr;

@@ -3,12 +3,18 @@
 #include <bit>
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "core/error.h"
 #include "core/log.h"
 #include "device/driver/instance.h"
 
 namespace pumice {
+namespace {
+
+constexpr size_t kMostIdle = 16;  // two transfers' worth
+
+}  // namespace
 
 bool ContextState::forked() const {
   return vk->generation != fork_generation();
@@ -60,7 +66,10 @@ void ContextState::retire_after(uint64_t id, Retired objects) {
 void ContextState::collect(bool all) {
   std::vector<std::shared_ptr<const void>> owners;  // dropped after the lock: that of a NumPy array takes the GIL
   const std::lock_guard lock(mutex);
-  if (retired.empty() || abandoned) return;
+  if (abandoned) return;
+  if (all)
+    for (const auto& [pool, commands] : std::exchange(idle_commands, {})) vk->vkDestroyCommandPool(vk->device, pool, nullptr);
+  if (retired.empty()) return;
   uint64_t value = finished.load();
   if (!all) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
   std::erase_if(retired, [&](Retired& entry) {
@@ -70,11 +79,23 @@ void ContextState::collect(bool all) {
     vk->vkDestroyImage(vk->device, entry.image, nullptr);
     vk->vkDestroyQueryPool(vk->device, entry.queries, nullptr);
     vk->vkDestroyDescriptorPool(vk->device, entry.descriptors, nullptr);
-    vk->vkDestroyCommandPool(vk->device, entry.commands, nullptr);
+    if (all || !entry.used_again || idle_commands.size() >= kMostIdle ||
+        vk->vkResetCommandPool(vk->device, entry.commands, 0) != VK_SUCCESS)
+      vk->vkDestroyCommandPool(vk->device, entry.commands, nullptr);
+    else
+      idle_commands.emplace_back(entry.commands, entry.used_again);
     if (entry.allocation.block) memory->release(entry.allocation);
     if (entry.owner) owners.push_back(std::move(entry.owner));
     return true;
   });
+}
+
+std::pair<VkCommandPool, VkCommandBuffer> ContextState::take_idle_commands() {
+  const std::lock_guard lock(mutex);
+  if (idle_commands.empty()) return {};
+  const auto taken = idle_commands.back();
+  idle_commands.pop_back();
+  return taken;
 }
 
 void ContextState::check_alive(VkResult result, const char* call) {

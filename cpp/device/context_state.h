@@ -40,7 +40,8 @@ struct Retired {
   VkQueryPool queries = VK_NULL_HANDLE;
   VkDescriptorPool descriptors = VK_NULL_HANDLE;
   VkCommandPool commands = VK_NULL_HANDLE;
-  std::shared_ptr<const void> owner = {};  // keeps imported host memory, or what a command buffer uses
+  VkCommandBuffer used_again = VK_NULL_HANDLE;  // of `commands`, where the next command buffer may take both
+  std::shared_ptr<const void> owner = {};       // keeps imported host memory, or what a command buffer uses
 };
 
 struct ContextState {
@@ -63,8 +64,9 @@ struct ContextState {
   std::mutex mutex;  // guards what follows up to the counts
   std::vector<Retired> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
-  std::map<const std::byte*, std::weak_ptr<Buffer>> host_memory;  // by address: device/host_memory.h
-  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;     // samplers of images: devices have few
+  std::vector<std::pair<VkCommandPool, VkCommandBuffer>> idle_commands;  // of transfers: making them takes longer than recording does
+  std::map<const std::byte*, std::weak_ptr<Buffer>> host_memory;         // by address: device/host_memory.h
+  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;            // samplers of images: devices have few
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
   bool forked() const;
@@ -72,6 +74,7 @@ struct ContextState {
   void retire(Retired objects);                     // its id is set here: the last that was submitted
   void retire_after(uint64_t id, Retired objects);  // that execution was the last to use them
   void collect(bool all);
+  std::pair<VkCommandPool, VkCommandBuffer> take_idle_commands();  // empty; null where there are none
   void abandon(const std::string& why);
   void note_duration(uint64_t id);  // notes how long an execution took that was seen to finish
   uint32_t memory_type(Heap heap, uint32_t allowed) const;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -229,3 +230,34 @@ def test_a_map_closed_early_leaves_nothing(device: pumice.Context) -> None:
         del runs, run
     gc.collect()
     assert device.memory.buffers == before
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
+def test_signals_in_calls_leave_the_model_usable(doubled: pumice.Model) -> None:
+    """What a call that was given up has submitted ends before its memory serves another call."""
+
+    class Rung(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Rung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    given = [rows(ROWS[-1], seed) for seed in range(3)]
+    try:
+        for turn in range(20):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.003 * (turn % 7 + 1))
+                while True:
+                    for x in given:
+                        doubled(x)
+                    for _ in doubled.map(given):
+                        pass
+            except Rung:
+                pass
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            x = given[turn % 3]
+            np.testing.assert_array_equal(doubled(x).twice, x * 2)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
