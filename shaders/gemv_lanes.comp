@@ -49,8 +49,9 @@ Number4 handed(Number4 v, uint lane) {
   return Number4(subgroupShuffle(v.x, lane), subgroupShuffle(v.y, lane), subgroupShuffle(v.z, lane), subgroupShuffle(v.w, lane));
 }
 
+// In the order of the depth, as all kernels for CPU drivers sum, so that a product has the same bits in each.
 Number products(Number4 a, Number4 b, Number sum) {
-  return multiply_add(a.x, b.x, multiply_add(a.y, b.y, multiply_add(a.z, b.z, multiply_add(a.w, b.w, sum))));
+  return multiply_add(a.w, b.w, multiply_add(a.z, b.z, multiply_add(a.y, b.y, multiply_add(a.x, b.x, sum))));
 }
 
 void main() {
