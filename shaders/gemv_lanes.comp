@@ -3,7 +3,7 @@
 // together, eight steps at a time, and handed round by shuffles with constant lanes.
 //
 // Measured on lavapipe (Mesa 22.3.6, 2 cores): 1 x 1024 x 2048 in float32 takes 0.57 ms, by conv_lanes 3.1 ms. That is 14 GB/s; a matrix
-// that is not packed comes in at 7 GB/s, and packing it takes ten times as long as reading it.
+// that is not packed comes in at 7 GB/s, in a sixth of the time that packing it first takes.
 //
 // W_STRIDED: w is a matrix as it lies, one element at a load. W_VEC4: its columns are contiguous, four elements at a load.
 #version 450
@@ -49,8 +49,9 @@ Number4 handed(Number4 v, uint lane) {
   return Number4(subgroupShuffle(v.x, lane), subgroupShuffle(v.y, lane), subgroupShuffle(v.z, lane), subgroupShuffle(v.w, lane));
 }
 
+// In the order of the depth, as all kernels for CPU drivers sum, so that a product has the same bits in each.
 Number products(Number4 a, Number4 b, Number sum) {
-  return multiply_add(a.x, b.x, multiply_add(a.y, b.y, multiply_add(a.z, b.z, multiply_add(a.w, b.w, sum))));
+  return multiply_add(a.w, b.w, multiply_add(a.z, b.z, multiply_add(a.y, b.y, multiply_add(a.x, b.x, sum))));
 }
 
 void main() {
