@@ -201,7 +201,10 @@ def test_remainders_are_exact_however_far_apart_the_operands_are(
     a[:100], a[100:200] = facts.max, b[100:200]
     a *= random.choice([-1, 1], a.size).astype(dtype)
     if any(quirk.name == "flushed_denormals" for quirk in pumice_context.driver_quirks):
+        # A remainder below the normal numbers counts as zero there, and then nothing is left to floor.
         a, b = a[2000:], b[2000:]
+        rest = np.abs(np.fmod(a, b))
+        a, b = (one[(rest == 0) | (rest >= facts.smallest_normal)] for one in (a, b))
     with np.errstate(all="ignore"):
         expected = BINARY[name](a, b)
     normal = (np.abs(expected) >= facts.smallest_normal) | (
