@@ -115,14 +115,12 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
     def start() -> bool:
         """Starts the next case. What fails, the case itself or what makes it, is raised in its place."""
         try:
-            case = next(cases)
-            started.append(_started(model, case, loop_timeout).result)
-        except StopIteration:
-            return False
+            for case in cases:
+                started.append(_started(model, case, loop_timeout).result)
+                return True
         except Exception as error:
             started.append(_raiser(error))
-            return False
-        return True
+        return False
 
     while True:
         while goes_on and len(started) < depth:
