@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections import UserDict
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 import pumice
@@ -67,6 +70,26 @@ def test_what_cannot_hold_a_result_is_refused(doubled: pumice.Model) -> None:
         with pytest.raises(pumice.BindingError, match=text):
             doubled(x, out=out)
         assert not base.any()
+
+
+def test_arrays_without_elements_share_no_memory(staging_device: pumice.Context) -> None:
+    nodes = [node("Abs", ["x"], ["y"]), node("Abs", ["e"], ["z"])]
+    with pumice.load(model(nodes, [value("x"), value("e", ("M", 4))], ["y", "z"]), staging_device) as both:
+        base = np.zeros((6, 4), "float32")
+        results = both(rows(6), rows(0), out={"y": base, "z": base[3:][:0]})
+        assert results.y is base
+        np.testing.assert_array_equal(base, np.abs(rows(6)))
+
+
+def test_results_of_4_bits_come_in_chunks_too(staging_device: pumice.Context) -> None:
+    """More than a chunk of packed elements, which the host unpacks."""
+    proto = model([node("Cast", to=onnx.TensorProto.INT4)], opset=21)
+    with pumice.load(proto, staging_device) as cast:
+        for count in (1, 5 << 17):
+            x = (np.arange(count * 4) % 16 - 8).astype("float32").reshape(-1, 4)
+            for y in (cast(x), cast.run_async(x).result()):
+                assert y.dtype == ml_dtypes.int4
+                np.testing.assert_array_equal(y.astype("float32"), x)
 
 
 def test_one_output_takes_an_array_alone(staging_device: pumice.Context) -> None:
@@ -138,6 +161,23 @@ def test_pinned_memory_lives_as_long_as_its_arrays(staging_device: pumice.Contex
         pumice.empty_host(8, "int4", staging_device)
 
 
+def test_a_model_lets_go_of_pinned_arrays(doubled: pumice.Model, staging_device: pumice.Context) -> None:
+    x = rows(ROWS[-1])
+    doubled(x)
+    gc.collect()
+    before = staging_device.memory.buffers
+    given, out = (pumice.empty_host(x.shape, "float32", staging_device) for _ in range(2))
+    given[:] = x
+    doubled(given, out={"twice": out})
+    assert staging_device.memory.buffers == before + 2
+    np.testing.assert_array_equal(out, x + x)
+    del given, out
+    staging_device.wait_idle()
+    pumice.empty(1, "float32", staging_device)  # what the device has finished with is dropped where memory is
+    gc.collect()
+    assert staging_device.memory.buffers == before
+
+
 def test_a_part_that_is_no_row_of_words(staging_device: pumice.Context) -> None:
     """Downloads into pinned memory touch their own bytes alone."""
     host = pumice.empty_host(6 << 20, "uint8", staging_device)
@@ -201,6 +241,13 @@ def test_errors_come_in_their_case_s_place(doubled: pumice.Model) -> None:
         with pytest.raises(error, match=text):
             next(results)
         assert list(results) == []
+
+    class Ended(UserDict[str, Array]):
+        def keys(self) -> Any:
+            raise StopIteration  # no end of the cases
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(doubled.map([rows(2), Ended(), rows(2)]))
     for depth in (0, 9, 1.5, True):
         with pytest.raises(pumice.Error, match="depth"):
             doubled.map([], depth)  # type: ignore[arg-type]

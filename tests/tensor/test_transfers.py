@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import Any
@@ -143,6 +144,20 @@ def test_runs_in_flight_hold_their_own_bytes(staging_device: pumice.Context) -> 
     run.wait()
     assert run.done
     np.testing.assert_array_equal(run.result()[0], x + 1)
+
+
+def test_timeouts_at_any_time_leave_a_program_usable(staging_device: pumice.Context) -> None:
+    """Among them those that end while the results are on their way."""
+    program, x = added(staging_device, 6 * CHUNK // 4 + 3)
+    execution = program.execution()
+    execution.set("x", x)
+    for turn in range(12):
+        with contextlib.suppress(pumice.TimeoutError):
+            np.testing.assert_array_equal(program.call((x,), timeout=0.003 * turn)[0], x + 1)
+        with contextlib.suppress(pumice.TimeoutError):
+            np.testing.assert_array_equal(execution.compute(timeout=0.003 * turn)["y"], x + 1)
+    np.testing.assert_array_equal(program.call((x,))[0], x + 1)
+    np.testing.assert_array_equal(execution.compute()["y"], x + 1)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
