@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/open_calls.h"
 #include "core/tensor_desc.h"
 #include "device/tensor.h"
 #include "dispatch/kernel/kernel.h"
@@ -59,11 +60,12 @@ void bind_dv_layout(py::module_& module);
 void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& program);
 
 // The GIL is free while this lives. A daemon thread that finds the interpreter gone waits for the end of the process: Python before
-// 3.14 would unwind it through code that needs the GIL.
+// 3.14 would unwind it through code that needs the GIL. One that is still at work then is known as an open call.
 class ReleasedGil {
  public:
-  ReleasedGil() : state_(PyEval_SaveThread()) {}
+  ReleasedGil() : call_(std::in_place), state_(PyEval_SaveThread()) {}
   ~ReleasedGil() {
+    call_.reset();
     try {
       PyEval_RestoreThread(state_);
     } catch (...) {
@@ -73,6 +75,7 @@ class ReleasedGil {
   ReleasedGil(const ReleasedGil&) = delete;
 
  private:
+  std::optional<OpenCall> call_;
   PyThreadState* state_;
 };
 

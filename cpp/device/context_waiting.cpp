@@ -6,6 +6,7 @@
 #include "core/interrupts.h"
 #include "core/log.h"
 #include "core/number_text.h"
+#include "core/open_calls.h"
 #include "device/context.h"
 #include "device/context_state.h"
 #include "device/driver/instance.h"
@@ -39,7 +40,11 @@ LiveContexts& live_contexts() {
 
 void note_live(const std::shared_ptr<Context>& context) {
   static const bool is_registered = [] {  // now that the driver has its own handlers
-    at_exit([] { finish_contexts(); });
+    at_exit([] {
+      finish_contexts();
+      // A daemon thread still calls the driver, whose own handlers would take away what it uses.
+      if (has_open_calls()) leave_at_exit();
+    });
     return true;
   }();
   (void)is_registered;

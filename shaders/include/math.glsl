@@ -104,7 +104,11 @@ float pm_float(uint x) { return float(x); }
 
 // 2^n for n in -126 .. 127.
 float pm_exp2i(int n) { return uintBitsToFloat(uint(n + 127) << 23); }
-float pm_scale(float x, int n) { return x * pm_exp2i(n >> 1) * pm_exp2i(n - (n >> 1)); }
+// The two factors are not multiplied with each other, since the product of both may be below the normal numbers.
+float pm_scale(float x, int n) {
+  precise float half_way = x * pm_exp2i(n >> 1), y = half_way * pm_exp2i(n - (n >> 1));
+  return y;
+}
 // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2.
 float pm_exp_tail(float r) { return 0.5 + r * (0.166665763 + r * (0.0416663736 + r * (0.00836324878 + r * 0.00139412389))); }
 // x = n ln(2) + r for |x| < 2^21. A large number added rounds to an integer, whose bits it leaves at the sum's low end.
@@ -374,7 +378,7 @@ int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % of negativ
 uint pm_fmod(uint a, uint b) { return a % b; }
 // Rounded down as NumPy's floor_divide: by way of the exact remainder, since a quotient just below an integer rounds to that integer.
 float pm_floor_divide(float a, float b) {
-  precise float r = pm_fmod(a, b), q = (a - r) / b;
+  precise float r = pm_fmod(a, b), multiple = a - r, q = pm_divide(multiple, b);
   if (r != 0.0 && r < 0.0 != b < 0.0) q -= 1.0;
   float whole = pm_floor(q);
   whole = q - whole > 0.5 ? whole + 1.0 : whole;

@@ -119,7 +119,7 @@ double pm_fmod(double a, double b) {
   double r = is_nan ? 0.0LF : abs(a);
   for (int i = 0; i < 2200 && r >= d; ++i) {  // each turn takes off the largest multiple of d by a power of two
     const int e = pm_double_exponent(r) - exponent - shift;
-    const double part = normal * pm_double_exp2i(e >> 1) * pm_double_exp2i(e - (e >> 1));
+    precise double half_way = normal * pm_double_exp2i(e >> 1), part = half_way * pm_double_exp2i(e - (e >> 1));
     r -= part > r ? part * 0.5LF : part;
   }
   const double y = pm_copysign(r, a);

@@ -118,8 +118,10 @@ def test_infinities_stay_in_their_column(depth: int, context: pumice.Context) ->
     graph.output("y", graph.add("MatMul", x, b))
     graph.output("z", graph.add("MatMul", x, given))
     graph.output("t", graph.add("Gemm", x, turned, transB=1))
+    with np.errstate(invalid="ignore"):  # NumPy says so on some processors
+        expected = a @ b
     for made in outputs(graph, context, "fp32", a, b, np.ascontiguousarray(b.T)):
-        np.testing.assert_array_equal(made, a @ b)
+        np.testing.assert_array_equal(made, expected)
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)

@@ -110,17 +110,15 @@ bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t 
 
 std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
   // Larger results are quicker through shared memory, except those of few rows, which are bound by the reading of w (docs/tuning.md).
-  constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 640000, kFewRows = 64, kCores = 132, kDeep = 1536;
+  constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 460000, kFewRows = 32, kMany = 2048, kCores = 132, kDeep = 1536;
   if (!node.has_quads() || rows <= kMostColumnRows || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
-  if (rows > kFewRows && rows * columns > kMostResults) return {};
+  if (rows > kFewRows && (rows * columns > kMostResults || (rows <= 2 * kFewRows && columns >= kMany))) return {};
   const auto tiles_of = [&](int64_t tile_rows, int64_t tile_columns) {
     return ceil_div(rows, tile_rows) * ceil_div(columns, tile_columns);
   };
   QuadTiling tiling{32, 32, 4, 2};
   if (rows <= 16)
     tiling = {16, 32, 16, 2};
-  else if (rows > 32 && rows <= kFewRows && columns >= 2048)
-    tiling = {64, 16, 8, 2};
   else if (tiles_of(32, 32) <= kCores)
     tiling = depth >= kDeep ? QuadTiling{32, 16, 8, 2} : QuadTiling{32, 32, 8, 1};
   else if (tiles_of(32, 32) <= 2 * kCores && depth >= kDeep)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
 import numpy as np
 
+from .._pumice import Error
 from ..base.element_types import Array
 from ..base.errors import InputError, binding_error
 
@@ -109,27 +111,36 @@ def mapped(model: Model, cases: Iterable[Any], depth: int, loop_timeout: float |
 
 
 def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float | None) -> Iterator[Any]:
-    started: deque[Callable[[], Any]] = deque()
+    started: deque[ModelRun | Exception] = deque()
     goes_on = True
 
     def start() -> bool:
         """Starts the next case. What fails, the case itself or what makes it, is raised in its place."""
         try:
             for case in cases:
-                started.append(_started(model, case, loop_timeout).result)
+                started.append(_started(model, case, loop_timeout))
                 return True
         except Exception as error:
-            started.append(_raiser(error))
+            started.append(error)
         return False
 
-    while True:
-        while goes_on and len(started) < depth:
-            goes_on = start()
-        if not started:
-            return
-        result = started.popleft()()
-        goes_on = goes_on and start()  # the device has work while the caller looks at the result
-        yield result
+    try:
+        while True:
+            while goes_on and len(started) < depth:
+                goes_on = start()
+            if not started:
+                return
+            run = started.popleft()
+            if isinstance(run, Exception):
+                raise run
+            result = run.result()
+            goes_on = goes_on and start()  # the device has work while the caller looks at the result
+            yield result
+    finally:
+        for run in started:  # nobody takes these any more: they end before their memory serves other executions
+            if isinstance(run, ModelRun):
+                with contextlib.suppress(Error):
+                    run.wait()
 
 
 def _started(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
@@ -137,13 +148,6 @@ def _started(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
         return model.run_async(loop_timeout=loop_timeout, **case)
     arguments = case if isinstance(case, tuple) else (case,)
     return model.run_async(*arguments, loop_timeout=loop_timeout)
-
-
-def _raiser(error: Exception) -> Callable[[], Any]:
-    def fail() -> Any:
-        raise error
-
-    return fail
 
 
 def targets_of(values: list[ModelValue], out: Any, packed: bool) -> list[Array | None]:
