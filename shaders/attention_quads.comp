@@ -1,19 +1,11 @@
 // Attention on matrix units whose components lie where this kernel takes them to lie: of a matrix of 16 by 16, invocation l of a subgroup
 // of 32 holds, of the rows l / 4 and l / 4 + 8, the columns l % 4 * 2, the next one, and both of them eight further on; in that order for
 // sums as for the left operand. So scores become exponentials, and these the left operand of the values, where they are: in registers.
-// Operands are of 16 bits, sums of float32. Each subgroup has 16 rows of a head, whose queries stay in its registers; all of them take
+// Operands are halves, sums of float32. Each subgroup has 16 rows of a head, whose queries stay in its registers; all of them take
 // the same KEYS keys and values at a time through shared memory, the next of both on their way in registers.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
-#if NCNN_bf16_storage
-#extension GL_EXT_bfloat16 : require
-#define MATRIX_FLOAT bfloat16_t
-#define MATRIX_ROUNDED(v) bfloat16_t(pm_round(v))
-#else
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
-#define MATRIX_FLOAT float16_t
-#define MATRIX_ROUNDED(v) float16_t(v)
-#endif
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
@@ -41,7 +33,7 @@ const uint STRIP = OWN_ROWS * 5u, STRIPS = INVOCATIONS / SUBGROUP * STRIP;  // r
 shared uvec4 staged[STAGED > STRIPS ? STAGED : STRIPS];
 
 uvec4 next_k[LOADS_K], next_v[LOADS_V];
-coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> queries[STEPS];
+coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> queries[STEPS];
 coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[V_STEPS];
 
 // Of component i of a matrix: which of the two rows it is in, and how far its column is from the invocation's first.
@@ -126,7 +118,8 @@ void main() {
   const uint own_first = first_row + gl_SubgroupID * OWN_ROWS, first_column = gl_SubgroupInvocationID % 4u * 2u;
   const uvec2 row = min(uvec2(own_first + gl_SubgroupInvocationID / 4u) + uvec2(0u, 8u), uvec2(last_row));
   const ivec2 seen[2] = ivec2[](seen_keys(image, row.x), seen_keys(image, row.y));
-  const ivec2 seen_first = seen_keys(image, min(own_first, last_row)), seen_last = seen_keys(image, min(own_first + OWN_ROWS - 1u, last_row));
+  const ivec2 seen_first = seen_keys(image, min(own_first, last_row));
+  const ivec2 seen_last = seen_keys(image, min(own_first + OWN_ROWS - 1u, last_row));
   const ivec2 all = ivec2(seen_last.x, min(seen_first.y, end)), any = ivec2(seen_first.x, min(seen_last.y, end));
 #if MASKED
   const float unit = 1.0;
@@ -155,7 +148,7 @@ void main() {
         products[j] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
       [[unroll]] for (uint step = 0u; step < STEPS; ++step)
         [[unroll]] for (uint j = 0u; j < BLOCKS; ++j) {
-          coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> keys;
+          coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> keys;
           coopMatLoad(keys, staged, j * 16u * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutColumnMajor);
           products[j] = coopMatMulAdd(queries[step], keys, products[j]);
         }
@@ -193,10 +186,10 @@ void main() {
       [[unroll]] for (uint j = 0u; j < V_STEPS; ++j)
         [[unroll]] for (uint i = 0u; i < 8u; ++i) sums[j][i] *= factor[HALF_OF(i)];
       [[unroll]] for (uint step = 0u; step < BLOCKS; ++step) {
-        coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> weights;
-        [[unroll]] for (uint i = 0u; i < 8u; ++i) weights[i] = MATRIX_ROUNDED(scores[step * 8u + i]);
+        coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> weights;
+        [[unroll]] for (uint i = 0u; i < 8u; ++i) weights[i] = float16_t(scores[step * 8u + i]);
         [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) {
-          coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> values;
+          coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> values;
           coopMatLoad(values, staged, FIRST_V + step * 16u * ROW_V + j * 2u, ROW_V, gl_CooperativeMatrixLayoutRowMajor);
           sums[j] = coopMatMulAdd(weights, values, sums[j]);
         }

@@ -1,6 +1,6 @@
-// Products of a few rows with a matrix in blocks for CPU drivers: see include/blocks.glsl. One subgroup of 8 computes 16 columns of ROWS rows,
-// two columns a lane, which reads their words AHEAD at a time, all of one block; x is read by all lanes together and handed round by shuffles
-// with constant lanes.
+// Products of a few rows with a matrix in blocks for CPU drivers: see include/blocks.glsl. One subgroup of 8 computes 16 columns of ROWS
+// rows, two columns a lane, which reads their words AHEAD at a time, all of one block; x is read by all lanes together and handed round by
+// shuffles with constant lanes.
 //
 // Measured on lavapipe (Mesa 22.3.6, 2 cores): 1 x 1024 x 2048 of 4 bits in blocks of 32 takes 0.8 ms of one core, by block_rows 8.3.
 #version 450

@@ -1,5 +1,5 @@
-// Products of a few rows with a matrix in blocks: see include/blocks.glsl. A workgroup makes one column of all ROWS rows; it is bound by the
-// reading of w.
+// Products of a few rows with a matrix in blocks: see include/blocks.glsl. A workgroup makes one column of all ROWS rows; it is bound by
+// the reading of w.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"

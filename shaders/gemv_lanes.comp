@@ -28,7 +28,8 @@ Number4 load_w(uint first, uint step, bool all) {
 #elif W_VEC4
   return LOAD_W4((first >> 2) + step);
 #else
-  const uvec4 channels = step * 4u + uvec4(0u, 1u, 2u, 3u), at = first + min(channels, uvec4(all ? ~0u : p.channels_in - 1u)) * p.w_stride_in;
+  const uvec4 channels = step * 4u + uvec4(0u, 1u, 2u, 3u);
+  const uvec4 at = first + min(channels, uvec4(all ? ~0u : p.channels_in - 1u)) * p.w_stride_in;
   const vec4 v = vec4(pm_load(w, at.x), pm_load(w, at.y), pm_load(w, at.z), pm_load(w, at.w));
   return all ? v : mix(vec4(0.0), v, lessThan(channels, uvec4(p.channels_in)));
 #endif
@@ -136,7 +137,8 @@ void main() {
       const uint at = y_index(places[row]) + Y_GROUP + y_channel(channel);
 #if Y_VEC4
       const uint four = lane & ~3u;  // whose first lane stores
-      const Number4 neighbours = Number4(subgroupShuffle(sum, four), subgroupShuffle(sum, four + 1u), subgroupShuffle(sum, four + 2u), subgroupShuffle(sum, four + 3u));
+      const Number4 neighbours = Number4(subgroupShuffle(sum, four), subgroupShuffle(sum, four + 1u), subgroupShuffle(sum, four + 2u),
+                                         subgroupShuffle(sum, four + 3u));
       if (lane == four && channel < p.channels_out) STORE_Y4(at, finished(neighbours, at));
 #else
       if (channel < p.channels_out) STORE_Y(at, finished(sum, at));

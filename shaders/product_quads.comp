@@ -87,7 +87,8 @@ void main() {
   }
   [[unroll]] for (uint i = 0u; i < ROWS; ++i)
     [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
-      coopMatStore(sums[i * COLUMNS + j], meeting, (gl_SubgroupID * TILE_P + i * 16u) * ROW_Y + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
+      coopMatStore(sums[i * COLUMNS + j], meeting, (gl_SubgroupID * TILE_P + i * 16u) * ROW_Y + j * 4u, ROW_Y,
+                   gl_CooperativeMatrixLayoutRowMajor);
   barrier();  // the sums of all subgroups are there
   for (uint q = gl_LocalInvocationIndex; q < TILE_P * QUADS; q += INVOCATIONS) {
     const uint pixel = first_row + q / QUADS, quad = q % QUADS, channel = first_column + quad * 4u;

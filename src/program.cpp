@@ -14,10 +14,6 @@ namespace {
 
 constexpr size_t kLargeBytes = 256 << 10;  // copied without the GIL
 
-size_t host_bytes(const TensorDesc& desc) {
-  return desc.element_bytes();
-}
-
 // The arguments of a program's call: arrays in graph order. They are checked except for their shapes, which binding checks.
 class Arguments {
  public:
@@ -111,10 +107,12 @@ class GivenOutputs {
  private:
   void refuse_overlaps(const std::vector<ProgramValue>& outputs) const {
     const auto begin = [](const py::array& array) { return static_cast<const std::byte*>(array.data()); };
+    const auto share = [&](const py::array& a, const py::array& b) {
+      return a.nbytes() > 0 && b.nbytes() > 0 && begin(a) < begin(b) + b.nbytes() && begin(b) < begin(a) + a.nbytes();
+    };
     for (size_t j = 0; j < arrays_.size(); ++j)
       for (size_t k = 0; k < j && arrays_[j]; ++k)
-        if (arrays_[k] && begin(*arrays_[j]) < begin(*arrays_[k]) + arrays_[k]->nbytes() &&
-            begin(*arrays_[k]) < begin(*arrays_[j]) + arrays_[j]->nbytes())
+        if (arrays_[k] && share(*arrays_[j], *arrays_[k]))
           throw BindingError("K5", "output '" + outputs[j].name + "'", outputs[j].name,
                              "memory apart from that of '" + outputs[k].name + "'", "memory that both share");
   }
@@ -144,18 +142,21 @@ Arrays results_of(const Program& program, const Lease& execution, const Deadline
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
     const TensorDesc& desc = execution.output_desc(j);
-    const size_t bytes = host_bytes(desc);
+    const size_t bytes = desc.element_bytes();
+    const auto read_to = [&](std::byte* target) {
+      std::optional<ReleasedGil> release;
+      if (bytes >= kLargeBytes) release.emplace();
+      execution.read_output(j, target, deadline);
+    };
     if (bits(desc.dtype) < 8) {
-      results[j] = unpacked(desc.dtype, desc.shape, {execution.output(j), bytes});
+      std::vector<std::byte> packed(bytes);
+      read_to(packed.data());
+      results[j] = unpacked(desc.dtype, desc.shape, packed);
       continue;
     }
     given.check_shape(program, j, desc);
     py::array array = given[j] ? *given[j] : empty_array(desc.dtype, desc.shape);
-    auto* const target = static_cast<std::byte*>(array.mutable_data());
-    std::optional<ReleasedGil> release;
-    if (bytes >= kLargeBytes) release.emplace();
-    execution.read_output(j, target, deadline);
-    release.reset();
+    read_to(static_cast<std::byte*>(array.mutable_data()));
     results[j] = std::move(array);
   }
   return results;

@@ -82,6 +82,14 @@ def dv_context(request: pytest.FixtureRequest, pumice_context: pumice.Context) -
         yield made
 
 
+@pytest.fixture(scope="module", params=["unified", "separate"])
+def staging_device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """The host writes the device's memory itself, or stages all transfers as on a discrete device."""
+    without = ["unifiedMemory"] if request.param == "separate" else []
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as context:
+        yield context
+
+
 @pytest.fixture
 def shared_models() -> Path:
     """The folder of pretrained models that the checkout may have beside it."""

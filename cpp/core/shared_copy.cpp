@@ -139,6 +139,7 @@ void CopyThreads::work() {
 
 SharedCopy::SharedCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, Store store)
     : state_(new State{target, source, bytes, chunk, bytes < kManyBytes ? kSmallBlock : kLargeBlock, store, CopyThreads::of_process()}) {
+  state_->begun.reserve(kMostThreads);  // a block that a thread has begun with is noted in any case
   const std::lock_guard lock(state_->threads.mutex);
   state_->threads.copies.push_back(state_.get());
 }

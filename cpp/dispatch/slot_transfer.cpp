@@ -57,25 +57,22 @@ void SlotTransfer::write(std::span<const std::byte> source, bool stays) {
 
 void SlotTransfer::begin_read(std::span<std::byte> target) {
   ids_.clear();
-  direct_ = target.empty() ? BufferRange{} : host_memory_of(*context(), target);
-  if (direct_.buffer)
-    ids_ = {move({slot_.device, slot_.offset, direct_.bytes}, direct_)};
+  const BufferRange host = target.empty() ? BufferRange{} : host_memory_of(*context(), target);
+  is_direct_ = host.buffer != nullptr;
+  if (is_direct_)
+    ids_ = {move({slot_.device, slot_.offset, host.bytes}, host)};
   else
     for (const auto& chunk : chunks_) ids_.push_back(chunk->exec().id());
 }
 
 void SlotTransfer::read(std::span<std::byte> target, const Interrupted& interrupted) const {
-  if (direct_.buffer) return context()->wait(last_submission(), {}, interrupted);
+  if (is_direct_) return context()->wait(last_submission(), {}, interrupted);
   SharedCopy copy({target.data(), target.size()}, {slot_.bytes, slot_.size}, target.size(), chunk_);
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     context()->wait(ids_[chunk], {}, interrupted);
     copy.allow(std::min<uint64_t>(end_of(chunk + 1), target.size()));
   }
   copy.copy_until(target.size());
-}
-
-void SlotTransfer::wait() const {
-  context()->wait(last_submission());
 }
 
 }  // namespace pumice

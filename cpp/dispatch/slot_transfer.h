@@ -28,8 +28,6 @@ class SlotTransfer {
   void begin_read(std::span<std::byte> target);
   // Copies the bytes of each chunk as soon as it has come. `interrupted` as in Context::wait.
   void read(std::span<std::byte> target, const Interrupted& interrupted) const;
-  // Waits until the host's part has the bytes; not where begin_read() was given a target.
-  void wait() const;
   uint64_t last_submission() const { return ids_.empty() ? 0 : ids_.back(); }
 
  private:
@@ -40,7 +38,7 @@ class SlotTransfer {
   uint64_t chunk_;
   std::vector<std::shared_ptr<Recording>> chunks_;
   std::vector<uint64_t> ids_;  // of the last executions, by chunk; one of all where the device reached the memory
-  BufferRange direct_;         // the memory that the device has written itself
+  bool is_direct_ = false;     // whether the device writes the target itself
 };
 
 }  // namespace pumice

@@ -1,5 +1,6 @@
 // Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth, and the products of rows,
-// ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) * scale[n, k / block]. The words of w lie along the depth.
+// ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) * scale[n, k / block]. The words of
+// w lie along the depth.
 layout(constant_id = 0) const uint ROWS = 1u;
 
 layout(binding = 0) readonly buffer X { sfp x[]; };

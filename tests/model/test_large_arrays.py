@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections import UserDict
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 import pumice
@@ -17,19 +20,11 @@ ROWS = [0, 1, 7, (4 << 20) // 16 + 1, 3 * (4 << 20) // 16 + 5]  # of 16 bytes: a
 Array = np.ndarray[Any, Any]
 
 
-@pytest.fixture(scope="module", params=["unified", "separate"])
-def device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """The host writes the device's memory itself, or stages all transfers as on a discrete device."""
-    without = ["unifiedMemory"] if request.param == "separate" else []
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as context:
-        yield context
-
-
 @pytest.fixture(scope="module")
-def doubled(device: pumice.Context) -> Iterator[pumice.Model]:
+def doubled(staging_device: pumice.Context) -> Iterator[pumice.Model]:
     """x [N, 4] -> x + x and |x|."""
     nodes = [node("Add", ["x", "x"], ["twice"]), node("Abs", ["x"], ["size"])]
-    with pumice.load(model(nodes, [value("x")], ["twice", "size"]), device) as made:
+    with pumice.load(model(nodes, [value("x")], ["twice", "size"]), staging_device) as made:
         yield made
 
 
@@ -77,12 +72,32 @@ def test_what_cannot_hold_a_result_is_refused(doubled: pumice.Model) -> None:
         assert not base.any()
 
 
-def test_one_output_takes_an_array_alone(device: pumice.Context) -> None:
-    with pumice.load(model([node("Relu")]), device) as relu:
+def test_arrays_without_elements_share_no_memory(staging_device: pumice.Context) -> None:
+    nodes = [node("Abs", ["x"], ["y"]), node("Abs", ["e"], ["z"])]
+    with pumice.load(model(nodes, [value("x"), value("e", ("M", 4))], ["y", "z"]), staging_device) as both:
+        base = np.zeros((6, 4), "float32")
+        results = both(rows(6), rows(0), out={"y": base, "z": base[3:][:0]})
+        assert results.y is base
+        np.testing.assert_array_equal(base, np.abs(rows(6)))
+
+
+def test_results_of_4_bits_come_in_chunks_too(staging_device: pumice.Context) -> None:
+    """More than a chunk of packed elements, which the host unpacks."""
+    proto = model([node("Cast", to=onnx.TensorProto.INT4)], opset=21)
+    with pumice.load(proto, staging_device) as cast:
+        for count in (1, 5 << 17):
+            x = (np.arange(count * 4) % 16 - 8).astype("float32").reshape(-1, 4)
+            for y in (cast(x), cast.run_async(x).result()):
+                assert y.dtype == ml_dtypes.int4
+                np.testing.assert_array_equal(y.astype("float32"), x)
+
+
+def test_one_output_takes_an_array_alone(staging_device: pumice.Context) -> None:
+    with pumice.load(model([node("Relu")]), staging_device) as relu:
         x, y = rows(3), np.zeros((3, 4), "float32")
         assert relu(x, out=y) is y
         np.testing.assert_array_equal(y, np.maximum(x, 0))
-    with pumice.load(model([node("NonZero")]), device) as places:  # a shape that is known at the end alone
+    with pumice.load(model([node("NonZero")]), staging_device) as places:  # a shape that is known at the end alone
         x = np.eye(4, dtype="float32")
         given = np.zeros((2, 4), "int64")
         assert places(x, out=given) is given
@@ -91,15 +106,15 @@ def test_one_output_takes_an_array_alone(device: pumice.Context) -> None:
             places(x, out=np.zeros((2, 5), "int64"))
 
 
-def test_an_input_named_out_is_an_argument(device: pumice.Context) -> None:
+def test_an_input_named_out_is_an_argument(staging_device: pumice.Context) -> None:
     proto = model([node("Relu", ["out"])], [value("out")])
-    with pumice.load(proto, device) as relu:
+    with pumice.load(proto, staging_device) as relu:
         np.testing.assert_array_equal(relu(out=rows(3)), np.maximum(rows(3), 0))
 
 
-def test_tensors_copy_into_given_arrays(device: pumice.Context) -> None:
+def test_tensors_copy_into_given_arrays(staging_device: pumice.Context) -> None:
     x = rows(ROWS[-1])
-    tensor, y = pumice.tensor(x, device), np.zeros_like(x)
+    tensor, y = pumice.tensor(x, staging_device), np.zeros_like(x)
     assert tensor.numpy(out=y) is y
     np.testing.assert_array_equal(y, x)
     for wrong in (y[:-1], y.astype("int32"), y.T):
@@ -111,10 +126,10 @@ def test_tensors_copy_into_given_arrays(device: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("count", ROWS)
-def test_arrays_in_pinned_memory_are_arrays(doubled: pumice.Model, device: pumice.Context, count: int) -> None:
-    x = pumice.empty_host((count + 2, 4), "float32", device)
+def test_arrays_in_pinned_memory_are_arrays(doubled: pumice.Model, staging_device: pumice.Context, count: int) -> None:
+    x = pumice.empty_host((count + 2, 4), "float32", staging_device)
     x[:] = rows(count + 2)
-    outs = {name: pumice.empty_host((count, 4), "float32", device) for name in ("twice", "size")}
+    outs = {name: pumice.empty_host((count, 4), "float32", staging_device) for name in ("twice", "size")}
     for part in (x[2:], x[1:-1]):
         results = doubled(part, out=outs)
         np.testing.assert_array_equal(results.twice, part * 2)
@@ -122,37 +137,54 @@ def test_arrays_in_pinned_memory_are_arrays(doubled: pumice.Model, device: pumic
         given, run = part.copy(), doubled.run_async(part)
         part[:] = 1  # what run_async was given is the caller's again
         np.testing.assert_array_equal(run.result().twice, given * 2)
-        tensor = pumice.tensor(part, device)
+        tensor = pumice.tensor(part, staging_device)
         assert tensor.numpy(out=outs["twice"]) is outs["twice"]
         np.testing.assert_array_equal(outs["twice"], part)
 
 
-def test_pinned_memory_lives_as_long_as_its_arrays(device: pumice.Context) -> None:
+def test_pinned_memory_lives_as_long_as_its_arrays(staging_device: pumice.Context) -> None:
     gc.collect()
-    before = device.memory.buffers
-    x = pumice.empty_host((1 << 20, 4), "float32", device)
-    assert device.memory.buffers == before + 1
+    before = staging_device.memory.buffers
+    x = pumice.empty_host((1 << 20, 4), "float32", staging_device)
+    assert staging_device.memory.buffers == before + 1
     view = x[5:, 1]
     view[:] = 3
     del x
     gc.collect()
-    assert device.memory.buffers == before + 1
+    assert staging_device.memory.buffers == before + 1
     assert (view == 3).all()
     del view
     gc.collect()
-    assert device.memory.buffers == before
-    assert pumice.empty_host(0, "int8", device).shape == (0,)
+    assert staging_device.memory.buffers == before
+    assert pumice.empty_host(0, "int8", staging_device).shape == (0,)
     with pytest.raises(pumice.UnsupportedError, match="int4"):
-        pumice.empty_host(8, "int4", device)
+        pumice.empty_host(8, "int4", staging_device)
 
 
-def test_a_part_that_is_no_row_of_words(device: pumice.Context) -> None:
+def test_a_model_lets_go_of_pinned_arrays(doubled: pumice.Model, staging_device: pumice.Context) -> None:
+    x = rows(ROWS[-1])
+    doubled(x)
+    gc.collect()
+    before = staging_device.memory.buffers
+    given, out = (pumice.empty_host(x.shape, "float32", staging_device) for _ in range(2))
+    given[:] = x
+    doubled(given, out={"twice": out})
+    assert staging_device.memory.buffers == before + 2
+    np.testing.assert_array_equal(out, x + x)
+    del given, out
+    staging_device.wait_idle()
+    pumice.empty(1, "float32", staging_device)  # what the device has finished with is dropped where memory is
+    gc.collect()
+    assert staging_device.memory.buffers == before
+
+
+def test_a_part_that_is_no_row_of_words(staging_device: pumice.Context) -> None:
     """Downloads into pinned memory touch their own bytes alone."""
-    host = pumice.empty_host(6 << 20, "uint8", device)
+    host = pumice.empty_host(6 << 20, "uint8", staging_device)
     host[:] = 9
     given = np.arange((5 << 20) + 3, dtype="uint32").astype("uint8")
     part = host[1 : 1 + given.size]
-    pumice.tensor(given, device).numpy(out=part)
+    pumice.tensor(given, staging_device).numpy(out=part)
     np.testing.assert_array_equal(part, given)
     assert host[0] == 9
     assert (host[1 + given.size :] == 9).all()
@@ -180,9 +212,9 @@ def test_cases_are_arrays_tuples_and_dicts(doubled: pumice.Model) -> None:
     assert list(doubled.map([])) == []
 
 
-def test_one_array_may_be_filled_again_and_again(doubled: pumice.Model, device: pumice.Context) -> None:
+def test_one_array_may_be_filled_again_and_again(doubled: pumice.Model, staging_device: pumice.Context) -> None:
     """What makes the cases may use one array for all of them, pinned or not."""
-    for x in (rows(ROWS[-1]), pumice.empty_host((ROWS[-1], 4), "float32", device)):
+    for x in (rows(ROWS[-1]), pumice.empty_host((ROWS[-1], 4), "float32", staging_device)):
 
         def cases(x: Array = x) -> Iterator[Array]:
             for i in range(5):
@@ -209,15 +241,22 @@ def test_errors_come_in_their_case_s_place(doubled: pumice.Model) -> None:
         with pytest.raises(error, match=text):
             next(results)
         assert list(results) == []
+
+    class Ended(UserDict[str, Array]):
+        def keys(self) -> Any:
+            raise StopIteration  # no end of the cases
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(doubled.map([rows(2), Ended(), rows(2)]))
     for depth in (0, 9, 1.5, True):
         with pytest.raises(pumice.Error, match="depth"):
             doubled.map([], depth)  # type: ignore[arg-type]
 
 
-def test_a_map_closed_early_leaves_nothing(device: pumice.Context) -> None:
+def test_a_map_closed_early_leaves_nothing(staging_device: pumice.Context) -> None:
     gc.collect()
-    before = device.memory.buffers
-    with pumice.load(gemm(), device) as loaded:
+    before = staging_device.memory.buffers
+    with pumice.load(gemm(), staging_device) as loaded:
         loaded(rows(4))
         for taken in (0, 1, 3):
             results = loaded.map((rows(4, i) for i in range(10)), depth=4)
@@ -229,7 +268,7 @@ def test_a_map_closed_early_leaves_nothing(device: pumice.Context) -> None:
             run.wait()
         del runs, run
     gc.collect()
-    assert device.memory.buffers == before
+    assert staging_device.memory.buffers == before
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,26 +36,18 @@ SIZES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["unified", "separate"])
-def device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """The host writes the device's memory itself, or stages all transfers as on a discrete device."""
-    without = ["unifiedMemory"] if request.param == "separate" else []
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as context:
-        yield context
-
-
 def random_bytes(count: int, seed: int = 0) -> Array:
     return np.frombuffer(np.random.default_rng(seed).bytes(count), "uint8")
 
 
-def added(device: pumice.Context, count: int) -> tuple[pumice.Program, Array]:
+def added(staging_device: pumice.Context, count: int) -> tuple[pumice.Program, Array]:
     """A program that adds one, and an argument for it."""
-    return compiled(device, add_one), np.arange(count, dtype="float32") % 1000
+    return compiled(staging_device, add_one), np.arange(count, dtype="float32") % 1000
 
 
-def test_the_feature_says_whose_memory_it_is(device: pumice.Context) -> None:
-    buffer = pumice.Buffer(device, 64)
-    if device.feature("unifiedMemory"):
+def test_the_feature_says_whose_memory_it_is(staging_device: pumice.Context) -> None:
+    buffer = pumice.Buffer(staging_device, 64)
+    if staging_device.feature("unifiedMemory"):
         buffer.map()
         buffer.unmap()
     else:
@@ -64,23 +56,23 @@ def test_the_feature_says_whose_memory_it_is(device: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("count", SIZES)
-def test_bytes_of_every_count_come_back(device: pumice.Context, count: int) -> None:
+def test_bytes_of_every_count_come_back(staging_device: pumice.Context, count: int) -> None:
     given = random_bytes(count, seed=count)
-    tensor = pumice.tensor(given, device)
+    tensor = pumice.tensor(given, staging_device)
     np.testing.assert_array_equal(tensor.numpy(), given)
 
 
 @pytest.mark.parametrize("dtype", WHOLE_BYTES, ids=str)
-def test_elements_of_every_dtype_come_back(device: pumice.Context, dtype: Any) -> None:
+def test_elements_of_every_dtype_come_back(staging_device: pumice.Context, dtype: Any) -> None:
     given = (np.arange(CHUNK + 3) % 120).astype(dtype)
-    np.testing.assert_array_equal(pumice.tensor(given, device).numpy(), given)
+    np.testing.assert_array_equal(pumice.tensor(given, staging_device).numpy(), given)
 
 
-def test_strided_and_read_only_arrays_and_views_of_tensors(device: pumice.Context) -> None:
+def test_strided_and_read_only_arrays_and_views_of_tensors(staging_device: pumice.Context) -> None:
     base = random_bytes(3 * CHUNK).reshape(3, -1, 64)
     turned = base.transpose(2, 0, 1)[::-1]
     assert not base.flags.writeable
-    tensor = pumice.tensor(turned, device)
+    tensor = pumice.tensor(turned, staging_device)
     np.testing.assert_array_equal(tensor.numpy(), turned)
     tensor[:, 1] = base[0].T
     expected = turned.copy()
@@ -89,25 +81,25 @@ def test_strided_and_read_only_arrays_and_views_of_tensors(device: pumice.Contex
     np.testing.assert_array_equal(tensor[5:9, 1:].numpy(), expected[5:9, 1:])
 
 
-def test_threads_transfer_at_once(device: pumice.Context) -> None:
+def test_threads_transfer_at_once(staging_device: pumice.Context) -> None:
     def work(seed: int) -> None:
         given = random_bytes(2 * CHUNK + seed, seed)
         for _ in range(3):
-            np.testing.assert_array_equal(pumice.tensor(given, device).numpy(), given)
+            np.testing.assert_array_equal(pumice.tensor(given, staging_device).numpy(), given)
 
     in_threads(work, range(6))
 
 
-def test_uploads_and_downloads_follow_the_work_in_flight(device: pumice.Context) -> None:
+def test_uploads_and_downloads_follow_the_work_in_flight(staging_device: pumice.Context) -> None:
     """Staged transfers do not wait for the device: their order on it is that of their calls."""
     count = CHUNK // 4 + 9
-    tensor = pumice.zeros(count, "float32", device)
+    tensor = pumice.zeros(count, "float32", staging_device)
     kernel = pumice.Kernel(
         """layout(binding = 0) buffer X { float x[]; };
         void main() { uint i = gl_GlobalInvocationID.x; x[i] = x[i] * 2.0 + 1.0; }""",
-        device,
+        staging_device,
     )
-    commands = pumice.CommandList(device)
+    commands = pumice.CommandList(staging_device)
     commands.dispatch(kernel.bind(x=tensor, threads=count))
     commands.commit()
     given = np.arange(count, dtype="float32") % 1000
@@ -121,8 +113,8 @@ def test_uploads_and_downloads_follow_the_work_in_flight(device: pumice.Context)
 @pytest.mark.parametrize(
     "count", [1, LEAST // 4, LEAST // 4 + 1, CHUNK // 4 - 1, CHUNK // 4, CHUNK // 4 + 1, 3 * CHUNK // 4 + 5]
 )
-def test_programs_take_and_give_arrays_of_every_size(device: pumice.Context, count: int) -> None:
-    program, x = added(device, count)
+def test_programs_take_and_give_arrays_of_every_size(staging_device: pumice.Context, count: int) -> None:
+    program, x = added(staging_device, count)
     for turn in range(3):
         (y,) = program.call((x + turn,))
         np.testing.assert_array_equal(y, x + turn + 1)
@@ -138,8 +130,8 @@ def test_programs_take_and_give_arrays_of_every_size(device: pumice.Context, cou
         np.testing.assert_array_equal(y, x + 1)
 
 
-def test_runs_in_flight_hold_their_own_bytes(device: pumice.Context) -> None:
-    program, x = added(device, 2 * CHUNK // 4 + 3)
+def test_runs_in_flight_hold_their_own_bytes(staging_device: pumice.Context) -> None:
+    program, x = added(staging_device, 2 * CHUNK // 4 + 3)
     runs = [program.run_async((x + turn,)) for turn in range(5)]
     for turn, run in enumerate(runs):
         (y,) = run.result()
@@ -154,8 +146,22 @@ def test_runs_in_flight_hold_their_own_bytes(device: pumice.Context) -> None:
     np.testing.assert_array_equal(run.result()[0], x + 1)
 
 
+def test_timeouts_at_any_time_leave_a_program_usable(staging_device: pumice.Context) -> None:
+    """Among them those that end while the results are on their way."""
+    program, x = added(staging_device, 6 * CHUNK // 4 + 3)
+    execution = program.execution()
+    execution.set("x", x)
+    for turn in range(12):
+        with contextlib.suppress(pumice.TimeoutError):
+            np.testing.assert_array_equal(program.call((x,), timeout=0.003 * turn)[0], x + 1)
+        with contextlib.suppress(pumice.TimeoutError):
+            np.testing.assert_array_equal(execution.compute(timeout=0.003 * turn)["y"], x + 1)
+    np.testing.assert_array_equal(program.call((x,))[0], x + 1)
+    np.testing.assert_array_equal(execution.compute()["y"], x + 1)
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
-def test_a_signal_in_a_transfer_leaves_the_tensor_usable(device: pumice.Context) -> None:
+def test_a_signal_in_a_transfer_leaves_the_tensor_usable(staging_device: pumice.Context) -> None:
     class Rung(Exception):
         pass
 
@@ -163,7 +169,7 @@ def test_a_signal_in_a_transfer_leaves_the_tensor_usable(device: pumice.Context)
         raise Rung
 
     given = random_bytes(2 * RING)
-    tensor = pumice.tensor(given, device)
+    tensor = pumice.tensor(given, staging_device)
     before = signal.signal(signal.SIGALRM, ring)
     try:
         for turn in range(20):
@@ -228,10 +234,10 @@ def test_a_process_ends_while_threads_transfer() -> None:
     assert output_of("-c", LEFT).split() == ["left"]
 
 
-def test_memory_of_results_is_theirs_until_they_are_dropped(device: pumice.Context) -> None:
+def test_memory_of_results_is_theirs_until_they_are_dropped(staging_device: pumice.Context) -> None:
     """Large results lie in memory that is given out again; what views keep alive is not."""
     given = random_bytes(2 * CHUNK)
-    tensor = pumice.tensor(given, device)
+    tensor = pumice.tensor(given, staging_device)
 
     def work(seed: int) -> None:
         kept: list[tuple[int, Array]] = []

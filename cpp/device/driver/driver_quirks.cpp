@@ -36,10 +36,10 @@ constexpr std::array kKinds = {
               "The image functions store numbers of which the driver makes infinity and NaN.", "test_image_functions.py"},
     QuirkKind{"number_of_nan", "Exponentials and logarithms of NaN are numbers.", "NaN is told apart from what they are taken of.",
               "test_driver_quirks.py: NaN"},
-    QuirkKind{
-        "other_matrix_layout",
-        "The components of a matrix are not held by the invocations that attention with scores in registers takes them to be held by.",
-        "Scores of attention pass through shared memory.", "test_driver_quirks.py: matrices"},
+    QuirkKind{"other_matrix_layout",
+              "The components of a matrix are not held by the invocations that attention_quads.comp and product_quads.comp take them to be "
+              "held by.",
+              "Scores of attention and operands of products pass through shared memory.", "test_driver_quirks.py: matrices"},
 };
 static_assert(kKinds.size() == static_cast<size_t>(Quirk::other_matrix_layout) + 1);
 

@@ -164,7 +164,7 @@ std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader
   return y;
 }
 
-// The element, of 16 rows of 16, that attention_quads.comp takes an invocation to hold as this component.
+// The element, of 16 rows of 16, that attention_quads.comp and product_quads.comp take an invocation to hold as this component.
 size_t quad_element(size_t invocation, size_t component) {
   const size_t row = invocation / 4 + component / 4 * 8, column = invocation % 4 * 2 + component % 2 + component / 2 % 2 * 8;
   return row * 16 + column;
@@ -179,7 +179,7 @@ bool has_matrices_of_halves(const DeviceInfo& device) {
          std::ranges::find(device.matrices, wanted) != device.matrices.end();
 }
 
-// Whether matrices lie as attention_quads.comp takes them to lie.
+// Whether matrices lie as quad_element() says.
 bool has_quads(const std::shared_ptr<Context>& context) {
   const auto shader =
       compile(std::string(embedded_shader(kMatrixShader)), std::string(kMatrixShader), device_options(*context, Storage::fp16));

@@ -203,7 +203,10 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   const Submission submission = lease->start({left(), settings.loop_seconds, interrupted});
   submission.wait(left(), interrupted);
   const auto ended = Clock::now();
-  take_results(*lease, interrupted);
+  take_results(*lease, [&] {
+    if (interrupted) interrupted();
+    if (left() == 0.0) throw TimeoutError("execution of '" + program_->name() + "': its results have not come in its time", true);
+  });
   const double device = lease->device_seconds().value_or(0);
   const std::lock_guard lock(mutex_);
   report_ = lease->report();
@@ -226,7 +229,9 @@ void Execution::take_results(const Lease& lease, const std::function<void()>& in
   for (size_t j = 0; j < buffers_.size(); ++j) {
     const TensorDesc packed(lease.output_desc(j).dtype, shapes[j]);
     if (!buffers_[j]) {
-      outputs.push_back(HostTensor::copy_of(packed, lease.output(j)));
+      const auto elements = std::make_shared<std::vector<std::byte>>(packed.bytes());
+      lease.read_output(j, elements->data(), interrupted);
+      outputs.push_back({packed, elements, elements->data()});
       continue;
     }
     lease.read_output(j, buffers_[j]->data, interrupted);

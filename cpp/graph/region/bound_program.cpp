@@ -83,17 +83,12 @@ void RecordedExecution::write_input(size_t i, const std::byte* source, bool stay
     copy_in(inputs_[i].bytes, bytes, inputs_[i].host->store());
 }
 
-const std::byte* RecordedExecution::output(size_t j) const {
-  if (downloads_[j]) downloads_[j]->wait();
-  return outputs_[j].bytes;
-}
-
 void RecordedExecution::read_output(size_t j, std::byte* target, const Interrupted& interrupted) const {
   const std::span bytes(target, output_desc(j).element_bytes());
   if (downloads_[j])
     downloads_[j]->read(bytes, interrupted);
   else
-    copy_out(outputs_[j].bytes, bytes);
+    copy_out(output(j), bytes);
 }
 
 uint64_t RecordedExecution::last_submission() const {

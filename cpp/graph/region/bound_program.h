@@ -64,7 +64,6 @@ class RecordedExecution : public Lease {
   const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
-  const std::byte* output(size_t j) const override;
   void write_input(size_t i, const std::byte* source, bool stays = false) override;
   void read_output(size_t j, std::byte* target, const Interrupted& interrupted = {}) const override;
   // start() returns when the work has finished if indices are checked. Throws IndexRangeError, TimeoutError.
@@ -75,6 +74,8 @@ class RecordedExecution : public Lease {
   const CommandList& list() const { return list_; }
 
  private:
+  const std::byte* output(size_t j) const override { return outputs_[j].bytes; }
+
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<HostSlot> inputs_, outputs_;
   std::vector<std::unique_ptr<SlotTransfer>> uploads_, downloads_;  // by slot; none where its copy is in the list

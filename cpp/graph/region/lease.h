@@ -21,9 +21,8 @@ class Lease {
   virtual const TensorDesc& input_desc(size_t i) const = 0;
   // The description of an output. Where a program has control flow or cuts, it is known after start().
   virtual const TensorDesc& output_desc(size_t j) const = 0;
-  // The host's memory of input i, to be written before start(), and of output j, to be read after wait(): packed row-major.
+  // The host's memory of input i, packed row-major, to be written before start().
   virtual std::byte* input(size_t i) = 0;
-  virtual const std::byte* output(size_t j) const = 0;
   // Copies the bytes of one input to its slot, large ones on to the device. `stays`: they are not changed before the execution has
   // finished, so that the device may read them itself where it reaches them.
   virtual void write_input(size_t i, const std::byte* source, bool /*stays*/ = false) {
@@ -42,6 +41,10 @@ class Lease {
   virtual RunReport report() const = 0;          // the report of the last start()
   // The seconds that the last start() took on the device, once it has finished; none where it was not to be measured.
   virtual std::optional<double> device_seconds() const = 0;
+
+ protected:
+  // The host's memory of output j, packed row-major, from which read_output() copies.
+  virtual const std::byte* output(size_t j) const = 0;
 };
 
 }  // namespace pumice

@@ -106,7 +106,7 @@ class NodeContext {
   int64_t workgroup(int64_t wanted) const;
   // Matrix units that multiply floats as they are inside, 16 by 16 by 16, and sum in float32.
   bool has_matrices() const;
-  // Matrix units whose components lie as attention_quads.comp takes them to lie.
+  // Matrix units of halves whose components lie as attention_quads.comp and product_quads.comp take them to lie.
   bool has_quads() const;
   // Throws UnsupportedError where the device has no arithmetic on such elements (shaderFloat64).
   void check_arithmetic(DType dtype) const;

@@ -152,9 +152,10 @@ def empty_host(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Contex
     """A NumPy array of undefined content in host memory that the device reaches by itself (pinned memory).
 
     It is an ordinary array; tensors of its context copy from it and to it (`tensor.upload(array)`, `tensor.numpy(out=array)`), and a call
-    of a model takes large inputs from it and puts large outputs into it, without a copy by the host on the way. The parts of the array
-    that are contiguous serve as well. The memory is the context's, which lives at least as long, and is scarcer than other memory.
-    Raises OutOfMemoryError, and UnsupportedError for 4-bit dtypes.
+    of a model takes large inputs from it and puts large outputs into it (`out=`), without a copy by the host on the way; `run_async` and
+    `map` copy their inputs. The parts of the array that are contiguous serve as well. The memory is the context's, which lives at least
+    as long, and is scarcer than other memory. Raises OutOfMemoryError, GraphError for a shape that is none, and UnsupportedError for
+    4-bit dtypes.
     """
     return _pumice.empty_host(shape, dtype, _context_of(context))
 

@@ -225,7 +225,8 @@ class Model:
 
         cases: arrays, tuples of arguments or dicts of them by name. depth: cases in flight, 1 to 8: while the device computes one, the
         arguments of the next are copied to it, and the results of the one before to the host. An error is raised in its case's place and
-        ends the generator; cases in flight are dropped where it is closed. Raises InputError for another depth.
+        ends the generator. Where the generator ends or is closed early, cases in flight are waited for and dropped. Raises InputError for
+        another depth.
         """
         return mapped(self, cases, depth, loop_timeout)
 

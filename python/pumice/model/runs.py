@@ -117,13 +117,12 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
     def start() -> bool:
         """Starts the next case. What fails, the case itself or what makes it, is raised in its place."""
         try:
-            started.append(_started(model, next(cases), loop_timeout))
-        except StopIteration:
-            return False
+            for case in cases:
+                started.append(_started(model, case, loop_timeout))
+                return True
         except Exception as error:
             started.append(error)
-            return False
-        return True
+        return False
 
     try:
         while True:

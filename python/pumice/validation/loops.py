@@ -37,7 +37,7 @@ def _uncounted(graph: GraphProto, outer: Mapping[str, TensorProto | NodeProto]) 
 
 
 def _count(made: TensorProto | NodeProto | None) -> int:
-    """A constant number; 0 for one that is computed, or an input, which ends a Loop too."""
+    """The iterations that a constant asks for; 0 for a count that is computed or an input, by which a Loop ends too."""
     if isinstance(made, onnx.TensorProto):
         return int(numpy_helper.to_array(made).reshape(-1)[0])
     if made is not None and made.op_type == "Constant":

@@ -104,7 +104,7 @@ class Samples:
 
 
 def _either(name: str, value: Bounded, kept: FloatType) -> list[Array]:
-    """As it is in half of the samples, rounded in the others: kernels do one or the other with the whole tensor."""
+    """Samples of a tensor that half of them have as it is and half rounded: kernels do one or the other with all of it."""
     rounded = kept.rounded(value.value)
     rounded = np.where(np.isfinite(rounded), rounded, value.value)
     order = np.random.default_rng(zlib.crc32(name.encode())).permutation(COUNT)
@@ -112,14 +112,17 @@ def _either(name: str, value: Bounded, kept: FloatType) -> list[Array]:
 
 
 class _Own(NamedTuple):
-    """Of the roundings of one node: how large they are, and for each element as many bits of chance as there are samples."""
+    """The roundings of one node: how large they are, and for each element as many bits of chance as there are samples."""
 
     error: Array
     signs: Array
 
 
 def _own(name: str, value: Bounded, sample: Bounded) -> _Own | None:
-    """None where nothing is rounded; a constant is, where it is read. Equal numbers of a tensor are rounded alike."""
+    """A node's own roundings of an output; None where it makes none: a constant is rounded where it is read.
+
+    Equal numbers of a tensor are rounded alike.
+    """
     if sample.error is None or value.constant:
         return None
     bits = np.ascontiguousarray(value.value, np.float64).view(np.uint64)
@@ -160,5 +163,5 @@ def _widened(error: Array, moved: list[Array]) -> Array:
 
 
 def _ratio(seen: Any, independent: Any) -> Array:
-    """Of squares; 1 at least, and where there are none."""
+    """By how much squared errors that were seen exceed independent ones; 1 where they do not, or where there are none."""
     return np.maximum(np.where(independent > 0, seen / np.where(independent > 0, independent, 1.0), 1.0), 1.0)
