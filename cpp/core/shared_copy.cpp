@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/blocked_signals.h"
+
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -80,6 +82,7 @@ class CopyThreads {
   void begin() {
     const size_t count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads) - 1;
     try {
+      const BlockedSignals blocked;
       for (size_t i = 0; i < count; ++i) std::thread([this] { work(); }).detach();
     } catch (const std::system_error&) {  // as many as the system grants; the caller copies in any case
     }

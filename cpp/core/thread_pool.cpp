@@ -4,12 +4,15 @@
 #include <system_error>
 #include <utility>
 
+#include "core/blocked_signals.h"
+
 namespace pumice {
 
 ThreadPool::ThreadPool(size_t most) {
   const size_t count = std::min<size_t>(most, std::max(1u, std::thread::hardware_concurrency()));
   threads_.reserve(count);
   try {
+    const BlockedSignals blocked;
     while (threads_.size() < count) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {  // as many as the system grants
   }

@@ -253,3 +253,27 @@ def test_memory_of_results_is_theirs_until_they_are_dropped(staging_device: pumi
 
     in_threads(work, range(3))
     assert tensor.numpy().flags.writeable
+
+
+SIGNALS_OF_THREADS = """
+import os, signal
+import numpy as np, pumice
+def masks():
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/status") as status:
+            found[task] = int(next(line for line in status if line.startswith("SigBlk")).split()[1], 16)
+    return found
+context = pumice.Context()
+pumice.tensor(np.ones(4, "float32"), context).numpy()
+before = masks()
+pumice.tensor(np.ones(6 << 20, "float32"), context).numpy()
+made = [mask for task, mask in masks().items() if task not in before]
+print(len(made), all(mask >> (number - 1) & 1 for mask in made for number in (signal.SIGINT, signal.SIGUSR1)))
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="no /proc")
+def test_threads_that_copy_take_no_signals() -> None:
+    count, blocked = output_of("-c", SIGNALS_OF_THREADS).split()
+    assert blocked == "True" and (int(count) > 0 or os.cpu_count() == 1)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/blocked_signals.h"
 #include "core/error.h"
 #include "core/number_text.h"
 
@@ -177,6 +178,7 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
     event->finish(error);
   };
   try {
+    const BlockedSignals blocked;
     thread_ = std::thread(work);
   } catch (const std::system_error& error) {
     end(std::current_exception());
