@@ -20,6 +20,7 @@
 #include "device/pipeline.h"
 #include "dispatch/kernel/kernel_limits.h"
 #include "dispatch/kernel/kernel_options.h"
+#include "dispatch/kernel/matrix_units.h"
 #include "shader/shader.h"
 #include "shader/text/embedded_shaders.h"
 
@@ -148,7 +149,7 @@ void run(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std:
   context->wait(commands.submit());
 }
 
-// What a trial's shader makes of the inputs: the elements of the array that it is given after them.
+// Runs a trial's shader on its inputs, and gives the elements of the array that it writes behind them.
 std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader& shader, const Pipeline& pipeline,
                            std::vector<std::shared_ptr<Buffer>> buffers, size_t elements, std::span<const std::byte> push) {
   std::vector<float> y(elements);
@@ -172,11 +173,8 @@ size_t quad_element(size_t invocation, size_t component) {
 
 // Whether the device has matrices whose layout is worth a trial: halves of 16 by 16, held by 32 invocations.
 bool has_matrices_of_halves(const DeviceInfo& device) {
-  for (const char* feature : {"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl", "computeFullSubgroups", "shaderFloat16"})
-    if (!device.feature(feature)) return false;
-  const MatrixShape wanted{16, 16, 16, "float16", "float16", "float32", "float32"};
-  return device.limit("subgroupSize") == 32 && storage_of(device, DType::float16) == Storage::fp16 &&
-         std::ranges::find(device.matrices, wanted) != device.matrices.end();
+  return device.feature("shaderFloat16") && device.limit("subgroupSize") == 32 && storage_of(device, DType::float16) == Storage::fp16 &&
+         has_matrix_units(device, 16, DType::float16, DType::float32);
 }
 
 // Whether matrices lie as quad_element() says.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
-#include "operators/row/precision.h"
+#include "dispatch/kernel/matrix_units.h"
 
 namespace pumice {
 namespace {

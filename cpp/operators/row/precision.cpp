@@ -1,7 +1,6 @@
 #include "operators/row/precision.h"
 
-#include <algorithm>
-
+#include "dispatch/kernel/matrix_units.h"
 #include "shader/text/glslang_loader.h"
 
 namespace pumice {
@@ -22,15 +21,6 @@ const std::vector<Needs>& needs() {
   return all;
 }
 
-constexpr std::string_view kMatrixFeatures[] = {"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl", "computeFullSubgroups"};
-
-bool has_shape(const DeviceInfo& device, uint32_t depth, std::string_view operands, std::string_view sums) {
-  return std::any_of(device.matrices.begin(), device.matrices.end(), [&](const MatrixShape& shape) {
-    return shape.m == 16 && shape.n == 16 && shape.k == depth && shape.a == operands && shape.b == operands && shape.c == sums &&
-           shape.result == sums;
-  });
-}
-
 PrecisionSupport support(const DeviceInfo& device, const Needs& needed) {
   PrecisionSupport result{needed.precision, storage_of(device, needed.dtype), false, {}};
   if (needed.dtype == DType::float32) return result;
@@ -45,19 +35,13 @@ PrecisionSupport support(const DeviceInfo& device, const Needs& needed) {
       result.lacks.push_back(extension + " of glslang " + std::string(glslang_version()));
   note_missing(needed.matrices);
   note_missing(kMatrixFeatures);
-  if (!has_shape(device, 16, name(needed.dtype), name(DType::float32)))
+  if (!has_matrix_shape(device, 16, needed.dtype, DType::float32))
     result.lacks.push_back("matrices of 16x16x16 " + std::string(name(needed.dtype)));
   result.matrices = result.lacks.empty();
   return result;
 }
 
 }  // namespace
-
-bool has_matrix_units(const DeviceInfo& device, uint32_t depth, DType operands, DType sums) {
-  return std::all_of(std::begin(kMatrixFeatures), std::end(kMatrixFeatures),
-                     [&](std::string_view feature) { return device.feature(feature); }) &&
-         has_shape(device, depth, name(operands), name(sums));
-}
 
 PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype) {
   for (const Needs& needed : needs())

@@ -17,8 +17,6 @@ struct PrecisionSupport {
   std::vector<std::string> lacks;   // features of the device and extensions of the compiler, where storage is packed or units are idle
 };
 
-// Whether matrix units multiply such operands, 16 by 16 by `depth`, and sum in `sums`.
-bool has_matrix_units(const DeviceInfo& device, uint32_t depth, DType operands, DType sums);
 PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype);
 std::vector<PrecisionSupport> precision_support(const DeviceInfo& device);
 
