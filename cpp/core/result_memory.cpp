@@ -20,7 +20,7 @@ struct Block {
   size_t bytes;
 };
 
-// What nobody uses, the oldest first.
+// The blocks that no array uses, the oldest first.
 struct Kept {
   std::mutex mutex;
   std::vector<Block> blocks;

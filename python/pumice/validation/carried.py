@@ -45,7 +45,7 @@ class Carried:
         return {name: self.reference.read(node, name, one, runner.types) for name, one in values.items()}
 
     def run(self, node: ReferenceNode) -> dict[str, Value]:
-        """What the rules make of what a node reads. Raises what the node does."""
+        """The values that the rules make of the node's inputs. Raises what the node does."""
         values = self.of(node)
         return node.run(values, self.runner) if self.samples is None else self.samples.run(node, values, self.runner)
 

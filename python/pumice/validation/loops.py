@@ -25,7 +25,7 @@ def loop_timeout(source: Source, folder: Folder | None) -> float | None:
 
 
 def _uncounted(graph: GraphProto, outer: Mapping[str, TensorProto | NodeProto]) -> Iterator[bool]:
-    """Of each Loop, whether it has no count of iterations, or one that the rules do not follow."""
+    """Yields for each Loop whether it has no count of iterations, or one that the rules do not follow."""
     known = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
     for node in graph.node:
         known.update(dict.fromkeys(node.output, node))

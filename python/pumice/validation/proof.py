@@ -80,7 +80,7 @@ class Proof:
         self.alone = Carried(self.reference, self.reference.runner, {})  # of the case that is judged
         # Judges other results of the fused program for the case that was judged last; None where outputs are not judged.
         self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
-        # Of the case, the tensors that rest on an overflow in the program of single nodes, and the node that overflows.
+        # The tensors of this case that rest on an overflow in the program of single nodes, each with the node that overflows.
         self._spoilt: dict[str, str] = {}
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}

@@ -343,7 +343,7 @@ def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
 
 
 def findings_of(rows: list[ValidationRow]) -> list[Finding]:
-    """What the verdicts of rows say."""
+    """The findings that follow from the verdicts of rows."""
     found = []
     unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
     deciding = set(map(id, deciding_rows(rows)))

@@ -27,7 +27,7 @@ _POOLED = 32  # elements in a slice of a tensor from which on it has a deviation
 
 
 class Samples:
-    """Of one case, by the names of tensors: what the reference's values may have become instead, `COUNT` times."""
+    """The values that each tensor of one case may have had instead of the reference's, `COUNT` times, by the tensor's name."""
 
     def __init__(self) -> None:
         self._of: dict[str, list[Array]] = {}
@@ -91,7 +91,7 @@ class Samples:
         return self._runners[runner]
 
     def _inputs(self, name: str, value: Value, types: Types) -> list[Value]:
-        """What a node reads in each sample. Constants keep an error of zeros, by which rules round them where kernels do."""
+        """A node's input as each sample has it. Constants keep an error of zeros, by which rules round them where kernels do."""
         if not isinstance(value, Bounded) or not value.is_float or value.error is None:
             return [value] * COUNT
         arrays = self._of.get(name)
