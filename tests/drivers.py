@@ -1,6 +1,6 @@
 """Runs the tests on every software driver that this machine can have, and says what each passes.
 
-    ./dev test --drivers [--write] [ARGS]     ARGS go to pytest; --write puts the table into docs/drivers.md
+    ./dev test --drivers [--write] [ARGS]     ARGS go to pytest; --write puts the table at the end of docs/drivers.md
 
 The drivers are the installed lavapipe at three vector widths (subgroups of 4 and 8), the newer lavapipe of the distribution's
 backports, SwiftShader from the package of Chromium, and those that PUMICE_TEST_DRIVERS names: manifests, with a colon between two.
@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "drivers"
 PAGE = ROOT / "docs" / "drivers.md"
+HEADING = "## What each software driver passes"
 WIDTHS = (128, 256, 512)
 
 
@@ -167,32 +168,40 @@ def counted(report: Path) -> tuple[Counter[str], Counter[str]]:
     return counts, skips
 
 
-def page(outcomes: dict[str, Outcome], absent: list[str]) -> str:
+def section(outcomes: dict[str, Outcome], absent: list[str]) -> str:
+    """The part of the page that this program writes."""
     rows = [
         f"| {name} | {one.device.replace(' | ', ', ')} | {one.counts['passed']} | {one.counts['failed']} | {one.counts['skipped']} |"
         for name, one in outcomes.items()
     ]
     lines = [
-        "# Drivers",
+        HEADING,
         "",
-        "Each row is a run of the whole default tier of the tests on one software driver. `./dev test --drivers --write` makes this page.",
+        "Each row is a run of the default tier of the tests, whole, on one software driver. `./dev test --drivers --write` makes it.",
         "",
-        "| driver | device | passed | failed | skipped |",
+        "| Driver | Device | Passed | Failed | Skipped |",
         "|---|---|---|---|---|",
         *rows,
     ]
     for name, one in outcomes.items():
-        lines += ["", f"## What is skipped on {name}", ""]
-        lines += [
-            f"- {count} times: {reason}"
-            for reason, count in one.skips.most_common()
-            if "needs" in reason or "lacks" in reason
-        ]
-        others = sum(count for reason, count in one.skips.items() if "needs" not in reason and "lacks" not in reason)
+        lines += ["", f"### What is skipped on {name}", ""]
+        lines += [f"- {count} times: {reason}" for reason, count in one.skips.most_common() if is_of_driver(reason)]
+        others = sum(count for reason, count in one.skips.items() if not is_of_driver(reason))
         lines += [f"- {others} times for reasons that are not the driver's"]
     if absent:
         lines += ["", "Not there on the machine of that run:", "", *(f"- {one}" for one in absent)]
     return "\n".join(lines) + "\n"
+
+
+def is_of_driver(reason: str) -> bool:
+    """Whether a test was skipped for something that the driver lacks."""
+    return "needs" in reason or "lacks" in reason
+
+
+def page(written: str, text: str) -> str:
+    """The page `written` with its section replaced by `text`, or with `text` at its end where it has none."""
+    before, _, _ = written.partition(HEADING)
+    return before.rstrip() + "\n\n" + text
 
 
 def main(arguments: list[str]) -> int:
@@ -205,7 +214,7 @@ def main(arguments: list[str]) -> int:
     for line in absent:
         print(f"not run: {line}")
     if is_written:
-        PAGE.write_text(page(outcomes, absent))
+        PAGE.write_text(page(PAGE.read_text(), section(outcomes, absent)))
     if not outcomes:
         print("no driver could be run")
         return 1
