@@ -83,7 +83,11 @@ class CopyThreads {
     const size_t count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads) - 1;
     try {
       const BlockedSignals blocked;
-      for (size_t i = 0; i < count; ++i) std::thread([this] { work(); }).detach();
+      for (size_t i = 0; i < count; ++i)
+        std::thread([this] {
+          name_thread("pumice copy");
+          work();
+        }).detach();
     } catch (const std::system_error&) {  // as many as the system grants; the caller copies in any case
     }
   }

@@ -13,7 +13,11 @@ ThreadPool::ThreadPool(size_t most) {
   threads_.reserve(count);
   try {
     const BlockedSignals blocked;
-    while (threads_.size() < count) threads_.emplace_back([this] { work(); });
+    while (threads_.size() < count)
+      threads_.emplace_back([this] {
+        name_thread("pumice pool");
+        work();
+      });
   } catch (const std::system_error&) {  // as many as the system grants
   }
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "core/blocked_signals.h"
 #include "core/error.h"
 #include "core/interrupts.h"
 #include "core/log.h"
@@ -46,7 +47,7 @@ class PipelineBuilds {
     std::vector<std::jthread> threads;
     threads.reserve(std::min({kernels_.size(), kMostCompilers, cores}));
     try {
-      for (size_t i = 0; i < threads.capacity(); ++i) threads.emplace_back([this] { work(); });
+      start(threads);
       watch(progress);
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -58,6 +59,15 @@ class PipelineBuilds {
   }
 
  private:
+  void start(std::vector<std::jthread>& threads) {
+    const BlockedSignals blocked;
+    while (threads.size() < threads.capacity())
+      threads.emplace_back([this] {
+        name_thread("pumice compile");
+        work();
+      });
+  }
+
   struct UnderWay {
     const KernelVariant* kernel;
     Clock::time_point begin;

@@ -179,7 +179,10 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
   };
   try {
     const BlockedSignals blocked;
-    thread_ = std::thread(work);
+    thread_ = std::thread([work] {
+      name_thread("pumice run");
+      work();
+    });
   } catch (const std::system_error& error) {
     end(std::current_exception());
     throw StateError(std::string("no thread for an execution: ") + error.what());
