@@ -119,6 +119,14 @@ void add_host_memory(DeviceInfo& info, VkPhysicalDevice physical) {
   put(info.limits, "minImportedHostPointerAlignment", host.minImportedHostPointerAlignment);
 }
 
+void add_multiprocessors(DeviceInfo& info, VkPhysicalDevice physical) {
+  VkPhysicalDeviceShaderSMBuiltinsPropertiesNV found{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
+  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+  properties.pNext = &found;
+  vkGetPhysicalDeviceProperties2(physical, &properties);
+  put(info.limits, "shaderSMCount", found.shaderSMCount);
+}
+
 std::string pci_address(VkPhysicalDevice physical, const std::set<std::string>& extensions) {
   if (!extensions.contains(VK_EXT_PCI_BUS_INFO_EXTENSION_NAME)) return {};
   VkPhysicalDevicePCIBusInfoPropertiesEXT pci{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
@@ -177,6 +185,7 @@ DeviceInfo describe(VkPhysicalDevice_T* physical, int index) {
   info.features = chain.values();
   add_limits(info, base.limits, v11, v12);
   if (extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME)) add_host_memory(info, physical);
+  if (extensions.contains(VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) add_multiprocessors(info, physical);
   add_property_features(info);
   add_matrices(info, physical);
   return info;

@@ -125,11 +125,12 @@ constexpr MatrixKind kStaged[] = {
 constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128}, {4, 32, 4, 0.85, 0.096, 0, 128}, {8, 32, 2, 0.8, 0.084, 65, 128},
                                  {4, 64, 2, 1.4, 0.185, 0, 64},   {8, 64, 1, 1.6, 0.155, 65, 128}, {4, 16, 2, 0.8, 0.06, 129, kLargest}};
 
-// Chooses the quickest share by a model of what was measured on an H200 (132 multiprocessors): a step of a workgroup alone takes its
+// Chooses the quickest share by a model of what was measured on an H200: a step of a workgroup alone takes its
 // latency; on a core that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. The meeting of
 // parts costs a dispatch, and what all parts write and read.
 MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t subgroup, bool is_quads) {
-  constexpr int64_t kCores = 132, kMostParts = 8;
+  constexpr int64_t kMostParts = 8;
+  const int64_t multiprocessors = node.multiprocessors();
   constexpr double kLaunch = 5, kMeeting = 4, kMeetingByte = 2.2e-6;
   const int64_t keys = a.k.rows(), size = std::max(a.k.size(), a.v.size()), row = round_up(size, 16) / 8 + 1;
   const int64_t rows = a.q.rows() * a.q.batch() * a.q.heads();
@@ -144,7 +145,7 @@ MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t s
       continue;
     const int64_t tiles = ceil_div(a.q.rows(), kind.subgroups * kMatrixRows) * a.q.batch() * a.q.heads();
     for (int64_t parts = 1; parts <= std::clamp<int64_t>(keys / kLeastInPart, 1, kMostParts); ++parts) {
-      int64_t on_core = ceil_div(tiles * parts, kCores);
+      int64_t on_core = ceil_div(tiles * parts, multiprocessors);
       if (on_core > kind.resident) on_core = round_up(on_core, kind.resident);
       const double step = std::max(kind.latency, kind.turn * longer * static_cast<double>(on_core * kind.subgroups));
       const double met = static_cast<double>(rows * parts * (a.v.size() + 2)) * 4 * kMeetingByte;

@@ -175,6 +175,13 @@ bool NodeContext::has_quads() const {
   return float_dtype == DType::float16 && subgroup() == 32 && has_matrices() && !driver_quirks(context).has(Quirk::other_matrix_layout);
 }
 
+int64_t NodeContext::multiprocessors() const {
+  constexpr int64_t kOfH200 = 132;
+  const auto& limits = context->info().limits;
+  const auto found = limits.find("shaderSMCount");
+  return found == limits.end() || found->second == 0 ? kOfH200 : static_cast<int64_t>(found->second);
+}
+
 void NodeContext::check_arithmetic(DType dtype) const {
   if (dtype != DType::float64 || context->feature("shaderFloat64")) return;
   throw UnsupportedError("node '" + std::string(node) + "': arithmetic on " + std::string(name(dtype)) +

@@ -108,6 +108,8 @@ class NodeContext {
   bool has_matrices() const;
   // Matrix units of halves whose components lie as attention_quads.comp and product_quads.comp take them to lie.
   bool has_quads() const;
+  // Multiprocessors of the device, for models of what a choice costs: as many as an H200 has where it does not tell.
+  int64_t multiprocessors() const;
   // Throws UnsupportedError where the device has no arithmetic on such elements (shaderFloat64).
   void check_arithmetic(DType dtype) const;
   // Throws UnsupportedError where an invocation's loops would run too often in all: some drivers (Quirk::loop_limit) end them silently
