@@ -3,6 +3,7 @@
 // The source is any strided [groups * channels_out, channels_in, taps] (or, for transposed convolutions, channels first).
 // LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes; RUN of the steps of KV one after the other, for
 // where integer divisions take longer than the rest.
+// FRAGMENTS: a matrix as [channels_out / 8][channels_in / 32][32][8], in the order in which product_quads takes it.
 // Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
 #version 450
 #include "include/grid.glsl"
@@ -77,6 +78,14 @@ void main() {
     for (uint i = 0u; i < uint(KV); ++i) v[i] = weight(group, tap, step * uint(KV) + i, channel_out);
     store(begin + step * 16u, v);
   }
+#elif FRAGMENTS
+  if (index >= p.quads) return;
+  const uint chunks = (p.channels_in + 31u) / 32u, all_chunks = (p.all_in + 31u) / 32u;
+  const uint column = index % 8u, part = index / 8u % 8u, rest = index / 64u;  // neighbours read neighbours of a row
+  const uint block = rest / chunks, chunk = rest - block * chunks;
+  Weight4 v;
+  for (uint i = 0u; i < 4u; ++i) v[i] = weight(0u, 0u, chunk * 32u + part * 4u + i, block * 8u + column);
+  store(((block * all_chunks + p.first_in / 32u + chunk) * 8u + column) * 8u + part, v);
 #else
   const uint columns = (p.channels_out + 7u) / 8u * 2u;
   if (index >= p.quads) return;

@@ -63,6 +63,16 @@ def test_the_kernel_of_columns_compiles_where_no_device_takes_it(storage: str) -
     assert shader.interface["local_size"] == (256, 1, 1)
 
 
+@pytest.mark.parametrize("bias", ["0", "1", "2"])
+@pytest.mark.parametrize("vectors", ["0", "1"])
+def test_the_kernel_of_fragments_compiles_where_no_device_has_matrix_units(vectors: str, bias: str) -> None:
+    macros = {"MATRIX": "1", "Y_VEC4": vectors, "HAS_BIAS": bias, "EPILOGUE(x)": "x"}
+    source = (SHADERS / "product_quads.comp").read_text()
+    options = pumice.ShaderOptions(storage="fp16", fp16_arithmetic=True)
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="product_quads")
+    assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize(("matrix", "bias"), [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"), ("1", "2")])
 def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: str, bias: str, grouped: bool) -> None:

@@ -19,8 +19,10 @@ int64_t most_groups(const NodeContext& node, const char* axis) {
 
 // The columns that one dispatch takes of a matrix that is not packed in blocks; 0 for one that is.
 int64_t columns_of_dispatch(const NodeContext& node, const Contraction& c) {
-  if (c.unpacked) return most_groups(node, "1") * kLaneChannels;
-  return c.by_columns ? most_columns(node, c.weights.channels_in) : 0;
+  if (c.order == WeightOrder::strides) return most_groups(node, "1") * kLaneChannels;
+  if (c.order == WeightOrder::fragments)
+    return std::min(most_groups(node, "1") * kLeastQuadColumns, block_of_fragments(node, c.weights, node.float_dtype));
+  return c.order == WeightOrder::columns ? most_columns(node, c.weights.channels_in) : 0;
 }
 
 SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
@@ -53,9 +55,10 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
                       (!c.integers || node.input_phase(0) % 4 == 0);
   const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
-  const auto skinny = c.integers || c.by_columns ? std::nullopt : skinny_of(node, c, pixels);
-  const auto matrix = skinny || c.integers || c.by_columns ? std::nullopt : matrix_tiling_of(node, c, pixels);
-  const bool is_gemv = skinny || (c.by_columns && pixels <= kMostColumnRows);
+  const bool has_own_order = c.order == WeightOrder::columns || c.order == WeightOrder::fragments;
+  const auto skinny = c.integers || has_own_order ? std::nullopt : skinny_of(node, c, pixels);
+  const auto matrix = skinny || c.integers || has_own_order ? std::nullopt : matrix_tiling_of(node, c, pixels);
+  const bool is_gemv = skinny || c.order == WeightOrder::columns;
   const Macros y_vectors{{"Y_VEC4", y_vec4 && !is_gemv ? "1" : "0"}};
   const Macros vectors{y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}};
   if (matrix)
@@ -69,17 +72,20 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
                          {"WHOLE", depth % matrix->depth == 0 ? 1 : 0},
                          {"SPLIT", matrix->split}}),
             matrix->pixels, matrix->channels};
-  if (c.by_columns && !is_gemv) {
-    const QuadTiling quads = quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(QuadTiling{32, 32, 4, 1});
+  if (c.order == WeightOrder::fragments) {
+    const QuadTiling quads = quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(QuadTiling{32, 32, 32, 32, 4, 1});
     return {"product_quads.comp", y_vectors,
-            specialized({{"INVOCATIONS", quads.split * 32},
+            specialized({{"INVOCATIONS", quads.subgroups() * 32},
                          {"TILE_P", quads.rows},
                          {"TILE_C", quads.columns},
+                         {"SUB_P", quads.sub_rows},
+                         {"SUB_C", quads.sub_columns},
                          {"AHEAD", quads.ahead},
+                         {"EARLY", quads.early ? 1 : 0},
                          {"WHOLE", depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
             quads.rows, quads.columns};
   }
-  if (c.by_columns) {
+  if (c.order == WeightOrder::columns) {
     const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
     return {"gemv_columns.comp",
             {y_vectors[0], {"SUBGROUP", std::to_string(subgroup) + "u"}},
@@ -95,11 +101,12 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
                          {"WHOLE", depth % (skinny->invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
             kMostSkinny, kSkinnyChannels};
   if (node.prefers_lanes()) {
-    if (pixels <= kMostLaneRows || c.unpacked) {
+    const bool has_strides = c.order == WeightOrder::strides;
+    if (pixels <= kMostLaneRows || has_strides) {
       Macros macros = vectors;
       macros.emplace_back("KV", std::to_string(kv));
-      macros.emplace_back("W_STRIDED", c.unpacked ? "1" : "0");
-      macros.emplace_back("W_VEC4", c.unpacked && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
+      macros.emplace_back("W_STRIDED", has_strides ? "1" : "0");
+      macros.emplace_back("W_VEC4", has_strides && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
       return {"gemv_lanes.comp", std::move(macros), specialized({{"ROWS", pixels}}), kMostLaneRows, kLaneChannels};
     }
     const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
@@ -154,7 +161,7 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
           .set("w_zero_group", c.integers->w_zero ? c.integers->w_zero->stride_group : 0);
     else
       step.set("b_scale", bias.scale).set("b_stride_row", bias.stride_row).set("b_stride_column", bias.stride_column);
-    if (c.unpacked) step.set("w_stride_in", c.weights.stride_in).set("w_stride_out", c.weights.stride_out);
+    if (c.order == WeightOrder::strides) step.set("w_stride_in", c.weights.stride_in).set("w_stride_out", c.weights.stride_out);
     if (bias.kind == ContractionBias::Kind::matrix) {
       const int64_t span = (placed.pixels() - 1) * bias.stride_row + (c.weights.channels_out - 1) * bias.stride_column + 1;
       step.bind("b", bias.operand, bias.first, span, bits(node.float_dtype));
@@ -177,7 +184,7 @@ void add_placed(LowerContext& node, const PlacedContraction& placed) {
   ContractionPlan plan = plan_of(node, c, placed.pixels());
   const int64_t bytes = largest_range(*node.context), group = c.w_stride_group * static_cast<int64_t>(bits(node.float_dtype)) / 8;
   // gemv_lanes takes all rows of a dispatch at once; of matrices that only it reads there may be more.
-  const DispatchRoom room{c.unpacked ? kMostLaneRows : most_groups(node, "0") * plan.tile_pixels,
+  const DispatchRoom room{c.order == WeightOrder::strides ? kMostLaneRows : most_groups(node, "0") * plan.tile_pixels,
                           std::min(most_groups(node, "2"), group > 0 ? std::max<int64_t>(bytes / group, 1) : INT32_MAX), bytes};
   if (const Parts parts = pixel_parts(node, placed, room); !parts.empty()) {
     for (const PlacedContraction& part : parts) add_placed(node, part);

@@ -17,27 +17,35 @@ static void check_packed(const PackContext& node, size_t input) {
 
 namespace {
 
-// The layout that conv_pack gives weights.
+// The layout that conv_pack gives weights: in rows of whole eights; for conv_lanes, in steps of so many channels of the input; or in the
+// fragments of product_quads, which are as deep as a step.
 struct PackForm {
-  bool lanes;  // for conv_lanes, in steps of so many channels of the input; otherwise in rows of whole eights
+  enum class Kind : uint8_t { rows, lanes, fragments } kind;
   int64_t step;
+
+  bool has_rows() const { return kind == Kind::rows; }
+  bool has_lanes() const { return kind == Kind::lanes; }
 
   // Elements of one group of `weights`.
   int64_t group(const WeightView& weights) const {
-    if (!lanes) return weights.taps * weights.channels_in * round_up(weights.channels_out, 8);
+    if (kind == Kind::fragments) return fragment_elements(weights);
+    if (!has_lanes()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 8);
     return round_up(weights.channels_out, kLaneChannels) * weights.taps * ceil_div(weights.channels_in, step) * 4;
   }
-  Macros macros() const { return {{"LANES", lanes ? "1" : "0"}, {"KV", std::to_string(step)}, {"RUN", std::to_string(kRun)}}; }
+  Macros macros() const {
+    if (kind == Kind::fragments) return {{"FRAGMENTS", "1"}};
+    return {{"LANES", has_lanes() ? "1" : "0"}, {"KV", std::to_string(step)}, {"RUN", std::to_string(kRun)}};
+  }
   int64_t invocations(const WeightView& weights) const {
     const int64_t fours = group(weights) * weights.groups / 4, steps = std::max<int64_t>(ceil_div(weights.channels_in, step), 1);
-    return lanes ? fours / steps * ceil_div(steps, kRun) : fours;
+    return has_lanes() ? fours / steps * ceil_div(steps, kRun) : fours;
   }
 
   static constexpr int64_t kRun = 8;  // steps of an invocation
 };
 
 PackForm form_of(const NodeContext& node, const WeightView& weights) {
-  return {node.prefers_lanes(), step_channels(weights.channels_in)};
+  return {node.prefers_lanes() ? PackForm::Kind::lanes : PackForm::Kind::rows, step_channels(weights.channels_in)};
 }
 
 }  // namespace
@@ -113,7 +121,7 @@ Step pack_step(const Packing& packing, const PackPart& part, const Operand& sour
   StepBuilder step(packing.kernel);
   step.bind("x", source, part.source_first, source_span(part.weights), bits(packing.source));
   step.bind("y", target, part.target_first, elements, bits(packing.made));
-  step.set("quads", (packing.form.lanes ? elements : packing.form.group(part.weights) * all.groups) / 4);
+  step.set("quads", (packing.form.has_lanes() ? elements : packing.form.group(part.weights) * all.groups) / 4);
   step.set("taps", all.taps).set("channels_in", part.weights.channels_in).set("channels_out", all.channels_out);
   step.set("first_in", part.first_in).set("all_in", all.channels_in);
   step.set("x_stride_group", all.stride_group).set("x_stride_out", all.stride_out);
@@ -124,7 +132,7 @@ Step pack_step(const Packing& packing, const PackPart& part, const Operand& sour
 
 // Whether rows of the target follow each other, so that a part of the input's channels is a part of the target.
 bool has_rows(const Packing& packing) {
-  return !packing.form.lanes && packing.weights.taps == 1;
+  return packing.form.has_rows() && packing.weights.taps == 1;
 }
 
 // Channels of the input of `block` whose source, and whose part of the target, a kernel can bind: whole steps, all of them where they need
@@ -146,7 +154,7 @@ void add_pack_steps(std::vector<Step>& steps, const Packing& packing, const Oper
   const WeightView& weights = packing.weights;
   const int64_t group_elements = packing.form.group(weights);
   const int64_t most_bits = std::max(group_elements * weights.groups * packing.made_bits(), source_span(weights) * packing.source_bits());
-  const bool is_whole = packing.block >= weights.channels_out || packing.form.lanes;  // the blocks of lanes follow each other anyway
+  const bool is_whole = packing.block >= weights.channels_out || packing.form.has_lanes();  // the blocks of lanes follow each other anyway
   if (is_whole && most_bits / 8 <= packing.room)
     return steps.push_back(pack_step(packing, {weights, 0, weights.channels_in, 0, 0}, source, target));
   for (int64_t group = 0; group < weights.groups; ++group)
@@ -204,11 +212,23 @@ void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const Wei
   pack_floats_as(node, source_desc, rows, scale, rows.channels_out, packed);
 }
 
+int64_t block_of_fragments(const NodeContext& node, const WeightView& weights, DType factors) {
+  WeightView eight = weights;
+  eight.channels_out = 8;
+  const int64_t bytes = fragment_elements(eight) * static_cast<int64_t>(bits(factors)) / 8;
+  return std::min(std::max<int64_t>(largest_range(*node.context) / bytes, 1) * 8, weights.channels_out);
+}
+
+void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
+  const int64_t block = block_of_fragments(node, weights, node.float_dtype);
+  pack(node, source_desc.dtype, weights, {PackForm::Kind::fragments, 32}, scale, block, packed);
+}
+
 void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
   constexpr int64_t kStep = 4;
   const int64_t lanes_bytes = kLaneChannels * round_up(std::max<int64_t>(weights.channels_in, 1), kStep) * weights.taps * 4;
   const int64_t block = std::max<int64_t>(largest_range(*node.context) / lanes_bytes, 1) * kLaneChannels;
-  pack(node, source_desc.dtype, weights, {true, kStep}, 1, std::min(block, weights.channels_out), packed);
+  pack(node, source_desc.dtype, weights, {PackForm::Kind::lanes, kStep}, 1, std::min(block, weights.channels_out), packed);
 }
 
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/rounding.h"
 #include "operators/contraction/contraction_terms.h"
 
 namespace pumice {
@@ -24,6 +25,15 @@ int64_t block_channels(const NodeContext& node, const WeightView& weights, DType
 void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
 // Lays out constant input `input`, which must be row-major.
 void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed);
+// Elements of a matrix in the order of pack_fragments().
+inline int64_t fragment_elements(const WeightView& weights) {
+  return round_up(weights.channels_out, 8) * round_up(weights.channels_in, 32);
+}
+// The columns, in whole eights, whose packed fragments and whose source of `factors` a kernel can bind at once.
+int64_t block_of_fragments(const NodeContext& node, const WeightView& weights, DType factors);
+// Lays out a matrix in the order in which product_quads gives it to the matrix units: [columns / 8][depth / 32][32 lanes][8], where lane
+// 4 g + t has the eight steps of the depth from 8 t on of column g; zero past the columns and the depth.
+void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
 // Lays out a matrix whose rows are the input channels of `rows` as rows of whole eights.
 void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const WeightView& rows, double scale, PackedWeight& packed);
 

@@ -8,6 +8,12 @@
 namespace pumice {
 namespace {
 
+// Elements of one group of packed weights.
+int64_t ordered_group(const NodeContext& node, const WeightView& weights, WeightOrder order) {
+  if (order == WeightOrder::columns) return weights.channels_out * weights.channels_in;
+  return order == WeightOrder::fragments ? fragment_elements(weights) : packed_group(node, weights);
+}
+
 // The distance from the first to the last element of so many channels of planes.
 int64_t last_channel(const Planes& planes, int64_t channels) {
   if (channels == 0) return 0;
@@ -37,14 +43,12 @@ void skip_bias(ContractionBias& bias, int64_t elements) {
 
 void skip_channels(const NodeContext& node, PlacedContraction& part, int64_t first, int64_t count) {
   Contraction& c = part.c;
-  if (c.by_columns) {
-    c.w_first += first * c.weights.channels_in;
-  } else if (c.unpacked) {
+  if (c.order == WeightOrder::strides) {
     c.w_first += first * c.weights.stride_out;
   } else {
     WeightView before = c.weights;
     before.channels_out = first;
-    c.w_first += packed_group(node, before);
+    c.w_first += ordered_group(node, before, c.order);
   }
   c.y_first += c.y.grouped ? first / 8 * c.y.sc : first * c.y.sc;
   if (part.bias.kind == ContractionBias::Kind::channels) part.bias.first += first;
@@ -143,9 +147,7 @@ int64_t y_span(const Contraction& c) {
 
 int64_t w_span(const NodeContext& node, const Contraction& c) {
   const int64_t unpacked = last_of(c.weights.channels_out, c.weights.stride_out) + last_of(c.weights.channels_in, c.weights.stride_in) + 1;
-  const int64_t group = c.by_columns ? c.weights.channels_out * c.weights.channels_in
-                        : c.unpacked ? unpacked
-                                     : packed_group(node, c.weights);
+  const int64_t group = c.order == WeightOrder::strides ? unpacked : ordered_group(node, c.weights, c.order);
   return last_of(c.weights.groups, c.w_stride_group) + group;
 }
 

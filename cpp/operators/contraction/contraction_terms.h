@@ -30,6 +30,10 @@ struct IntegerTerms {
   std::optional<ZeroPoints> x_zero = {}, w_zero = {};
 };
 
+// How the weights of a contraction lie: in the blocks that pack_weights() makes; those of a matrix product as columns, one after the other,
+// in the order of pack_fragments(), or as the strides of its WeightView say.
+enum class WeightOrder : uint8_t { blocks, columns, fragments, strides };
+
 // Everything that one dispatch of the contraction kernel needs to know.
 struct Contraction {
   Planes x, y;
@@ -41,8 +45,7 @@ struct Contraction {
   int64_t x_first = 0, w_first = 0, y_first = 0;  // elements where this dispatch begins
   bool matrix = false;                            // a matrix product: no taps
   std::optional<IntegerTerms> integers = {};      // none: of floats
-  bool by_columns = false;                        // a matrix product whose w lies by columns, and x in whole eights
-  bool unpacked = false;                          // a matrix product whose w lies as the strides of `weights` say
+  WeightOrder order = WeightOrder::blocks;        // with columns and fragments, x lies in whole eights
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 

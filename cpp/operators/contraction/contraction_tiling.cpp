@@ -1,5 +1,7 @@
 #include "operators/contraction/contraction_tiling.h"
 
+#include <cmath>
+
 #include "core/rounding.h"
 
 namespace pumice {
@@ -108,26 +110,45 @@ bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t 
          c.w_first % kFour == 0 && phase % (kFour * bits(node.float_dtype) / 8) == 0;
 }
 
+namespace {
+
+// A tile of product_quads and what it costs, in microseconds: to begin; for each turn, in which every multiprocessor computes one more
+// tile; for 1,000 steps of the depth in such a turn; for 1,000 steps whatever the turns; and for 1,000 steps of each tile that a
+// multiprocessor has on average. The coefficients were fitted to what was measured (docs/tuning.md).
+struct QuadCost {
+  QuadTiling tiling;
+  double begin, turn, turn_depth, depth, share_depth;
+
+  double microseconds(int64_t rows, int64_t columns, int64_t steps, int64_t multiprocessors) const {
+    const double tiles = static_cast<double>(ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns));
+    const double share = tiles / static_cast<double>(multiprocessors), turns = std::ceil(share), deep = static_cast<double>(steps) / 1000;
+    return begin + turns * turn + deep * (turns * turn_depth + depth + share * share_depth);
+  }
+};
+
+constexpr QuadCost kQuadCosts[] = {
+    {{32, 32, 32, 32, 4, 2}, 2.82, 0.26, 0.1, 1.12, 1.09},       {{32, 32, 32, 32, 8, 2}, 3.06, 0.6, 0, 0.58, 1.26},
+    {{32, 64, 32, 32, 2, 1, true}, 2.32, 0.54, 0.88, 2.3, 0.64}, {{32, 64, 32, 32, 4, 1, true}, 2.55, 0.71, 0.77, 1.07, 1.16},
+    {{64, 64, 32, 32, 2, 2}, 2.84, 0.75, 2.53, 0.94, 0.72},      {{64, 96, 32, 48, 1, 1}, 3.68, 0, 2.99, 7, 0.73}};
+
+}  // namespace
+
 std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  // Larger results are quicker through shared memory, except those of few rows, which are bound by the reading of w (docs/tuning.md).
-  constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 460000, kFewRows = 32, kMany = 2048, kCores = 132, kDeep = 1536;
-  if (!node.has_quads() || rows <= kMostColumnRows || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
-  if (rows > kFewRows && (rows * columns > kMostResults || (rows <= 2 * kFewRows && columns >= kMany))) return {};
-  const auto tiles_of = [&](int64_t tile_rows, int64_t tile_columns) {
-    return ceil_div(rows, tile_rows) * ceil_div(columns, tile_columns);
+  // Results of more than kMostResults are quicker through shared memory, except those of few rows, which are bound by the reading of w.
+  constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 3 << 20, kFewRows = 64;
+  if (!node.has_quads() || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
+  if (rows > kFewRows && rows * columns > kMostResults) return {};
+  const auto fits = [&](const QuadTiling& tiling) {
+    return tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") && tiling.subgroups() * 32 <= node.most_invocations();
   };
-  QuadTiling tiling{32, 32, 4, 2};
-  if (rows <= 16)
-    tiling = {16, 32, 16, 2};
-  else if (tiles_of(32, 32) <= kCores)
-    tiling = depth >= kDeep ? QuadTiling{32, 16, 8, 2} : QuadTiling{32, 32, 8, 1};
-  else if (tiles_of(32, 32) <= 2 * kCores && depth >= kDeep)
-    tiling = {32, 32, 8, 1};
-  else if (tiles_of(32, 64) > 2 * kCores || depth >= kDeep)
-    tiling = {32, 64, 4, 1};
-  const bool fits =
-      tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") && tiling.split * 32 <= node.most_invocations();
-  return fits ? std::optional(tiling) : std::nullopt;
+  const int64_t multiprocessors = node.multiprocessors();
+  if (constexpr QuadTiling kOfFewRows{16, 32, 16, 32, 16, 2}; rows <= kOfFewRows.rows && fits(kOfFewRows)) return kOfFewRows;
+  const QuadCost* best = nullptr;
+  for (const QuadCost& cost : kQuadCosts)
+    if (fits(cost.tiling) &&
+        (!best || cost.microseconds(rows, columns, depth, multiprocessors) < best->microseconds(rows, columns, depth, multiprocessors)))
+      best = &cost;
+  return best ? std::optional(best->tiling) : std::nullopt;
 }
 
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {

@@ -59,15 +59,19 @@ constexpr int64_t kMostLaneRows = 8;
 // Whether gemv_lanes reads the columns of an unpacked matrix in fours; `phase`: bytes from a boundary to where it begins.
 bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t phase);
 
-// The tile that a workgroup of product_quads computes, the subgroups that share the depth of it, and the chunks of 32 steps of the depth
-// that each of them has on their way.
+// The tile that a workgroup of product_quads computes, that of each of its subgroups, how many subgroups share the depth of that, the
+// chunks of 32 steps of the depth that each of them reads at once, and whether it does so while it multiplies those before.
 struct QuadTiling {
-  int64_t rows, columns, split, ahead;
+  int64_t rows, columns, sub_rows, sub_columns, split, ahead;
+  bool early = false;
 
+  int64_t subgroups() const { return rows / sub_rows * (columns / sub_columns) * split; }
   uint64_t shared_bytes() const { return static_cast<uint64_t>(split * rows * (columns + 4) * 4); }
 };
 
-// The tile for product_quads, which reads a matrix by columns; none where another kernel is quicker, or the device cannot run it.
+constexpr int64_t kLeastQuadColumns = 16;  // of a tile
+
+// The tile for product_quads, which reads a matrix in fragments; none where another kernel is quicker, or the device cannot run it.
 std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
 
 // The shape for few rows; none where the rows are more, the depth is small, or the lanes of a software device compute it.

@@ -40,18 +40,23 @@ static std::optional<int64_t> known_rows(const NodeContext& node) {
   return element_count({node.shapes[0]->begin(), node.shapes[0]->end() - 1});
 }
 
-// Whether a constant B is stored by columns: of a product that is known to be of a few rows, or of a size that product_quads is quickest
-// for. Packing and lowering decide alike.
-static bool is_by_columns(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
-  if (!has_columns_kernel(node, weights) || b.rank() != 2 || !b.is_packed()) return false;
+// How a constant B is stored: in fragments for a product of a size that product_quads is quickest for, by columns for another that is
+// known to be of a few rows. Packing and lowering decide alike.
+static WeightOrder order_of(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
   const std::optional<int64_t> rows = known_rows(node);
-  if (!rows) return false;
-  if (*rows > kMostColumnRows) return quad_tiling_of(node, *rows, weights.channels_out, weights.channels_in).has_value();
-  return weights.stride_out == 1 && node.shapes[0]->size() == 2;
+  if (!rows || b.rank() != 2 || !b.is_packed()) return WeightOrder::blocks;
+  const bool has_columns =
+      *rows <= kMostColumnRows && has_columns_kernel(node, weights) && weights.stride_out == 1 && node.shapes[0]->size() == 2;
+  // A column for each subgroup keeps more of a device busy than a tile for each workgroup where there are few columns (docs/tuning.md).
+  constexpr int64_t kLeastOnEach = 16;
+  const bool has_few_columns = has_columns && weights.channels_out < kLeastOnEach * node.multiprocessors();
+  if (!has_few_columns && quad_tiling_of(node, *rows, weights.channels_out, weights.channels_in)) return WeightOrder::fragments;
+  return has_columns ? WeightOrder::columns : WeightOrder::blocks;
 }
 
-static bool lies_by_columns(const LowerContext& node, const WeightView& weights) {
-  return node.constant_packed.size() > 1 && node.constant_packed[1] && is_by_columns(node, node.input(1), weights);
+static WeightOrder packed_order(const LowerContext& node, const WeightView& weights) {
+  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
+  return is_constant ? order_of(node, node.input(1), weights) : WeightOrder::blocks;
 }
 
 // Whether a product of so many rows reads B as it lies, where packing it first would take longer than the product: see gemv_lanes.comp.
@@ -63,11 +68,13 @@ static bool reads_unpacked(const LowerContext& node, const TensorDesc& b, int64_
 }
 
 static bool pack_matrix(const PackContext& node, const WeightView& weights, double scale, PackedWeight& packed) {
-  const bool by_columns = is_by_columns(node, node.input(1), weights);
-  if (!by_columns && is_as_packed(node, node.input(1), weights, scale)) return false;
+  const WeightOrder order = order_of(node, node.input(1), weights);
+  if (order == WeightOrder::blocks && is_as_packed(node, node.input(1), weights, scale)) return false;
   const WeightView columns{1, weights.channels_in, weights.channels_out, 1, 0, weights.stride_in, weights.stride_out, 0};
-  if (by_columns)
+  if (order == WeightOrder::columns)
     pack_rows(node, node.input(1), columns, scale, packed);
+  else if (order == WeightOrder::fragments)
+    pack_fragments(node, node.input(1), weights, scale, packed);
   else
     pack_weights(node, 1, weights, scale, packed);
   return true;
@@ -77,9 +84,11 @@ static bool pack_matrix(const PackContext& node, const WeightView& weights, doub
 // copied to one.
 static Operand matrix_operand(LowerContext& node, Contraction& c, int64_t rows, double scale) {
   const WeightView& weights = c.weights;
-  c.unpacked = reads_unpacked(node, node.input(1), rows, scale);
-  if (c.unpacked) return node.in(1);
-  if (lies_by_columns(node, weights) || !is_as_packed(node, node.input(1), weights, scale) || node.input_phase(1) == 0)
+  if (reads_unpacked(node, node.input(1), rows, scale)) {
+    c.order = WeightOrder::strides;
+    return node.in(1);
+  }
+  if (packed_order(node, weights) != WeightOrder::blocks || !is_as_packed(node, node.input(1), weights, scale) || node.input_phase(1) == 0)
     return node.packed(1);
   PackedWeight packed;
   pack_weights(node, node.input(1), weights, scale, packed);
@@ -120,7 +129,8 @@ Operand matrix_rows(LowerContext& node, Contraction& c) {
   const int64_t rows = c.x.w, depth = c.weights.channels_in;
   const bool ready = node.input_phase(0) == 0 && c.x.sc == 1 && depth % kEight == 0 && c.x.sw % kEight == 0;
   if (ready) return node.in(0);
-  if (!c.by_columns && (!node.has_matrices() || std::min({rows, depth, c.weights.channels_out}) < kLeast)) return node.in(0);
+  const bool takes_eights = c.order == WeightOrder::columns || c.order == WeightOrder::fragments;
+  if (!takes_eights && (!node.has_matrices() || std::min({rows, depth, c.weights.channels_out}) < kLeast)) return node.in(0);
   PackedWeight packed;
   pack_rows(node, node.input(0), {1, depth, rows, 1, 0, c.x.sc, c.x.sw, 0}, 1, packed);
   const Operand target = node.temporary(packed.desc.bytes());
@@ -145,7 +155,7 @@ void lower_gemm(LowerContext& node) {
   Contraction c =
       matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),
                      matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
-  c.by_columns = lies_by_columns(node, c.weights);
+  c.order = packed_order(node, c.weights);
   const Operand left = matrix_rows(node, c);
   const Operand weights = matrix_operand(node, c, y.shape[0], node.attributes->real("alpha", 1));
   ContractionBias bias = adds ? bias_of(node) : ContractionBias{};
@@ -190,14 +200,15 @@ void lower_matmul(LowerContext& node) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(1), true), &y = node.output(0);
   const bool is_strided = !a.is_packed() || !b.is_packed() || !y.is_packed(),
              b_packed = node.constant_packed.size() > 1 && node.constant_packed[1];
-  if (const WeightView columns = matrix_weights(b, false); is_working_float(y.dtype) && lies_by_columns(node, columns)) {
+  const WeightView all = matrix_weights(b, false);
+  if (const WeightOrder order = packed_order(node, all); is_working_float(y.dtype) && order != WeightOrder::blocks) {
     if (a.rank() > 2 && is_strided) throw UnsupportedError("node '" + std::string(node.node) + kStridedLeft);
     // The batch of A becomes more rows.
     const size_t row = a.rank() - 2, column = a.rank() - 1;
     const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
-    Contraction c = matrix_product(matrix_planes(rows, a.shape[column], a.strides[row], a.strides[column]), columns,
+    Contraction c = matrix_product(matrix_planes(rows, a.shape[column], a.strides[row], a.strides[column]), all,
                                    matrix_planes(rows, y.shape[column], y.strides[row], y.strides[column]));
-    c.by_columns = true;
+    c.order = order;
     const Operand left = matrix_rows(node, c);
     return add_contraction(node, c, left, node.packed(1), bias_of(node), node.out(0));
   }
@@ -214,7 +225,6 @@ void lower_matmul(LowerContext& node) {
     return add_product(node, a, b, matrices);
   }
   if (is_strided) throw UnsupportedError("node '" + std::string(node.node) + kStridedLeft);
-  const WeightView all = matrix_weights(b, false);
   const auto planes = [](int64_t rows, int64_t columns) { return matrix_planes(rows, columns, columns, 1); };
   const int64_t k = all.channels_in, n = all.channels_out;
   if (all.groups == 1) {  // one B for all: the batch of A becomes more rows
@@ -229,7 +239,7 @@ void lower_matmul(LowerContext& node) {
   IndexSpace space = batch_space(a, b);
   Contraction c = matrix_product(planes(m, k), all, planes(m, n));
   const Operand weights = matrix_operand(node, c, m, 1);
-  const int64_t group = c.unpacked ? k * n : packed_group(node, all);
+  const int64_t group = c.order == WeightOrder::strides ? k * n : packed_group(node, all);
   c.weights.groups = space.sizes.back();
   c.x_stride_group = space.strides[0].back() * m * k, c.w_stride_group = space.strides[1].back() * group,
   c.y_stride_group = space.strides[2].back() * m * n;

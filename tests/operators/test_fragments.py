@@ -1,0 +1,64 @@
+"""The order in which product_quads.comp gives a constant matrix to the matrix units, as conv_pack.comp makes it on any device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import pumice
+
+SHADERS = Path(__file__).resolve().parents[2] / "shaders"
+MACROS = {"FRAGMENTS": "1", "SOURCE_FLOAT": "1", "LOCAL_SIZE": "64"}
+
+
+def in_fragments(matrix: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """[columns / 8][depth / 32][lane 4 g + t][8]: eight steps of the depth from 8 t on, of column g."""
+    depth, columns = matrix.shape
+    padded = np.zeros((-(-depth // 32) * 32, -(-columns // 8) * 8), np.float32)
+    padded[:depth, :columns] = matrix
+    blocks = padded.reshape(padded.shape[0] // 32, 4, 8, padded.shape[1] // 8, 8)  # chunk, t, step, block, g
+    return np.ascontiguousarray(blocks.transpose(3, 0, 4, 1, 2)).ravel()
+
+
+def packed(
+    context: pumice.Context, matrix: npt.NDArray[np.float32], first: int, count: int, made: pumice.Tensor
+) -> None:
+    """Packs `count` rows of a matrix from `first` on, as a part of all its rows."""
+    depth, columns = matrix.shape
+    kernel = pumice.Kernel(
+        (SHADERS / "conv_pack.comp").read_text(), context, macros=MACROS, include_dirs=[str(SHADERS)], name="conv_pack"
+    )
+    quads = -(-columns // 8) * -(-count // 32) * 64
+    numbers = {"quads": quads, "taps": 1, "channels_in": count, "channels_out": columns, "first_in": first}
+    strides = {"x_stride_group": 0, "x_stride_out": 1, "x_stride_in": columns, "x_stride_tap": 0}
+    kernel(
+        x=np.ascontiguousarray(matrix[first : first + count]),
+        y=made,
+        all_in=depth,
+        scale=1.0,
+        x_offset=0,
+        y_offset=0,
+        threads=quads,
+        **numbers,
+        **strides,
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 65])
+@pytest.mark.parametrize("depth", [1, 31, 32, 33, 100])
+def test_a_matrix_is_packed_in_fragments(context: pumice.Context, depth: int, columns: int) -> None:
+    matrix = np.arange(1, depth * columns + 1, dtype=np.float32).reshape(depth, columns)
+    made = pumice.tensor(np.full(in_fragments(matrix).shape, np.nan, np.float32), context)
+    packed(context, matrix, 0, depth, made)
+    np.testing.assert_array_equal(made.numpy(), in_fragments(matrix))
+
+
+def test_parts_of_a_matrix_meet_in_its_fragments(context: pumice.Context) -> None:
+    matrix = np.random.default_rng(1).standard_normal((150, 20), np.float32)
+    made = pumice.tensor(np.full(in_fragments(matrix).shape, np.nan, np.float32), context)
+    for first in range(0, 150, 64):
+        packed(context, matrix, first, min(64, 150 - first), made)
+    np.testing.assert_array_equal(made.numpy(), in_fragments(matrix))
