@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +33,7 @@ from . import (
     memory,
     models,
     operators,
+    scale,
     shapes,
     transfers,
 )
@@ -56,6 +59,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "first_use": first_use,
     "loading": loading,
     "memory": memory,
+    "scale": scale,
     "dv": dv,
     "dv_packing": dv_packing,
 }
@@ -71,11 +75,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, metavar="N", help="calls in a round, processes of first_use")
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--json", metavar="FILE", help="write everything there too")
+    parser.add_argument(
+        "--plot", metavar="FILE", type=Path, help="write the plots of scale there, as .svg, .png or .pdf"
+    )
     options = parser.parse_args()
     options.only += options.names
     for name in options.only:
         if name not in names:
             parser.error(f"{name!r} is no benchmark; there are {', '.join(names)}")
+    if options.plot and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: pip install 'pumice[plot]'")
     return options
 
 
@@ -117,7 +126,7 @@ def main() -> int:
         header = machine.header(context)
         for name, value in header.items():
             print(f"{name:12}{value}", flush=True)
-        session = Session(context, effort(options), cases)
+        session = Session(context, effort(options), cases, plot=options.plot)
         for table in tables(wanted, session):
             done.append(table)
             print(f"\n{table}", flush=True)

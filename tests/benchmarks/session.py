@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pumice
 
@@ -17,6 +18,7 @@ class Session:
     context: pumice.Context
     effort: Effort
     only: frozenset[str]  # names of models; empty: all
+    plot: Path | None = None  # where the plots of scale go
     onnxruntime: Peer = field(default_factory=lambda: Peer("onnxruntime"))
     ncnn: Peer = field(default_factory=lambda: Peer("ncnn"))
     torch: Peer = field(default_factory=lambda: Peer("torch"))

@@ -1,0 +1,214 @@
+"""How time and memory grow with a model's nodes, a batch, the tokens of attention, and weights: each figure at several sizes, and the slope
+of its logarithm over that of the size. A slope of 1 is linear; attention of all tokens to all has 2.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import pumice
+
+from .contender import Array
+from .rows import Row, Table
+from .session import Session
+from .timing import measure, sampler
+
+MS = 1e3
+MB = 1e6
+SLACK = 0.15  # of a slope: what leaves a cache takes longer than its share
+
+Point = Mapping[str, float]  # a figure by its name: milliseconds, or megabytes of the device's memory
+
+
+@dataclass
+class Sweep:
+    """Figures at each size, and the slope that each may have at most."""
+
+    title: str
+    axis: str
+    sizes: Sequence[int]
+    point: Callable[[int], Point]
+    linear: float = 1.0  # the slope that the work has
+    points: dict[int, Point] = field(default_factory=dict)
+    ended: str = ""  # why there are no points of the larger sizes
+
+    def measure(self) -> None:
+        self.point(self.sizes[0])  # compiles the kernels that all sizes share
+        for size in self.sizes:
+            try:
+                self.points[size] = self.point(size)
+            except pumice.OutOfMemoryError as error:
+                self.ended = f"{size:,} {self.axis}: {error}"
+                return
+
+    def series(self) -> dict[str, list[tuple[int, float]]]:
+        names = next(iter(self.points.values()), {})
+        return {name: [(size, point[name]) for size, point in self.points.items()] for name in names}
+
+
+def slope(points: Iterable[tuple[float, float]]) -> float:
+    """The slope of log(y) over log(x) by least squares, over the larger half of the sizes, where what does not grow counts least."""
+    all_points = [(x, y) for x, y in points if x > 0 and y > 0]
+    xs, ys = (np.log([point[axis] for point in all_points[len(all_points) // 2 - 1 :]]) for axis in (0, 1))
+    return float(np.polyfit(xs, ys, 1)[0])
+
+
+# ---- what is measured
+
+
+def timed(session: Session, call: Callable[[], object]) -> float:
+    """Milliseconds of a call, the median of the quietest round."""
+    return measure({"": sampler(call)}, session.effort, runs=50)[""].median * MS
+
+
+def loaded(session: Session, make: Callable[[], pumice.Graph], inputs: Mapping[str, Array]) -> Point:
+    """What a graph takes to be compiled, to be called for the first time and again, and the memory that it holds."""
+    with pumice.Context(f"uuid:{session.context.info.uuid}") as context:
+        graph = make()
+        begin = time.perf_counter()
+        program = graph.compile(context)
+        compiled = time.perf_counter()
+        given = tuple(inputs.values())
+        program.call(given)
+        called = time.perf_counter()
+        return {
+            "compile (ms)": (compiled - begin) * MS,
+            "first call (ms)": (called - compiled) * MS,
+            "call (ms)": timed(session, lambda: program.call(given)),
+            "memory (MB)": context.memory.buffer_bytes / MB,
+        }
+
+
+def of_nodes(session: Session) -> Callable[[int], Point]:
+    x = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
+
+    def chain(count: int) -> pumice.Graph:
+        graph = pumice.Graph("chain")
+        value = graph.input("x", "float32", list(x.shape))
+        for _ in range(count):  # each is a dispatch: nothing is fused with a sum over rows
+            value = graph.add("Softmax", value, axis=-1)
+        graph.output("y", value)
+        return graph
+
+    return lambda count: loaded(session, lambda: chain(count), {"x": x})
+
+
+def of_batches(session: Session) -> Callable[[int], Point]:
+    weights = np.linspace(-0.1, 0.1, 32 * 16 * 9, dtype=np.float32).reshape(32, 16, 3, 3)
+
+    def convolutions(batch: int) -> pumice.Graph:
+        graph = pumice.Graph("convolutions")
+        value = graph.input("x", "float32", [batch, 16, 32, 32])
+        value = graph.add("Relu", graph.add("Conv", value, weights, pads=[1, 1, 1, 1]))
+        graph.output("y", graph.add("GlobalAveragePool", value))
+        return graph
+
+    def point(batch: int) -> Point:
+        x = np.ones((batch, 16, 32, 32), np.float32)
+        return loaded(session, lambda: convolutions(batch), {"x": x})
+
+    return point
+
+
+def of_tokens(session: Session) -> Callable[[int], Point]:
+    heads, size = (1, 32) if session.software else (8, 64)
+
+    def attention(tokens: int) -> pumice.Graph:
+        graph = pumice.Graph("attention")
+        q, k, v = (graph.input(name, "float32", [1, heads, tokens, size]) for name in "qkv")
+        graph.output("y", graph.add("Attention", q, k, v))
+        return graph
+
+    def point(tokens: int) -> Point:
+        rng = np.random.default_rng(1)
+        inputs = {name: rng.standard_normal((1, heads, tokens, size), np.float32) for name in "qkv"}
+        return loaded(session, lambda: attention(tokens), inputs)
+
+    return point
+
+
+def of_weights(session: Session) -> Callable[[int], Point]:
+    depth = 4096
+
+    def layers(megabytes: int) -> pumice.Graph:
+        graph = pumice.Graph("layers")
+        value = graph.input("x", "float32", [1, depth])
+        columns = max(megabytes * 1_000_000 // 4 // depth // 8 * 8, 8)
+        whole, rest = divmod(columns, depth)  # square layers of 67 MB, and one of the rest
+        layer = np.full((depth, depth), 1 / depth, np.float32) if whole else None
+        for _ in range(whole):
+            assert layer is not None
+            value = graph.add("MatMul", value, layer.copy())
+        if rest:
+            value = graph.add("MatMul", value, np.full((depth, rest), 1 / depth, np.float32))
+        graph.output("y", value)
+        return graph
+
+    return lambda megabytes: loaded(session, lambda: layers(megabytes), {"x": np.ones((1, depth), np.float32)})
+
+
+def sizes(first: int, last: int, each: float) -> list[int]:
+    """From first to last, each so many times the one before."""
+    steps = round(math.log(last / first) / math.log(each))
+    return [round(first * (last / first) ** (i / steps)) for i in range(steps + 1)]
+
+
+def sweeps(session: Session) -> list[Sweep]:
+    software = session.software
+    room = int(session.context.info.memory_bytes / MB * (0.05 if software else 0.45))
+    most_weights = min(room, 512 if software else 60_000)
+    return [
+        Sweep("Nodes", "nodes", sizes(10, 1_000 if software else 10_000, 10**0.5), of_nodes(session)),
+        Sweep("Batch", "images", sizes(1, 64 if software else 512, 2), of_batches(session)),
+        Sweep("Tokens", "tokens", sizes(128, 2_048 if software else 32_768, 2), of_tokens(session), linear=2),
+        Sweep("Weights", "MB", sizes(1, most_weights, 4), of_weights(session)),
+    ]
+
+
+def run(session: Session) -> Iterator[Table]:
+    done = sweeps(session)
+    for sweep in done:
+        sweep.measure()
+        yield table_of(sweep)
+    if session.plot:
+        plot(done, session.plot, session.context.info.name)
+
+
+def table_of(sweep: Sweep) -> Table:
+    table = Table(f"Slopes over {sweep.title.lower()}, {sweep.sizes[0]:,} to {sweep.sizes[-1]:,} {sweep.axis}", "1")
+    for name, points in sweep.series().items():
+        if len(points) < 3:
+            continue
+        expected = sweep.linear if "call" in name else 1.0
+        shown = ", ".join(f"{size:,}: {value:.3g}" for size, value in points)
+        table.rows.append(Row(name, median=slope(points), target=expected + SLACK, note=shown))
+    if sweep.ended:
+        table.rows.append(Row("larger sizes", absent=sweep.ended))
+    return table
+
+
+def plot(done: Sequence[Sweep], path: Path, device: str) -> None:
+    """One page of plots: a sweep each, with a line for each figure and its slope in the legend."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 2, figsize=(13, 10), layout="constrained")
+    figure.suptitle(f"pumice {pumice.__version__}, {device}")
+    for sweep, panel in zip(done, axes.flat, strict=True):
+        for name, points in sweep.series().items():
+            known = [(x, y) for x, y in points if y > 0]
+            label = f"{name}, slope {slope(known):.2f}" if len(known) > 2 else name
+            panel.plot([x for x, _ in known], [y for _, y in known], marker="o", label=label)
+        panel.set(xscale="log", yscale="log", title=sweep.title, xlabel=sweep.axis)
+        panel.grid(visible=True, which="both", alpha=0.3)
+        panel.legend()
+    figure.savefig(path)
+    pyplot.close(figure)
