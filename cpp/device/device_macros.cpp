@@ -231,15 +231,6 @@ Structure features_of(VkPhysicalDevice physical, VkStructureType type) {
   return structure;
 }
 
-template <typename Structure>
-Structure properties_of(VkPhysicalDevice physical, VkStructureType type) {
-  Structure structure{};
-  structure.sType = type;
-  VkPhysicalDeviceProperties2 chain{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &structure};
-  vkGetPhysicalDeviceProperties2(physical, &chain);
-  return structure;
-}
-
 // Features in structures of extensions, which the device may only be asked for where it has the extension.
 void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
   if (writer.has("VK_KHR_8bit_storage")) {

@@ -112,26 +112,21 @@ void add_matrices(DeviceInfo& info, VkPhysicalDevice physical) {
 }
 
 void add_host_memory(DeviceInfo& info, VkPhysicalDevice physical) {
-  VkPhysicalDeviceExternalMemoryHostPropertiesEXT host{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
-  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
-  properties.pNext = &host;
-  vkGetPhysicalDeviceProperties2(physical, &properties);
+  const auto host = properties_of<VkPhysicalDeviceExternalMemoryHostPropertiesEXT>(
+      physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT);
   put(info.limits, "minImportedHostPointerAlignment", host.minImportedHostPointerAlignment);
 }
 
 void add_multiprocessors(DeviceInfo& info, VkPhysicalDevice physical) {
-  VkPhysicalDeviceShaderSMBuiltinsPropertiesNV found{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
-  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
-  properties.pNext = &found;
-  vkGetPhysicalDeviceProperties2(physical, &properties);
+  const auto found = properties_of<VkPhysicalDeviceShaderSMBuiltinsPropertiesNV>(
+      physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV);
   put(info.limits, "shaderSMCount", found.shaderSMCount);
 }
 
 std::string pci_address(VkPhysicalDevice physical, const std::set<std::string>& extensions) {
   if (!extensions.contains(VK_EXT_PCI_BUS_INFO_EXTENSION_NAME)) return {};
-  VkPhysicalDevicePCIBusInfoPropertiesEXT pci{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
-  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &pci};
-  vkGetPhysicalDeviceProperties2(physical, &properties);
+  const auto pci =
+      properties_of<VkPhysicalDevicePCIBusInfoPropertiesEXT>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT);
   char text[32];
   std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", pci.pciDomain, pci.pciBus, pci.pciDevice, pci.pciFunction);
   return text;

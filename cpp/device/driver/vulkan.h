@@ -114,4 +114,14 @@ std::string result_name(VkResult result);
 // Checks a result of Vulkan: throws the engine's error that fits it unless it is VK_SUCCESS; `call` names the Vulkan function.
 void check(VkResult result, const char* call);
 
+// The properties of a device that stand in a structure of their own, such as an extension's.
+template <typename Structure>
+Structure properties_of(VkPhysicalDevice physical, VkStructureType type) {
+  Structure structure{};
+  structure.sType = type;
+  VkPhysicalDeviceProperties2 chain{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &structure};
+  vkGetPhysicalDeviceProperties2(physical, &chain);
+  return structure;
+}
+
 }  // namespace pumice
