@@ -42,7 +42,7 @@ coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * CO
 
 uint eights, chunks;                        // of the depth
 uint rows[2 * ROWS], columns[2 * COLUMNS];  // the eights at which the lines of this invocation begin
-// What is held of x and of w: twice AHEAD chunks where they are read early.
+// The operands' elements of this invocation: AHEAD chunks of each, or twice as many where the next ones are read early.
 uvec4 held_x[(1u + EARLY) * AHEAD * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * 2u * COLUMNS];
 
 // The components of either operand: four steps of one of its lines, and of the line that is eight further on.

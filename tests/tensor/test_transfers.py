@@ -267,7 +267,7 @@ def masks():  # of the engine's own threads, those that compile kernels for a wh
         except OSError:  # it has ended
             continue
         if name.startswith("pumice"):
-            found[name] = int(next(line for line in facts.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+            found[task] = int(next(line for line in facts.splitlines() if line.startswith("SigBlk")).split()[1], 16)
     return found
 context = pumice.Context()
 pumice.tensor(np.ones(6 << 20, "float32"), context).numpy()

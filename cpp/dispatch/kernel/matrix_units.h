@@ -1,4 +1,4 @@
-// Which matrix units a device has.
+// These functions tell which matrix units a device has.
 #pragma once
 
 #include <array>

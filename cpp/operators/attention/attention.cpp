@@ -125,8 +125,8 @@ constexpr MatrixKind kStaged[] = {
 constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128}, {4, 32, 4, 0.85, 0.096, 0, 128}, {8, 32, 2, 0.8, 0.084, 65, 128},
                                  {4, 64, 2, 1.4, 0.185, 0, 64},   {8, 64, 1, 1.6, 0.155, 65, 128}, {4, 16, 2, 0.8, 0.06, 129, kLargest}};
 
-// Chooses the quickest share by a model of what was measured on an H200: a step of a workgroup alone takes its
-// latency; on a core that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. The meeting of
+// Chooses the quickest share by a model of what was measured on an H200: a step of a workgroup alone takes its latency;
+// on a core that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. The meeting of
 // parts costs a dispatch, and what all parts write and read.
 MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t subgroup, bool is_quads) {
   constexpr int64_t kMostParts = 8;

@@ -55,9 +55,9 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
                       (!c.integers || node.input_phase(0) % 4 == 0);
   const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
-  const bool has_own_order = c.order == WeightOrder::columns || c.order == WeightOrder::fragments;
-  const auto skinny = c.integers || has_own_order ? std::nullopt : skinny_of(node, c, pixels);
-  const auto matrix = skinny || c.integers || has_own_order ? std::nullopt : matrix_tiling_of(node, c, pixels);
+  const bool has_own_kernel = reads_eights(c.order);
+  const auto skinny = c.integers || has_own_kernel ? std::nullopt : skinny_of(node, c, pixels);
+  const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
   const bool is_gemv = skinny || c.order == WeightOrder::columns;
   const Macros y_vectors{{"Y_VEC4", y_vec4 && !is_gemv ? "1" : "0"}};
   const Macros vectors{y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}};

@@ -34,6 +34,11 @@ struct IntegerTerms {
 // in the order of pack_fragments(), or as the strides of its WeightView say.
 enum class WeightOrder : uint8_t { blocks, columns, fragments, strides };
 
+// Whether the kernels that read weights in this order read x in whole eights.
+inline bool reads_eights(WeightOrder order) {
+  return order == WeightOrder::columns || order == WeightOrder::fragments;
+}
+
 // Everything that one dispatch of the contraction kernel needs to know.
 struct Contraction {
   Planes x, y;
@@ -45,7 +50,7 @@ struct Contraction {
   int64_t x_first = 0, w_first = 0, y_first = 0;  // elements where this dispatch begins
   bool matrix = false;                            // a matrix product: no taps
   std::optional<IntegerTerms> integers = {};      // none: of floats
-  WeightOrder order = WeightOrder::blocks;        // with columns and fragments, x lies in whole eights
+  WeightOrder order = WeightOrder::blocks;        // of the weights
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 

@@ -129,8 +129,7 @@ Operand matrix_rows(LowerContext& node, Contraction& c) {
   const int64_t rows = c.x.w, depth = c.weights.channels_in;
   const bool ready = node.input_phase(0) == 0 && c.x.sc == 1 && depth % kEight == 0 && c.x.sw % kEight == 0;
   if (ready) return node.in(0);
-  const bool takes_eights = c.order == WeightOrder::columns || c.order == WeightOrder::fragments;
-  if (!takes_eights && (!node.has_matrices() || std::min({rows, depth, c.weights.channels_out}) < kLeast)) return node.in(0);
+  if (!reads_eights(c.order) && (!node.has_matrices() || std::min({rows, depth, c.weights.channels_out}) < kLeast)) return node.in(0);
   PackedWeight packed;
   pack_rows(node, node.input(0), {1, depth, rows, 1, 0, c.x.sc, c.x.sw, 0}, 1, packed);
   const Operand target = node.temporary(packed.desc.bytes());
