@@ -40,12 +40,14 @@ void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   if (!all) step.set("kernel_taps", c.weights.taps);
 }
 
-// The kernel that computes a contraction, what it is told, and the tile that a workgroup computes.
+// The kernel that computes a contraction, what it is told, the tile that a workgroup computes, and how often an invocation's loops run
+// for that at most.
 struct ContractionPlan {
   std::string_view shader;
   Macros macros;
   SpecValues spec;
   int64_t tile_pixels, tile_channels;
+  int64_t iterations = 0;  // 0: of a kernel for matrix units or subgroups, which no driver that ends long loops has
 };
 
 // Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
@@ -94,35 +96,42 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
             columns_at_once(node)};
   }
   if (skinny)
-    return {"gemv.comp", y_vectors,
+    return {"gemv.comp",
+            y_vectors,
             specialized({{"INVOCATIONS", skinny->invocations},
                          {"ROWS", skinny->rows},
                          {"AHEAD", kSkinnyAhead},
                          {"WHOLE", depth % (skinny->invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
-            kMostSkinny, kSkinnyChannels};
+            kMostSkinny,
+            kSkinnyChannels,
+            skinny->iterations(depth)};
   if (node.prefers_lanes()) {
     const bool has_strides = c.order == WeightOrder::strides;
+    const int64_t iterations = c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4));
     if (pixels <= kMostLaneRows || has_strides) {
       Macros macros = vectors;
       macros.emplace_back("KV", std::to_string(kv));
       macros.emplace_back("W_STRIDED", has_strides ? "1" : "0");
       macros.emplace_back("W_VEC4", has_strides && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
-      return {"gemv_lanes.comp", std::move(macros), specialized({{"ROWS", pixels}}), kMostLaneRows, kLaneChannels};
+      return {"gemv_lanes.comp", std::move(macros), specialized({{"ROWS", pixels}}), kMostLaneRows, kLaneChannels, iterations};
     }
     const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
     Macros macros = vectors;
     macros.emplace_back("KV", std::to_string(kv));
     macros.emplace_back("ROW_TAPS", std::to_string(is_narrow ? c.taps_w : 0));
-    return {"conv_lanes.comp", std::move(macros), {}, kLanePixels, kLaneChannels};
+    return {"conv_lanes.comp", std::move(macros), {}, kLanePixels, kLaneChannels, iterations};
   }
   const Tiling tiling = tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth);
-  return {"conv_tiled.comp", vectors,
+  return {"conv_tiled.comp",
+          vectors,
           specialized({{"INVOCATIONS", tiling.invocations()},
                        {"TILE_P", tiling.pixels},
                        {"TILE_C", tiling.channels},
                        {"SPLIT", tiling.split},
                        {"REGISTERS", tiling.registers}}),
-          tiling.pixels, tiling.channels};
+          tiling.pixels,
+          tiling.channels,
+          tiling.iterations(depth)};
 }
 
 // Adds the contraction as one dispatch.
@@ -182,6 +191,7 @@ void add_placed(LowerContext& node, const PlacedContraction& placed) {
     return;
   }
   ContractionPlan plan = plan_of(node, c, placed.pixels());
+  node.check_loops(plan.iterations);
   const int64_t bytes = largest_range(*node.context), group = c.w_stride_group * static_cast<int64_t>(bits(node.float_dtype)) / 8;
   // gemv_lanes takes all rows of a dispatch at once; of matrices that only it reads there may be more.
   const DispatchRoom room{c.order == WeightOrder::strides ? kMostLaneRows : most_groups(node, "0") * plan.tile_pixels,
@@ -198,8 +208,6 @@ void add_placed(LowerContext& node, const PlacedContraction& placed) {
 void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
                      const Operand& y) {
   if (c.x.n * c.out_h * c.out_w == 0 || c.weights.channels_out == 0 || c.weights.groups == 0) return;
-  const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in;
-  node.check_loops(node.prefers_lanes() ? c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4)) : ceil_div(depth, 16) * 32);
   add_placed(node, {c, x, w, bias, y});
 }
 

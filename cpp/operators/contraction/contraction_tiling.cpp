@@ -40,7 +40,12 @@ Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int6
     wider.split *= 2;
     if (!can_split(wider)) break;
   }
-  return tiling;
+  const auto is_too_long = [&](const Tiling& one) { return one.iterations(depth) > node.loop_limit().value_or(INT64_MAX); };
+  if (!is_too_long(tiling)) return tiling;
+  // A driver that ends long loops gets the smallest tile, of which the most parts share the depth.
+  Tiling small{16, 16};
+  for (Tiling wider = small; is_too_long(small) && fits(wider); wider.split *= 2) small = wider;
+  return small;
 }
 
 std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels) {

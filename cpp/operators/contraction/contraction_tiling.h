@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/rounding.h"
 #include "operators/contraction/contraction_terms.h"
 
 namespace pumice {
@@ -16,7 +17,13 @@ bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, 
 struct Tiling {
   int64_t pixels, channels, split = 1, registers = 4;
 
-  int64_t invocations() const { return pixels * channels / (registers * registers) * split; }
+  int64_t part() const { return pixels * channels / (registers * registers); }  // invocations that share one part of the depth
+  int64_t invocations() const { return part() * split; }
+  // How often an invocation's loops run at most, those over what it loads for a stretch among them.
+  int64_t iterations(int64_t depth) const {
+    const int64_t loads_x = ceil_div(pixels * 4, part()), loads_w = ceil_div(channels * 4, part());
+    return ceil_div(depth, 16 * split) * (1 + 6 * loads_x + 2 * loads_w);
+  }
   int64_t shared_bytes() const { return split * ((pixels + channels) * 64 + 256); }  // stretches 16 deep, whose rows of x are padded
 };
 
@@ -41,11 +48,13 @@ struct MatrixTiling {
 std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 
 // The shape of gemv.comp: products of up to four rows take 1, 2 or 4 of them at once.
+constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32, kSkinnyAhead = 8;
+
 struct Skinny {
   int64_t rows, invocations;
-};
 
-constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32, kSkinnyAhead = 8;
+  int64_t iterations(int64_t depth) const { return ceil_div(depth, invocations / (kSkinnyChannels / 8) * kSkinnyAhead) + invocations; }
+};
 
 // Whether products of a few rows are quicker with this matrix stored by columns: see gemv_columns.comp.
 bool has_columns_kernel(const NodeContext& node, const WeightView& weights);
