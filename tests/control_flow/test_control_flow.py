@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -330,6 +332,27 @@ def test_a_loop_that_nobody_reads_is_not_run(context: pumice.Context) -> None:
     graph.while_(endless, identity(), carried=[x])
     graph.output("y", graph.add("Neg", x))
     assert graph.compile(context)({"x": integer(1)}, loop_timeout=0.0)["y"] == [-1]
+
+
+def test_the_limit_of_a_loop_is_not_for_the_compilation_of_its_body(context: pumice.Context) -> None:
+    """The state grows, so that the host drives the loop, and each of its two trips compiles kernels in no cache yet."""
+    condition, body = pumice.Graph("short"), pumice.Graph("grow")
+    state = condition.input("x", "float32", [None])
+    length = condition.add("Shape", state)
+    condition.output("more", condition.add("Less", length, condition.constant(np.array([3]))))
+    state, scale = body.input("x", "float32", [None]), float(np.random.default_rng().uniform(1, 2))
+    value = state
+    for k in range(24):
+        value = body.add(("Sin", "Tanh", "Erf", "Atan")[k % 4], body.add("Mul", value, np.array(scale + k, "float32")))
+    body.output("x", body.add("Concat", state, body.add("ReduceMax", value, keepdims=1), axis=0))
+    graph = pumice.Graph()
+    (last,) = graph.while_(condition, body, carried=[graph.input("x", "float32", [None])])
+    graph.output("last", last)
+    program = graph.compile(context)
+    begin = time.perf_counter()
+    assert len(program({"x": np.ones(1, "float32")}, loop_timeout=0.5)["last"]) == 3
+    if time.perf_counter() - begin < 0.5:
+        pytest.skip("this driver compiles the body too quickly to see which time counts")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

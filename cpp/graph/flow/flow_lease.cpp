@@ -172,7 +172,7 @@ class StepwiseLease : public FlowLease {
     }
     if (reads) note_read_back();
     for (const FlowValue& input : read_) shapes_.emplace_back(input.desc.shape);
-    const auto bound = step.region->bind(shapes_, elements_);
+    const auto bound = session_.prepare([&] { return step.region->bind(shapes_, elements_); });
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
       FlowValue& output =
@@ -181,7 +181,7 @@ class StepwiseLease : public FlowLease {
     }
     for (size_t k = 0; k < bound->index_checks().size(); ++k)
       made_.push_back(session_.made(*bound->compiled()->outputs()[step.outputs.size() + k].desc, SlotUse::readback));
-    session_.submit(session_.recordings().run(bound, read_, made_));
+    session_.submit(session_.prepare([&]() -> CommandList& { return session_.recordings().run(bound, read_, made_); }));
     if (!bound->index_checks().empty()) raise_found(bound->index_checks(), [&](size_t k) { return read(made_[step.outputs.size() + k]); });
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
     read_.clear(), made_.clear();
@@ -217,7 +217,7 @@ class StepwiseLease : public FlowLease {
 
   void begin_loop(Frame& frame, const RoutineStep& step) {
     Loop& loop = frame.loop;
-    loop = {&loops_[&step], FlowSession::Clock::now(), 0, false, {}};
+    loop = {&loops_[&step], session_.loop_clock(), 0, false, {}};
     loop.report->node = step.node, loop.report->kind = "host";
     ++loop.report->entries;
     for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));

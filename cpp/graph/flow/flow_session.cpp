@@ -82,7 +82,7 @@ void FlowSession::check_time(const std::string& next) {
 }
 
 bool FlowSession::is_loop_over(Clock::time_point entered) const {
-  return limits_->loop_seconds && seconds_since(entered) >= *limits_->loop_seconds;
+  return limits_->loop_seconds && seconds_between(entered, loop_clock()) >= *limits_->loop_seconds;
 }
 
 void FlowSession::fail_loop(const std::string& node, uint64_t trips) const {

@@ -25,8 +25,17 @@ class FlowSession {
   void wait_for(uint64_t id) const;
   // Throws where the execution's time is over, or somebody interrupts it. `next` names what was to come.
   void check_time(const std::string& next);
-  // Whether a WHILE that was entered at that time has taken as long as it may.
+  // The clock of loops. It stands still while prepare() runs: a loop's limit is for what it does, and not for the compilation of what its
+  // first iteration runs, which takes seconds on a busy machine without a cache.
+  Clock::time_point loop_clock() const { return Clock::now() - prepared_; }
+  // Whether a WHILE that was entered at that time of the loops' clock has taken as long as it may.
   bool is_loop_over(Clock::time_point entered) const;
+  // The result of `work`, which binds shapes or compiles kernels.
+  template <class Work>
+  decltype(auto) prepare(Work&& work) {
+    const Standstill standstill{prepared_};
+    return work();
+  }
   [[noreturn]] void fail_loop(const std::string& node, uint64_t trips) const;
   // A value in new memory, which nobody else holds.
   FlowValue made(TensorDesc desc, SlotUse use);
@@ -41,6 +50,12 @@ class FlowSession {
   RunReport report;  // the report of this execution
 
  private:
+  // Adds its own lifetime to a duration.
+  struct Standstill {
+    Clock::duration& total;
+    Clock::time_point begin = Clock::now();
+    ~Standstill() { total += Clock::now() - begin; }
+  };
   std::optional<double> remaining() const;
 
   std::shared_ptr<Context> context_;
@@ -51,6 +66,7 @@ class FlowSession {
   FlowRecordings recordings_;
   const RunLimits* limits_ = nullptr;
   Clock::time_point begin_, next_signal_;
+  Clock::duration prepared_{};  // how long prepare() ran in all
   std::vector<uint64_t> in_flight_;
   std::optional<Submission> last_;
 };
