@@ -362,7 +362,7 @@ class PlanFault(NamedTuple):
 
 
 PLAN_FAULTS = [
-    PlanFault(24, "second fold of the grid not computed", "fold", "first", {"maxComputeWorkGroupCount": 2}),
+    PlanFault(24, "second fold of the grid not computed", "fold", "first", {"maxComputeWorkGroupCount": 3}),
     PlanFault(28, "stale temporary", "stale", "second"),
     PlanFault(29, "missing barrier between two dispatches", "order", "behind"),
     PlanFault(30, "in-place where it must not be", "in place", "second"),

@@ -71,6 +71,8 @@ CELLS = [
 def test_a_fault_is_found_at_its_node(context: pumice.Context, fault: Fault, stretch: tuple[str, int, int]) -> None:
     if "llvmpipe" not in context.info.name:
         pytest.skip("the faults are in kernels that lavapipe runs")
+    if fault.path == "conv_lanes.comp" and context.info.limits["subgroupSize"] != 8:
+        pytest.skip("needs subgroups of 8, for which the kernel of this fault is chosen")
     found, spared = judged(*stretch)[fault.number]
     assert found is not None
     assert found["state"] == "wrong", found["summary"]

@@ -75,7 +75,7 @@ def mixed() -> onnx.ModelProto:
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("names", [("first",), ("second",), ("first", "second"), ("sum",), ("softmax",), ("*",)])
 def test_bounds_are_those_of_each_node(context: pumice.Context, precision: str, names: tuple[str, ...]) -> None:
-    x = DRAW.standard_normal((4, 8)).astype(np.float32)
+    x = np.random.default_rng(7).standard_normal((4, 8)).astype(np.float32)  # whatever tests ran before this one
     policy = {"default": precision, **dict.fromkeys(names, "fp32")}
     report = pumice.validate(mixed(), [x], precision=policy, context=context)
     report.raise_if_failed()

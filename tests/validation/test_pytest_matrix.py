@@ -293,6 +293,9 @@ def test_the_run_stops_with_the_first_failure(plugin_project: PluginProject) -> 
 
 
 def test_no_process_outlives_an_interrupted_run(plugin_project: PluginProject) -> None:
+    # A shell has the programs that it starts in the background ignore the signal, and so their children.
+    handler = "import signal\n\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    plugin_project.write("conftest.py", handler)
     plugin_project.write(
         "test_it.py",
         """
