@@ -3,8 +3,12 @@
 // w lie along the depth.
 layout(constant_id = 0) const uint ROWS = 1u;
 
-layout(binding = 0) readonly buffer X { sfp x[]; };
-layout(binding = 1) readonly buffer W { uint w[]; };
+#ifndef X_ELEMENT
+#define X_ELEMENT sfp
+#define W_ELEMENT uint
+#endif
+layout(binding = 0) readonly buffer X { X_ELEMENT x[]; };
+layout(binding = 1) readonly buffer W { W_ELEMENT w[]; };
 layout(binding = 2) readonly buffer Scale { float scale[]; };
 layout(binding = 3) buffer Y { sfp y[]; };
 #if ZERO
@@ -16,6 +20,16 @@ layout(push_constant) uniform parameter {
 } p;
 
 const uint IN_WORD = 32u / BITS;
+
+// What makes integers with a sign ones without, and what their zero point is then.
+#if SIGNED
+const uint kSigns = (BITS == 2u ? 0xaaaaaaaau : BITS == 4u ? 0x88888888u : 0x80808080u);
+#define SIGN_BITS ^ kSigns
+#define SIGN_ZERO float(1u << (BITS - 1u))
+#else
+#define SIGN_BITS
+#define SIGN_ZERO 0.0
+#endif
 
 float integer_in(uint word, uint k) {
 #if SIGNED
