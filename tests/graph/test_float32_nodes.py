@@ -13,6 +13,7 @@ from cases import CASES, Case, values_in
 
 Array = np.ndarray[Any, Any]
 NARROW = ("fp16", "bf16")
+HALVES = ("fp16", "fp16_packed")  # the second where a device cannot store single elements of 16 bits
 
 
 def rows_of(program: pumice.Program) -> dict[str, dict[str, str]]:
@@ -51,7 +52,8 @@ def test_an_overflow_is_mended_by_the_node_and_its_reader(context: pumice.Contex
     assert not np.isfinite(half).all()
     mended, report = run(graph, context, "fp16", ["square", "between"], x, fuse)
     np.testing.assert_allclose(mended, 90, rtol=1e-3)
-    assert [report[name]["precision"] for name in ("square", "between", "product")] == ["fp32", "fp32", "fp16"]
+    assert [report[name]["precision"] for name in ("square", "between")] == ["fp32", "fp32"]
+    assert report["product"]["precision"] in HALVES
     assert "float32: by the policy" in report["square"]["note"]
     assert "policy" not in report["product"]["note"]
 
@@ -61,7 +63,7 @@ def test_a_narrow_reader_of_elements_takes_them_as_they_are(context: pumice.Cont
     x = np.full((1, 2, 4, 8), 300, np.float32)
     mended, report = run(overflowing(False), context, "fp16", ["square"], x, fuse)
     np.testing.assert_allclose(mended, 90, rtol=1e-3)
-    assert report["scaled"]["precision"] == "fp16"
+    assert report["scaled"]["precision"] in HALVES
 
 
 def chain(graph: pumice.Graph, x: Any) -> Any:

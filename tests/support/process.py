@@ -10,8 +10,10 @@ from pathlib import Path
 NO_DRIVER = {"VK_DRIVER_FILES": "/nowhere.json", "VK_ICD_FILENAMES": "/nowhere.json"}
 
 
-def python(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter, with this one's environment but for what is given."""
+def python(
+    *arguments: str, cwd: Path | None = None, seconds: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter, with this one's environment but for what is given; it may take so many seconds."""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -19,7 +21,7 @@ def python(*arguments: str, cwd: Path | None = None, **environment: str) -> subp
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=seconds,
     )
 
 
