@@ -29,9 +29,9 @@ struct Frame {
   Loop loop;                      // the loop of the step at hand
 };
 
-class StepwiseLease : public FlowLease {
+class RoutineLease : public FlowLease {
  public:
-  StepwiseLease(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options)
+  RoutineLease(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options)
       : program_(std::move(program)),
         checks_indices_(program_->checks_indices()),
         session_(program_->context, program_->name, options),
@@ -305,7 +305,7 @@ class StepwiseLease : public FlowLease {
 }  // namespace
 
 std::shared_ptr<FlowLease> FlowLease::create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options) {
-  return std::make_shared<StepwiseLease>(std::move(program), options);
+  return std::make_shared<RoutineLease>(std::move(program), options);
 }
 
 }  // namespace pumice

@@ -192,11 +192,11 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
                                            const std::function<void()>& interrupted) {
   RecordingOptions options;
   options.timestamps = true;
-  const auto execution = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);
-  for (size_t i = 0; i < inputs.size(); ++i) execution->write_input(i, inputs[i]);
-  context()->wait(execution->start({}).id(), {}, interrupted);  // the first run compiles, on some drivers
-  context()->wait(execution->start({}).id(), {}, interrupted);
-  return execution->list().recording()->dispatch_times();
+  const auto lease = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);
+  for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
+  context()->wait(lease->start({}).id(), {}, interrupted);  // the first run compiles, on some drivers
+  context()->wait(lease->start({}).id(), {}, interrupted);
+  return lease->list().recording()->dispatch_times();
 }
 
 std::shared_ptr<ObservedExecution> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
