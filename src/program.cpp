@@ -207,9 +207,9 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
 }
 
 // One execution of a program in flight or finished. It holds its recording until the results are taken.
-class PyRun {
+class PyProgramRun {
  public:
-  PyRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
+  PyProgramRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
       : program_(std::move(program)),
         lease_(prepared(*program_, Arguments(*program_, inputs), false, {})),
         submission_(start(*program_, *lease_, {}, loop_timeout)) {}
@@ -373,24 +373,25 @@ void bind_program(py::module_& module) {
           "The sizes, None for unknown ones; None alone for an unknown rank.")
       .def_readonly("dimension_names", &ProgramValue::dimension_names, "Symbolic names of the sizes, empty where there is none.")
       .def("__repr__", [](const ProgramValue& self) { return "<ProgramValue '" + self.name + "' " + std::string(name(self.dtype)) + ">"; });
-  py::class_<PyRun>(module, "ProgramRun", "One execution of a program in flight or finished, started by Program.run_async.")
+  py::class_<PyProgramRun>(module, "ProgramRun", "One execution of a program in flight or finished, started by Program.run_async.")
       .def_property_readonly(
-          "id", [](const PyRun& self) { return self.submission().id(); }, "The execution's id on the context's timeline.")
-      .def("__int__", [](const PyRun& self) { return self.submission().id(); })
-      .def_property_readonly("done", &PyRun::done)
+          "id", [](const PyProgramRun& self) { return self.submission().id(); }, "The execution's id on the context's timeline.")
+      .def("__int__", [](const PyProgramRun& self) { return self.submission().id(); })
+      .def_property_readonly("done", &PyProgramRun::done)
       .def_property_readonly(
-          "device_seconds", [](const PyRun& self) { return self.submission().device_seconds(); },
+          "device_seconds", [](const PyProgramRun& self) { return self.submission().device_seconds(); },
           "Time on the device; None where it was not measured or has not finished.")
       .def_property_readonly(
-          "device_time", [](const PyRun& self) { return self.submission().device_seconds(); }, "Time on the device, as device_seconds.")
+          "device_time", [](const PyProgramRun& self) { return self.submission().device_seconds(); },
+          "Time on the device, as device_seconds.")
       .def_property_readonly(
-          "cold", [](const PyRun& self) { return self.submission().is_cold(); },
+          "cold", [](const PyProgramRun& self) { return self.submission().is_cold(); },
           "Whether a kernel ran for the first time in this execution, whose time may then include the driver's "
           "compilation.")
-      .def("wait", &PyRun::wait, py::arg("timeout") = py::none(),
+      .def("wait", &PyProgramRun::wait, py::arg("timeout") = py::none(),
            "Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
-      .def("result", &PyRun::result, py::arg("timeout") = py::none(), "Waits, and gives the outputs as new arrays in graph order.")
-      .def("__repr__", [](const PyRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
+      .def("result", &PyProgramRun::result, py::arg("timeout") = py::none(), "Waits, and gives the outputs as new arrays in graph order.")
+      .def("__repr__", [](const PyProgramRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
   py::class_<Program, std::shared_ptr<Program>> program(
       module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.");
   bind_execution(module);
@@ -413,7 +414,7 @@ void bind_program(py::module_& module) {
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {
-            return std::make_unique<PyRun>(std::move(self), inputs, loop_timeout);
+            return std::make_unique<PyProgramRun>(std::move(self), inputs, loop_timeout);
           },
           py::arg("inputs"), py::arg("loop_timeout") = kLoopSeconds,
           "Starts an execution and returns at once, or where the program has control flow or is cut when it has ended: execution().start() "
