@@ -146,9 +146,9 @@ class RoutineLease : public FlowLease {
     Frame& frame = top();
     if (frame.step == frame.routine->steps.size()) return leave(frame);
     const RoutineStep& step = frame.routine->steps[frame.step];
-    session_.check_time(step.kind == RoutineStep::Kind::run ? frame.routine->name : step.node);
+    session_.check_time(step.kind == RoutineStep::Kind::region ? frame.routine->name : step.node);
     switch (step.kind) {
-      case RoutineStep::Kind::run:
+      case RoutineStep::Kind::region:
         return run(frame, step);
       case RoutineStep::Kind::if_:
         return choose(frame, step);
@@ -296,7 +296,7 @@ class RoutineLease : public FlowLease {
   std::deque<Frame> frames_;  // by depth; those above it are kept for their memory
   size_t depth_ = 0;
   LoopReports loops_;
-  // Lists of the run at hand, kept for their memory.
+  // Lists of the region at hand, kept for their memory.
   std::vector<FlowValue> read_, made_;
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> elements_;

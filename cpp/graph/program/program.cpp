@@ -61,7 +61,7 @@ struct Program::State {
     for (const RoutineStep& step : main.steps) {
       if (step.region) bind_known(*step.region, options.progress);
       if (!first_stop.empty()) continue;
-      first_stop = step.kind == RoutineStep::Kind::run ? step.cut : "node '" + step.node + "': " + op_of(step);
+      first_stop = step.kind == RoutineStep::Kind::region ? step.cut : "node '" + step.node + "': " + op_of(step);
     }
   }
 
@@ -165,7 +165,7 @@ std::vector<ReportRow> Program::report() const {
   std::vector<ReportRow> rows;
   for (const Routine& routine : state_->flow->routines)
     for (const RoutineStep& step : routine.steps) {
-      if (step.kind == RoutineStep::Kind::run) {
+      if (step.kind == RoutineStep::Kind::region) {
         if (!step.cut.empty()) rows.push_back({step.node, "ReadBack", "", step.cut, {}, true, {}, ""});
         const auto own = step.region->report();
         rows.insert(rows.end(), own.begin(), own.end());
