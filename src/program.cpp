@@ -65,7 +65,7 @@ class Arguments {
 };
 
 // A leased recording with the arguments written to its slots.
-std::shared_ptr<Lease> prepared(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout) {
+std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout) {
   std::shared_ptr<Lease> lease;
   {
     const ReleasedGil release;
@@ -180,7 +180,7 @@ Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeo
   const Deadline deadline(timeout);
   const GivenOutputs given = out ? GivenOutputs(self, *out) : GivenOutputs();
   const Arguments arguments(self, inputs);
-  const auto lease = prepared(self, arguments, true, timeout);
+  const auto lease = written_lease(self, arguments, true, timeout);
   const Submission submission = start(self, *lease, timeout, loop_timeout, given);
   wait_for(*self.context(), submission.id(), timeout);
   return results_of(self, *lease, deadline, given);
@@ -211,7 +211,7 @@ class PyProgramRun {
  public:
   PyProgramRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
       : program_(std::move(program)),
-        lease_(prepared(*program_, Arguments(*program_, inputs), false, {})),
+        lease_(written_lease(*program_, Arguments(*program_, inputs), false, {})),
         submission_(start(*program_, *lease_, {}, loop_timeout)) {}
 
   const Submission& submission() const { return submission_; }

@@ -49,7 +49,7 @@ class RoutineLease : public FlowLease {
   RunReport report() const override { return session_.report; }
   std::optional<double> device_seconds() const override { return session_.device_seconds(); }
 
-  void prepare(std::span<const ShapeView> shapes) override {
+  void make_inputs(std::span<const ShapeView> shapes) override {
     const Routine& main = program_->routines[0];
     check_shapes(program_->name, main.input_values, shapes);
     results_.clear();

@@ -135,7 +135,7 @@ std::shared_ptr<Lease> Program::lease(std::span<const ShapeView> shapes, std::sp
   if (state_->region) return state_->region->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
   const auto make = [this] { return FlowLease::create(state_->flow, {}); };
   auto leased = state_->flow_pool.lease(*state_->context, make, wait, timeout_seconds, interrupted);
-  static_cast<FlowLease&>(*leased).prepare(shapes);
+  static_cast<FlowLease&>(*leased).make_inputs(shapes);
   return leased;
 }
 
@@ -145,7 +145,7 @@ std::shared_ptr<Lease> Program::measured_lease(std::span<const ShapeView> shapes
   options.total_time = true;
   if (state_->region) return state_->region->bind(shapes, values)->recorded(options);
   auto made = FlowLease::create(state_->flow, options);
-  made->prepare(shapes);
+  made->make_inputs(shapes);
   return made;
 }
 
