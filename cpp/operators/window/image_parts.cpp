@@ -1,4 +1,4 @@
-// Regions of interest, blocks of images, and the places of deformable convolutions.
+// Parts of images: regions of interest, blocks, and the places of deformable convolutions.
 #include <algorithm>
 
 #include "core/error.h"
