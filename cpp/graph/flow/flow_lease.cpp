@@ -59,7 +59,7 @@ class RoutineLease : public FlowLease {
       input.host.reset();
       if (input.slot && input.desc.shape.size() == shapes[i].size() && std::ranges::equal(input.desc.shape, shapes[i])) continue;
       input = {};
-      input = session_.made(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), SlotUse::upload);
+      input = session_.made(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), HostSlotUse::upload);
     }
   }
 
@@ -176,11 +176,11 @@ class RoutineLease : public FlowLease {
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
       FlowValue& output =
-          made_.emplace_back(session_.made(*bound->compiled()->outputs()[j].desc, shown ? SlotUse::readback : SlotUse::device));
+          made_.emplace_back(session_.made(*bound->compiled()->outputs()[j].desc, shown ? HostSlotUse::readback : HostSlotUse::device));
       if (const auto& host = bound->output_host(j)) output.host = std::make_shared<const HostTensor>(*host);
     }
     for (size_t k = 0; k < bound->index_checks().size(); ++k)
-      made_.push_back(session_.made(*bound->compiled()->outputs()[step.outputs.size() + k].desc, SlotUse::readback));
+      made_.push_back(session_.made(*bound->compiled()->outputs()[step.outputs.size() + k].desc, HostSlotUse::readback));
     session_.submit(session_.recordings().run(bound, read_, made_));
     if (!bound->index_checks().empty()) raise_found(bound->index_checks(), [&](size_t k) { return read(made_[step.outputs.size() + k]); });
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
@@ -280,7 +280,7 @@ class RoutineLease : public FlowLease {
     std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (FlowValue& result : results_) {
       if (result.host || result.host_visible()) continue;
-      const FlowValue shown = session_.made(result.desc, SlotUse::readback);
+      const FlowValue shown = session_.made(result.desc, HostSlotUse::readback);
       ranges.push_back({result.range, {shown.slot->host, 0, result.range.bytes}});
       result.slot = shown.slot;
     }

@@ -25,12 +25,12 @@ void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRan
 }
 
 // Takes the large slots out of those whose bytes a list copies.
-std::vector<std::unique_ptr<SlotTransfer>> transfers_of(std::span<const HostSlot> slots, bool to_device, bool wanted,
-                                                        std::vector<HostSlot>& copied) {
-  std::vector<std::unique_ptr<SlotTransfer>> transfers(slots.size());
+std::vector<std::unique_ptr<HostSlotTransfer>> transfers_of(std::span<const HostSlot> slots, bool to_device, bool wanted,
+                                                            std::vector<HostSlot>& copied) {
+  std::vector<std::unique_ptr<HostSlotTransfer>> transfers(slots.size());
   for (size_t i = 0; i < slots.size(); ++i)
-    if (wanted && SlotTransfer::is_for(slots[i]))
-      transfers[i] = std::make_unique<SlotTransfer>(slots[i], to_device);
+    if (wanted && HostSlotTransfer::is_for(slots[i]))
+      transfers[i] = std::make_unique<HostSlotTransfer>(slots[i], to_device);
     else
       copied.push_back(slots[i]);
   return transfers;
@@ -54,7 +54,7 @@ std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& com
 }
 
 RecordedLease::RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                                     std::vector<IndexCheck> index_checks, const RecordingOptions& options)
+                             std::vector<IndexCheck> index_checks, const RecordingOptions& options)
     : compiled_(compiled), index_checks_(std::move(index_checks)), list_(compiled->context()) {
   std::vector<uint64_t> input_bytes, output_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());

@@ -9,7 +9,7 @@
 
 #include "dispatch/command_list.h"
 #include "dispatch/host_slot.h"
-#include "dispatch/slot_transfer.h"
+#include "dispatch/host_slot_transfer.h"
 #include "graph/binding/plan.h"
 #include "graph/passes/program_graph.h"
 #include "graph/region/lease.h"
@@ -60,7 +60,7 @@ class BoundProgram {
 class RecordedLease : public Lease {
  public:
   RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                    std::vector<IndexCheck> index_checks, const RecordingOptions& options = {});
+                std::vector<IndexCheck> index_checks, const RecordingOptions& options = {});
   const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
@@ -78,8 +78,8 @@ class RecordedLease : public Lease {
 
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<HostSlot> inputs_, outputs_;
-  std::vector<std::unique_ptr<SlotTransfer>> uploads_, downloads_;  // by slot; none where its copy is in the list
-  std::vector<IndexCheck> index_checks_;                            // the last outputs are their results
+  std::vector<std::unique_ptr<HostSlotTransfer>> uploads_, downloads_;  // by slot; none where its copy is in the list
+  std::vector<IndexCheck> index_checks_;                                // the last outputs are their results
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
   std::optional<Submission> last_;
