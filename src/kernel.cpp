@@ -36,7 +36,7 @@ struct GivenArray {
 };
 
 // Arguments of a call, converted and checked.
-struct Prepared {
+struct ConvertedArguments {
   KernelArguments arguments;
   std::vector<GivenArray> arrays;
 };
@@ -133,22 +133,22 @@ void add_numbers(Numbers& numbers, const std::string& name, const py::handle& va
 }
 
 // Push constants by the names of the reflection: a dict is a structure, a sequence of dicts an array of them.
-void add_push_constant(Prepared& prepared, const std::string& name, const py::handle& value, size_t depth = 0) {
+void add_push_constant(ConvertedArguments& converted, const std::string& name, const py::handle& value, size_t depth = 0) {
   check_depth(name, depth);
   if (py::isinstance<py::dict>(value)) {
     for (const auto& [member, inner] : py::reinterpret_borrow<py::dict>(value))
-      add_push_constant(prepared, name + "." + py::str(member).cast<std::string>(), inner, depth + 1);
+      add_push_constant(converted, name + "." + py::str(member).cast<std::string>(), inner, depth + 1);
     return;
   }
   if (is_sequence(value) && py::len(value) > 0 && py::isinstance<py::dict>(value[py::int_(0)])) {
     size_t i = 0;
     for (const auto& one : py::reinterpret_borrow<py::sequence>(value))
-      add_push_constant(prepared, name + "[" + std::to_string(i++) + "]", one, depth + 1);
+      add_push_constant(converted, name + "[" + std::to_string(i++) + "]", one, depth + 1);
     return;
   }
   Numbers numbers;
   add_numbers(numbers, name, value);
-  prepared.arguments.emplace_back(name, std::move(numbers));
+  converted.arguments.emplace_back(name, std::move(numbers));
 }
 
 // The bytes of structures, one row for each.
@@ -181,17 +181,17 @@ py::array foreign_array(const PyKernel& kernel, const std::string& name, const p
   return array;
 }
 
-void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::handle& value) {
+void add_argument(ConvertedArguments& converted, const PyKernel& kernel, const std::string& name, const py::handle& value) {
   if (py::isinstance<Tensor>(value))
-    prepared.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
+    converted.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
   else if (py::isinstance<Image>(value))
-    prepared.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
+    converted.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
   else if (is_foreign_array(value))
-    add_argument(prepared, kernel, name, foreign_array(kernel, name, value));
+    add_argument(converted, kernel, name, foreign_array(kernel, name, value));
   else if (!py::isinstance<py::array>(value) || kernel.interface().find_push_constant(name))
-    add_push_constant(prepared, name, value);
+    add_push_constant(converted, name, value);
   else
-    prepared.arrays.push_back(array_of(name, value.cast<py::array>()));
+    converted.arrays.push_back(array_of(name, value.cast<py::array>()));
 }
 
 std::array<uint64_t, 3> counts(const char* key, const py::object& value) {
@@ -252,17 +252,17 @@ Given given_of(const PyKernel& kernel, const py::args& positional, py::kwargs by
   return given;
 }
 
-Prepared prepare(const PyKernel& kernel, const Given& given) {
-  Prepared prepared;
+ConvertedArguments convert(const PyKernel& kernel, const Given& given) {
+  ConvertedArguments converted;
   for (const auto& [name, value] : given.in_dict) {
     if (!py::isinstance<py::str>(name))
       throw BindingError("K4", "arguments", kernel.kernel->name(), "names of arguments", py::repr(name).cast<std::string>());
     if (given.by_name.contains(name))
       throw BindingError("K4", "argument '" + name.cast<std::string>() + "'", name.cast<std::string>(), "one value", "two of them");
-    add_argument(prepared, kernel, name.cast<std::string>(), value);
+    add_argument(converted, kernel, name.cast<std::string>(), value);
   }
-  for (const auto& [name, value] : given.by_name) add_argument(prepared, kernel, name.cast<std::string>(), value);
-  return prepared;
+  for (const auto& [name, value] : given.by_name) add_argument(converted, kernel, name.cast<std::string>(), value);
+  return converted;
 }
 
 uint64_t element_bytes(const HostTensor& host) {
@@ -271,31 +271,31 @@ uint64_t element_bytes(const HostTensor& host) {
 
 BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by_name) {
   const Given given_arguments = given_of(self, positional, std::move(by_name));
-  Prepared prepared = prepare(self, given_arguments);
-  for (const auto& array : prepared.arrays) {
+  ConvertedArguments converted = convert(self, given_arguments);
+  for (const auto& array : converted.arrays) {
     const auto& [name, given, native, host, layout] = array;
     if (is_written(self, name))
       throw BindingError("K9", "argument '" + name + "'", name, "a Tensor: what a bound kernel writes stays on the device",
                          "a NumPy array");
     TensorArgument argument = tensor_argument(name, tensor_of(host, self.context));
     argument.layout = layout.get();
-    prepared.arguments.emplace_back(name, argument);
+    converted.arguments.emplace_back(name, argument);
   }
   BoundKernel bound;
   {
     const ReleasedGil release;
-    bound = {self.calls->bind(prepared.arguments, given_arguments.size)};
+    bound = {self.calls->bind(converted.arguments, given_arguments.size)};
   }
   forward_log();
   return bound;
 }
 
 // Each array is uploaded by itself: what two of them write to one place would be lost.
-void check_overlaps(const PyKernel& self, const Prepared& prepared) {
-  for (size_t i = 0; i < prepared.arrays.size(); ++i) {
-    if (!is_written(self, prepared.arrays[i].name)) continue;
+void check_overlaps(const PyKernel& self, const ConvertedArguments& converted) {
+  for (size_t i = 0; i < converted.arrays.size(); ++i) {
+    if (!is_written(self, converted.arrays[i].name)) continue;
     for (size_t j = 0; j < i; ++j) {
-      const auto &one = prepared.arrays[j], &other = prepared.arrays[i];
+      const auto &one = converted.arrays[j], &other = converted.arrays[i];
       if (is_written(self, one.name) && py::module_::import("numpy").attr("may_share_memory")(one.given, other.given).cast<bool>())
         throw BindingError("K9", "argument '" + other.name + "'", other.name,
                            "an array apart from '" + one.name + "': the kernel writes both", "one that may share its memory");
@@ -304,12 +304,12 @@ void check_overlaps(const PyKernel& self, const Prepared& prepared) {
 }
 
 // The arrays to which the results of a kernel go at first: the array itself, an array that is copied to it afterwards, or none.
-std::vector<py::array> result_arrays(const Prepared& prepared, std::vector<ArrayArgument>& arguments) {
-  std::vector<py::array> staged(prepared.arrays.size());
+std::vector<py::array> result_arrays(const ConvertedArguments& converted, std::vector<ArrayArgument>& arguments) {
+  std::vector<py::array> staged(converted.arrays.size());
   for (size_t i = 0; i < staged.size(); ++i) {
-    const auto& [name, given, native, host, layout] = prepared.arrays[i];
+    const auto& [name, given, native, host, layout] = converted.arrays[i];
     ArrayArgument& argument = arguments.emplace_back(name, host.desc.dtype, std::span(host.data, element_bytes(host)), nullptr,
-                                                     prepared.arrays[i].last_axis(), layout.get());
+                                                     converted.arrays[i].last_axis(), layout.get());
     if (!given.writeable()) continue;
     if (host.data == static_cast<const std::byte*>(given.data())) {
       argument.target = const_cast<std::byte*>(host.data);
@@ -323,13 +323,13 @@ std::vector<py::array> result_arrays(const Prepared& prepared, std::vector<Array
 }
 
 // Returns an error about bounds, which is raised when the results are back.
-std::exception_ptr run_and_log(const PyKernel& self, const Prepared& prepared, std::span<const ArrayArgument> arrays,
+std::exception_ptr run_and_log(const PyKernel& self, const ConvertedArguments& converted, std::span<const ArrayArgument> arrays,
                                const LaunchSize& size, std::optional<double> timeout) {
   std::exception_ptr error;
   {
     const ReleasedGil release;
     try {
-      self.calls->run(prepared.arguments, arrays, size, timeout, check_signals);
+      self.calls->run(converted.arguments, arrays, size, timeout, check_signals);
     } catch (const OutOfBoundsError&) {
       error = std::current_exception();
     }
@@ -361,15 +361,15 @@ void call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name
   const PyKernel self = kernel;  // another thread may replace it
   const std::optional<double> timeout = take_timeout(self, positional, by_name);
   const Given given = given_of(self, positional, std::move(by_name));
-  const Prepared prepared = prepare(self, given);
-  check_overlaps(self, prepared);
+  const ConvertedArguments converted = convert(self, given);
+  check_overlaps(self, converted);
   std::vector<ArrayArgument> arrays;
-  arrays.reserve(prepared.arrays.size());
-  const std::vector<py::array> staged = result_arrays(prepared, arrays);
-  const std::exception_ptr error = run_and_log(self, prepared, arrays, given.size, timeout);
+  arrays.reserve(converted.arrays.size());
+  const std::vector<py::array> staged = result_arrays(converted, arrays);
+  const std::exception_ptr error = run_and_log(self, converted, arrays, given.size, timeout);
   for (size_t i = 0; i < staged.size(); ++i)
-    if (staged[i].size() > 0 && is_written(self, prepared.arrays[i].name))
-      py::module_::import("numpy").attr("copyto")(prepared.arrays[i].given, staged[i]);
+    if (staged[i].size() > 0 && is_written(self, converted.arrays[i].name))
+      py::module_::import("numpy").attr("copyto")(converted.arrays[i].given, staged[i]);
   if (error) std::rethrow_exception(error);
 }
 

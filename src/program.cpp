@@ -32,12 +32,12 @@ class Arguments {
   std::span<const std::byte* const> data() const { return data_; }
 
   // `stays`: the caller waits for the execution, so that the arrays are as they are until then.
-  void write_to(Lease& execution, bool stays) const {
+  void write_to(Lease& lease, bool stays) const {
     size_t bytes = 0;
     std::optional<ReleasedGil> release;
     for (const auto& one : stored_) bytes += static_cast<size_t>(one.nbytes());
     if (bytes >= kLargeBytes) release.emplace();
-    for (size_t i = 0; i < data_.size(); ++i) execution.write_input(i, data_[i], stays);
+    for (size_t i = 0; i < data_.size(); ++i) lease.write_input(i, data_[i], stays);
   }
 
  private:
@@ -65,14 +65,14 @@ class Arguments {
 };
 
 // A leased recording with the arguments written to its slots.
-std::shared_ptr<Lease> prepared(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout) {
-  std::shared_ptr<Lease> execution;
+std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout) {
+  std::shared_ptr<Lease> lease;
   {
     const ReleasedGil release;
-    execution = self.lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
+    lease = self.lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
   }
-  arguments.write_to(*execution, wait);
-  return execution;
+  arguments.write_to(*lease, wait);
+  return lease;
 }
 
 using MaybeArrays = std::vector<std::optional<py::array>>;
@@ -137,16 +137,16 @@ class Deadline {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-Arrays results_of(const Program& program, const Lease& execution, const Deadline& deadline, const GivenOutputs& given = {}) {
+Arrays results_of(const Program& program, const Lease& lease, const Deadline& deadline, const GivenOutputs& given = {}) {
   const size_t count = program.outputs().size();
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
-    const TensorDesc& desc = execution.output_desc(j);
+    const TensorDesc& desc = lease.output_desc(j);
     const size_t bytes = desc.element_bytes();
     const auto read_to = [&](std::byte* target) {
       std::optional<ReleasedGil> release;
       if (bytes >= kLargeBytes) release.emplace();
-      execution.read_output(j, target, deadline);
+      lease.read_output(j, target, deadline);
     };
     if (bits(desc.dtype) < 8) {
       std::vector<std::byte> packed(bytes);
@@ -180,10 +180,10 @@ Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeo
   const Deadline deadline(timeout);
   const GivenOutputs given = out ? GivenOutputs(self, *out) : GivenOutputs();
   const Arguments arguments(self, inputs);
-  const auto execution = prepared(self, arguments, true, timeout);
-  const Submission submission = start(self, *execution, timeout, loop_timeout, given);
+  const auto lease = written_lease(self, arguments, true, timeout);
+  const Submission submission = start(self, *lease, timeout, loop_timeout, given);
   wait_for(*self.context(), submission.id(), timeout);
-  return results_of(self, *execution, deadline, given);
+  return results_of(self, *lease, deadline, given);
 }
 
 py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& inputs, std::optional<double> timeout,
@@ -207,31 +207,31 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
 }
 
 // One execution of a program in flight or finished. It holds its recording until the results are taken.
-class PyRun {
+class PyProgramRun {
  public:
-  PyRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
+  PyProgramRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
       : program_(std::move(program)),
-        execution_(prepared(*program_, Arguments(*program_, inputs), false, {})),
-        submission_(start(*program_, *execution_, {}, loop_timeout)) {}
+        lease_(written_lease(*program_, Arguments(*program_, inputs), false, {})),
+        submission_(start(*program_, *lease_, {}, loop_timeout)) {}
 
   const Submission& submission() const { return submission_; }
   // Whether all has finished, with what brings the outputs to the host.
-  bool done() const { return !execution_ || program_->context()->completed() >= last(); }
+  bool done() const { return !lease_ || program_->context()->completed() >= last(); }
   void wait(std::optional<double> timeout) const { wait_for(*program_->context(), last(), timeout); }
   Arrays result(std::optional<double> timeout) {
-    if (!execution_) return results_;
+    if (!lease_) return results_;
     const Deadline deadline(timeout);
     wait_for(*program_->context(), submission_.id(), timeout);
-    results_ = results_of(*program_, *execution_, deadline);
-    execution_.reset();
+    results_ = results_of(*program_, *lease_, deadline);
+    lease_.reset();
     return results_;
   }
 
  private:
-  uint64_t last() const { return execution_ ? std::max(submission_.id(), execution_->last_submission()) : submission_.id(); }
+  uint64_t last() const { return lease_ ? std::max(submission_.id(), lease_->last_submission()) : submission_.id(); }
 
   std::shared_ptr<Program> program_;
-  std::shared_ptr<Lease> execution_;
+  std::shared_ptr<Lease> lease_;
   Submission submission_;
   Arrays results_;
 };
@@ -373,24 +373,25 @@ void bind_program(py::module_& module) {
           "The sizes, None for unknown ones; None alone for an unknown rank.")
       .def_readonly("dimension_names", &ProgramValue::dimension_names, "Symbolic names of the sizes, empty where there is none.")
       .def("__repr__", [](const ProgramValue& self) { return "<ProgramValue '" + self.name + "' " + std::string(name(self.dtype)) + ">"; });
-  py::class_<PyRun>(module, "ProgramRun", "One execution of a program in flight or finished, started by Program.run_async.")
+  py::class_<PyProgramRun>(module, "ProgramRun", "One execution of a program in flight or finished, started by Program.run_async.")
       .def_property_readonly(
-          "id", [](const PyRun& self) { return self.submission().id(); }, "The execution's id on the context's timeline.")
-      .def("__int__", [](const PyRun& self) { return self.submission().id(); })
-      .def_property_readonly("done", &PyRun::done)
+          "id", [](const PyProgramRun& self) { return self.submission().id(); }, "The execution's id on the context's timeline.")
+      .def("__int__", [](const PyProgramRun& self) { return self.submission().id(); })
+      .def_property_readonly("done", &PyProgramRun::done)
       .def_property_readonly(
-          "device_seconds", [](const PyRun& self) { return self.submission().device_seconds(); },
+          "device_seconds", [](const PyProgramRun& self) { return self.submission().device_seconds(); },
           "Time on the device; None where it was not measured or has not finished.")
       .def_property_readonly(
-          "device_time", [](const PyRun& self) { return self.submission().device_seconds(); }, "Time on the device, as device_seconds.")
+          "device_time", [](const PyProgramRun& self) { return self.submission().device_seconds(); },
+          "Time on the device, as device_seconds.")
       .def_property_readonly(
-          "cold", [](const PyRun& self) { return self.submission().is_cold(); },
+          "cold", [](const PyProgramRun& self) { return self.submission().is_cold(); },
           "Whether a kernel ran for the first time in this execution, whose time may then include the driver's "
           "compilation.")
-      .def("wait", &PyRun::wait, py::arg("timeout") = py::none(),
+      .def("wait", &PyProgramRun::wait, py::arg("timeout") = py::none(),
            "Waits until the execution has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
-      .def("result", &PyRun::result, py::arg("timeout") = py::none(), "Waits, and gives the outputs as new arrays in graph order.")
-      .def("__repr__", [](const PyRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
+      .def("result", &PyProgramRun::result, py::arg("timeout") = py::none(), "Waits, and gives the outputs as new arrays in graph order.")
+      .def("__repr__", [](const PyProgramRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
   py::class_<Program, std::shared_ptr<Program>> program(
       module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.");
   bind_execution(module);
@@ -413,7 +414,7 @@ void bind_program(py::module_& module) {
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {
-            return std::make_unique<PyRun>(std::move(self), inputs, loop_timeout);
+            return std::make_unique<PyProgramRun>(std::move(self), inputs, loop_timeout);
           },
           py::arg("inputs"), py::arg("loop_timeout") = kLoopSeconds,
           "Starts an execution and returns at once, or where the program has control flow or is cut when it has ended: execution().start() "

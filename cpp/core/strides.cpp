@@ -115,7 +115,7 @@ void check_strides(const Shape& shape, const Strides& strides) {
 
 int checked_axis(int axis, int rank, std::string_view what) {
   if (axis < -rank || axis >= rank)
-    throw GraphError(std::string(what), "axis " + std::to_string(axis) + " of a tensor of rank " + std::to_string(rank));
+    throw GraphError(std::string(what), "a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(axis));
   return axis < 0 ? axis + rank : axis;
 }
 

@@ -228,7 +228,7 @@ void CommandBuffer::copy(const Image& source, const BufferRange& target) {
 }
 
 // Images stay in the general layout: it serves storage, sampling and copies alike.
-void CommandBuffer::prepare(const Image& image) {
+void CommandBuffer::make_usable(const Image& image) {
   auto& vk = context_->vk();
   VkImageMemoryBarrier barrier{VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER};
   barrier.dstAccessMask = kReads | kWrites;

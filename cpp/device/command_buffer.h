@@ -59,7 +59,7 @@ class CommandBuffer {
   void fill(const BufferRange& target, uint32_t word);        // a range of whole words
   void copy(const BufferRange& source, const Image& target);  // the whole image, packed
   void copy(const Image& source, const BufferRange& target);
-  void prepare(const Image& image);  // a new one, for every use; its content is undefined
+  void make_usable(const Image& image);  // a new one, for every use; its content is undefined
   void timestamp(uint32_t index);
   void end();  // makes the results visible to the host
 

@@ -27,7 +27,7 @@ void check_transfer(const Image& image, size_t host_bytes) {
 std::shared_ptr<Image> ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler,
                                    const Interrupted& interrupted) {
   auto made = Image::create(std::move(context), format, std::move(shape), sampler);
-  record_and_wait(*made->context(), interrupted, [&](CommandBuffer& commands) { commands.prepare(*made); });
+  record_and_wait(*made->context(), interrupted, [&](CommandBuffer& commands) { commands.make_usable(*made); });
   return made;
 }
 

@@ -76,8 +76,8 @@ def test_rows_that_a_condition_finds(context: pumice.Context) -> None:
     loaded = check(context, gathered(), *cases, {"x": -np.ones((3, 4), np.float32)})
     for case in cases:
         assert read_backs(loaded, **case) == 1
-    ((segment, note),) = cuts(loaded).items()
-    assert segment == "segment 1"
+    ((region, note),) = cuts(loaded).items()
+    assert region == "region 1"
     assert note == "the host reads 'where/count:0' of 'where/count' for the shape of 'where'"
 
 
@@ -213,7 +213,7 @@ def test_cuts_in_a_row(context: pumice.Context) -> None:
     cases = [{"x": (9 * random.standard_normal(n)).astype(np.float32)} for n in (30, 700, 30)]
     loaded = check(context, proto, *cases)
     assert read_backs(loaded, **cases[0]) == 3
-    assert list(cuts(loaded)) == ["segment 1", "segment 2", "segment 3"]
+    assert list(cuts(loaded)) == ["region 1", "region 2", "region 3"]
 
 
 def test_a_size_that_a_symbolic_one_limits(context: pumice.Context) -> None:
@@ -251,7 +251,7 @@ def test_in_an_if(context: pumice.Context) -> None:
     nodes = [node("If", ["c"], ["i"], name="if", then_branch=found, else_branch=shape), node("Neg", ["i"])]
     proto = typed(model(nodes, [value("x"), value("c", [], BOOL)]), INT64)
     loaded = check(context, proto, *({"x": ramp(n, 4), "c": np.array(c)} for n in (2, 5) for c in (True, False)))
-    assert list(cuts(loaded)) == ["if.then/segment 1"]
+    assert list(cuts(loaded)) == ["if.then/region 1"]
 
 
 def test_in_a_loop_that_the_host_drives(context: pumice.Context) -> None:
@@ -292,7 +292,7 @@ def test_in_a_loop_that_the_host_drives(context: pumice.Context) -> None:
     (loop,) = execution.report["loops"]
     assert (loop["kind"], loop["trips"]) == ("host", 4)
     assert execution.report["read_backs"] == 4
-    assert list(cuts(loaded)) == ["loop.body/segment 1"]
+    assert list(cuts(loaded)) == ["loop.body/region 1"]
 
 
 def test_a_trip_count_that_the_device_computes_sizes_the_results(context: pumice.Context) -> None:

@@ -184,7 +184,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
         {"scale": 0.5},
         "scale 0.00390625 and zero point 0 expected; given scale 0.5 and zero point 0",
     ),
-    ("ADD", (floats(2), floats(2), 0), {"scale": 1.0}, "a scale or zero point of an output of float32"),
+    ("ADD", (floats(2), floats(2), 0), {"scale": 1.0}, "a scale or zero point is given for an output of float32"),
     ("ADD", (Q, Q, 0), {"scale": 0.0}, "greater than 0"),
     ("ADD", (Q, Q, 0), {"scale": 1.0, "zero_point": 256}, "256"),
     (

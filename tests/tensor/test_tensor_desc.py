@@ -296,7 +296,7 @@ QUANTIZATIONS: list[tuple[dict[str, object], str]] = [
     ({"scale": [1, 2]}, "expected one where no channel_axis is given; given 2"),
     ({"scale": [1, 2], "channel_axis": 1}, "each of the 3 channels of axis 1; given 2"),
     ({"channel_axis": 1}, "each of the 3 channels of axis 1; given 0"),
-    ({"scale": [1, 2, 3], "channel_axis": 2}, "axis 2 of a tensor of rank 2"),
+    ({"scale": [1, 2, 3], "channel_axis": 2}, "a tensor of rank 2 has no axis 2"),
     ({"scale": 0.0}, "greater than 0"),
     ({"scale": float("nan")}, "greater than 0"),
     ({"scale": float("inf")}, "finite"),
@@ -312,7 +312,7 @@ def test_scales_that_fit_no_channels_are_refused(given: dict[str, object], text:
 PERMUTATIONS = [
     ([0], "1 axes for a tensor of rank 2"),
     ([0, 0], "axis 0 is named twice"),
-    ([0, 2], "axis 2 of a tensor of rank 2"),
+    ([0, 2], "a tensor of rank 2 has no axis 2"),
 ]
 
 

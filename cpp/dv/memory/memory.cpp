@@ -74,7 +74,7 @@ std::byte* Memory::map() {
   const auto use = buffer_->use();
   if (is_copied() && !copy_) {
     copy_ = {static_cast<std::byte*>(std::aligned_alloc(kPage, bytes())), std::free};
-    if (!copy_) throw OutOfMemoryError("the host's copy of a memory of " + std::to_string(bytes()) + " bytes");
+    if (!copy_) throw OutOfMemoryError("no host memory for the copy of a memory of " + std::to_string(bytes()) + " bytes");
   }
   if (copy_ && is_stale_.exchange(false)) download({buffer_, 0, bytes()}, {copy_.get(), bytes()});
   mapped_ = true;

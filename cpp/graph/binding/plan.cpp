@@ -192,7 +192,7 @@ class Binder {
     NodeMemo* memo = memo_ ? &memo_->nodes[i] : nullptr;
     const bool is_bound = memo && memo->inputs.size() == node.inputs.size() && !memo->inputs.empty();
     if ((is_bound && is_injected("steps")) || (memo && is_as_before(node, *memo))) return add_steps(node, memo->lowered);
-    prepare(node);
+    begin(node);
     lowering_.epilogue_text = node.epilogue;
     for (size_t k = 0; k < node.inputs.size(); ++k) add_input(node, i, k);
     for (const ValueId output : node.outputs)
@@ -251,7 +251,7 @@ class Binder {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ConcatPart& part = placement_.parts[i][k];
       if (part.root < 0 || part.joined) continue;
-      prepare(node);
+      begin(node);
       inputs_.assign(1, input_place(node, i, k));
       lowering_.memo = memo_ ? &memo_->nodes[i].kernels : nullptr;
       add_input(node, i, k);
@@ -269,7 +269,7 @@ class Binder {
     }
   }
 
-  void prepare(const ProgramNode& node) {
+  void begin(const ProgramNode& node) {
     lowering_.attributes = &node.attributes;
     lowering_.node = node.name;
     lowering_.float_dtype = graph_.float_dtype_of(node);

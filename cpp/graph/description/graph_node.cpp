@@ -25,9 +25,9 @@ bool GraphValue::is_known() const {
 Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given) {
   if (given == Quantization{}) return given;
   const auto fail = [&](const std::string& message) { throw GraphError(user, message + "; given " + to_string(given)); };
-  if (given.scale.empty()) fail("a zero point or a channel axis without a scale");
+  if (given.scale.empty()) fail("a zero point or a channel axis is given without a scale");
   if (!is_integer(dtype) || bits(dtype) < 8 || bits(dtype) > 32) fail("a scale for elements of " + std::string(name(dtype)));
-  if (given.channel_axis && !shape) fail("scales of channels for an unknown rank");
+  if (given.channel_axis && !shape) fail("a channel axis needs a known rank");
   Shape sizes = given.channel_axis ? *shape : Shape{};
   std::ranges::replace(sizes, kUnknownSize, std::ssize(given.scale));  // as many channels as it then has scales
   TensorDesc desc(dtype, std::move(sizes));

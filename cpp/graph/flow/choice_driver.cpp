@@ -48,7 +48,7 @@ ChoiceDriver::ReadyChoice& ChoiceDriver::find(const RoutineStep& step, std::span
 
 CommandList ChoiceDriver::record(const RoutineStep& step, GuardedCode& code, std::span<const FlowValue> given,
                                  std::span<const FlowValue> made) {
-  const auto build = [&](SlotPool* pool) {
+  const auto build = [&](HostSlotPool* pool) {
     CodeBuilder builder(code, pool);
     uint32_t word = kNoWord;
     builder.choose(step, given, made, word);
@@ -71,7 +71,7 @@ std::optional<std::vector<FlowValue>> ChoiceDriver::run(const RoutineStep& step,
   std::vector<FlowValue> made;
   std::vector<uint64_t> key;
   for (size_t j = 0; j < ready.results.size(); ++j)
-    made.push_back(session_.made(ready.results[j], shown[j] ? SlotUse::readback : SlotUse::device));
+    made.push_back(session_.made(ready.results[j], shown[j] ? HostSlotUse::readback : HostSlotUse::device));
   for (const auto values : {given, std::span<const FlowValue>(made)})
     for (const FlowValue& value : values) key.push_back(value.range.buffer->id());
   auto found = ready.recorded.find(key);

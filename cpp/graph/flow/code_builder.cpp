@@ -61,7 +61,7 @@ std::vector<FlowValue> CodeBuilder::run(size_t number, std::span<const FlowValue
       const auto position = static_cast<size_t>(output - routine.outputs.begin());
       made.push_back(position < wanted.size() ? wanted[position] : scratch(results[j]));
     }
-    if (step.kind == RoutineStep::Kind::run)
+    if (step.kind == RoutineStep::Kind::region)
       run_region(step, given, made, word);
     else if (step.kind == RoutineStep::Kind::while_)
       run_loop(step, given, made, word);

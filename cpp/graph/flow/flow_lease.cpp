@@ -29,9 +29,9 @@ struct Frame {
   Loop loop;                      // the loop of the step at hand
 };
 
-class StepwiseLease : public FlowLease {
+class RoutineLease : public FlowLease {
  public:
-  StepwiseLease(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options)
+  RoutineLease(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options)
       : program_(std::move(program)),
         checks_indices_(program_->checks_indices()),
         session_(program_->context, program_->name, options),
@@ -49,7 +49,7 @@ class StepwiseLease : public FlowLease {
   RunReport report() const override { return session_.report; }
   std::optional<double> device_seconds() const override { return session_.device_seconds(); }
 
-  void prepare(std::span<const ShapeView> shapes) override {
+  void make_inputs(std::span<const ShapeView> shapes) override {
     const Routine& main = program_->routines[0];
     check_shapes(program_->name, main.input_values, shapes);
     results_.clear();
@@ -59,7 +59,7 @@ class StepwiseLease : public FlowLease {
       input.host.reset();
       if (input.slot && input.desc.shape.size() == shapes[i].size() && std::ranges::equal(input.desc.shape, shapes[i])) continue;
       input = {};
-      input = session_.made(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), SlotUse::upload);
+      input = session_.made(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), HostSlotUse::upload);
     }
   }
 
@@ -146,9 +146,9 @@ class StepwiseLease : public FlowLease {
     Frame& frame = top();
     if (frame.step == frame.routine->steps.size()) return leave(frame);
     const RoutineStep& step = frame.routine->steps[frame.step];
-    session_.check_time(step.kind == RoutineStep::Kind::run ? frame.routine->name : step.node);
+    session_.check_time(step.kind == RoutineStep::Kind::region ? frame.routine->name : step.node);
     switch (step.kind) {
-      case RoutineStep::Kind::run:
+      case RoutineStep::Kind::region:
         return run(frame, step);
       case RoutineStep::Kind::if_:
         return choose(frame, step);
@@ -176,11 +176,11 @@ class StepwiseLease : public FlowLease {
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
       FlowValue& output =
-          made_.emplace_back(session_.made(*bound->compiled()->outputs()[j].desc, shown ? SlotUse::readback : SlotUse::device));
+          made_.emplace_back(session_.made(*bound->compiled()->outputs()[j].desc, shown ? HostSlotUse::readback : HostSlotUse::device));
       if (const auto& host = bound->output_host(j)) output.host = std::make_shared<const HostTensor>(*host);
     }
     for (size_t k = 0; k < bound->index_checks().size(); ++k)
-      made_.push_back(session_.made(*bound->compiled()->outputs()[step.outputs.size() + k].desc, SlotUse::readback));
+      made_.push_back(session_.made(*bound->compiled()->outputs()[step.outputs.size() + k].desc, HostSlotUse::readback));
     session_.submit(session_.prepare([&]() -> CommandList& { return session_.recordings().run(bound, read_, made_); }));
     if (!bound->index_checks().empty()) raise_found(bound->index_checks(), [&](size_t k) { return read(made_[step.outputs.size() + k]); });
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
@@ -280,7 +280,7 @@ class StepwiseLease : public FlowLease {
     std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (FlowValue& result : results_) {
       if (result.host || result.host_visible()) continue;
-      const FlowValue shown = session_.made(result.desc, SlotUse::readback);
+      const FlowValue shown = session_.made(result.desc, HostSlotUse::readback);
       ranges.push_back({result.range, {shown.slot->host, 0, result.range.bytes}});
       result.slot = shown.slot;
     }
@@ -296,7 +296,7 @@ class StepwiseLease : public FlowLease {
   std::deque<Frame> frames_;  // by depth; those above it are kept for their memory
   size_t depth_ = 0;
   LoopReports loops_;
-  // Lists of the run at hand, kept for their memory.
+  // Lists of the region at hand, kept for their memory.
   std::vector<FlowValue> read_, made_;
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> elements_;
@@ -305,7 +305,7 @@ class StepwiseLease : public FlowLease {
 }  // namespace
 
 std::shared_ptr<FlowLease> FlowLease::create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options) {
-  return std::make_shared<StepwiseLease>(std::move(program), options);
+  return std::make_shared<RoutineLease>(std::move(program), options);
 }
 
 }  // namespace pumice

@@ -10,12 +10,12 @@
 
 namespace pumice {
 
-// A lease of a program with control flow: memory of inputs of the shapes last prepared for, and everything that runs on it. input_desc()
-// gives these shapes.
+// A lease of a program with control flow: memory of inputs of the shapes that make_inputs() was given last, and everything that runs on it.
+// input_desc() gives these shapes.
 class FlowLease : public Lease {
  public:
   static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);
-  virtual void prepare(std::span<const ShapeView> shapes) = 0;
+  virtual void make_inputs(std::span<const ShapeView> shapes) = 0;
 };
 
 }  // namespace pumice

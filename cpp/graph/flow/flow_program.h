@@ -15,7 +15,7 @@ struct FlowProgram {
   std::string name;
   std::vector<Routine> routines;
 
-  // Indices are checked run by run: the host drives all control flow.
+  // Indices are checked region by region: the host drives all control flow.
   bool checks_indices() const;
 };
 

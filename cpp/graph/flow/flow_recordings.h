@@ -1,4 +1,4 @@
-// Runs of regions on given memory: recorded on first use, then replayed.
+// Regions on given memory: recorded on first use, then replayed.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace pumice {
 
-// The recordings of one execution's runs, with the arena that they share. Not thread-safe.
+// The recordings of the regions of one execution, with the arena that they share. Not thread-safe.
 class FlowRecordings {
  public:
   FlowRecordings(std::shared_ptr<Context> context, const RecordingOptions& options) : context_(std::move(context)), options_(options) {}
@@ -36,7 +36,7 @@ class FlowRecordings {
 
   std::shared_ptr<Context> context_;
   RecordingOptions options_;
-  std::shared_ptr<Buffer> arena_;  // the arena of all runs, which follow one another
+  std::shared_ptr<Buffer> arena_;  // the arena of all regions, which follow one another
   std::vector<uint64_t> key_;      // the key of the last search
   std::unordered_map<std::vector<uint64_t>, Recorded, Hash> recorded_;
 };

@@ -91,7 +91,7 @@ void FlowSession::fail_loop(const std::string& node, uint64_t trips) const {
                      true);
 }
 
-FlowValue FlowSession::made(TensorDesc desc, SlotUse use) {
+FlowValue FlowSession::made(TensorDesc desc, HostSlotUse use) {
   const uint64_t bytes = desc.bytes();
   FlowValue value{std::move(desc), {}, pool_.take(bytes, use), {}};
   value.range = {value.slot->device, 0, bytes};

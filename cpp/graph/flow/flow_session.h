@@ -38,13 +38,13 @@ class FlowSession {
   }
   [[noreturn]] void fail_loop(const std::string& node, uint64_t trips) const;
   // A value in new memory, which nobody else holds.
-  FlowValue made(TensorDesc desc, SlotUse use);
+  FlowValue made(TensorDesc desc, HostSlotUse use);
 
   const std::string& name() const { return name_; }
   const RunLimits& limits() const { return *limits_; }
   const std::optional<Submission>& last() const { return last_; }
   std::optional<double> device_seconds() const { return is_measured_ ? std::optional(device_seconds_) : std::nullopt; }
-  SlotPool& pool() { return pool_; }
+  HostSlotPool& pool() { return pool_; }
   FlowRecordings& recordings() { return recordings_; }
 
   RunReport report;  // the report of this execution
@@ -62,7 +62,7 @@ class FlowSession {
   std::string name_;
   bool is_measured_;
   double device_seconds_ = 0;
-  SlotPool pool_;
+  HostSlotPool pool_;
   FlowRecordings recordings_;
   const RunLimits* limits_ = nullptr;
   Clock::time_point begin_, next_signal_;

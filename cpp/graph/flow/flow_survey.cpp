@@ -26,7 +26,7 @@ bool FlowSurvey::run(size_t number, const std::vector<TensorDesc>& inputs, std::
     std::vector<TensorDesc> given, made;
     for (const ValueId input : step.inputs) given.push_back(input == kAbsent ? TensorDesc() : descs[index(input)]);
     if (depth > kMostDepth || !is_small()) return false;
-    if (step.kind == RoutineStep::Kind::run) {
+    if (step.kind == RoutineStep::Kind::region) {
       if (!bind(*step.region, given, made)) return false;
     } else if (step.kind == RoutineStep::Kind::while_) {
       const size_t before = dispatches;

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "core/tensor_desc.h"
-#include "graph/region/slot_pool.h"
+#include "graph/region/host_slot_pool.h"
 
 namespace pumice {
 

@@ -25,9 +25,9 @@ void GuardedCode::find_loops() {
   }
 }
 
-const FlowValue& GuardedCode::scratch(size_t number, const TensorDesc& desc, SlotPool* pool) {
+const FlowValue& GuardedCode::scratch(size_t number, const TensorDesc& desc, HostSlotPool* pool) {
   if (number == scratch_.size()) {
-    FlowValue made{desc, {}, pool->take(desc.bytes(), SlotUse::device), {}};
+    FlowValue made{desc, {}, pool->take(desc.bytes(), HostSlotUse::device), {}};
     made.range = {made.slot->device, 0, desc.bytes()};
     scratch_.push_back(std::move(made));
   }

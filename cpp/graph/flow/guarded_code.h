@@ -44,7 +44,7 @@ class GuardedCode {
   const std::shared_ptr<Buffer>& arena() const { return arena_; }
   const std::shared_ptr<Buffer>& words() const { return words_; }
   // Scratch memory by number. The first time it is taken from `pool`.
-  const FlowValue& scratch(size_t number, const TensorDesc& desc, SlotPool* pool);
+  const FlowValue& scratch(size_t number, const TensorDesc& desc, HostSlotPool* pool);
 
  private:
   void find_loops();
@@ -63,7 +63,7 @@ class GuardedCode {
 class CodeBuilder {
  public:
   // pool: null once all scratch memory has been taken.
-  CodeBuilder(GuardedCode& code, SlotPool* pool) : code_(code), pool_(pool) { restart(); }
+  CodeBuilder(GuardedCode& code, HostSlotPool* pool) : code_(code), pool_(pool) { restart(); }
   void restart();  // the next calls take what the first ones took
   uint32_t words(uint32_t count);
   uint32_t words_taken() const { return next_.word; }
@@ -95,7 +95,7 @@ class CodeBuilder {
   void hand_on(uint32_t word, uint32_t to, const std::string& label, uint32_t counter = kNoWord);
 
   GuardedCode& code_;
-  SlotPool* pool_;
+  HostSlotPool* pool_;
   Place next_;
 };
 

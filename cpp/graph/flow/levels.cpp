@@ -103,7 +103,7 @@ class Leveller {
     return !value.is_known() || element_count(*value.shape) <= kMostDemandedElements;
   }
 
-  // Walks backwards from what the host reads, to find the values that the run which makes them tells it.
+  // Walks backwards from what the host reads, to find the values that the region which makes them tells it.
   void find_told() {
     std::vector<bool> read(graph_.values().size(), false);
     for (size_t i = graph_.nodes().size(); i-- > 0;) {

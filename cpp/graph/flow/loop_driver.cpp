@@ -20,7 +20,7 @@ constexpr size_t kMostLoops = 32;   // loops that are kept ready
 // Makes a loop for the device; null where the host has to drive it: shapes depend on values or change, or an iteration is too many
 // dispatches. `values` are those that the loop is entered with; invariant ones are read where they are.
 std::unique_ptr<DeviceLoop> make_loop(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
-                                      SlotPool& pool, const RecordingOptions& options) {
+                                      HostSlotPool& pool, const RecordingOptions& options) {
   try {
     if (auto loop = ScalarLoop::create(program, step, values, options)) return loop;
     return RoundsLoop::create(program, step, values, pool, options);
@@ -124,7 +124,7 @@ std::optional<std::vector<FlowValue>> LoopDriver::run(const RoutineStep& step, s
   std::vector<FlowValue> results;
   for (size_t i = 0; i < step.carried; ++i) {
     const BufferRange last = device->result(i, trips);
-    const FlowValue& result = results.emplace_back(session_.made(values[i].desc, shown[i] ? SlotUse::readback : SlotUse::device));
+    const FlowValue& result = results.emplace_back(session_.made(values[i].desc, shown[i] ? HostSlotUse::readback : HostSlotUse::device));
     exit.push_back({last, result.range});
     if (shown[i] && result.slot->is_copied()) exit.push_back({last, {result.slot->host, 0, last.bytes}});
   }

@@ -15,7 +15,7 @@ constexpr size_t kMostRoundDispatches = 16384;  // dispatches of a round
 }  // namespace
 
 std::unique_ptr<RoundsLoop> RoundsLoop::create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
-                                               SlotPool& pool, const RecordingOptions& options) {
+                                               HostSlotPool& pool, const RecordingOptions& options) {
   std::vector<TensorDesc> given;
   for (const FlowValue& value : values) given.push_back(value.desc);
   FlowSurvey survey(program);
@@ -24,7 +24,7 @@ std::unique_ptr<RoundsLoop> RoundsLoop::create(const FlowProgram& program, const
 }
 
 RoundsLoop::RoundsLoop(const FlowProgram& program, const RoutineStep& step, const FlowSurvey& survey, std::span<const FlowValue> values,
-                       SlotPool& pool, const RecordingOptions& options)
+                       HostSlotPool& pool, const RecordingOptions& options)
     : step_(step),
       code_(program, survey, options),
       most_iterations_(std::min(kMostIterations, std::bit_floor(kMostRoundDispatches / (survey.dispatches + 1)))) {
@@ -32,7 +32,7 @@ RoundsLoop::RoundsLoop(const FlowProgram& program, const RoutineStep& step, cons
   for (auto& set : states_)
     for (size_t i = 0; i < kept; ++i) {
       const TensorDesc desc(values[i].desc.dtype, values[i].desc.shape);
-      FlowValue& value = set.emplace_back(FlowValue{desc, {}, pool.take(desc.bytes(), SlotUse::device), {}});
+      FlowValue& value = set.emplace_back(FlowValue{desc, {}, pool.take(desc.bytes(), HostSlotUse::device), {}});
       value.range = {value.slot->device, 0, desc.bytes()};
     }
   // Invariants stay in the callers' memory, which may hold other values while the loop is not under way.

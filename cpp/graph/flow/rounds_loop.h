@@ -19,7 +19,7 @@ class RoundsLoop : public DeviceLoop {
   // Makes the loop; null where the host has to drive it. Throws GraphError, BindingError and UnsupportedError where a region cannot be
   // bound.
   static std::unique_ptr<RoundsLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
-                                            SlotPool& pool, const RecordingOptions& options);
+                                            HostSlotPool& pool, const RecordingOptions& options);
   std::string_view kind() const override { return "device"; }
   std::vector<BufferRange> entry() const override;
   CommandList& begin() override;
@@ -33,7 +33,7 @@ class RoundsLoop : public DeviceLoop {
 
  private:
   RoundsLoop(const FlowProgram& program, const RoutineStep& step, const FlowSurvey& survey, std::span<const FlowValue> values,
-             SlotPool& pool, const RecordingOptions& options);
+             HostSlotPool& pool, const RecordingOptions& options);
   bool in_parts() const { return !code_.inner().empty(); }
   uint32_t add_iteration(CodeBuilder& builder, size_t set, bool guarded) const;
 

@@ -78,7 +78,7 @@ class Cutter {
   }
 
   void cut_one(const Graph& graph, bool outermost, bool keep_all) {
-    segments_ = 0;
+    regions_after_cuts_ = 0;
     routine_ = {graph.name(), graph.inputs(), {}, {}, {}, {}, std::vector<bool>(graph.values().size(), false)};
     for (const ValueId input : graph.inputs()) {
       const GraphValue& value = graph.value(input);
@@ -89,7 +89,7 @@ class Cutter {
     if (keep_all) add_all_outputs(graph);
     levels_ = levels_of(graph, needed, routine_.outputs);
     for (const Level& level : levels_.levels) {
-      if (!level.plain.empty()) add_run(graph, level, outermost);
+      if (!level.plain.empty()) add_region(graph, level, outermost);
       for (const size_t node : level.control) add_control(graph, graph.nodes()[node], outermost);
     }
     add_constants(graph);
@@ -108,7 +108,7 @@ class Cutter {
     return outermost || graph.name().empty() ? name : graph.name() + "/" + name;
   }
 
-  void add_run(const Graph& graph, const Level& level, bool outermost) {
+  void add_region(const Graph& graph, const Level& level, bool outermost) {
     const std::vector<size_t>& nodes = level.plain;
     GraphPart part{graph.name(), nodes, {}, {}, {}, path(graph, {}, outermost)};
     std::vector<bool> made(graph.values().size(), false), read = made;
@@ -127,7 +127,7 @@ class Cutter {
     }
     RoutineStep& step = routine_.steps.emplace_back();
     step.cut = cut_text(graph, level);
-    if (!step.cut.empty()) step.node = path(graph, "segment " + std::to_string(++segments_), outermost);
+    if (!step.cut.empty()) step.node = path(graph, "region " + std::to_string(++regions_after_cuts_), outermost);
     step.inputs = part.inputs, step.outputs = part.outputs;
     step.region = std::make_shared<Region>(context_, graph, part, options_);
     for (size_t i = 0; i < step.inputs.size(); ++i)
@@ -186,7 +186,7 @@ class Cutter {
       routine_.constants.push_back({id, host, range});
     };
     for (const RoutineStep& step : routine_.steps)
-      if (step.kind != RoutineStep::Kind::run) std::ranges::for_each(step.inputs, add);
+      if (step.kind != RoutineStep::Kind::region) std::ranges::for_each(step.inputs, add);
     std::ranges::for_each(routine_.outputs, add);
   }
 
@@ -211,9 +211,9 @@ class Cutter {
   std::vector<size_t> conditions_;    // numbers of condition graphs
   std::vector<Routine> routines_;
   std::vector<std::string> refused_;
-  Routine routine_;      // the one that is being made
-  size_t segments_ = 0;  // its cuts so far
-  GraphLevels levels_;   // the levels of its graph
+  Routine routine_;                // the one that is being made
+  size_t regions_after_cuts_ = 0;  // of the routine that is being cut
+  GraphLevels levels_;             // the levels of its graph
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A graph with control flow as the list of steps that run it: runs of plain nodes, and IF and WHILE nodes between them.
+// A graph with control flow as the list of steps that run it: regions of plain nodes, and IF and WHILE nodes between them.
 #pragma once
 
 #include <memory>
@@ -23,12 +23,12 @@ struct LoopCounter {
 
 // A step of a routine. Value ids are those of the routine's graph.
 struct RoutineStep {
-  enum class Kind : uint8_t { run, if_, while_ };
+  enum class Kind : uint8_t { region, if_, while_ };
 
-  Kind kind = Kind::run;
-  std::shared_ptr<Region> region;  // the region of a run
-  std::string node;                // the name of an IF or WHILE, or of a run after a cut, with the graph that it is in
-  std::string cut;                 // which elements the host reads before a run, and for which nodes; "": none
+  Kind kind = Kind::region;
+  std::shared_ptr<Region> region;  // none of an IF or WHILE
+  std::string node;                // the name of an IF or WHILE, or of a region after a cut, with the graph that it is in
+  std::string cut;                 // which elements the host reads before a region, and for which nodes; "": none
   size_t first = 0, second = 0;    // routines: then and else, or condition and body
   size_t carried = 0, state = 0;   // numbers of values of a WHILE
   std::optional<LoopCounter> counter;
@@ -37,7 +37,7 @@ struct RoutineStep {
   std::vector<ValueId> released;         // values that no later step reads
 };
 
-// A constant that no run holds as a weight: an operand of an IF or WHILE, or an output.
+// A constant that no region holds as a weight: an operand of an IF or WHILE, or an output.
 struct RoutineConstant {
   ValueId value;
   HostTensor host;

@@ -93,7 +93,7 @@ std::vector<Output> Expansion::run() {
     fail(error.what());  // the error is one of the nodes that it became
   }
   if (!takes_quantization_ && (declared_scale_ || declared_zero_))
-    fail("a scale or zero point of an output of " + std::string(pumice::name(of(outputs_[0].value).dtype)));
+    fail("a scale or zero point is given for an output of " + std::string(pumice::name(of(outputs_[0].value).dtype)));
   if (!takes_dtype_ && declared_dtype_) fail("'dtype': the operands give that of the output");
   return std::move(outputs_);
 }

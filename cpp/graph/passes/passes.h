@@ -15,6 +15,6 @@ void set_precision(ProgramGraph& graph);
 void find_host_nodes(ProgramGraph& graph);
 
 // All of them in their order, with fusion where it is wanted.
-ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOptions& options);
+ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const ProgramOptions& options);
 
 }  // namespace pumice

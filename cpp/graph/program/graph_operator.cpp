@@ -112,7 +112,7 @@ std::shared_ptr<CompiledOperator> compile_operator(Graph& whole_graph, std::shar
   program.deterministic = options.deterministic;
   const auto& nodes = whole_graph.nodes();
   if (const auto late = std::ranges::find_if(nodes, is_late); late != nodes.end()) refuse_late(*late);
-  const ProgramGraph graph = prepare(whole_graph, whole(whole_graph), program);
+  const ProgramGraph graph = run_passes(whole_graph, whole(whole_graph), program);
   check_no_host(graph);
   const Weights weights = place_weights(context, graph);
   Plan plan = bind_plan(context, graph, weights, key).plan;

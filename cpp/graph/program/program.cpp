@@ -61,7 +61,7 @@ struct Program::State {
     for (const RoutineStep& step : main.steps) {
       if (step.region) bind_known(*step.region, options.progress);
       if (!first_stop.empty()) continue;
-      first_stop = step.kind == RoutineStep::Kind::run ? step.cut : "node '" + step.node + "': " + op_of(step);
+      first_stop = step.kind == RoutineStep::Kind::region ? step.cut : "node '" + step.node + "': " + op_of(step);
     }
   }
 
@@ -135,7 +135,7 @@ std::shared_ptr<Lease> Program::lease(std::span<const ShapeView> shapes, std::sp
   if (state_->region) return state_->region->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
   const auto make = [this] { return FlowLease::create(state_->flow, {}); };
   auto leased = state_->flow_pool.lease(*state_->context, make, wait, timeout_seconds, interrupted);
-  static_cast<FlowLease&>(*leased).prepare(shapes);
+  static_cast<FlowLease&>(*leased).make_inputs(shapes);
   return leased;
 }
 
@@ -145,7 +145,7 @@ std::shared_ptr<Lease> Program::measured_lease(std::span<const ShapeView> shapes
   options.total_time = true;
   if (state_->region) return state_->region->bind(shapes, values)->recorded(options);
   auto made = FlowLease::create(state_->flow, options);
-  made->prepare(shapes);
+  made->make_inputs(shapes);
   return made;
 }
 
@@ -165,7 +165,7 @@ std::vector<ReportRow> Program::report() const {
   std::vector<ReportRow> rows;
   for (const Routine& routine : state_->flow->routines)
     for (const RoutineStep& step : routine.steps) {
-      if (step.kind == RoutineStep::Kind::run) {
+      if (step.kind == RoutineStep::Kind::region) {
         if (!step.cut.empty()) rows.push_back({step.node, "ReadBack", "", step.cut, {}, true, {}, ""});
         const auto own = step.region->report();
         rows.insert(rows.end(), own.begin(), own.end());
@@ -192,11 +192,11 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
                                            const std::function<void()>& interrupted) {
   RecordingOptions options;
   options.timestamps = true;
-  const auto execution = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);
-  for (size_t i = 0; i < inputs.size(); ++i) execution->write_input(i, inputs[i]);
-  context()->wait(execution->start({}).id(), {}, interrupted);  // the first run compiles, on some drivers
-  context()->wait(execution->start({}).id(), {}, interrupted);
-  return execution->list().recording()->dispatch_times();
+  const auto lease = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);
+  for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
+  context()->wait(lease->start({}).id(), {}, interrupted);  // the first run compiles, on some drivers
+  context()->wait(lease->start({}).id(), {}, interrupted);
+  return lease->list().recording()->dispatch_times();
 }
 
 std::shared_ptr<ObservedExecution> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,

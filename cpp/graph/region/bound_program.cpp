@@ -25,12 +25,12 @@ void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRan
 }
 
 // Takes the large slots out of those whose bytes a list copies.
-std::vector<std::unique_ptr<SlotTransfer>> transfers_of(std::span<const HostSlot> slots, bool to_device, bool wanted,
-                                                        std::vector<HostSlot>& copied) {
-  std::vector<std::unique_ptr<SlotTransfer>> transfers(slots.size());
+std::vector<std::unique_ptr<HostSlotTransfer>> transfers_of(std::span<const HostSlot> slots, bool to_device, bool wanted,
+                                                            std::vector<HostSlot>& copied) {
+  std::vector<std::unique_ptr<HostSlotTransfer>> transfers(slots.size());
   for (size_t i = 0; i < slots.size(); ++i)
-    if (wanted && SlotTransfer::is_for(slots[i]))
-      transfers[i] = std::make_unique<SlotTransfer>(slots[i], to_device);
+    if (wanted && HostSlotTransfer::is_for(slots[i]))
+      transfers[i] = std::make_unique<HostSlotTransfer>(slots[i], to_device);
     else
       copied.push_back(slots[i]);
   return transfers;
@@ -53,8 +53,8 @@ std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& com
   return compiled->lower(table.complete());
 }
 
-RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                                     std::vector<IndexCheck> index_checks, const RecordingOptions& options)
+RecordedLease::RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                             std::vector<IndexCheck> index_checks, const RecordingOptions& options)
     : compiled_(compiled), index_checks_(std::move(index_checks)), list_(compiled->context()) {
   std::vector<uint64_t> input_bytes, output_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
@@ -75,7 +75,7 @@ RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& co
   list_.commit(options);
 }
 
-void RecordedExecution::write_input(size_t i, const std::byte* source, bool stays) {
+void RecordedLease::write_input(size_t i, const std::byte* source, bool stays) {
   const std::span bytes(source, input_desc(i).element_bytes());
   if (uploads_[i])
     uploads_[i]->write(bytes, stays);
@@ -83,7 +83,7 @@ void RecordedExecution::write_input(size_t i, const std::byte* source, bool stay
     copy_in(inputs_[i].bytes, bytes, inputs_[i].host->store());
 }
 
-void RecordedExecution::read_output(size_t j, std::byte* target, const Interrupted& interrupted) const {
+void RecordedLease::read_output(size_t j, std::byte* target, const Interrupted& interrupted) const {
   const std::span bytes(target, output_desc(j).element_bytes());
   if (downloads_[j])
     downloads_[j]->read(bytes, interrupted);
@@ -91,7 +91,7 @@ void RecordedExecution::read_output(size_t j, std::byte* target, const Interrupt
     copy_out(output(j), bytes);
 }
 
-uint64_t RecordedExecution::last_submission() const {
+uint64_t RecordedLease::last_submission() const {
   uint64_t last = last_ ? last_->id() : 0;
   for (const auto* transfers : {&uploads_, &downloads_})
     for (const auto& transfer : *transfers)
@@ -99,7 +99,7 @@ uint64_t RecordedExecution::last_submission() const {
   return last;
 }
 
-Submission RecordedExecution::start(const RunLimits& limits, std::span<std::byte* const> targets) {
+Submission RecordedLease::start(const RunLimits& limits, std::span<std::byte* const> targets) {
   last_ = list_.exec();
   for (size_t j = 0; j < downloads_.size(); ++j) {
     std::byte* const target = j < targets.size() ? targets[j] : nullptr;
@@ -128,12 +128,12 @@ BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> com
 BoundProgram::~BoundProgram() = default;
 
 std::shared_ptr<Lease> BoundProgram::lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
-  const auto make = [this] { return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, index_checks_); };
+  const auto make = [this] { return std::make_shared<RecordedLease>(compiled_, persistent_, inputs_, index_checks_); };
   return pool_.lease(*compiled_->context(), make, wait, timeout_seconds, interrupted);
 }
 
-std::shared_ptr<RecordedExecution> BoundProgram::recorded(const RecordingOptions& options) const {
-  return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, index_checks_, options);
+std::shared_ptr<RecordedLease> BoundProgram::recorded(const RecordingOptions& options) const {
+  return std::make_shared<RecordedLease>(compiled_, persistent_, inputs_, index_checks_, options);
 }
 
 std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {

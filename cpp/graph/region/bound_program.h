@@ -9,7 +9,7 @@
 
 #include "dispatch/command_list.h"
 #include "dispatch/host_slot.h"
-#include "dispatch/slot_transfer.h"
+#include "dispatch/host_slot_transfer.h"
 #include "graph/binding/plan.h"
 #include "graph/passes/program_graph.h"
 #include "graph/region/lease.h"
@@ -19,7 +19,7 @@
 
 namespace pumice {
 
-class RecordedExecution;
+class RecordedLease;
 
 // Thread-safe. Holds the program's weights, so that what is leased outlives the program.
 class BoundProgram {
@@ -38,7 +38,7 @@ class BoundProgram {
   // Leases a recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
   std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   // Makes a recording for the caller alone.
-  std::shared_ptr<RecordedExecution> recorded(const RecordingOptions& options) const;
+  std::shared_ptr<RecordedLease> recorded(const RecordingOptions& options) const;
   std::vector<StepReport> steps(const ProgramGraph& graph) const;
   ArenaReport arena(const ProgramGraph& graph) const;
 
@@ -57,10 +57,10 @@ class BoundProgram {
 
 // A CommandList on buffers of its own. Where the host sees the default heap the slots are there; else there are copies to and from it, in
 // the list or, of what is large, around it: not where times are measured, which are those of all of it.
-class RecordedExecution : public Lease {
+class RecordedLease : public Lease {
  public:
-  RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                    std::vector<IndexCheck> index_checks, const RecordingOptions& options = {});
+  RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                std::vector<IndexCheck> index_checks, const RecordingOptions& options = {});
   const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
@@ -78,8 +78,8 @@ class RecordedExecution : public Lease {
 
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<HostSlot> inputs_, outputs_;
-  std::vector<std::unique_ptr<SlotTransfer>> uploads_, downloads_;  // by slot; none where its copy is in the list
-  std::vector<IndexCheck> index_checks_;                            // the last outputs are their results
+  std::vector<std::unique_ptr<HostSlotTransfer>> uploads_, downloads_;  // by slot; none where its copy is in the list
+  std::vector<IndexCheck> index_checks_;                                // the last outputs are their results
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
   std::optional<Submission> last_;

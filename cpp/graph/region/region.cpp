@@ -112,7 +112,7 @@ struct Region::Late {
 };
 
 Region::Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options)
-    : context_(std::move(context)), graph_(has_late(graph, part) ? ProgramGraph(graph, part, options) : prepare(graph, part, options)) {
+    : context_(std::move(context)), graph_(has_late(graph, part) ? ProgramGraph(graph, part, options) : run_passes(graph, part, options)) {
   const bool late = has_late(graph, part);
   if (late) find_host_nodes(graph_);
   for (ReportRow& row : graph_.report) row.node = part.prefix + row.node;

@@ -46,7 +46,7 @@ void check_shape(const ShapeContext& node, Input input, const Shape& expected) {
 
 int64_t past_of(const ShapeContext& node) {
   if (node.has(kPastKey) != node.has(kPastValue)) node.fail("past_key and past_value are given together");
-  if (node.has(kPastKey) && node.has(kCounts)) node.fail("nonpad_kv_seqlen beside past_key");
+  if (node.has(kPastKey) && node.has(kCounts)) node.fail("nonpad_kv_seqlen and past_key are given together: one of them expected");
   if (!node.has(kPastKey)) return 0;
   if (node.input(kPastKey).rank() != 4) node.fail("past_key of rank 4 expected; given " + to_string(node.input(kPastKey).shape));
   return node.input(kPastKey).shape[2];

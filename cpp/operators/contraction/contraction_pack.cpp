@@ -70,11 +70,11 @@ std::shared_ptr<const KernelVariant> row_pieces_kernel(const NodeContext& node, 
   return node.kernel("row_pieces.comp", DType::int32, {{"UNIT", std::to_string(bits(dtype) / 8) + "u"}, {"PAD", std::string(pad)}});
 }
 
-Step row_pieces_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y, int64_t rows,
-                     int64_t depth, int64_t x_row) {
+Step row_pieces_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y,
+                     const MatrixRows& rows) {
   StepBuilder step(kernel);
-  step.bind("x", x).bind("y", y).set("rows", rows).set("depth", depth).set("x_row", x_row);
-  step.threads(static_cast<uint64_t>(rows * ceil_div(depth * static_cast<int64_t>(bits(dtype)) / 8, 16)));
+  step.bind("x", x).bind("y", y).set("rows", rows.count).set("depth", rows.depth).set("x_row", rows.stride);
+  step.threads(static_cast<uint64_t>(rows.count * ceil_div(rows.depth * static_cast<int64_t>(bits(dtype)) / 8, 16)));
   return step.build();
 }
 
@@ -198,7 +198,7 @@ void pack_floats_as(const NodeContext& node, const TensorDesc& source_desc, cons
   const auto kernel = row_pieces_kernel(node, source_desc.dtype, "0u");
   packed.steps = [kernel, weights, dtype = source_desc.dtype](std::vector<Step>& steps, const Operand& source, const Operand& target) {
     const int64_t rows = weights.groups * weights.channels_in;
-    steps.push_back(row_pieces_step(kernel, dtype, source, target, rows, weights.channels_out, weights.stride_in));
+    steps.push_back(row_pieces_step(kernel, dtype, source, target, {rows, weights.channels_out, weights.stride_in}));
   };
 }
 

@@ -42,10 +42,15 @@ void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const Wei
 void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
 // pack_weights() of 8-bit integers, which it leaves as they are.
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
+// Rows of a matrix, `depth` dense elements each, `stride` elements from one to the next.
+struct MatrixRows {
+  int64_t count, depth, stride;
+};
+
 // A kernel, and its step, that brings dense rows of 8-bit or 16-bit elements into whole pieces of 16 bytes; `pad`: the word that fills up
 // the last.
 std::shared_ptr<const KernelVariant> row_pieces_kernel(const NodeContext& node, DType dtype, std::string_view pad);
-Step row_pieces_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y, int64_t rows,
-                     int64_t depth, int64_t x_row);
+Step row_pieces_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y,
+                     const MatrixRows& rows);
 
 }  // namespace pumice

@@ -135,7 +135,7 @@ struct ProductShape {
 
 ProductShape product_shape(ShapeContext& node, size_t right) {
   Shape a = node.input(0).shape, b = node.input(right).shape;
-  if (a.empty() || b.empty()) node.fail("a product of a scalar: " + to_string(a) + " by " + to_string(b));
+  if (a.empty() || b.empty()) node.fail("scalars have no matrix product: " + to_string(a) + " by " + to_string(b));
   const bool row = a.size() == 1, column = b.size() == 1;
   if (row) a.insert(a.begin(), 1);
   if (column) b.push_back(1);

@@ -30,13 +30,14 @@ std::shared_ptr<const KernelVariant> rows_kernel(const NodeContext& node, DType 
   return node.kernel("integer_rows.comp", DType::int32, {{"PAD", flips(dtype) ? "0x80u" : "0u"}});
 }
 
-Step rows_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows, int64_t depth,
-               int64_t x_row, int64_t x_depth) {
-  if (x_depth == 1) return row_pieces_step(kernel, DType::int8, x, y, rows, depth, x_row);
-  const int64_t words = padded(depth) / 4;
+Step rows_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, const MatrixRows& rows,
+               int64_t x_depth) {
+  if (x_depth == 1) return row_pieces_step(kernel, DType::int8, x, y, rows);
+  const int64_t words = padded(rows.depth) / 4;
   StepBuilder step(kernel);
-  step.bind("x", x).bind("y", y).set("rows", rows).set("depth", depth).set("words", words).set("x_row", x_row).set("x_depth", x_depth);
-  step.threads(static_cast<uint64_t>(rows * words));
+  step.bind("x", x).bind("y", y).set("rows", rows.count).set("depth", rows.depth).set("words", words);
+  step.set("x_row", rows.stride).set("x_depth", x_depth);
+  step.threads(static_cast<uint64_t>(rows.count * words));
   return step.build();
 }
 
@@ -111,7 +112,7 @@ void pack_integer_columns(const NodeContext& node, const TensorDesc& b, PackedWe
     const int64_t depth = b.shape[0], columns = b.shape[1];
     Operand sums = target;
     sums.byte_offset += static_cast<uint64_t>(columns_bytes(b));
-    steps.push_back(rows_step(to_columns, source, target, columns, depth, b.strides[1], b.strides[0]));
+    steps.push_back(rows_step(to_columns, source, target, {columns, depth, b.strides[1]}, b.strides[0]));
     steps.push_back(sums_step(to_sums, target, sums, columns, depth).build());
   };
 }
@@ -121,7 +122,7 @@ IntegerRows integer_rows(LowerContext& node, const TensorDesc& a, int64_t rows, 
   IntegerRows left{node.in(0), {}, depth % kPiece != 0 || node.input_phase(0) != 0};
   if (left.copied) {
     left.rows = node.temporary(static_cast<uint64_t>(rows * padded(depth)));
-    node.add(rows_step(rows_kernel(node, a.dtype, 1), node.in(0), left.rows, rows, depth, depth, 1));
+    node.add(rows_step(rows_kernel(node, a.dtype, 1), node.in(0), left.rows, {rows, depth, depth}, 1));
   }
   if (needs_row_sums(terms)) {
     left.sums = node.temporary(static_cast<uint64_t>(rows) * 4);

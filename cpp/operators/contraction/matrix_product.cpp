@@ -148,8 +148,8 @@ void lower_gemm(LowerContext& node) {
   // Doubles and integers have a kernel of their own.
   if (!is_working_float(y.dtype)) {
     const std::optional<Strides> c = adds ? std::optional(c_strides()) : std::nullopt;
-    return add_product(node, transposed(a, transposed_a), transposed(node.input(1), transposed_b), y, c, node.attributes->real("alpha", 1),
-                       node.attributes->real("beta", 1));
+    return add_product(node, transposed(a, transposed_a), transposed(node.input(1), transposed_b), y, c,
+                       {node.attributes->real("alpha", 1), node.attributes->real("beta", 1)});
   }
   Contraction c =
       matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),

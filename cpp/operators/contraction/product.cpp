@@ -47,7 +47,7 @@ std::vector<int64_t> words_of(const NodeContext& node, DType dtype, double numbe
 }  // namespace
 
 void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, const TensorDesc& y, const std::optional<Strides>& c,
-                 double alpha, double beta) {
+                 const ProductFactors& factors) {
   if (y.elements() == 0) return;
   const auto batch = [](const std::vector<int64_t>& of) { return std::vector<int64_t>(of.begin(), of.end() - 2); };
   const auto last = [](const std::vector<int64_t>& of, size_t back) { return of[of.size() - back]; };
@@ -74,7 +74,7 @@ void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, c
   step.set("size", size).set("a_stride", a_stride).set("b_stride", b_stride).set("y_stride", y_stride);
   step.set("a_step", last(a.strides, 1)).set("b_step", last(b.strides, 2));
   if (c) step.bind("c", node.in(2)).set("c_stride", *c);
-  step.set("alpha", words_of(node, y.dtype, alpha)).set("beta", words_of(node, y.dtype, beta));
+  step.set("alpha", words_of(node, y.dtype, factors.alpha)).set("beta", words_of(node, y.dtype, factors.beta));
   node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
 }
 

@@ -36,7 +36,7 @@ double real_binary(std::string_view symbol, double a, double b) {
   if (symbol == "*") return a * b;
   if (symbol == "/") return a / b;
   if (symbol == "%") return std::fmod(a, b);
-  throw Error("'" + std::string(symbol) + "' of real numbers");
+  throw Error("'" + std::string(symbol) + "' takes integers, given real numbers");
 }
 
 // Computes one element's value of a tree.
@@ -86,7 +86,7 @@ class Evaluator {
     const T operand = value(*node.children[0]);
     if (node.text == "!") return operand == 0;
     if constexpr (kInteger) return node.text == "~" ? ~operand : static_cast<int64_t>(0 - word(operand));
-    if (node.text == "~") throw Error("'~' of a real number");
+    if (node.text == "~") throw Error("'~' takes integers, given a real number");
     return -operand;
   }
 
@@ -108,7 +108,7 @@ class Evaluator {
       const bool is_other_type = function->signature == Signature::cast && node.text != "f32";
       return is_other_type ? function->evaluate(first, second) : rounded(function->evaluate(first, second));
     }
-    if (!function->integer) throw Error("'" + node.text + "' of an integer");
+    if (!function->integer) throw Error("'" + node.text + "' takes real numbers, given an integer");
     return static_cast<T>(function->integer(static_cast<int64_t>(first), static_cast<int64_t>(second)));
   }
 

@@ -16,7 +16,7 @@ std::vector<size_t> resized_axes(std::string_view node, const Attributes& attrib
   for (const int64_t given : attributes.integers("axes")) {
     const int64_t axis = given < 0 ? given + static_cast<int64_t>(rank) : given;
     if (axis < 0 || axis >= static_cast<int64_t>(rank) || std::count(axes.begin(), axes.end(), static_cast<size_t>(axis)) > 0)
-      throw GraphError(std::string(node), "axis " + std::to_string(given) + " of a tensor of rank " + std::to_string(rank));
+      throw GraphError(std::string(node), "a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(given));
     axes.push_back(static_cast<size_t>(axis));
   }
   return axes;
@@ -75,9 +75,9 @@ std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes&
   double common = policy == "not_larger" ? INFINITY : 0;
   for (size_t i = 0; i < axes.size(); ++i) {
     ResizeAxis& axis = result[axes[i]];
-    if (!sizes.empty() && sizes[i] < 0) fail("a size of " + std::to_string(sizes[i]));
+    if (!sizes.empty() && sizes[i] < 0) fail("sizes of at least 0 expected; given " + std::to_string(sizes[i]));
     if (!scales.empty() && !(scales[i] > 0 && scales[i] * static_cast<double>(axis.x_size) < 9e15))
-      fail("a scale of " + general_text(scales[i]));
+      fail("finite scales above 0 expected; given " + general_text(scales[i]));
     const auto x_size = static_cast<double>(axis.x_size);
     axis.size = sizes.empty() ? scaled_size(axis.x_size, scales[i]) : sizes[i];
     if (axis.x_size == 0 && axis.size > 0)

@@ -42,10 +42,10 @@ std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape,
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto rank = static_cast<int64_t>(shape.size());
     const int64_t axis = axes[i] < 0 ? axes[i] + rank : axes[i];
-    if (axis < 0 || axis >= rank) fail("axis " + std::to_string(axes[i]) + " of a tensor of rank " + std::to_string(rank));
+    if (axis < 0 || axis >= rank) fail("a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(axes[i]));
     const auto at = static_cast<size_t>(axis);
     if (seen[at]) fail("axis " + std::to_string(axes[i]) + " is given twice");
-    if (steps[i] == 0) fail("a step of 0 on axis " + std::to_string(axes[i]));
+    if (steps[i] == 0) fail("the step on axis " + std::to_string(axes[i]) + " is 0");
     seen[at] = true;
     result[at] = slice_axis(shape[at], starts[i], ends[i], steps[i]);
   }

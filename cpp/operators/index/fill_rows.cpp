@@ -96,7 +96,7 @@ void shape_of_range(ShapeContext& node) {
     count = static_cast<int64_t>(std::max(length, 0.0));
   } else {
     const int64_t start = node.host_integer(0), limit = node.host_integer(1), delta = node.host_integer(2);
-    if (delta == 0) node.fail("a range in steps of 0");
+    if (delta == 0) node.fail("delta is 0: the range would never end");
     const int64_t distance = checked_add(limit, -start, "range");
     count = std::max<int64_t>(distance / delta + (distance % delta != 0 && (distance < 0) == (delta < 0) ? 1 : 0), 0);
   }

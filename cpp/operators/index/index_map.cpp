@@ -281,8 +281,9 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
 
 // A packed tensor for one side of the axes: the operand itself where it is packed, else scratch memory. `space`: the copy from the source,
 // which is made, or to the target, which is left to the caller.
-static Operand densely(LowerContext& node, std::vector<PadAxis>& axes, int64_t PadAxis::* size, int64_t PadAxis::* stride,
-                       const Operand& operand, bool is_source, IndexSpace& space) {
+static Operand densely(LowerContext& node, std::vector<PadAxis>& axes, const Operand& operand, bool is_source, IndexSpace& space) {
+  int64_t PadAxis::* const size = is_source ? &PadAxis::x_size : &PadAxis::size;
+  int64_t PadAxis::* const stride = is_source ? &PadAxis::x_stride : &PadAxis::y_stride;
   space = {};
   std::vector<int64_t> strides;
   for (const PadAxis& axis : axes) space.sizes.push_back(axis.*size), strides.push_back(axis.*stride);
@@ -304,8 +305,8 @@ void lower_pad(LowerContext& node) {
   IndexSpace moved;
   if (axes.size() > kPadRank) {
     // The axes as they come, dense on both sides, so that those that are not padded become one.
-    from = densely(node, axes, &PadAxis::x_size, &PadAxis::x_stride, from, true, moved);
-    to = densely(node, axes, &PadAxis::size, &PadAxis::y_stride, to, false, moved);
+    from = densely(node, axes, from, true, moved);
+    to = densely(node, axes, to, false, moved);
     // The inner axes first, into a dense tensor; of it they are one axis.
     auto inner = axes;
     int64_t stride = 1;

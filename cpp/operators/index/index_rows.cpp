@@ -64,7 +64,8 @@ void shape_of_pad(ShapeContext& node) {
     y[axes[i]] = checked_add(checked_add(size, before, "padding"), after, "padding");
     if (y[axes[i]] < 0)
       node.fail("pads of " + std::to_string(before) + " and " + std::to_string(after) + " on an axis of " + std::to_string(size));
-    if (mode != "constant" && size == 0 && y[axes[i]] > 0) node.fail("padding of an empty axis with mode '" + mode + "'");
+    if (mode != "constant" && size == 0 && y[axes[i]] > 0)
+      node.fail("axis " + std::to_string(axes[i]) + " has no elements that mode '" + mode + "' could repeat");
   }
   node.output(0, node.input(0).dtype, y);
 }
@@ -91,7 +92,7 @@ void shape_of_transpose(ShapeContext& node) {
 
 int64_t block_of(const ShapeContext& node) {
   const int64_t block = node.attributes().integer("blocksize");
-  if (block < 1 || block > 46340) node.fail("blocksize " + std::to_string(block));
+  if (block < 1 || block > 46340) node.fail("blocksize: 1 to 46340 expected; given " + std::to_string(block));
   return block;
 }
 

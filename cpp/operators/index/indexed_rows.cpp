@@ -15,7 +15,7 @@ namespace {
 void shape_of_gather(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const auto axis = x.begin() + static_cast<std::ptrdiff_t>(checked_axis(node, node.attributes().integer("axis", 0), x.size()));
-  if (*axis == 0 && node.input(1).elements() > 0) node.fail("elements of an empty axis");
+  if (*axis == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they count on has no elements");
   Shape y(x.begin(), axis);
   y.insert(y.end(), indices.begin(), indices.end());
   y.insert(y.end(), axis + 1, x.end());
@@ -31,7 +31,7 @@ void check_elements(const ShapeContext& node) {
   for (size_t i = 0; i < x.size(); ++i)
     if (i != axis && indices[i] > x[i])
       node.fail("indices of shape " + to_string(indices) + " are larger than " + to_string(x) + " on axis " + std::to_string(i));
-  if (x[axis] == 0 && node.input(1).elements() > 0) node.fail("elements of an empty axis");
+  if (x[axis] == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they count on has no elements");
 }
 
 void shape_of_gather_elements(ShapeContext& node) {
@@ -49,9 +49,10 @@ void shape_of_scatter_elements(ShapeContext& node) {
 // The shape that addresses in the last axis of input 1 give: those of the addresses, then of what an address leaves open.
 Shape addressed_shape(const ShapeContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
-  if (indices.empty()) node.fail("indices without an axis of addresses");
+  if (indices.empty()) node.fail("indices of at least one axis, whose last holds an address, expected; given a scalar");
   if (batch >= std::min(x.size(), indices.size()))
-    node.fail("batch_dims of " + std::to_string(batch) + " for " + to_string(x) + " and indices of shape " + to_string(indices));
+    node.fail("batch_dims is " + std::to_string(batch) + ", which is too many for " + to_string(x) + " and indices of shape " +
+              to_string(indices));
   const int64_t length = indices.back();
   if (length < 1 || length > static_cast<int64_t>(x.size() - batch))
     node.fail("addresses of " + std::to_string(length) + " indices in a tensor of shape " + to_string(x) +
@@ -62,13 +63,13 @@ Shape addressed_shape(const ShapeContext& node, size_t batch) {
   const auto open = x.begin() + static_cast<std::ptrdiff_t>(batch) + static_cast<std::ptrdiff_t>(length);
   y.insert(y.end(), open, x.end());
   if (element_count(y) > 0 && element_count({x.begin() + static_cast<std::ptrdiff_t>(batch), open}) == 0)
-    node.fail("elements of an empty tensor, " + to_string(x));
+    node.fail("indices are given, but the tensor of shape " + to_string(x) + " has no elements");
   return y;
 }
 
 void shape_of_gather_nd(ShapeContext& node) {
   const int64_t batch = node.attributes().integer("batch_dims", 0);
-  if (batch < 0) node.fail("batch_dims of " + std::to_string(batch));
+  if (batch < 0) node.fail("batch_dims of at least 0 expected; given " + std::to_string(batch));
   node.output(0, node.input(0).dtype, addressed_shape(node, static_cast<size_t>(batch)));
 }
 
@@ -120,7 +121,7 @@ void shape_of_tensor_scatter(ShapeContext& node) {
   const Shape& cache = node.input(0).shape;
   Shape update = node.input(1).shape;
   const size_t axis = checked_axis(node, node.attributes().integer("axis", -2), cache.size());
-  if (axis == 0) node.fail("the axis is that of the batch");
+  if (axis == 0) node.fail("axis 0 is the batch's: another one expected");
   const bool fits = update.size() == cache.size() && update[axis] <= cache[axis];
   if (fits) update[axis] = cache[axis];
   if (!fits || update != cache)

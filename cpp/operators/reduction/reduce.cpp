@@ -303,7 +303,7 @@ Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype) {
 }
 
 // The spaces as a kernel walks them, and in how many parts.
-static void prepare(const LowerContext& node, const Fold& fold, Stage& stage) {
+static void divide(const LowerContext& node, const Fold& fold, Stage& stage) {
   for (IndexSpace* space : {&stage.kept, &stage.reduced}) {
     space->coalesce();
     space->pad_to(kFoldRank, "node '" + std::string(node.node) + "'");
@@ -350,7 +350,7 @@ static void add_runs(LowerContext& node, const Fold& fold, Stage& whole) {
     stage.aligned = first * element_bits % 128 == 0;
     stage.x.byte_offset += static_cast<uint64_t>(first * element_bits / 8);
     stage.x.bytes = static_cast<uint64_t>(round_up(bytes, int64_t{16}));
-    prepare(node, fold, stage);
+    divide(node, fold, stage);
     parts += stage.parts;
   }
   const int64_t results = whole.kept.elements();
@@ -380,7 +380,7 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
   Stage stage{node.in(0), y, std::move(kept), std::move(reduced)};
   if (!fold.is_position) add_runs(node, fold, stage);
   while (!stage.last) {
-    prepare(node, fold, stage);
+    divide(node, fold, stage);
     stage.last = stage.parts == 1;
     // Parts of rows lie side by side, those of columns by columns.
     const Strides y_strides = stage.kept.strides[1];

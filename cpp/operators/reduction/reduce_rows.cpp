@@ -36,7 +36,7 @@ void shape_of_arg(ShapeContext& node) {
   else if (!y.empty())
     y.erase(y.begin() + static_cast<std::ptrdiff_t>(axis));
   if (size == 0 && element_count(y) > 0)
-    node.fail("the best of no elements: axis " + std::to_string(axis) + " of " + to_string(node.input(0).shape));
+    node.fail("axis " + std::to_string(axis) + " of " + to_string(node.input(0).shape) + " has no elements to choose from");
   node.output(0, DType::int64, y);
 }
 

@@ -35,19 +35,28 @@ class Scan {
     if (parts > 1) {
       const auto bytes = static_cast<uint64_t>(count * parts) * accumulator_bytes(fold_);
       const Operand totals = node_.temporary(bytes);
-      add_step(x, x_dtype, totals, {}, rows, parts, part_size, {}, true);
+      add_step({x, x_dtype}, {totals, {}}, rows, {parts, part_size}, {}, true);
       carry = node_.temporary(bytes);
       Fold merged = fold_;
       merged.step = "STEP_TOTAL(s, v)";
       merged.macros = {{"STEP_TOTAL(s, t)", fold_.merge}};
       Scan(node_, merged).add(totals, {}, *carry, {}, {{{count}, {{parts}, {parts}}}, parts, 1, 1, true, false});
     }
-    add_step(x, x_dtype, y, y_dtype, rows, parts, part_size, carry, false);
+    add_step({x, x_dtype}, {y, y_dtype}, rows, {parts, part_size}, carry, false);
   }
 
  private:
-  void add_step(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const ScannedRows& rows,
-                int64_t parts, int64_t part_size, const std::optional<Operand>& carry, bool totals) {
+  // Elements and their dtype; none: values as the accumulator has them.
+  struct Elements {
+    const Operand& operand;
+    std::optional<DType> dtype;
+  };
+  struct Parts {
+    int64_t count, size;
+  };
+
+  void add_step(const Elements& x, const Elements& y, const ScannedRows& rows, const Parts& parts, const std::optional<Operand>& carry,
+                bool totals) {
     Macros macros = {{"ACCUMULATOR", fold_.accumulator},
                      {"START", fold_.start},
                      {"STEP(s, v, i)", fold_.step},
@@ -55,21 +64,21 @@ class Scan {
                      {"TOTALS", totals ? "1" : "0"}};
     const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
     append(fold_.macros);
-    append(x_dtype ? element_macros("x", *x_dtype) : Macros{{"X_TYPE", fold_.accumulator}, {"LOAD(i)", "x[i]"}});
-    append(y_dtype ? element_macros("y", *y_dtype) : Macros{{"Y_TYPE", fold_.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
+    append(x.dtype ? element_macros("x", *x.dtype) : Macros{{"X_TYPE", fold_.accumulator}, {"LOAD(i)", "x[i]"}});
+    append(y.dtype ? element_macros("y", *y.dtype) : Macros{{"Y_TYPE", fold_.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
     append(width_macros(fold_.accumulator));
-    const DType stored = x_dtype && is_half_width(*x_dtype) ? *x_dtype : y_dtype.value_or(DType::float32);
+    const DType stored = x.dtype && is_half_width(*x.dtype) ? *x.dtype : y.dtype.value_or(DType::float32);
     IndexSpace space = rows.space;
     space.coalesce();
     space.pad_to(kRowRank, "node '" + std::string(node_.node) + "'");
     StepBuilder step(node_.kernel("scan.comp", stored, macros));
-    step.bind("x", x).bind("y", y);
+    step.bind("x", x.operand).bind("y", y.operand);
     if (carry) step.bind("carry", *carry);
     const int64_t count = space.elements();
-    step.set("rows", count).set("parts", parts).set("part_size", part_size).set("size", rows.size);
+    step.set("rows", count).set("parts", parts.count).set("part_size", parts.size).set("size", rows.size);
     step.set("x_step", rows.x_step).set("y_step", rows.y_step).set("exclusive", rows.exclusive).set("backwards", rows.backwards);
     step.set("row", space.sizes).set("x_stride", space.strides[0]).set("y_stride", space.strides[1]);
-    node_.add(step.threads(static_cast<uint64_t>(count * parts)).build());
+    node_.add(step.threads(static_cast<uint64_t>(count * parts.count)).build());
   }
 
   LowerContext& node_;

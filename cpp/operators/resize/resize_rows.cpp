@@ -33,7 +33,7 @@ void shape_of_grid_sample(ShapeContext& node) {
   Shape y(grid.begin(), grid.end() - 1);
   y.insert(y.begin() + 1, x[1]);
   for (size_t i = 2; i < x.size(); ++i)
-    if (x[i] == 0 && element_count(y) > 0) node.fail("samples of an empty axis");
+    if (x[i] == 0 && element_count(y) > 0) node.fail("axis " + std::to_string(i) + " has no elements to take samples of");
   node.output(0, node.input(0).dtype, y);
 }
 

@@ -59,7 +59,7 @@ void ShapeContext::fail(const std::string& message) const {
 size_t checked_axis(const ShapeContext& node, int64_t axis, size_t rank, bool end) {
   const auto size = static_cast<int64_t>(rank);
   if (axis < -size || axis >= size + (end ? 1 : 0))
-    node.fail("axis " + std::to_string(axis) + " of a tensor of rank " + std::to_string(rank));
+    node.fail("a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(axis));
   return static_cast<size_t>(axis < 0 ? axis + size : axis);
 }
 

@@ -98,9 +98,9 @@ Transform dft_of(std::string_view node, const Attributes& attributes, const Shap
   t.inverse = attributes.integer("inverse") != 0;
   t.symmetric = t.inverse && onesided;
   if (t.components != 1 && t.components != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
-  if (onesided && !t.inverse && t.components == 2) fail("one side of the spectrum of complex numbers");
+  if (onesided && !t.inverse && t.components == 2) fail("onesided=1 is for real signals, as complex ones have no symmetric spectrum");
   t.length = numbers.length.value_or(t.symmetric ? 2 * (t.size - 1) : t.size);
-  if (t.length < 1) fail("a transform of length " + std::to_string(t.length));
+  if (t.length < 1) fail("a transform of at least one element expected; given a length of " + std::to_string(t.length));
   t.made = onesided && !t.inverse ? t.length / 2 + 1 : t.length;
   t.result = t.symmetric ? 1 : 2;
   t.size = std::min(t.size, t.symmetric ? t.length / 2 + 1 : t.length);
@@ -120,7 +120,7 @@ Transform stft_of(std::string_view node, const Attributes& attributes, const Sha
   if (window && (*window)[0] != t.length) fail("a window of " + to_string(*window) + " for frames of " + std::to_string(t.length));
   if (t.length < 1 || t.length > x[1] || *numbers.step < 1)
     fail("frames of " + std::to_string(t.length) + " every " + std::to_string(*numbers.step) + " in a signal of " + std::to_string(x[1]));
-  if (onesided && t.components == 2) fail("one side of the spectrum of complex numbers");
+  if (onesided && t.components == 2) fail("onesided=1 is for real signals, as complex ones have no symmetric spectrum");
   t.size = t.length;
   t.frames = (x[1] - t.length) / *numbers.step + 1;
   t.batch_step = x[1], t.frame_step = *numbers.step;

@@ -14,7 +14,7 @@ void shape_of_topk(ShapeContext& node) {
   const size_t axis = checked_axis(node, node.attributes().integer("axis"), y.size());
   if (node.input(1).elements() != 1) node.fail("k must be one number; given a tensor of shape " + to_string(node.input(1).shape));
   const int64_t k = node.host_integer(1);
-  if (k < 0 || k > y[axis]) node.fail("the first " + std::to_string(k) + " of an axis of " + std::to_string(y[axis]));
+  if (k < 0 || k > y[axis]) node.fail("k is " + std::to_string(k) + ", and the axis has " + std::to_string(y[axis]) + " elements");
   y[axis] = k;
   node.output(0, node.input(0).dtype, y);
   node.output(1, DType::int64, y);

@@ -202,12 +202,12 @@ def asarray(
             raise binding_error("M3", "array", "a tensor of this context", "one of another")
         converted = array if dtype is None else array.to(dtype)
         if copy is False and converted is not array:
-            raise UnsupportedError(f"an array of {array.dtype} as {converted.dtype} without a copy")
+            raise UnsupportedError(f"an array of {array.dtype} cannot become one of {converted.dtype} without a copy")
         return array.copy() if copy and converted is array else converted
     if copy is False:
         given = array if isinstance(array, np.ndarray) else numpy_of(array, "array", _NUMBERS, "argument")
         if dtype is not None and given.dtype != dtype:
-            raise UnsupportedError(f"an array of {given.dtype} as {np.dtype(dtype)} without a copy")
+            raise UnsupportedError(f"an array of {given.dtype} cannot become one of {np.dtype(dtype)} without a copy")
         return from_host(array, context)
     return tensor(numpy_of(array, "array", _NUMBERS, "argument", dtype), context)
 

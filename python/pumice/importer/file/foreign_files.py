@@ -44,7 +44,7 @@ class _Reader(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[whence]
         if begin + offset < 0:
-            raise ValueError("a place before the first byte")
+            raise ValueError(f"seek: expected a place from 0 on, given {begin + offset}")
         self._place = begin + offset
         return self._place
 

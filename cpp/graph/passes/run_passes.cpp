@@ -19,23 +19,23 @@ void make_all_outputs(ProgramGraph& graph) {
 
 }  // namespace
 
-ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOptions& options) {
-  ProgramGraph prepared(graph, part, options);
-  if (options.keep_all) make_all_outputs(prepared);
+ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const ProgramOptions& options) {
+  ProgramGraph program(graph, part, options);
+  if (options.keep_all) make_all_outputs(program);
   const FusionSet fuse = options.keep_all ? FusionSet::none() : options.fuse;
-  if (fuse.has(Fusion::integer_products)) recognise_integers(prepared);
-  if (fuse.has(Fusion::block_products)) recognise_blocks(prepared);
-  fold_constants(prepared);
-  remove_dead_nodes(prepared);
-  if (fuse.has(Fusion::batch_normalization)) recognise_norms(prepared);
-  if (fuse.has(Fusion::attention)) recognise_attention(prepared);
-  recognise_patterns(prepared, fuse);
-  set_precision(prepared);
-  find_host_nodes(prepared);
-  prepared.checks = input_checks(prepared);
-  fuse_maps(prepared, fuse);
-  if (options.check_indices) add_index_checks(prepared);
-  return prepared;
+  if (fuse.has(Fusion::integer_products)) recognise_integers(program);
+  if (fuse.has(Fusion::block_products)) recognise_blocks(program);
+  fold_constants(program);
+  remove_dead_nodes(program);
+  if (fuse.has(Fusion::batch_normalization)) recognise_norms(program);
+  if (fuse.has(Fusion::attention)) recognise_attention(program);
+  recognise_patterns(program, fuse);
+  set_precision(program);
+  find_host_nodes(program);
+  program.checks = input_checks(program);
+  fuse_maps(program, fuse);
+  if (options.check_indices) add_index_checks(program);
+  return program;
 }
 
 }  // namespace pumice

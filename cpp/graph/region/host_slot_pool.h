@@ -12,15 +12,15 @@
 namespace pumice {
 
 // The user of memory besides the device.
-enum class SlotUse : uint8_t { device, upload, readback };
+enum class HostSlotUse : uint8_t { device, upload, readback };
 
 // Memory of executions, shared and taken again. It may be taken again while the device still works on it, since submissions run in order.
 // Not thread-safe.
-class SlotPool {
+class HostSlotPool {
  public:
-  explicit SlotPool(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  explicit HostSlotPool(std::shared_ptr<Context> context) : context_(std::move(context)) {}
   // Memory of at least that many bytes. The same requests and drops get the same memory again, so that recordings can be replayed.
-  std::shared_ptr<const HostSlot> take(uint64_t bytes, SlotUse use);
+  std::shared_ptr<const HostSlot> take(uint64_t bytes, HostSlotUse use);
   // Frees what nobody holds and nobody has taken since the last call.
   void trim();
 
@@ -32,7 +32,7 @@ class SlotPool {
   HostSlot device_slot(uint64_t bytes) const;
 
   std::shared_ptr<Context> context_;
-  std::map<std::pair<SlotUse, uint64_t>, std::vector<Entry>> entries_;  // by use and bytes
+  std::map<std::pair<HostSlotUse, uint64_t>, std::vector<Entry>> entries_;  // by use and bytes
 };
 
 }  // namespace pumice

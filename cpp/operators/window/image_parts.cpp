@@ -1,4 +1,4 @@
-// Regions of interest, blocks of images, and the places of deformable convolutions.
+// Parts of images: regions of interest, blocks, and the places of deformable convolutions.
 #include <algorithm>
 
 #include "core/error.h"
@@ -12,11 +12,17 @@
 namespace pumice {
 namespace {
 
-// Makes the output with a kernel of include/each_float.glsl, in one pass where an invocation may loop over `rows` times `columns`. A driver
+// The numbers of rows and columns that an invocation may loop over.
+struct LoopSizes {
+  int64_t rows, columns;
+};
+
+// Makes the output with a kernel of include/each_float.glsl, in one pass where an invocation may loop over all of `sizes`. A driver
 // with a limit on loops gets a pass for each stretch of rows, and a variadic row combines their results. `set`: also told the first row of
 // a pass, and how many it has.
-void add_passes(LowerContext& node, std::string_view shader, const Macros& macros, int64_t rows, int64_t columns, std::string_view combine,
+void add_passes(LowerContext& node, std::string_view shader, const Macros& macros, const LoopSizes& sizes, std::string_view combine,
                 const std::function<void(StepBuilder&, int64_t first, int64_t count)>& set) {
+  const int64_t rows = sizes.rows, columns = sizes.columns;
   const int64_t most = std::max<int64_t>(node.loop_limit().value_or(rows * (columns + 1)) / (columns + 1), 1);
   node.check_loops(columns + 1);
   if (most >= rows) return add_each_float(node, 0, shader, macros, [&](StepBuilder& step) { set(step, 0, std::max<int64_t>(rows, 1)); });
@@ -65,13 +71,13 @@ void lower_roi_align(LowerContext& node) {
     step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
     step.set("samples", samples).set("scale", given.real("spatial_scale"));
   };
-  add_passes(node, "roi_align.comp", macros, most_samples(samples, x[2]), most_samples(samples, x[3]), combine, set);
+  add_passes(node, "roi_align.comp", macros, {most_samples(samples, x[2]), most_samples(samples, x[3])}, combine, set);
 }
 
 void lower_roi_pool(LowerContext& node) {
   const Shape &x = node.input(0).shape, &y = node.output(0).shape;
   const Operand image = dense_input(node, 0), rois = dense_input(node, 1);
-  add_passes(node, "roi_pool.comp", {}, x[2], x[3], "Max", [&](StepBuilder& step, int64_t first, int64_t count) {
+  add_passes(node, "roi_pool.comp", {}, {x[2], x[3]}, "Max", [&](StepBuilder& step, int64_t first, int64_t count) {
     step.bind("x", image).bind("rois", rois).set("first_row", first).set("end_row", first + count);
     step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
     step.set("scale", node.attributes->real("spatial_scale"));

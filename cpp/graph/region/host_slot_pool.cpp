@@ -1,4 +1,4 @@
-#include "graph/region/slot_pool.h"
+#include "graph/region/host_slot_pool.h"
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +18,7 @@ uint64_t size_class(uint64_t bytes) {
 }  // namespace
 
 // Device-only memory is visible to the host where the default heap is (unified memory), so that a later read needs no copy.
-HostSlot SlotPool::device_slot(uint64_t bytes) const {
+HostSlot HostSlotPool::device_slot(uint64_t bytes) const {
   HostSlot slot;
   slot.device = slot.host = Buffer::create(context_, bytes);
   slot.size = bytes;
@@ -26,7 +26,7 @@ HostSlot SlotPool::device_slot(uint64_t bytes) const {
   return slot;
 }
 
-std::shared_ptr<const HostSlot> SlotPool::take(uint64_t bytes, SlotUse use) {
+std::shared_ptr<const HostSlot> HostSlotPool::take(uint64_t bytes, HostSlotUse use) {
   const uint64_t size = bytes == 0 ? 0 : size_class(bytes);
   auto& entries = entries_[{use, size}];
   for (Entry& entry : entries)
@@ -35,15 +35,15 @@ std::shared_ptr<const HostSlot> SlotPool::take(uint64_t bytes, SlotUse use) {
       return entry.slot;
     }
   HostSlot slot;
-  if (use == SlotUse::device)
+  if (use == HostSlotUse::device)
     slot = device_slot(size);
   else
-    slot = make_host_slot(context_, size, use == SlotUse::upload ? Heap::upload : Heap::readback);
+    slot = make_host_slot(context_, size, use == HostSlotUse::upload ? Heap::upload : Heap::readback);
   entries.push_back({std::make_shared<const HostSlot>(std::move(slot))});
   return entries.back().slot;
 }
 
-void SlotPool::trim() {
+void HostSlotPool::trim() {
   for (auto& [key, entries] : entries_) {
     std::erase_if(entries, [](const Entry& entry) { return !entry.used && entry.slot.use_count() == 1; });
     for (Entry& entry : entries) entry.used = false;

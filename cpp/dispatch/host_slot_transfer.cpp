@@ -1,4 +1,4 @@
-#include "dispatch/slot_transfer.h"
+#include "dispatch/host_slot_transfer.h"
 
 #include <algorithm>
 
@@ -25,11 +25,11 @@ uint64_t move(const BufferRange& source, const BufferRange& target) {
 
 }  // namespace
 
-bool SlotTransfer::is_for(const HostSlot& slot) {
+bool HostSlotTransfer::is_for(const HostSlot& slot) {
   return slot.is_copied() && slot.size > transfer_chunk(slot.size);
 }
 
-SlotTransfer::SlotTransfer(const HostSlot& slot, bool to_device) : slot_(slot), chunk_(transfer_chunk(slot.size)) {
+HostSlotTransfer::HostSlotTransfer(const HostSlot& slot, bool to_device) : slot_(slot), chunk_(transfer_chunk(slot.size)) {
   for (size_t chunk = 0; chunk < ceil_div(slot.size, chunk_); ++chunk) {
     const uint64_t begin = end_of(chunk), bytes = end_of(chunk + 1) - begin;
     const BufferRange host{slot.host, slot.offset + begin, bytes}, device{slot.device, slot.offset + begin, bytes};
@@ -37,11 +37,11 @@ SlotTransfer::SlotTransfer(const HostSlot& slot, bool to_device) : slot_(slot), 
   }
 }
 
-uint64_t SlotTransfer::end_of(size_t count) const {
+uint64_t HostSlotTransfer::end_of(size_t count) const {
   return std::min(count * chunk_, slot_.size);
 }
 
-void SlotTransfer::write(std::span<const std::byte> source, bool stays) {
+void HostSlotTransfer::write(std::span<const std::byte> source, bool stays) {
   ids_.clear();
   if (const BufferRange host = stays ? host_memory_of(*context(), source) : BufferRange{}; host.buffer) {
     ids_ = {move(host, slot_.device_range())};
@@ -55,7 +55,7 @@ void SlotTransfer::write(std::span<const std::byte> source, bool stays) {
   }
 }
 
-void SlotTransfer::begin_read(std::span<std::byte> target) {
+void HostSlotTransfer::begin_read(std::span<std::byte> target) {
   ids_.clear();
   const BufferRange host = target.empty() ? BufferRange{} : host_memory_of(*context(), target);
   is_direct_ = host.buffer != nullptr;
@@ -65,7 +65,7 @@ void SlotTransfer::begin_read(std::span<std::byte> target) {
     for (const auto& chunk : chunks_) ids_.push_back(chunk->exec().id());
 }
 
-void SlotTransfer::read(std::span<std::byte> target, const Interrupted& interrupted) const {
+void HostSlotTransfer::read(std::span<std::byte> target, const Interrupted& interrupted) const {
   if (is_direct_) return context()->wait(last_submission(), {}, interrupted);
   SharedCopy copy({target.data(), target.size()}, {slot_.bytes, slot_.size}, target.size(), chunk_);
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {

@@ -95,7 +95,7 @@ void shape_of_select_boxes(ShapeContext& node) {
 
 }  // namespace
 
-Rows region_rows() {
+Rows image_part_rows() {
   const ValueRole x = value("x", kFloats, 'T'), rois = value("rois", kFloats, 'T'), y = value("y", kFloats);
   const auto list = [](std::string_view name) { return optional(name, AttributeKind::integers); };
   return {{.name = "RoiAlign",

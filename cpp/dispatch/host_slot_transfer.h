@@ -14,11 +14,11 @@ namespace pumice {
 
 // The chunks of one slot, recorded once and submitted at each execution. Memory that the device reaches by itself (device/host_memory.h) is
 // not copied by the host. Not thread-safe.
-class SlotTransfer {
+class HostSlotTransfer {
  public:
   // Whether a slot is worth it: its bytes are copied on the device, and are several chunks.
   static bool is_for(const HostSlot& slot);
-  SlotTransfer(const HostSlot& slot, bool to_device);
+  HostSlotTransfer(const HostSlot& slot, bool to_device);
 
   // Copies bytes to the host's part, and submits each chunk to the device as soon as it is there. `stays`: the bytes are not changed before
   // the device has read them.
