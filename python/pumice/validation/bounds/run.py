@@ -27,6 +27,12 @@ for _name in _RULES.split():  # their modules fill the table of rules
     importlib.import_module(f"{__package__}.{_name}")
 
 _OLDEST = 7  # operator set that onnx's own reference runs; only what has no floats is left to it
+# Operators all of whose sums the engine tells the additions of; see LoweredNode::additions in the engine.
+TOLD = {
+    *("Conv", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "InstanceNormalization"),
+    *("LayerNormalization", "LogSoftmax", "MatMul", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
+    *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
+}
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
@@ -125,14 +131,17 @@ class Runner:
         made.operators = self.operators
         return made
 
-    def node(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
-        """The outputs of a node, each stored as the program stores it. Raises Unproved where no rule covers it, IndexError."""
+    def node(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], additions: int = 0) -> list[Value]:
+        """The outputs of a node, each stored as the program stores it. Raises Unproved where no rule covers it, IndexError.
+
+        additions: in the longest chain of its kernel's sums, as the program's plan tells; 0 where it does not.
+        """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = self._made(node, inputs, outer)
+            made = self._made(node, inputs, outer, additions)
         return [stored(one, self.types) if isinstance(one, Bounded) else one for one in made]
 
-    def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Any]:
+    def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], additions: int) -> list[Any]:
         if node.op_type in RANDOM:
             raise Unproved("random numbers, compared with none")
         if node.op_type == "Constant" and not node.domain:
@@ -143,7 +152,8 @@ class Runner:
         if found is None:
             return self._by_onnx(node, inputs)
         opset = self.opsets.get(domain, 1)
-        call = Call(node.op_type, inputs, attributes_of(node), opset, self.types, len(node.output), domain)
+        types = self.types.with_additions(additions) if name in TOLD else self.types
+        call = Call(node.op_type, inputs, attributes_of(node), opset, types, len(node.output), domain)
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
         try:
             return found(call)
