@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/number_text.h"
 #include "core/strided_copy.h"
+#include "graph/flow/flow_observation.h"
 #include "graph/region/observed_execution.h"
 
 namespace pumice {
@@ -316,7 +317,7 @@ py::typing::List<Record> plan(Program& self, const std::vector<py::object>& give
     }
     py::dict one;
     one["label"] = step.label, one["kernel"] = step.kernel, one["wave"] = step.wave, one["barrier"] = step.barrier,
-    one["operands"] = operands, one["groups"] = step.groups, one["folded"] = step.folded;
+    one["operands"] = operands, one["groups"] = step.groups, one["folded"] = step.folded, one["additions"] = step.additions;
     result.append(one);
   }
   return result;
@@ -339,21 +340,51 @@ py::array packed_array(const ObservedTensor& tensor) {
   return array;
 }
 
-py::typing::List<Record> observe(Program& self, const ArrayLikes& inputs) {
+py::typing::List<Record> tensors_of(const ObservedExecution& execution) {
+  py::typing::List<Record> tensors;
+  for (const ObservedTensor& tensor : execution.tensors()) {
+    py::dict one;
+    one["name"] = tensor.name, one["node"] = tensor.node, one["kernel"] = tensor.kernel, one["reads"] = tensor.reads;
+    one["array"] = tensor.bytes ? py::object(packed_array(tensor)) : py::none();
+    one["bytes"] = tensor.desc.packed().bytes(), one["additions"] = tensor.additions;
+    tensors.append(one);
+  }
+  return tensors;
+}
+
+py::typing::List<Record> observe(Program& self, const ArrayLikes& inputs, const std::optional<std::set<std::string>>& names) {
   const Arguments arguments(self, inputs);
   std::shared_ptr<ObservedExecution> execution;
   {
     const ReleasedGil release;
-    execution = self.observe(arguments.shapes(), arguments.data(), check_signals);
+    execution = self.observe(arguments.shapes(), arguments.data(), names ? &*names : nullptr, check_signals);
   }
-  py::typing::List<Record> tensors;
-  for (const ObservedTensor& tensor : execution->tensors()) {
+  return tensors_of(*execution);
+}
+
+Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t most, std::optional<double> loop_timeout) {
+  const Arguments arguments(self, inputs);
+  FlowObservation found;
+  {
+    const RunLimits limits{{}, checked_loop_timeout(loop_timeout), check_signals};
+    const ReleasedGil release;
+    found = self.observe_runs(arguments.shapes(), arguments.data(), limits, most);
+  }
+  Record result;
+  py::list runs, regions;
+  for (const ObservedRun& run : found.runs) {
+    py::dict one, given;
+    for (const auto& [name, host] : run.inputs) given[py::str(name)] = packed_array({{}, {}, {}, {}, host.desc, 0, host.data});
+    one["graph"] = run.graph, one["number"] = run.number, one["inputs"] = given, one["tensors"] = tensors_of(*run.execution);
+    runs.append(one);
+  }
+  for (const auto& region : found.regions) {
     py::dict one;
-    one["name"] = tensor.name, one["node"] = tensor.node, one["kernel"] = tensor.kernel, one["array"] = packed_array(tensor);
-    one["reads"] = tensor.reads;
-    tensors.append(one);
+    one["graph"] = region.graph, one["runs"] = region.runs, one["observed"] = region.observed;
+    regions.append(one);
   }
-  return tensors;
+  result["runs"] = runs, result["regions"] = regions, result["single_loops"] = found.single_loops;
+  return result;
 }
 
 std::shared_ptr<CompiledOperator> compiled(Program& self, const std::vector<py::object>& given) {
@@ -400,6 +431,9 @@ void bind_program(py::module_& module) {
       .def_property_readonly("inputs", &Program::inputs)
       .def_property_readonly("outputs", &Program::outputs)
       .def_property_readonly("context", &Program::context)
+      .def_property_readonly(
+          "has_control_flow", &Program::has_control_flow,
+          "Whether it is several lists of dispatches, between which the host decides or reads: also that of a program with cuts.")
       .def_property_readonly("checks_indices", &Program::checks_indices,
                              "Whether the program was compiled with check_indices and has indices that only the device knows.")
       .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
@@ -435,11 +469,20 @@ void bind_program(py::module_& module) {
       .def("profile", &profile, py::arg("inputs"),
            "A DispatchTime, whose label is the node, of every dispatch of one execution. One before it is not measured: kernels that\n"
            "run for the first time are compiled there.")
-      .def("observe", &observe, py::arg("inputs"),
+      .def("observe", &observe, py::arg("inputs"), py::arg("names") = py::none(),
            "Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy behind each\n"
            "step that completes a tensor. Gives every tensor that a kernel stores: name, node and kernel that stored it, reads, the\n"
-           "tensors that the kernels of this node read, and array, in the dtype that the program keeps it in. Raises UnsupportedError for "
-           "control flow and cuts.")
+           "tensors that the kernels of this node read, array, in the dtype that the program keeps it in, its bytes, and additions, as in\n"
+           "plan(). names: of the tensors that are copied; those of the others have no array. "
+           "Raises UnsupportedError for control flow and cuts.")
+      .def(
+          "observe_runs", &observe_runs, py::arg("inputs"), py::arg("most") = 2, py::arg("loop_timeout") = kLoopSeconds,
+          "The same for a program with control flow or cuts, which is several lists of dispatches, one for each of its regions. Gives "
+          "runs:\n"
+          "the first `most` of each region, with the name of its graph, number, inputs by name, and tensors, as observe() gives them;\n"
+          "regions: graph, runs and observed of each; single_loops: loops that one kernel runs whole. The host drives all other loops and\n"
+          "branches; each observed run is one more on the same inputs. Raises UnsupportedError for a program that is one list, "
+          "TimeoutError.")
       .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Frees the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
       .def("__enter__", [](std::shared_ptr<Program> self) { return self; })

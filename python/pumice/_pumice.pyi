@@ -1563,11 +1563,19 @@ class Program:
         """
         An Execution of this program; measure: its timing can be read.
         """
-    def observe(self, inputs: tuple[typing.Any, ...]) -> list[dict[str, typing.Any]]:
+    def observe(self, inputs: tuple[typing.Any, ...], names: collections.abc.Set[str] | None = None) -> list[dict[str, typing.Any]]:
         """
         Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy behind each
         step that completes a tensor. Gives every tensor that a kernel stores: name, node and kernel that stored it, reads, the
-        tensors that the kernels of this node read, and array, in the dtype that the program keeps it in. Raises UnsupportedError for control flow and cuts.
+        tensors that the kernels of this node read, array, in the dtype that the program keeps it in, its bytes, and additions, as in
+        plan(). names: of the tensors that are copied; those of the others have no array. Raises UnsupportedError for control flow and cuts.
+        """
+    def observe_runs(self, inputs: tuple[typing.Any, ...], most: typing.SupportsInt | typing.SupportsIndex = 2, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, typing.Any]:
+        """
+        The same for a program with control flow or cuts, which is several lists of dispatches, one for each of its regions. Gives runs:
+        the first `most` of each region, with the name of its graph, number, inputs by name, and tensors, as observe() gives them;
+        regions: graph, runs and observed of each; single_loops: loops that one kernel runs whole. The host drives all other loops and
+        branches; each observed run is one more on the same inputs. Raises UnsupportedError for a program that is one list, TimeoutError.
         """
     def plan(self, shapes: collections.abc.Sequence[typing.Any]) -> list[dict[str, typing.Any]]:
         """
@@ -1597,6 +1605,11 @@ class Program:
     @property
     def context(self) -> Context:
         ...
+    @property
+    def has_control_flow(self) -> bool:
+        """
+        Whether it is several lists of dispatches, between which the host decides or reads: also that of a program with cuts.
+        """
     @property
     def inputs(self) -> list[ProgramValue]:
         ...

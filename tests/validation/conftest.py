@@ -27,8 +27,8 @@ class Faulty:
             self._change(results)
         return results
 
-    def observe(self, inputs: tuple[Any, ...]) -> list[dict[str, Any]]:
-        tensors = self._program.observe(inputs)
+    def observe(self, inputs: tuple[Any, ...], names: set[str] | None = None) -> list[dict[str, Any]]:
+        tensors = self._program.observe(inputs, names)
         if self._observed:
             self._change({one["name"]: one["array"] for one in tensors})
         return tensors

@@ -20,7 +20,8 @@ from fault_models import SAMPLES
 from onnx_models import gemm, model, node, value
 from pumice.base.host_arrays import same_bits
 from pumice.tools.cli import main
-from pumice.validation.proof import Options, Proof
+from pumice.validation.options import Options
+from pumice.validation.proof import Proof
 from pumice.validation.repeat import FRESH, LOADED, ONE_LIST, Repeatability, Repeats, Tally, pattern_of
 from schema_check import faults
 

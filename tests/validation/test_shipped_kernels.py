@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 import pumice
 from onnx_models import model, node, value
@@ -60,8 +59,8 @@ class Observed:
     def __call__(self, *given: Any, **limits: Any) -> Any:
         return self._program(*given, **limits)
 
-    def observe(self, inputs: tuple[Any, ...]) -> list[dict[str, Any]]:
-        tensors = self._program.observe(inputs)
+    def observe(self, inputs: tuple[Any, ...], names: set[str] | None = None) -> list[dict[str, Any]]:
+        tensors = self._program.observe(inputs, names)
         self._change({one["name"]: one["array"] for one in tensors})
         return tensors
 
@@ -130,25 +129,6 @@ def test_tensors_in_a_concatenation_are_read_with_their_strides(context: pumice.
     report.raise_if_failed()
 
 
-def test_control_flow_is_said_not_to_be_judged(context: pumice.Context) -> None:
-    def branch(name: str, op: str) -> Any:
-        return helper.make_graph([helper.make_node(op, ["x"], [f"{name}_y"])], name, [], [value(f"{name}_y", [3])])
-
-    nodes = [
-        node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0),
-        node("Greater", ["s", "zero"], ["positive"], name="decides"),
-        node("If", ["positive"], ["y"], name="choice", then_branch=branch("a", "Relu"), else_branch=branch("b", "Neg")),
-    ]
-    source = model(nodes, [value("x", [3])], constants={"zero": np.zeros((), FLOAT)}).SerializeToString()
-    x = np.array([1, 2, 3], FLOAT)
-    with pumice.load(source, context) as loaded:
-        with pytest.raises(pumice.UnsupportedError, match="observe"):
-            loaded.program.observe((x,))
-        report = pumice.validate(loaded, [x])
-    assert report.ok and not report.kernels
-    assert [one.kind for one in report.findings] == ["kernels not judged"]
-
-
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("fp16", "float16"), ("bf16", "bfloat16")])
 def test_a_program_is_observed_as_it_ships(context: pumice.Context, precision: str, dtype: str) -> None:
     x = image()
@@ -169,3 +149,42 @@ def test_an_observation_refuses_what_a_call_refuses(context: pumice.Context) -> 
             loaded.program.observe(())
         with pytest.raises(pumice.BindingError, match="K10"):
             loaded.program.observe((np.zeros((1, 3, 8), FLOAT),))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_quantisation_by_its_own_scale_is_proved(context: pumice.Context, precision: str) -> None:
+    """Its kernels divide by the scale as they have stored it: what rounding that moves is no matter of choice for them."""
+    nodes = [
+        node("Mul", ["x", "k"], ["a"], name="mul"),
+        node("DynamicQuantizeLinear", ["a"], ["q", "s", "z"], name="quantise"),
+        node("MatMulInteger", ["q", "w", "z"], ["p"], name="product"),
+        node("Cast", ["p"], ["f"], name="cast", to=1),
+        node("Mul", ["f", "s"], ["y"], name="scale"),
+    ]
+    constants = {"k": np.array(1.37, FLOAT), "w": RANDOM.integers(-127, 127, (64, 32)).astype(np.int8)}
+    source = model(nodes, [value("x", [16, 64])], constants=constants)
+    report = pumice.validate(
+        source, [RANDOM.standard_normal((16, 64)).astype(FLOAT)], context=context, precision=precision
+    )
+    judged = {(row.program, row.output): row for row in (*report.rows, *report.kernels) if row.node == "quantise"}
+    assert {("kernels", name) for name in "qsz"} <= set(judged)
+    for row in judged.values():
+        assert row.verdict == "right" and row.local is not None, row
+        assert row.output == "s" or row.local.undecided == 0
+
+
+def test_a_wrong_step_of_a_quantisation_is_found(context: pumice.Context) -> None:
+    """One step, of numbers whose scale is rounded to a half."""
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="quantise"),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"], name="back"),
+    ]
+
+    def change(stored: dict[str, Any]) -> None:
+        stored["q"][3, 5] ^= 1
+
+    with pumice.load(model(nodes, [value("x", [16, 64])]), context, precision="fp16") as loaded:
+        loaded._program = Observed(loaded._program, change)  # type: ignore[arg-type, assignment]
+        report = pumice.validate(loaded, [RANDOM.standard_normal((16, 64)).astype(FLOAT)], mode="isolated")
+    wrong = [(row.output, row.local.at) for row in report.kernels if row.verdict == "wrong" and row.local]
+    assert wrong[0] == ("q", (3, 5))

@@ -71,6 +71,69 @@ def test_parts_are_judged_as_the_whole(
         assert (one.judged.error, one.judged.allowed) == (other.judged.error, other.judged.allowed)
 
 
+def products(length: int, side: int) -> onnx.ModelProto:
+    """Each product is a kernel with the map behind it, and stores a tensor."""
+    nodes = []
+    for i in range(length):
+        nodes.append(node("MatMul", ["x" if i == 0 else f"t{i - 1}", "w"], [f"p{i}"], name=f"product{i}"))
+        nodes.append(node("Tanh", [f"p{i}"], ["y" if i == length - 1 else f"t{i}"], name=f"tanh{i}"))
+    return model(nodes, [value("x", [side, side])], constants={"w": square(side) / FLOAT(side**0.5)})
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_kernels_are_judged_by_windows_as_they_are_at_once(
+    context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]], precision: str
+) -> None:
+    whole = pumice.validate(products(9, 64), [square(64)], context=context, precision=precision)
+    parts(5 * 64 * 64 * 4)
+    report = pumice.validate(products(9, 64), [square(64)], context=context, precision=precision)
+    assert report.ok and not report.findings, report.summary
+    assert len(report.kernels) == 9
+    assert [row.output for row in report.kernels] == [row.output for row in whole.kernels]
+    for one, other in zip(report.kernels, whole.kernels, strict=True):
+        assert one.local is not None and other.local is not None
+        assert (one.local.error, one.local.allowed, one.members) == (
+            other.local.error,
+            other.local.allowed,
+            other.members,
+        )
+
+
+def test_a_window_of_kernels_keeps_no_more_than_it_may(
+    context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
+) -> None:
+    """The program as it ships runs once for what there is, then once for every window; a wrong tensor of one has its name."""
+    window = 3 * 64 * 64 * 4
+    kept: list[int] = []
+
+    class Observed:
+        def __init__(self, program: pumice.Program) -> None:
+            self._program = program
+
+        def __call__(self, *given: Any, **limits: Any) -> Any:
+            return self._program(*given, **limits)
+
+        def observe(self, inputs: Any, names: Any) -> list[dict[str, Any]]:
+            found = self._program.observe(inputs, names)
+            kept.append(sum(one["array"].nbytes for one in found if one["array"] is not None))
+            for one in found:
+                if one["name"] == "t5" and one["array"] is not None:
+                    one["array"][3, 4] += FLOAT(0.1)
+            return found
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._program, name)
+
+    parts(window)
+    with pumice.load(products(9, 64), context) as loaded:
+        loaded._program = Observed(loaded.program)  # type: ignore[assignment]
+        report = pumice.validate(loaded, [square(64)], mode="isolated")
+    assert kept == [0, window, window, window]
+    first = report.first_divergence
+    assert first is not None and first.local is not None
+    assert (first.program, first.output, first.local.at) == ("kernels", "t5", (3, 4))
+
+
 def test_a_wrong_node_of_a_part_is_named(
     context: pumice.Context, spoil: Callable[..., None], parts: Callable[[int], list[tuple[int, int]]]
 ) -> None:

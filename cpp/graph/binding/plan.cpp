@@ -288,6 +288,7 @@ class Binder {
     lowering_.steps.clear();
     lowering_.temporaries.clear();
     lowering_.host_blocks.clear();
+    lowering_.additions = 0;
   }
 
   // The place from which node i reads input k.
@@ -370,6 +371,7 @@ class Binder {
       planned.push = step.push;
       planned.groups = step.groups;
       planned.label = node.name;
+      planned.additions = lowered.additions;
     }
   }
 

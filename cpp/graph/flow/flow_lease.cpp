@@ -8,6 +8,7 @@
 #include "graph/flow/choice_driver.h"
 #include "graph/flow/flow_session.h"
 #include "graph/flow/loop_driver.h"
+#include "graph/flow/scalar_loop.h"
 
 namespace pumice {
 namespace {
@@ -63,6 +64,17 @@ class RoutineLease : public FlowLease {
     }
   }
 
+  FlowObservation observe(const RunLimits& limits, uint64_t most) override {
+    observer_.emplace(Observer{most, {}, {}});
+    start(limits);
+    FlowObservation found = std::move(observer_->found);
+    for (const Routine& routine : program_->routines)
+      for (const RoutineStep& step : routine.steps)
+        if (step.region) found.regions.push_back({routine.name, observer_->runs[&step], std::min(observer_->runs[&step], most)});
+    observer_.reset();
+    return found;
+  }
+
   Submission start(const RunLimits& limits, std::span<std::byte* const> /*targets*/ = {}) override {
     session_.begin(limits);
     loops_.clear();
@@ -78,6 +90,7 @@ class RoutineLease : public FlowLease {
     } catch (...) {
       for (Frame& frame : frames_) frame = {};
       depth_ = 0;
+      observer_.reset();
       throw;
     }
     for (const auto& [step, loop] : loops_) session_.report.loops.push_back(loop);
@@ -173,6 +186,7 @@ class RoutineLease : public FlowLease {
     if (reads) note_read_back();
     for (const FlowValue& input : read_) shapes_.emplace_back(input.desc.shape);
     const auto bound = session_.prepare([&] { return step.region->bind(shapes_, elements_); });
+    if (observer_) observe_run(frame, step);
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
       FlowValue& output =
@@ -186,6 +200,32 @@ class RoutineLease : public FlowLease {
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
     read_.clear(), made_.clear();
     end_step(frame, step);
+  }
+
+  // Runs a region once more on what it is given, for what its kernels store.
+  void observe_run(Frame& frame, const RoutineStep& step) {
+    const uint64_t number = observer_->runs[&step]++;
+    if (number >= observer_->most) return;
+    const auto begin = FlowSession::Clock::now();
+    ObservedRun run{frame.routine->name, number, {}, step.region->observed(shapes_, elements_)};
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      FlowValue& input = value(frame, step.inputs[i]);
+      run.execution->write_input(i, read(input));
+      run.inputs.emplace_back(step.region->inputs()[i].name, *input.host);
+    }
+    program_->context->wait(run.execution->start().id(), {}, session_.limits().interrupted);
+    observer_->found.runs.push_back(std::move(run));
+    // What observing takes is not the loops' own time.
+    for (size_t depth = 0; depth < depth_; ++depth) frames_[depth].loop.entered += FlowSession::Clock::now() - begin;
+  }
+
+  // Whether the device may run a loop by itself: while kernels are observed, only where one kernel is all of it.
+  bool may_run_alone(const RoutineStep& step, std::span<const FlowValue> values) {
+    if (checks_indices_) return false;
+    if (!observer_) return true;
+    if (!step.scalar || !ScalarLoop::create(*program_, step, values, session_.recordings().options())) return false;
+    observer_->found.single_loops.push_back(step.node);
+    return true;
   }
 
   // Counts one wait for elements that shapes depend on, for the whole execution and for the innermost loop that the host drives.
@@ -209,7 +249,7 @@ class RoutineLease : public FlowLease {
     if (step.inputs[0] == kAbsent) throw GraphError(step.node, "the condition of an IF is expected, given none", "B2.13");
     std::vector<FlowValue> given;
     for (const ValueId input : step.inputs) given.push_back(value(frame, input));
-    if (!given[0].host && step.first != step.second && !checks_indices_)
+    if (!given[0].host && step.first != step.second && !checks_indices_ && !observer_)
       if (auto results = choices_on_device_.run(step, given, shown_results(frame, step))) return end_step(frame, step, *results);
     const bool taken = is_true(given[0]);
     enter(taken ? step.first : step.second, std::span(given).subspan(1), step.node);
@@ -221,7 +261,7 @@ class RoutineLease : public FlowLease {
     loop.report->node = step.node, loop.report->kind = "host";
     ++loop.report->entries;
     for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));
-    if (!checks_indices_)
+    if (may_run_alone(step, loop.values))
       if (auto results = loops_on_device_.run(step, loop.values, shown_results(frame, step), loops_)) {
         loop = {};
         return end_step(frame, step, *results);
@@ -287,8 +327,16 @@ class RoutineLease : public FlowLease {
     if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
   }
 
+  // What an observed execution has found so far.
+  struct Observer {
+    uint64_t most;
+    std::map<const RoutineStep*, uint64_t> runs;
+    FlowObservation found;
+  };
+
   std::shared_ptr<const FlowProgram> program_;
   bool checks_indices_;
+  std::optional<Observer> observer_;  // none: nothing is observed
   FlowSession session_;
   LoopDriver loops_on_device_;
   ChoiceDriver choices_on_device_;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "graph/flow/flow_observation.h"
 #include "graph/flow/flow_program.h"
 #include "graph/region/lease.h"
 #include "graph/region/program_value.h"
@@ -16,6 +17,9 @@ class FlowLease : public Lease {
  public:
   static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);
   virtual void make_inputs(std::span<const ShapeView> shapes) = 0;
+  // Runs as start() does, but the host drives what the device could, and up to `most` runs of each region are observed. A region's plan and
+  // kernels are the same either way. Throws what start() does.
+  virtual FlowObservation observe(const RunLimits& limits, uint64_t most) = 0;
 };
 
 }  // namespace pumice

@@ -200,11 +200,21 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
 }
 
 std::shared_ptr<ObservedExecution> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                                    const std::function<void()>& interrupted) {
-  const auto execution = state_->only_region("observe()").observed(shapes, inputs);
+                                                    const std::set<std::string>* wanted, const std::function<void()>& interrupted) {
+  const auto execution = state_->only_region("observe()").observed(shapes, inputs, wanted);
   for (size_t i = 0; i < inputs.size(); ++i) execution->write_input(i, inputs[i]);
   context()->wait(execution->start().id(), {}, interrupted);
   return execution;
+}
+
+FlowObservation Program::observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const RunLimits& limits,
+                                      uint64_t most) {
+  state_->check_open();
+  if (!state_->flow) throw UnsupportedError("observe_runs() of '" + name() + "', which is one list of dispatches: observe()");
+  const auto lease = FlowLease::create(state_->flow, {});
+  lease->prepare(shapes);
+  for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
+  return lease->observe(limits, most);
 }
 
 void Program::close() {

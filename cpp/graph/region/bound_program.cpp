@@ -147,6 +147,7 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
     report.wave = step.wave;
     report.groups = step.groups;
     report.folded = step.kernel->is_folded();
+    report.additions = step.additions;
     accesses.clear();
     for (size_t k = 0; k < step.operands.size(); ++k) {
       const PlannedOperand& operand = step.operands[k];

@@ -25,39 +25,46 @@ uint64_t copied_bytes(const StoredValue& value) {
 }  // namespace
 
 ObservedExecution::ObservedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                                     const ProgramGraph& graph, const std::vector<StoredValue>& stored)
+                                     const ProgramGraph& graph, const std::vector<StoredValue>& stored, const std::set<std::string>* wanted)
     : compiled_(compiled), list_(compiled->context()) {
+  for (size_t k = 0; k < stored.size(); ++k)
+    if (!wanted || wanted->contains(graph.value(stored[k].value).name)) copied_.push_back(k);
   std::vector<uint64_t> input_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
   inputs_ = make_host_slots(compiled->context(), input_bytes, Heap::upload);
   make_slots(stored);
+  if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
+  record(persistent, stored);
+  describe(graph, stored);
+}
+
+void ObservedExecution::record(const BufferRange& persistent, const std::vector<StoredValue>& stored) {
   std::vector<BufferRange> read, made;
   for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
   for (const HostSlot& slot : outputs_) made.push_back(slot.device_range());
-  if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
   for (const auto& [from, to] : copies_of(inputs_, true)) list_.copy(from, to);
-  std::vector<Dispatch> dispatches = dispatches_on(compiled, persistent, read, made, arena_);
-  if (dispatches.size() != compiled->plan().steps.size()) throw Error("a program that is observed has steps of no dispatch");
+  std::vector<Dispatch> dispatches = dispatches_on(compiled_, persistent, read, made, arena_);
+  if (dispatches.size() != compiled_->plan().steps.size()) throw Error("a program that is observed has steps of no dispatch");
   std::vector<std::vector<size_t>> complete(dispatches.size());
-  for (size_t k = 0; k < stored.size(); ++k) complete[stored[k].complete].push_back(k);
+  for (size_t k = 0; k < copied_.size(); ++k) complete[stored[copied_[k]].complete].push_back(k);
   for (size_t i = 0; i < dispatches.size(); ++i) {
     list_.dispatch(std::move(dispatches[i]));
     for (const size_t k : complete[i]) {
-      BufferRange source = range_of(stored[k].place);
-      source.offset -= phase_of(stored[k]);
-      source.bytes = copied_bytes(stored[k]);
+      const StoredValue& value = stored[copied_[k]];
+      BufferRange source = range_of(value.place);
+      source.offset -= phase_of(value);
+      source.bytes = copied_bytes(value);
       list_.copy(source, observed_[k].device_range());
     }
   }
   for (const auto& [from, to] : copies_of(observed_, false)) list_.copy(from, to);
   list_.commit();
-  describe(graph, stored);
 }
 
 void ObservedExecution::make_slots(const std::vector<StoredValue>& stored) {
   std::vector<uint64_t> output_bytes, observed_bytes;
   for (const Slot& output : compiled_->outputs()) output_bytes.push_back(output.desc->bytes());
-  for (const StoredValue& value : stored) observed_bytes.push_back(copied_bytes(value));
+  for (const size_t k : copied_) observed_bytes.push_back(copied_bytes(stored[k]));
   outputs_ = make_host_slots(compiled_->context(), output_bytes, Heap::readback);
   observed_ = make_host_slots(compiled_->context(), observed_bytes, Heap::readback);
 }
@@ -85,11 +92,11 @@ void ObservedExecution::describe(const ProgramGraph& graph, const std::vector<St
     }
   for (size_t k = 0; k < stored.size(); ++k) {
     const PlannedStep& step = *last[static_cast<size_t>(stored[k].value)];
-    const std::byte* const bytes = observed_[k].bytes + phase_of(stored[k]);
     const auto& read = reads[step.label];
     tensors_.push_back(
-        {graph.value(stored[k].value).name, step.label, step.kernel->name(), {read.begin(), read.end()}, stored[k].desc, bytes});
+        {graph.value(stored[k].value).name, step.label, step.kernel->name(), {read.begin(), read.end()}, stored[k].desc, step.additions});
   }
+  for (size_t k = 0; k < copied_.size(); ++k) tensors_[copied_[k]].bytes = observed_[k].bytes + phase_of(stored[copied_[k]]);
 }
 
 }  // namespace pumice

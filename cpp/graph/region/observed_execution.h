@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,20 +15,21 @@ namespace pumice {
 
 // A tensor as a kernel has stored it. The first of its bytes is that of its first element.
 struct ObservedTensor {
-  std::string name;                // the graph's value
-  std::string node, kernel;        // that stored the last of it
-  std::vector<std::string> reads;  // the values that the node's steps read
-  TensorDesc desc;                 // strided as the program keeps it
-  const std::byte* bytes = nullptr;
+  std::string name;                  // the graph's value
+  std::string node, kernel;          // that stored the last of it
+  std::vector<std::string> reads;    // the values that the node's steps read
+  TensorDesc desc;                   // strided as the program keeps it
+  int64_t additions = 0;             // of the node, see LoweredNode
+  const std::byte* bytes = nullptr;  // null: it was not to be copied
 };
 
 // The plan, the arena and the kernels are those of every other execution; the copies are made right behind the step that completes a
 // tensor, so that there are more barriers. Runs once. Not thread-safe.
 class ObservedExecution {
  public:
-  // `bound`: of bind_plan(), with its values; `compiled`: its operator.
+  // `compiled`, `stored`: of bind_plan(), with its values. `wanted`: the names of those that are copied; null: all are.
   ObservedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                    const ProgramGraph& graph, const std::vector<StoredValue>& stored);
+                    const ProgramGraph& graph, const std::vector<StoredValue>& stored, const std::set<std::string>* wanted);
   const TensorDesc& input_desc(size_t i) const { return *compiled_->inputs()[i].desc; }
   void write_input(size_t i, const std::byte* source) { copy_in(inputs_[i].bytes, {source, input_desc(i).element_bytes()}); }
   Submission start() { return list_.exec(); }
@@ -37,10 +39,12 @@ class ObservedExecution {
  private:
   BufferRange range_of(const PlannedOperand& place) const;
   void make_slots(const std::vector<StoredValue>& stored);
+  void record(const BufferRange& persistent, const std::vector<StoredValue>& stored);
   void describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored);
 
   std::shared_ptr<CompiledOperator> compiled_;
-  std::vector<HostSlot> inputs_, outputs_, observed_;
+  std::vector<size_t> copied_;                         // of the stored values, those that are copied
+  std::vector<HostSlot> inputs_, outputs_, observed_;  // observed_: by number in copied_
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
   std::vector<ObservedTensor> tensors_;

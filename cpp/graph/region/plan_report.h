@@ -34,6 +34,7 @@ struct StepReport {
   std::array<uint32_t, 3> groups{};  // workgroups on each axis
   bool folded = false;               // `groups` then number the workgroups of the kernel's own grid
   std::vector<Operand> operands;
+  int64_t additions = 0;  // of its node, see LoweredNode
 };
 
 }  // namespace pumice

@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -48,8 +49,9 @@ class Region {
   // compiled.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                      const CompileProgress& progress = {});
-  // An execution for these shapes that copies what its kernels store.
-  std::shared_ptr<ObservedExecution> observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
+  // An execution for these shapes that copies what its kernels store, or those of these values that are wanted.
+  std::shared_ptr<ObservedExecution> observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
+                                              const std::set<std::string>* wanted = nullptr);
   std::vector<ReportRow> report() const;  // kernels are those of the last binding
   void close();                           // frees device memory that no binding holds
 

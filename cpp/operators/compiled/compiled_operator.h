@@ -34,8 +34,9 @@ struct PlannedStep {
   std::vector<PlannedOperand> operands;  // by position in kernel->interface().bindings
   std::vector<std::byte> push;
   std::array<uint32_t, 3> groups{1, 1, 1};
-  std::string label;  // node name
-  uint32_t wave = 0;  // steps of one wave do not depend on each other
+  std::string label;      // node name
+  uint32_t wave = 0;      // steps of one wave do not depend on each other
+  int64_t additions = 0;  // of its node, see LoweredNode
 };
 
 // The steps that fill the persistent resource: free of data shapes, so that all plans of one program share them.

@@ -5,6 +5,7 @@
 #include "core/rounding.h"
 #include "operators/contraction/contraction_parts.h"
 #include "operators/contraction/contraction_tiling.h"
+#include "operators/means/held_rows.h"
 
 namespace pumice {
 namespace {
@@ -47,8 +48,13 @@ struct ContractionPlan {
   Macros macros;
   SpecValues spec;
   int64_t tile_pixels, tile_channels;
+  int64_t additions;       // see LoweredNode
   int64_t iterations = 0;  // 0: of a kernel for matrix units or subgroups, which no driver that ends long loops has
 };
+
+constexpr int64_t kBiases = 2;  // additions behind a sum
+// What an addition of a matrix unit counts for: one that cuts off what does not fit is off by as much as two that round.
+constexpr int64_t kCutting = 2;
 
 // Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
 // which have no barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
@@ -64,7 +70,8 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
   const Macros y_vectors{{"Y_VEC4", y_vec4 && !is_gemv ? "1" : "0"}};
   const Macros vectors{y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}};
   if (matrix)
-    return {"conv_matrix.comp", y_vectors,
+    return {"conv_matrix.comp",
+            y_vectors,
             specialized({{"INVOCATIONS", matrix->subgroups() * node.context->info().limit("subgroupSize")},
                          {"TILE_P", matrix->pixels},
                          {"TILE_C", matrix->channels},
@@ -73,10 +80,13 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
                          {"DEPTH", matrix->depth},
                          {"WHOLE", depth % matrix->depth == 0 ? 1 : 0},
                          {"SPLIT", matrix->split}}),
-            matrix->pixels, matrix->channels};
+            matrix->pixels,
+            matrix->channels,
+            kCutting * round_up(depth, matrix->depth) / matrix->split + matrix->split + kBiases};
   if (c.order == WeightOrder::fragments) {
     const QuadTiling quads = quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(QuadTiling{32, 32, 32, 32, 4, 1});
-    return {"product_quads.comp", y_vectors,
+    return {"product_quads.comp",
+            y_vectors,
             specialized({{"INVOCATIONS", quads.subgroups() * 32},
                          {"TILE_P", quads.rows},
                          {"TILE_C", quads.columns},
@@ -85,7 +95,9 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
                          {"AHEAD", quads.ahead},
                          {"EARLY", quads.early ? 1 : 0},
                          {"WHOLE", depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
-            quads.rows, quads.columns};
+            quads.rows,
+            quads.columns,
+            kCutting * round_up(depth, 32 * quads.split * quads.ahead) / quads.split + quads.split + kBiases};
   }
   if (c.order == WeightOrder::columns) {
     const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
@@ -93,18 +105,18 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
             {y_vectors[0], {"SUBGROUP", std::to_string(subgroup) + "u"}},
             specialized({{"ROWS", pixels}, {"AHEAD", ahead}, {"WHOLE", depth / 8 % (subgroup * ahead) == 0 ? 1 : 0}}),
             kMostColumnRows,
-            columns_at_once(node)};
+            columns_at_once(node),
+            ceil_div(depth / 8, subgroup) + 5 + meeting_additions(subgroup, subgroup, false) + kBiases};
   }
   if (skinny)
-    return {"gemv.comp",
-            y_vectors,
+    return {"gemv.comp", y_vectors,
             specialized({{"INVOCATIONS", skinny->invocations},
                          {"ROWS", skinny->rows},
                          {"AHEAD", kSkinnyAhead},
                          {"WHOLE", depth % (skinny->invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
-            kMostSkinny,
-            kSkinnyChannels,
-            skinny->iterations(depth)};
+            kMostSkinny, kSkinnyChannels,
+            // The rows of w that one invocation reads, eight of their sums, and what is left of these.
+            ceil_div(depth, skinny->invocations / 4) + 8 + skinny->invocations / kSkinnyChannels + kBiases, skinny->iterations(depth)};
   if (node.prefers_lanes()) {
     const bool has_strides = c.order == WeightOrder::strides;
     const int64_t iterations = c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4));
@@ -113,13 +125,14 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
       macros.emplace_back("KV", std::to_string(kv));
       macros.emplace_back("W_STRIDED", has_strides ? "1" : "0");
       macros.emplace_back("W_VEC4", has_strides && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
-      return {"gemv_lanes.comp", std::move(macros), specialized({{"ROWS", pixels}}), kMostLaneRows, kLaneChannels, iterations};
+      return {"gemv_lanes.comp", std::move(macros), specialized({{"ROWS", pixels}}), kMostLaneRows, kLaneChannels,
+              depth + kBiases,   iterations};
     }
     const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
     Macros macros = vectors;
     macros.emplace_back("KV", std::to_string(kv));
     macros.emplace_back("ROW_TAPS", std::to_string(is_narrow ? c.taps_w : 0));
-    return {"conv_lanes.comp", std::move(macros), {}, kLanePixels, kLaneChannels, iterations};
+    return {"conv_lanes.comp", std::move(macros), {}, kLanePixels, kLaneChannels, depth + kBiases, iterations};
   }
   const Tiling tiling = tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth);
   return {"conv_tiled.comp",
@@ -131,6 +144,7 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
                        {"REGISTERS", tiling.registers}}),
           tiling.pixels,
           tiling.channels,
+          round_up(depth, 16 * tiling.split) / tiling.split + tiling.split + kBiases,
           tiling.iterations(depth)};
 }
 
@@ -181,6 +195,7 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   set_strides(step, 'y', c.y);
   step.groups(static_cast<uint64_t>(ceil_div(placed.pixels(), plan.tile_pixels)),
               static_cast<uint64_t>(ceil_div(c.weights.channels_out, plan.tile_channels)), static_cast<uint64_t>(c.weights.groups));
+  node.tell_additions(plan.additions);
   node.add(step.build());
 }
 

@@ -134,6 +134,7 @@ void lower_apart(LowerContext& node, Shape shape) {
   std::vector<Operand> inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(node.in(i));
   adopt(node, part, inputs, {made.operand});
+  node.additions = part.additions;
   const Expression whole = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
   Composition(node).map(whole, {made, {node.input(kResidualInput), node.in(kResidualInput)}}, {node.output(0), node.out(0)});
   node.epilogue_read = node.residual_read = true;
@@ -178,6 +179,7 @@ void lower_strided(LowerContext& node) {
   lower_row(part);
   node.epilogue_read = part.epilogue_read;
   adopt(node, part, inputs, outputs);
+  node.additions = part.additions;
   for (size_t j = 0; j < outputs.size(); ++j)
     if (outputs[j].place != Place::output) finish_output(node, j, outputs[j]);
 }
@@ -207,6 +209,7 @@ void lower_inside(LowerContext& node, DType inside) {
   }
   lower_strided(part);
   adopt(node, part, inputs, outputs);
+  node.additions = part.additions;
   node.epilogue_read = part.epilogue_read;
   for (size_t j = 0; j < outputs.size(); ++j)
     if (outputs[j].place != Place::output) composition.map("a0", {{*part.outputs[j], outputs[j]}}, {node.output(j), node.out(j)});

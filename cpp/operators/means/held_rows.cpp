@@ -1,5 +1,6 @@
 #include "operators/means/held_rows.h"
 
+#include <algorithm>
 #include <bit>
 #include <span>
 
@@ -44,6 +45,24 @@ bool has_short_rows(const NodeContext& node, int64_t size) {
 
 uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows) {
   return static_cast<uint64_t>(has_short_rows ? ceil_div(rows, static_cast<int64_t>(kernel.local_size()[0]) / kShortTeam) : rows);
+}
+
+int64_t meeting_additions(int64_t team, int64_t subgroup, bool lanes) {
+  constexpr int64_t kSixteen = 16;
+  if (lanes) return 7;  // one of the eight after the other
+  const auto halvings = [](int64_t count) { return static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(count))) - 1; };
+  if (subgroup > 0) return halvings(std::min(team, subgroup)) + std::max<int64_t>(team / subgroup - 1, 0);
+  return (team > kSixteen ? team / kSixteen - 1 : 0) + kSixteen - 1;
+}
+
+int64_t held_additions(const NodeContext& node, const HeldRows& how) {
+  constexpr int64_t kFour = 4;  // a product and three additions at most
+  return kFour + how.held + meeting_additions(how.team, node.subgroup(), false);
+}
+
+int64_t row_additions(const NodeContext& node, const KernelVariant& kernel, bool has_short_rows, int64_t size) {
+  const int64_t team = has_short_rows ? kShortTeam : static_cast<int64_t>(kernel.local_size()[0]);
+  return ceil_div(size, team) + meeting_additions(team, 0, node.prefers_lanes());
 }
 
 StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size) {

@@ -25,6 +25,12 @@ std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool k
 bool has_short_rows(const NodeContext& node, int64_t size);
 uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows);
 
+// The additions that a number goes through where a team of so many meets: see include/team.glsl. `subgroup`: its SUBGROUP; `lanes`: LANES.
+int64_t meeting_additions(int64_t team, int64_t subgroup, bool lanes);
+// The roundings of a term where teams fold rows of `size` elements: those of held_step(), in fours, and those of include/row.glsl.
+int64_t held_additions(const NodeContext& node, const HeldRows& how);
+int64_t row_additions(const NodeContext& node, const KernelVariant& kernel, bool has_short_rows, int64_t size);
+
 // A step of a kernel that holds rows, on input and output 0, without its other parameters.
 StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size);
 

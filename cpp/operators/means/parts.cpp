@@ -127,6 +127,7 @@ class Cutting {
   bool lower(const AxisPart& made, uint64_t bound) {
     LowerContext part = node_;
     part.steps.clear(), part.temporaries.clear(), part.host_blocks.clear();
+    part.additions = 0;
     part.memo = nullptr;
     part.whole_bound = bound;
     part.input_phases.resize(part.inputs.size(), 0);
@@ -158,6 +159,7 @@ class Cutting {
     node_.epilogue_read = node_.epilogue_read || part.epilogue_read;
     node_.residual_read = node_.residual_read || part.residual_read;
     adopt(node_, part, inputs, outputs);
+    node_.tell_additions(part.additions > 0 ? part.additions : kAsLongAsTheSum);
     for (const CutTensor& tensor : tensors_)
       if (!tensor.is_input && outputs[tensor.index].place != Place::output)
         add_strided_copy(node_, tensor.desc->dtype,

@@ -77,6 +77,7 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
     StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * groups, pixels);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
     const double plane = static_cast<double>(x.h * x.w) / 4;  // in whole fours where there are several
+    node.tell_additions(held_additions(node, *held));
     return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
   // A plane is cut into stretches, so that one large plane still keeps many invocations busy; their statistics are combined afterwards. A
@@ -204,6 +205,7 @@ void lower_layer_norm(LowerContext& node) {
   };
   if (const auto held = held_rows(node, size, true)) {
     macros.emplace_back("CHANNELS", "0");
+    node.tell_additions(held_additions(node, *held));
     return finish(held_step(node, *held, "layer_norm_held.comp", macros, rows, size));
   }
   node.check_loops(iterations);
@@ -211,6 +213,7 @@ void lower_layer_norm(LowerContext& node) {
   const bool is_short = has_short_rows(node, size);
   macros.emplace_back("SHORT", flag(is_short));
   const auto kernel = node.kernel("layer_norm.comp", x.dtype, macros);
+  node.tell_additions(row_additions(node, *kernel, is_short, size));
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("size", size).groups(row_groups(*kernel, is_short, rows));
   finish(std::move(step));

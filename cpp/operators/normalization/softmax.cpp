@@ -83,6 +83,7 @@ void lower_softmax(LowerContext& node) {
   const auto held = name != "Hardmax" && inner == 1 && !is_cut ? held_rows(node, size, false) : std::nullopt;
   if (held) {
     const Macros macros = {{"LOGARITHM", name == "LogSoftmax" ? "1" : "0"}};
+    node.tell_additions(held_additions(node, *held));
     return node.add(held_step(node, *held, "softmax_held.comp", macros, rows, size).build());
   }
   if (is_cut || (name != "Hardmax" && iterations > node.loop_limit().value_or(iterations))) return add_columns(node, size, inner);
@@ -100,6 +101,7 @@ void lower_softmax(LowerContext& node) {
       .set("y_inner", 1)
       .set("y_step", inner);
   step.groups(row_groups(*kernel, is_short, rows));
+  node.tell_additions(row_additions(node, *kernel, is_short, size));
   node.add(step.build());
 }
 

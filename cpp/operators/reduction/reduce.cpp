@@ -159,6 +159,12 @@ struct Stage {
   std::optional<WideText> wide = {};  // elements that an invocation loads at once; none: one
 
   int64_t loaded() const { return wide ? wide->elements : 1; }
+  // The additions that an element goes through: those of one invocation, then those of its team.
+  int64_t additions(const NodeContext& node) const {
+    const int64_t own = columns ? 1 : loaded(), each = ceil_div(part_size, team * own) * own;
+    if (team == 1) return each;
+    return each + (columns ? team - 1 : meeting_additions(team, node.subgroup(), false));
+  }
 };
 
 // The first axes step by whole groups of `count`.
@@ -377,8 +383,10 @@ static void add_runs(LowerContext& node, const Fold& fold, Stage& whole) {
 
 void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y) {
   const int64_t results = kept.elements(), count = reduced.elements();
+  int64_t additions = 0;
   Stage stage{node.in(0), y, std::move(kept), std::move(reduced)};
   if (!fold.is_position) add_runs(node, fold, stage);
+  const bool tells = stage.first && fold.accumulator == "float";  // runs have parts of several sizes
   while (!stage.last) {
     divide(node, fold, stage);
     stage.last = stage.parts == 1;
@@ -390,12 +398,14 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
       for (int64_t& stride : packed) stride *= stage.parts;
     if (!stage.last) stage.kept.strides[1] = packed;
     stage.y = stage.last ? y : node.temporary(static_cast<uint64_t>(results * stage.parts) * accumulator_bytes(fold));
+    additions += stage.additions(node);
     add_stage(node, fold, stage, count);
     stage.x = stage.y;
     stage.kept.strides = {packed, y_strides};
     stage.reduced = {{stage.parts}, {{stage.part_stride}}};
     stage.first = false;
   }
+  node.tell_additions(tells ? additions : kAsLongAsTheSum);
 }
 
 // Axes of strided tensors that do not merge into as few as the kernel walks: the same of packed ones, whose do. False: they merge.

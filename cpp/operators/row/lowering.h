@@ -1,6 +1,7 @@
 // How an operator turns into dispatches: at compile its weights' packed form, at bind (all shapes known) its steps.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstdint>
@@ -144,11 +145,16 @@ class KernelMemo {
   std::vector<std::pair<std::string, std::shared_ptr<const KernelVariant>>> kernels_;
 };
 
+inline constexpr int64_t kAsLongAsTheSum = INT64_MAX;  // additions of what does not tell of them
+
 // What a node is lowered to.
 struct LoweredNode {
   std::vector<Step> steps;
   std::vector<uint64_t> temporaries;  // bytes of each
   std::vector<std::vector<std::byte>> host_blocks;
+  // The most roundings that one term goes through in the sums of the node's kernels: its own product's and those of the additions behind
+  // it. 0: no kernel has told; it is as many as a sum has terms.
+  int64_t additions = 0;
 };
 
 // One node at bind. The descs of inputs and outputs are concrete; float values have dtype float_dtype, or float32 at the border.
@@ -187,6 +193,8 @@ class LowerContext : public NodeContext, public LoweredNode {
     return residual_operand ? &*residual_operand : nullptr;
   }
   void add(Step step) { steps.push_back(std::move(step)); }
+  // Tells of the longest chain of additions in a sum of the node. Only a lowering that knows all of the node's sums may.
+  void tell_additions(int64_t most) { additions = std::max(additions, most); }
 
   std::vector<std::optional<TensorDesc>> inputs, outputs;
   std::vector<const HostTensor*> hosts;

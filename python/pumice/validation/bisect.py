@@ -18,7 +18,7 @@ from .carried import decided
 from .judge import UNPROVED, WRONG, judged
 from .loops import loop_timeout
 from .model_parts import ModelParts
-from .proof import Options, check_names
+from .options import Options, check_names
 from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow
 from .samples import Samples

@@ -71,6 +71,7 @@ class CandidateTensors:
     """What a candidate gives: outputs, and other tensors by name where it has them."""
 
     single = True
+    loop_timeout: float | None = None
 
     def __init__(self, model: CandidateModel, candidate: Candidate, first: dict[str, Array]) -> None:
         self._model = model
@@ -95,6 +96,10 @@ class CandidateTensors:
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of the last call."""
         return self._last
+
+    def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
+        """Nothing is known of its kernels."""
+        return {}
 
     def narrowed(self) -> set[str]:
         """Nothing is known of it."""

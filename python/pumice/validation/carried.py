@@ -10,7 +10,7 @@ import numpy as np
 from ..base.element_types import Array
 from .bounds.bounded import Bounded
 from .bounds.registry import Value
-from .bounds.run import Runner, constant, from_device, given_input
+from .bounds.run import REREAD, Runner, Told, constant, from_device, given_input
 from .bounds.types import Types
 from .reference import Reference, ReferenceNode
 from .samples import Samples
@@ -30,6 +30,10 @@ class Carried:
         self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
         self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
         self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
+        self.additions: Mapping[
+            str, int
+        ] = {}  # by node: what kernels tell of their sums, where these are judged by themselves
+        self.stored: Mapping[str, Array] = {}  # what the device has, likewise
         self.samples = Samples() if sampled else None
         if self.samples is not None:
             self.samples.begin(self.held, types)
@@ -47,7 +51,11 @@ class Carried:
     def run(self, node: ReferenceNode) -> dict[str, Value]:
         """The values that the rules make of the node's inputs. Raises what the node does."""
         values = self.of(node)
-        return node.run(values, self.runner) if self.samples is None else self.samples.run(node, values, self.runner)
+        if self.samples is not None:
+            return self.samples.run(node, values, self.runner)
+        names = node.outputs if node.op in REREAD else ()
+        stored = {name: Bounded(self.stored[name]) for name in names if name in self.stored}
+        return node.run(values, self.runner, Told(self.additions.get(node.name, 0), stored))
 
     def forget(self, name: str) -> None:
         """Drops a value that no node reads any more."""

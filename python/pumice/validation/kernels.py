@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..base.host_arrays import same_bits
 from .bounds.bounded import Bounded
 from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import Runner, from_device
+from .bounds.run import NOTHING, REREAD, TOLD, Runner, Told, from_device
 from .bounds.types import Types, is_float
 from .carried import Carried, decided, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
@@ -25,16 +25,31 @@ _READS_WITHOUT = (
     "Shape",
     "Size",
 )  # parts of the first are written where they belong; the others read sizes alone
+UNKNOWN = "nothing is known of "  # of what a kernel reads: begins the note of a tensor that is not judged
 _PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 _SCALES = {"BatchNormalization", "Div", "Mul"}  # whose constants may be multiplied into those of products
 
 
+_ABSENT, _DONE = np.zeros(0), np.zeros(0)  # in place of tensors that are not kept yet, or no longer
+
+
+def _nothing(node: ReferenceNode) -> None:
+    """Of tensors that are all there."""
+
+
 class Stored(NamedTuple):
-    """A tensor as a kernel of the program has stored it, in the dtype that the program keeps it in; `reads`: what that kernel reads."""
+    """A tensor as a kernel of the program has stored it, in the dtype that the program keeps it in.
+
+    `reads`: what that kernel reads. `additions`: in the longest chain of its sums, 0 where it does not tell. `source`, `size`: the
+    program's name of it, and its bytes. `array` is empty until the tensor's turn has come, and where it is over.
+    """
 
     array: Array
     kernel: str
     reads: frozenset[str]
+    additions: int = 0
+    source: str = ""
+    size: int = 0
 
 
 class Judged(NamedTuple):
@@ -65,8 +80,11 @@ class _Missing(Exception):
 class _Inside:
     """What the members of one kernel make of what it reads, the values inside it by one view of its roundings."""
 
-    def __init__(self, kernels: ShippedKernels, known: Carried, held: Mapping[str, Value]) -> None:
+    def __init__(
+        self, kernels: ShippedKernels, known: Carried, held: Mapping[str, Value], told: Mapping[str, Told]
+    ) -> None:
         self._kernels = kernels
+        self._told = told  # by member
         self._known = known
         self._made: dict[str, Value] = {}
         self._held = held  # what the kernel reads
@@ -83,7 +101,8 @@ class _Inside:
         runner = self._kernels.reference.runner if is_last else self._known.runner
         choices = self._kernels.choices
         try:
-            made = node.run({name: self._read(node, name, runner) for name in node.inputs}, runner)
+            given = {name: self._read(node, name, runner) for name in node.inputs}
+            made = node.run(given, runner, self._told.get(node.name, NOTHING))
         except Undecided as error:
             if is_last or not set(node.outputs) <= set(choices):
                 raise _Missing(node.name, f"undecided: {error}") from None
@@ -93,11 +112,18 @@ class _Inside:
             raise _Missing(node.name, str(error)) from None
         except IndexError as error:
             raise _Missing(node.name, f"an index is out of range: {error}") from None
-        except (KeyError, MemoryError) as error:
+        except KeyError as error:
+            raise _Missing(node.name, f"{UNKNOWN}{error}") from None
+        except MemoryError as error:
             raise _Missing(node.name, f"the reference fails: {type(error).__name__}: {error}") from None
         if not is_last:
             self._made.update({name: self._agreed(name, value) for name, value in made.items()})
         return made
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drops what no member reads any more."""
+        for name in names:
+            self._made.pop(name, None)
 
     def _read(self, node: ReferenceNode, name: str, runner: Runner) -> Value:
         return self._kernels.reference.read(node, name, self[name], runner.at(node.precision).types)
@@ -140,22 +166,45 @@ class ShippedKernels:
         self._held: dict[str, Value] = {}  # tensors that kernels have stored, as the kernels behind them read them
         self._freed: dict[int, list[str]] = {}
         self._same: set[str] = set()  # tensors that are bit for bit those of the program of single nodes
+        self._load: Callable[[ReferenceNode], None] = _nothing  # has a node's tensors before they are judged
 
     # ---- what the program has stored
 
-    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], refused: str = "") -> None:
-        """Runs the program on the inputs of a case. `refused`: why its kernels are not judged, where they are not."""
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], window: int | None = None) -> None:
+        """Runs the program on the inputs of a case. window: bytes of tensors that are kept at once, for which it runs again and again."""
+        tensors: list[Any] = []
+        arrays = tuple(inputs[value.name] for value in self.program.inputs)
+        try:
+            tensors = self.program.observe(arrays, None if window is None else set())
+        except UnsupportedError as error:
+            self.refused = str(error)
+        self.take(tensors, given)
+        if window is not None:
+            self._load = lambda node: self._window(node, arrays, window)
+
+    def _window(self, node: ReferenceNode, arrays: tuple[Array, ...], window: int) -> None:
+        """Has the tensors that kernels store of this node and of those behind it, as many as go into a window."""
+        if all(one.array is not _ABSENT for name in node.outputs for one in self._stored.get(name, ())):
+            return
+        wanted: dict[str, tuple[str, int]] = {}
+        total = 0
+        for behind in self.reference.nodes[self._position[node.name] :]:
+            own = [(name, k, one) for name in behind.outputs for k, one in enumerate(self._stored.get(name, ()))]
+            total += sum(one.size for _, _, one in own)
+            if wanted and total > window:
+                break
+            wanted.update({one.source: (name, k) for name, k, one in own})
+        for one in self.program.observe(arrays, set(wanted)):
+            if one["array"] is not None:
+                name, k = wanted[one["name"]]
+                self._stored[name][k] = self._stored[name][k]._replace(array=one["array"])
+
+    def take(self, tensors: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> None:
+        """What the program, or a region of it, has stored when it was given these inputs."""
         self._known = [Carried(self.reference, runner, given) for runner in self._runners]
         self._stored, self._held, self.choices, self._freed = {}, {}, {}, {}
         self._same = {*given, *self.reference.constants}
-        if refused:
-            self.refused = refused
-            return
-        try:
-            tensors = self.program.observe(tuple(inputs[value.name] for value in self.program.inputs))
-        except UnsupportedError as error:
-            self.refused = str(error)
-            return
+        self._load = _nothing
         own = {one["name"]: one["reads"] for one in tensors if not self._name(one["name"])}
         for one in tensors:
             if name := self._name(one["name"]):
@@ -163,7 +212,10 @@ class ShippedKernels:
                 reads = frozenset(self._reads(one["reads"], own))
                 # Kernels that write parts of words read their own result.
                 is_cast = bool(tensors_before) and name in reads
-                tensors_before.append(Stored(one["array"], one["kernel"], reads if is_cast else reads - {name}))
+                reads = reads if is_cast else reads - {name}
+                array = _ABSENT if one["array"] is None else one["array"]
+                facts = one["kernel"], reads, one["additions"], one["name"], one["bytes"]
+                tensors_before.append(Stored(array, *facts))
         self._plan_freeing()
 
     def _name(self, name: str) -> str:
@@ -236,6 +288,7 @@ class ShippedKernels:
         """
         if self.refused:
             return []
+        self._load(node)
         if not any(name in self._stored for name in node.outputs):
             self._pass(node, other)
         found = []
@@ -246,6 +299,8 @@ class ShippedKernels:
                 self._hold(name, other.get(name), (local or {}).get(name))
             elif name in other and not is_float(other[name].dtype):
                 self.choices[name] = other[name]
+        for name in self._stored.keys() & set(node.outputs):
+            self._stored[name] = [one._replace(array=_DONE) for one in self._stored[name]]
         for name in self._freed.get(self._position[node.name], ()):
             self._held.pop(name, None)
             self._stored.pop(name, None)
@@ -299,13 +354,15 @@ class ShippedKernels:
         found = []
         ops = {member.op for member in members}
         is_scaled = bool(ops & _SCALES and ops & _PRODUCTS)
+        last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
         for known in self._known:
             if known.runner.types.constants == "scaled" and not is_scaled:
                 continue
-            inside = _Inside(self, known, self._held)
+            inside = _Inside(self, known, self._held, self._told(members, stored))
             try:
-                for member in members[:-1]:
+                for i, member in enumerate(members[:-1]):
                     inside.run(member, False)
+                    inside.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
                 value = inside.run(node, True).get(name)
             except _Missing as error:
                 found.append(blank._replace(note=str(error), unproved=(error.node,)))
@@ -314,6 +371,19 @@ class ShippedKernels:
             if found[-1].verdict == RIGHT:
                 break
         return min(found, key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict))
+
+    def _told(self, members: Sequence[ReferenceNode], stored: Stored) -> dict[str, Told]:
+        """What a kernel tells of the member whose sum it has: of several with sums it is not known which that is.
+
+        And what the kernels of the last member have stored, where they read that.
+        """
+        sums = [member.name for member in members if member.operator in TOLD and not member.folded]
+        told = {sums[0]: Told(stored.additions)} if len(sums) == 1 else {}
+        last = members[-1]
+        if last.op in REREAD:
+            arrays = {name: self._stored[name][0].array for name in last.outputs if name in self._stored}
+            told[last.name] = Told(0, {name: Bounded(array) for name, array in arrays.items() if array.size})
+        return told
 
     def _cast(self, blank: Judged, node: ReferenceNode, allowed: float | None) -> Judged:
         """Of a kernel that only casts what another one has stored."""

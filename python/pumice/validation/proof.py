@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from ..importer.load import load_graph
 from ..model.model import Model
+from . import streaming
 from .against import Against
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
@@ -20,34 +21,18 @@ from .bounds.types import Types, is_float
 from .carried import Carried, decided, folded, infinite
 from .chain import Drifts
 from .facts import facts_of, option_facts
+from .flow_kernels import FlowKernels
 from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
-from .kernels import ShippedKernels
+from .kernels import Judged, ShippedKernels
+from .options import Options, check_names
 from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow, findings_of
 from .sources import DeviceTensors, Subject, Tensors
 from .statistics import statistics
-from .streaming import Windowed
+from .streaming import Held, Windowed
 
 _UNDECIDED = "undecided: "
 _ILL = 0.1  # a bound of this share of the largest number says little
-
-
-class Options(NamedTuple):
-    """What the caller of validate says."""
-
-    tolerances: Mapping[str, float]
-    allowed: bool | frozenset[str]
-    mode: str
-    repeat: int = 0  # runs of each case; 0: no repetition
-    allows_differences: bool = False  # between the bits of these
-
-    def allows(self, *names: str) -> bool:
-        """Whether one of the names may be unproved."""
-        return self.allowed if isinstance(self.allowed, bool) else any(name in self.allowed for name in names)
-
-    def tolerance(self, node: str, output: str) -> float | None:
-        """The absolute error that the caller gives a node or a tensor; None where it gives none."""
-        return self.tolerances.get(node, self.tolerances.get(output))
 
 
 class Proof:
@@ -65,8 +50,12 @@ class Proof:
             self.reference.narrowed = self.tensors.narrowed()
         self.against.bind(self.reference, options.tolerance, self.tensors)
         self.kernels: ShippedKernels | None = None
+        self.flow_kernels: FlowKernels | None = None
         if tensors is None and self.against.judges_kernels and options.mode != "chained":
-            self.kernels = ShippedKernels(fused.program, self.reference)
+            if fused.program.has_control_flow:
+                self.flow_kernels = FlowKernels(fused.program, self.reference)
+            else:
+                self.kernels = ShippedKernels(fused.program, self.reference)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
         try:
@@ -82,6 +71,9 @@ class Proof:
         self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
         # The tensors of this case that rest on an overflow in the program of single nodes, each with the node that overflows.
         self._spoilt: dict[str, str] = {}
+        self.choices: dict[
+            str, Array
+        ] = {}  # what has no floats, of the program of single nodes, where there is control flow
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}
 
@@ -127,21 +119,25 @@ class Proof:
         alone = self.alone = Carried(self.reference, self.reference.runner, given)
         chain = Carried(self.reference, self.reference.chained, given, sampled)
         drifts = Drifts(self.types)
-        self._spoilt = {}
+        self._spoilt, self.choices = {}, {}
         self.against.begin(inputs, given, case, sampled)
         self._check_indices(inputs, case)
         if self.kernels:
-            windowed = "the tensors are too many to be on the host at once" if isinstance(ours, Windowed) else ""
-            self.kernels.begin(inputs, given, windowed)
+            self.kernels.begin(inputs, given, streaming.WINDOW if isinstance(ours, Windowed) else None)
         step()
         for index, node in enumerate(self.reference.nodes):
             ours.load(index)
+            if not alone.additions or isinstance(ours, Windowed):
+                alone.additions = self.tensors.additions(inputs)
+            alone.stored = {} if self.tensors.single else ours
             self._node(node, ours, alone, chain, drifts, case)
             for name in self._readers.get(index, ()):
                 for values in (alone, chain, self.against):
                     values.forget(name)
                 ours.pop(name, None)
             step()
+        if self.flow_kernels and not sampled:
+            self._flow(self.flow_kernels, inputs, ours, case)
         if self.options.mode != "isolated":
             self._outputs(inputs, ours, chain, drifts, case)
 
@@ -191,6 +187,8 @@ class Proof:
                 self._compare(node.name, name, ours[name], case)
                 if far is not None and isinstance(far.get(name), Bounded):
                     self._drift(node, name, ours[name], far[name], drifts, case)
+                if self.flow_kernels and not is_float(ours[name].dtype):
+                    self.choices[name] = ours[name]
             elif (
                 self.tensors.absent
                 and name in self._read
@@ -205,11 +203,25 @@ class Proof:
             return
         tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
         for one in self.kernels.judged(node, ours, local, tolerances):
-            row = _row(node, one.name, one.stored.array, case)
-            waived = self.options.allows(one.name) or (bool(one.unproved) and all(map(self._allows_node, one.unproved)))
-            row = row._replace(local=one.deviation, note=one.note, unproved=one.unproved, waived=waived)
-            row = row._replace(program="kernels", members=one.members, kernel=one.stored.kernel)
-            self._keep(row._replace(statistics=one.statistics))
+            self._keep(self._kernel_row(node, one, case))
+
+    def _kernel_row(self, node: ReferenceNode, one: Judged, case: int) -> ValidationRow:
+        row = _row(node, one.name, one.stored.array, case)
+        waived = self.options.allows(one.name) or (bool(one.unproved) and all(map(self._allows_node, one.unproved)))
+        row = row._replace(local=one.deviation, note=one.note, unproved=one.unproved, waived=waived)
+        row = row._replace(program="kernels", members=one.members, kernel=one.stored.kernel)
+        return row._replace(statistics=one.statistics)
+
+    def _flow(self, kernels: FlowKernels, inputs: dict[str, Array], ours: Held, case: int) -> None:
+        """What the program as it ships has stored, where it has control flow."""
+        if isinstance(ours, Windowed):
+            kernels.refuse("the tensors are too many to be on the host at once")
+            return
+        owners = [(node, name) for node in self.reference.nodes for name in node.outputs]
+        tolerances = {name: self.options.tolerance(node.name, name) for node, name in owners}
+        for one in kernels.judged(inputs, self.choices, tolerances, self.tensors.loop_timeout):
+            row = self._kernel_row(one.owner, one.shown, case)
+            self._keep(one.placed(row, self.options.allows(one.owner.op, one.owner.operator, one.owner.name)))
 
     def _keep_values(
         self,
@@ -422,8 +434,9 @@ class Proof:
         findings = findings_of(rows)
         told = {(one.kind, one.node) for one in findings}
         findings.extend(one for key, one in self.found.items() if key not in told)
-        if self.kernels and self.kernels.refused:
-            findings.append(Finding("kernels not judged", self.fused.name, self.kernels.refused))
+        judging = self.kernels or self.flow_kernels
+        if judging and judging.refused:
+            findings.append(Finding("kernels not judged", self.fused.name, judging.refused))
         name, device, precision = self.fused.name, self.fused.device.name, self.reference.precision
         used = option_facts(self.options.mode, self.options.tolerances, self.options.allowed)
         facts = None
@@ -445,27 +458,6 @@ class Proof:
                 rows[i] = row._replace(fault=self.found["overflow", row.node].text)
                 break
         return rows
-
-
-def check_names(subject: Subject, reference: Reference, options: Options) -> None:
-    """Of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
-    known = {value.name for value in (*subject.program.outputs, *subject.outputs)}
-    for node in reference.nodes:
-        known.update((node.name, *node.outputs))
-    for name in options.tolerances:
-        if name not in known:
-            raise InputError(f"validate: tolerances: expected nodes and tensors of the model, given '{name}'")
-    allowed = () if isinstance(options.allowed, bool) else options.allowed
-    for name in allowed:
-        if name not in known and not _is_operator(name):
-            raise InputError(f"validate: allow_unchecked: '{name}' is no node or output of the model, and no operator")
-
-
-def _is_operator(name: str) -> bool:
-    """Of any domain, given with it where it is not ONNX's own."""
-    import onnx.defs
-
-    return "::" in name or any(onnx.defs.has(name, domain) for domain in ("", "ai.onnx.ml"))
 
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:

@@ -244,7 +244,8 @@ def parts_of(row: ValidationRow) -> list[list[str]]:
     """The nodes that may be at fault by themselves where a row is wrong: the node, or those in the kernel. None for an output."""
     if row.op == "output":
         return []
-    return [[row.node], list(row.members)] if len(row.members) > 1 else [[row.node]]
+    is_inside = any(member.startswith(f"{row.node}.") for member in row.members)  # of a graph that the node runs
+    return [[row.node], list(row.members)] if len(row.members) > 1 and not is_inside else [[row.node]]
 
 
 def _reduction(part: Cut, setup: Setup, before: int, tried: int) -> Reduction:

@@ -18,7 +18,7 @@ from ..importer.parse import opsets, parse
 from ..model.policy import Policy, Precision, policy_of
 from .bounds.bounded import Bounded, apart
 from .bounds.registry import Value
-from .bounds.run import Runner, constant, constant_of
+from .bounds.run import NOTHING, Runner, Told, constant, constant_of
 from .bounds.types import Types
 
 if TYPE_CHECKING:
@@ -65,10 +65,13 @@ class ReferenceNode:
         """With the domain, where that is not ONNX's own."""
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
-    def run(self, values: Mapping[str, Value], runner: Runner) -> dict[str, Value]:
-        """The node's outputs by name. Raises Unproved where no rule covers it, IndexError for an index out of range."""
+    def run(self, values: Mapping[str, Value], runner: Runner, told: Told = NOTHING) -> dict[str, Value]:
+        """The node's outputs by name. Raises Unproved where no rule covers it, IndexError for an index out of range.
+
+        told: what is known of the kernels that are judged.
+        """
         given = [values[name] if name else None for name in self.proto.input]
-        made = runner.at(self.precision).node(self.proto, given, values)
+        made = runner.at(self.precision).node(self.proto, given, values, told)
         return {name: one for name, one in zip(self.proto.output, made, strict=False) if name}
 
 
@@ -147,3 +150,23 @@ class Reference:
     def held(self, name: str, runner: Runner | None = None) -> Value:
         """A constant as the program holds it."""
         return constant(self.constants[name], (runner or self.runner).types)
+
+
+class BodyReference(Reference):
+    """The nodes of a graph that a node of another one runs: the body of a loop, or a branch. All have the precision of that node."""
+
+    def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode) -> None:
+        self.mixed, self.narrowed, self.types = outer.mixed, set(), outer.types.at(node.precision)
+        self.opsets, self.precision = outer.opsets, node.precision
+        self.runner, self.chained = outer.runner.at(node.precision), outer.chained.at(node.precision)
+        own = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        self.constants = {**outer.constants, **own}
+        self.outputs = [value.name for value in graph.output]
+        self.nodes = []
+        for name, proto in zip(node_names(graph), graph.node, strict=True):
+            if proto.op_type == "Constant" and proto.domain in ("", "ai.onnx"):
+                self.constants[proto.output[0]] = constant_of(proto)
+            else:
+                self.nodes.append(ReferenceNode(name, proto))
+                self.nodes[-1].precision = node.precision
+        self._mark_folded()

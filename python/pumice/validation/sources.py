@@ -12,7 +12,7 @@ from ..model.policy import Precision
 from .bounds.types import Types
 from .loops import loop_timeout
 from .reference import Reference
-from .streaming import CANNOT, Held, Windowed, Windows
+from .streaming import CANNOT, Held, Windowed, Windows, told_additions
 
 
 class Subject(Protocol):
@@ -53,6 +53,7 @@ class Tensors(Protocol):
     absent: str
     single: bool
     types: Precision | Types
+    loop_timeout: float | None
 
     def narrowed(self) -> set[str]:
         """Values in float32 that are rounded for some of the nodes which read them."""
@@ -64,6 +65,10 @@ class Tensors(Protocol):
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
         """The same, of which those of later nodes may come later."""
+        ...
+
+    def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
+        """By node, the longest chain of additions in the sums of its kernel, of what has been streamed; without those that do not tell."""
         ...
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -90,7 +95,7 @@ class DeviceTensors:
         self.types: Precision | Types = model.policy
         self._model = model
         self._load = load
-        self._loop_timeout = loop_timeout(model.source, model.folder)
+        self.loop_timeout = loop_timeout(model.source, model.folder)
         self._graph: Graph = graph
         self._every: Program | None = None
         self._windows: Windows | None = None
@@ -101,7 +106,7 @@ class DeviceTensors:
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Every tensor of the program without fusion."""
-        return dict(self._single_nodes()(inputs, loop_timeout=self._loop_timeout))
+        return dict(self._single_nodes()(inputs, loop_timeout=self.loop_timeout))
 
     def _single_nodes(self) -> Program:
         """The program without fusion, compiled when it is first asked for."""
@@ -112,6 +117,12 @@ class DeviceTensors:
     def _compiled(self, **options: Any) -> Program:
         model = self._model
         return self._graph.compile(model.context, model.precision, float32_nodes=model.float32_nodes, **options)
+
+    def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
+        """Of the program without fusion, or of its parts. A program with control flow has no one plan, and tells nothing."""
+        if self._windows is not None and self._windows.additions:
+            return self._windows.additions
+        return told_additions(self._every, inputs) if self._every is not None else {}
 
     def narrowed(self) -> set[str]:
         """Values in float32 that the program rounds for some of the nodes which read them."""
@@ -138,12 +149,12 @@ class DeviceTensors:
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of the fused program."""
-        return dict(self._model.program(inputs, loop_timeout=self._loop_timeout))
+        return dict(self._model.program(inputs, loop_timeout=self.loop_timeout))
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
         """Raises IndexRangeError, which names the node."""
         if self._checking:
-            self._checking(inputs, loop_timeout=self._loop_timeout)
+            self._checking(inputs, loop_timeout=self.loop_timeout)
 
     def close(self) -> None:
         """Closes the programs that were compiled for it."""

@@ -58,6 +58,7 @@ class Windows:
         self._folded = [node for node in reference.nodes if node.folded]
         self._cuts: ModelParts | None = None
         self._ends: dict[Any, list[int]] = {}  # by the shapes of inputs
+        self.additions: dict[str, int] = {}  # by node, of the parts that have run last
 
     def ends(self, inputs: Mapping[str, Array]) -> list[int]:
         """Where each part ends, for inputs of such shapes; none where all tensors fit into one window."""
@@ -81,7 +82,9 @@ class Windows:
         program = self._compiled(start, end, inputs, known)
         try:
             given = {one.name: known[one.name] if one.name in known else inputs[one.name] for one in program.inputs}
-            return dict(program(given, loop_timeout=self._loop_timeout))
+            results = dict(program(given, loop_timeout=self._loop_timeout))
+            self.additions.update(told_additions(program, given))
+            return results
         finally:
             program.close()  # with its memory on the device, which is that of all its tensors
 
@@ -101,6 +104,15 @@ class Windows:
         graph, _ = self._load(part, ModelFile(model.source, model.folder).folder, None, overridable)
         program: Program = graph.compile(model.context, model.precision, keep_all=True, fuse=False)
         return program
+
+
+def told_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """By node, the longest chain of additions in its kernel's sums, where the program has one plan and the kernel tells."""
+    try:
+        steps = program.plan([inputs[one.name] for one in program.inputs])
+    except UnsupportedError:  # control flow
+        return {}
+    return {step["label"]: step["additions"] for step in steps if step["additions"] > 0}
 
 
 CANNOT = (UnsupportedError, GraphError, KeyError)  # what a part raises that does not run by itself

@@ -17,7 +17,8 @@ from ..model.policy import Precision, policy_of
 from .against import Against
 from .bisect import bisected
 from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
-from .proof import Options, Proof
+from .options import Options
+from .proof import Proof
 from .references import against_of
 from .repeat import Repeats, checked_count, findings
 from .report import ValidationReport

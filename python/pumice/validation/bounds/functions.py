@@ -66,7 +66,7 @@ FUNCTIONS: dict[str, Function] = {
     "log1p": Function(np.log1p, 2, low=-1.0),
     "sqrt": Function(np.sqrt, 0.5, low=0.0),
     "erf": Function(erf, 2, 2.0**-20, 5e-7),
-    "normal_cdf": Function(normal_cdf, 4e-6 * 2.0**23, 1e-5),  # 10 units for |x| < 3, 4e-6 of the result anywhere
+    "normal_cdf": Function(normal_cdf, 4e-6 * 2.0**23, 1e-5),  # see _normal_cdf
     "sigmoid": Function(sigmoid, 3, 2.0**-16),
     "softplus": Function(softplus, 3, 2.0**-17),
     "tanh": Function(np.tanh, 3, 2.0**-16),
@@ -107,6 +107,8 @@ def apply(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
         relative: Array | float = function.units * 2.0**-23 + 2.0**-50
         if math_type.types.brief(math_type.dtype) and function.brief:
             relative = _brief(name, function, x)
+        if name == "normal_cdf":
+            relative = _normal_cdf(x, value, relative, math_type.types.brief(math_type.dtype))
         size = np.abs(value) if moved is None else np.abs(value) + moved
         own = size * relative + function.absolute * bool(function.brief and math_type.types.brief(math_type.dtype))
         if math_type.types.foreign:
@@ -123,6 +125,17 @@ def _brief(name: str, function: Function, x: Bounded) -> Array | float:
         return max(function.brief, function.units * 2.0**-23)
     size = np.minimum(np.abs(x.value) * 1.4426950408889634 * (2 if name == "tanh" else 1), 256.0)
     return np.asarray(function.brief + (3.0 + 4.0 * size) * 2.0**-23)
+
+
+def _normal_cdf(x: Bounded, value: Array, widest: Array | float, is_brief: bool) -> Array:
+    """10 units for |x| < 3, else what is stated of any x. From 0 on it is 1 - y, y being what it is of -x: y's error, and a rounding."""
+    reach = x.errors()
+    near = (np.abs(x.value) + reach < 3.0) & (not is_brief)
+    stated = np.where(near, 10.0 * 2.0**-23, widest)
+    rest = normal_cdf(reach - x.value)
+    return np.asarray(
+        np.where(x.value >= reach, np.minimum(stated, stated * rest / value + 2.0**-24 * (1 + 2.0**-10)), stated)
+    )
 
 
 def _is_simple(name: str, x: Array, value: Array) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.element_types import Array
 from .bounded import Bounded, stored
 from .functions import apply
 from .registry import Call, Unproved, rule
@@ -24,19 +25,59 @@ def centred(
 ) -> tuple[Bounded, Bounded, Bounded]:
     """The mean, the distances from it, and the mean of their squares. between: what becomes of each before the next reads it.
 
-    The error of the mean is common to all distances. In the variance it counts by its square alone where the distances come to
-    nothing, which is how the kernels go about it; here it is bounded by 2 mean(|c| e(c)) all the same.
+    A kernel that tells of its sums goes over a row once for the mean and once for the distances from it (`_of_two_passes`). Of others it is
+    not known how they come by the variance, and what the mean's error does to it is bounded by 2 mean(|c| e(c)).
     """
     m = call.arithmetic(x.dtype)
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
     mean = between(call, m.div(summed(x, axes, call.types), m.of(float(count))))
     distance = between(call, m.sub(x, mean))
+    if call.types.additions and not call.types.independent:
+        return _of_two_passes(call, x, mean, axes)
     with np.errstate(all="ignore"):
         squares = np.mean(np.square(distance.value), axis=axes, keepdims=True)
         each = 2 * np.abs(distance.value) * distance.errors() + np.square(distance.errors())
         shaken = total_error(each, axes, call.types) / count
         own = call.types.sum_factor(count + 2, x.dtype) * (squares + shaken)
     return mean, distance, between(call, Bounded(squares, known(shaken + own), x.dtype))
+
+
+def _of_two_passes(call: Call, x: Bounded, mean: Bounded, axes: tuple[int, ...]) -> tuple[Bounded, Bounded, Bounded]:
+    """As layer_norm.comp and layer_norm_held.comp have them.
+
+    With c the exact distances, g the errors of what is read, and m' the mean as it is found, off by d: the kernels take v = c + g - d + r,
+    r being the rounding of that difference, and add it up: mean(v) = mean(g + r) - d, which is taken from each v, and squared from
+    mean(v^2). Since the c add up to nothing, mean(v^2) = mean(c^2) + 2 mean(c (g + r)) + mean((g + r)^2) + d^2 - 2 d mean(g + r), so that
+    d has a part in the variance only together with the other errors.
+    """
+    types, count = call.types, int(np.prod([x.shape[i] for i in axes], dtype=int))
+    unit = call.arithmetic(x.dtype).unit
+
+    def averaged(values: Array) -> Array:
+        return np.asarray(np.mean(values, axis=axes, keepdims=True))
+
+    with np.errstate(all="ignore"):
+        exact, off = x.value - mean.value, mean.errors()
+        given = np.broadcast_to(x.errors(), exact.shape)
+        size = np.abs(exact) + given + off
+        rounded = unit * size
+        own, terms = given + rounded, types.longest(count)
+        # How far the mean of the distances, as it is found, is from mean(g + r) - d: its sum and its quotient.
+        second = (types.sum_factor(terms, x.dtype) + 2 * unit) * averaged(size + rounded)
+        settled = averaged(own) + second  # what is left of d once that mean is taken away
+        distance = own + settled + unit * (np.abs(exact) + own + settled)
+        squares = averaged(np.square(exact))
+        moved = (
+            averaged(2 * np.abs(exact) * own + np.square(own))
+            + 2 * off * (averaged(own) + settled)
+            + np.square(settled)
+        )
+        spread = moved + types.sum_factor(terms + 4, x.dtype) * (squares + moved + np.square(off))
+    return (
+        Bounded(mean.value, known(settled + unit * (np.abs(mean.value) + settled)), x.dtype),
+        Bounded(exact, known(distance), x.dtype),
+        Bounded(squares, known(spread), x.dtype),
+    )
 
 
 def inverse_deviation(call: Call, variance: Bounded, epsilon: float) -> Bounded:

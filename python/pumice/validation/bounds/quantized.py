@@ -104,13 +104,18 @@ def _dynamic(call: Call) -> list[Any]:
     scale = m.div(m.sub(ends[1], ends[0]), m.of(255.0))
     if high == low:
         scale = m.of(1.0)  # of a tensor of zeros, where any scale is right
-    # The numbers are divided by the scale before it is stored, or after.
     kept = call.types.storage(x.dtype)
-    shaken = Bounded(scale.value, scale.errors() + kept.unit * np.abs(scale.value) * kept.is_half, x.dtype)
-    zero = stepped(m.div(m.neg(ends[0]), shaken), 0.0, np.dtype(np.uint8), call.types)
-    y = stepped(m.div(x, shaken), _number(zero), np.dtype(np.uint8), call.types)
+    stored = [*call.stored, None, None, None]
+    if (
+        stored[1] is not None and high > low
+    ):  # the kernels divide by the scale as they have stored it, and add that zero point
+        divisor = Bounded(stored[1].value.astype(np.float64), None, x.dtype)
+    else:  # the numbers may be divided by the scale before it is stored, or after
+        divisor = Bounded(scale.value, scale.errors() + kept.unit * np.abs(scale.value) * kept.is_half, x.dtype)
+    zero = stepped(m.div(m.neg(ends[0]), divisor), 0.0, np.dtype(np.uint8), call.types)
+    y = stepped(m.div(x, divisor), _number(stored[2] or zero), np.dtype(np.uint8), call.types)
     scale_out = Bounded(scale.value, scale.error if high > low else np.asarray(np.inf), x.dtype)
-    return [_with_zero(y, zero), scale_out, zero]
+    return [y if stored[2] is not None else _with_zero(y, zero), scale_out, zero]
 
 
 def _requantized(call: Call, total: Bounded, scales: list[Bounded], to: Bounded, zero: Bounded | None) -> Bounded:

@@ -28,7 +28,9 @@ def reduced(call: Call, kind: str, x: Bounded, axes: tuple[int, ...], keepdims: 
             sizes = np.prod(x.magnitude(), axis=axes, keepdims=keepdims)
             moved = sizes - np.prod(np.abs(x.value), axis=axes, keepdims=keepdims) if x.error is not None else None
             return Bounded(
-                value, known(call.types.joined(sizes * call.types.sum_factor(count, x.dtype), moved)), x.dtype
+                value,
+                known(call.types.joined(sizes * call.types.sum_factor(call.types.longest(count), x.dtype), moved)),
+                x.dtype,
             )
         choose = np.max if kind == "Max" else np.min
         if count == 0:
@@ -159,7 +161,8 @@ def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False) -> Bounded:
         value = shifted - np.log(total) if is_log else weight / total
         distance = np.where(weight > 0, -shifted, 0.0)
         each = exp_error(call, distance, x.dtype)
-        of_sum = np.sum(weight * each, axis=axis, keepdims=True) / total + call.types.sum_factor(x.shape[axis], x.dtype)
+        terms = call.types.longest(x.shape[axis])
+        of_sum = np.sum(weight * each, axis=axis, keepdims=True) / total + call.types.sum_factor(terms, x.dtype)
         unit = call.arithmetic(x.dtype).unit
         if is_log:
             own = of_sum + unit * (3 * np.abs(np.log(total)) + np.where(np.isfinite(shifted), 2 * np.abs(shifted), 0.0))

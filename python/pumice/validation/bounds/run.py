@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -27,6 +28,13 @@ for _name in _RULES.split():  # their modules fill the table of rules
     importlib.import_module(f"{__package__}.{_name}")
 
 _OLDEST = 7  # operator set that onnx's own reference runs; only what has no floats is left to it
+# Operators all of whose sums the engine tells the additions of; see LoweredNode::additions in the engine.
+TOLD = {
+    *("Conv", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "InstanceNormalization"),
+    *("LayerNormalization", "LogSoftmax", "MatMul", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
+    *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
+}
+REREAD = {"DynamicQuantizeLinear"}  # whose kernels read back what they have stored
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
@@ -104,6 +112,20 @@ def from_device(array: Array, types: Types) -> Bounded:
     )
 
 
+class Told(NamedTuple):
+    """What is known of the kernels of a node that is judged by itself.
+
+    additions: in the longest chain of their sums, as the program's plan tells; 0 where it does not. stored: what they have made, by the
+    names of outputs, where the node is among `REREAD`.
+    """
+
+    additions: int = 0
+    stored: Mapping[str, Bounded] = MappingProxyType({})
+
+
+NOTHING = Told()
+
+
 class Runner:
     """Evaluates nodes by the rules, with the operator sets of one model."""
 
@@ -125,14 +147,19 @@ class Runner:
         made.operators = self.operators
         return made
 
-    def node(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
-        """The outputs of a node, each stored as the program stores it. Raises Unproved where no rule covers it, IndexError."""
+    def node(
+        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told = NOTHING
+    ) -> list[Value]:
+        """The outputs of a node, each stored as the program stores it. Raises Unproved where no rule covers it, IndexError.
+
+        told: what is known of the kernels that are judged.
+        """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = self._made(node, inputs, outer)
+            made = self._made(node, inputs, outer, told)
         return [stored(one, self.types) if isinstance(one, Bounded) else one for one in made]
 
-    def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Any]:
+    def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told) -> list[Any]:
         if node.op_type in RANDOM:
             raise Unproved("random numbers, compared with none")
         if node.op_type == "Constant" and not node.domain:
@@ -143,8 +170,10 @@ class Runner:
         if found is None:
             return self._by_onnx(node, inputs)
         opset = self.opsets.get(domain, 1)
-        call = Call(node.op_type, inputs, attributes_of(node), opset, self.types, len(node.output), domain)
+        types = self.types.with_additions(told.additions) if name in TOLD else self.types
+        call = Call(node.op_type, inputs, attributes_of(node), opset, types, len(node.output), domain)
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
+        call.stored = [told.stored.get(output) for output in node.output]
         try:
             return found(call)
         except (Unproved, IndexError):

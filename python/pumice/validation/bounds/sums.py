@@ -28,7 +28,7 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
         value = product(a.value, b.value)
         if types.values_only:
             return Bounded(value, None, dtype)
-        factor = types.sum_factor(terms, dtype)
+        factor = types.sum_factor(types.longest(terms), dtype)
         size_a, size_b = a.magnitude(), b.magnitude()
         if types.independent:
             error = _independent(product, a, b, factor)
@@ -66,7 +66,7 @@ def summed(x: Bounded, axes: tuple[int, ...], types: Types, keepdims: bool = Tru
     with np.errstate(all="ignore"):
         value = np.sum(x.value, axis=axes, keepdims=keepdims)
         sizes = np.sum(x.magnitude(), axis=axes, keepdims=keepdims)
-        own = types.sum_factor(terms - 1, x.dtype) * sizes if terms > 1 else None
+        own = types.sum_factor(types.longest(terms - 1), x.dtype) * sizes if terms > 1 else None
         moved = None if x.error is None else total_error(x.error, axes, types, keepdims)
         return Bounded(value, known(types.joined(own, moved)), x.dtype)
 
@@ -128,7 +128,8 @@ def _begun(call: Call, made: Bounded, bias: Bounded, terms: int) -> Bounded:
     """With a bias that a kernel may begin its sums with, so that each further term is added to it as well."""
     made = call.arithmetic(made.dtype).add(made, bias)
     with np.errstate(all="ignore"):
-        own = call.types.sum_factor(terms, made.dtype) * np.broadcast_to(bias.magnitude(), made.shape)
+        factor = call.types.sum_factor(call.types.longest(terms), made.dtype)
+        own = factor * np.broadcast_to(bias.magnitude(), made.shape)
         return Bounded(made.value, known(call.types.joined(made.error, own)), made.dtype)
 
 

@@ -90,6 +90,7 @@ class Types:
         self._summed = _TYPES[_PRECISIONS[sums]]
         self.constants = "either"  # exact or rounded
         self.values_only = False
+        self.additions = 0  # of the longest chain in the sums of the node at hand, where its kernel tells; 0: as many as there are terms
 
     def as_independent(self) -> Types:
         """Types with which errors of different origin are added as independent ones: the root of the sum of their squares."""
@@ -102,6 +103,18 @@ class Types:
         made = copy(self)
         made.values_only = True
         return made
+
+    def with_additions(self, most: int) -> Types:
+        """The same types for a node in whose kernel no term goes through more roundings than so many (V4)."""
+        if most <= 0:
+            return self
+        made = copy(self)
+        made.additions = most
+        return made
+
+    def longest(self, terms: int) -> int:
+        """The roundings that a term of a sum of so many goes through: those of its own product and of the additions behind it."""
+        return min(terms, self.additions) if self.additions else terms
 
     def within_kernel(self, constants: str) -> Types:
         """Types of what a kernel hands on to its own next operation: numbers of float32, which are not rounded to storage.

@@ -1,0 +1,316 @@
+"""What a validation costs and finds on a device, as figures: for GPUs, which the test suite does not see.
+
+PUMICE_DEVICE=discrete python tests/validation_figures.py bert repeat tight tuner
+PUMICE_DEVICE=discrete python tests/validation_figures.py alarms --part 1/2 --jobs 12
+
+bert: a model of BERT-base's shape, node by node. repeat: 100 runs compared bit by bit, beside 100 plain calls. alarms: the corpus of
+exported models, in which nothing is wrong. tight: the share of nodes in which 8 units in the last place, added to one element, are found,
+by operator; how many elements of right results are as far off; and the same where kernels tell nothing of their sums. tuner: the speed
+that is kept where some nodes stay in float32. The exit status is 1 where a limit is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import onnx
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support")]
+
+import pumice  # noqa: E402
+from corpus import store  # noqa: E402
+from corpus.case import arrays  # noqa: E402
+from onnx_models import model, node, value  # noqa: E402
+from precision_models import TRAPS, precision_model  # noqa: E402
+from pumice.validation import proof  # noqa: E402
+from pumice.validation.bounds.bounded import Bounded  # noqa: E402
+from pumice.validation.bounds.types import Types  # noqa: E402
+from pumice.validation.judge import judged  # noqa: E402
+from pumice.validation.reference import ReferenceNode  # noqa: E402
+
+FLOAT = np.float32
+BERT_SECONDS, REPEAT_FACTOR, FOUND, KEPT = 60.0, 3.0, 0.95, 0.9
+TIGHT = ("bert.script", "resnet.script", "swin.script", "whisper_decoder.script")
+REFUSED = ("lstm_tagger.dynamic_int8", "sklearn_dictionaries")
+
+
+# ---- a model of BERT-base's shape
+
+
+class Bert:
+    """Its nodes and weights: 12 layers of 768, 12 heads, 3,072 inside, on 128 tokens."""
+
+    def __init__(self, layers: int, width: int = 768, heads: int = 12, tokens: int = 128) -> None:
+        self.random = np.random.default_rng(0)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, Any] = {}
+        self.width, self.heads, self.tokens = width, heads, tokens
+        x = self.add("Gather", self.weight(30522, width, scale=0.02), "ids")
+        x = self.norm(self.add("Add", x, self.weight(tokens, width, scale=0.02)))
+        for _ in range(layers):
+            x = self.layer(x)
+        self.nodes[-1].output[0] = "y"
+
+    def proto(self) -> onnx.ModelProto:
+        ids = value("ids", [1, self.tokens], onnx.TensorProto.INT64)
+        made: onnx.ModelProto = model(self.nodes, [ids], constants=self.constants)
+        return made
+
+    def ids(self) -> Any:
+        return self.random.integers(0, 30522, (1, self.tokens))
+
+    def constant(self, array: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = array
+        return name
+
+    def weight(self, *shape: int, scale: float | None = None) -> str:
+        wide = self.random.standard_normal(shape, FLOAT)
+        return self.constant(wide * FLOAT(shape[0] ** -0.5 if scale is None else scale))
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{op}_{len(self.nodes)}"
+        self.nodes.append(node(op, list(inputs), [f"t{len(self.nodes)}"], name=name, **attributes))
+        return self.nodes[-1].output[0]
+
+    def norm(self, x: str) -> str:
+        ones, zeros = self.constant(np.ones(self.width, FLOAT)), self.constant(np.zeros(self.width, FLOAT))
+        return self.add("LayerNormalization", x, ones, zeros, axis=-1)
+
+    def linear(self, x: str, wide: int, out: int) -> str:
+        return self.add("Add", self.add("MatMul", x, self.weight(wide, out)), self.weight(out, scale=0.02))
+
+    def layer(self, x: str) -> str:
+        each = self.width // self.heads
+        apart = self.constant(np.array([1, self.tokens, self.heads, each]))
+        q, k, v = (self.add("Reshape", self.linear(x, self.width, self.width), apart) for _ in range(3))
+        q, v = (self.add("Transpose", one, perm=[0, 2, 1, 3]) for one in (q, v))
+        scores = self.add("MatMul", q, self.add("Transpose", k, perm=[0, 2, 3, 1]))
+        shares = self.add("Softmax", self.add("Div", scores, self.constant(np.array(each**0.5, FLOAT))), axis=-1)
+        joined = self.add("Transpose", self.add("MatMul", shares, v), perm=[0, 2, 1, 3])
+        flat = self.add("Reshape", joined, self.constant(np.array([1, self.tokens, self.width])))
+        x = self.norm(self.add("Add", x, self.linear(flat, self.width, self.width)))
+        inside = self.linear(x, self.width, 4 * self.width)
+        half = self.add("Mul", inside, self.constant(np.array(0.5, FLOAT)))
+        erf = self.add("Erf", self.add("Div", inside, self.constant(np.array(2**0.5, FLOAT))))
+        gelu = self.add("Mul", half, self.add("Add", erf, self.constant(np.array(1, FLOAT))))
+        return self.norm(self.add("Add", x, self.linear(gelu, 4 * self.width, self.width)))
+
+
+def bert(context: pumice.Context, options: argparse.Namespace) -> bool:
+    made = Bert(options.layers)
+    source, ids = made.proto(), made.ids()
+    passed = True
+    for precision in options.precision.split(","):
+        begin = time.perf_counter()
+        report = pumice.validate(source, [ids], context=context, precision=precision)
+        seconds = time.perf_counter() - begin
+        passed = passed and report.ok and seconds < BERT_SECONDS
+        print(
+            f"bert {precision}: {report.state}, {len(report.rows)} tensors, {len(report.kernels)} of kernels, {seconds:.1f} s"
+        )
+        print(f"  {report.summary.splitlines()[0]}")
+    return passed
+
+
+# ---- 100 runs
+
+
+def repeat(context: pumice.Context, options: argparse.Namespace) -> bool:
+    passed = True
+    stored = store.load("bert.script")
+    made = Bert(options.layers)
+    cases = {
+        "bert.script": (stored.model, arrays(stored.inputs, stored.sizes[0])),
+        "bert": (made.proto(), {"ids": made.ids()}),
+    }
+    for name, (source, case) in cases.items():
+        with pumice.load(source, context, "fp16") as loaded:
+            for _ in range(10):
+                loaded(**case)
+            begin = time.perf_counter()
+            for _ in range(100):
+                loaded(**case)
+            plain = time.perf_counter() - begin
+            begin = time.perf_counter()
+            pumice.validate(loaded, [case], mode="chained")
+            once = time.perf_counter() - begin
+            begin = time.perf_counter()
+            report = pumice.validate(loaded, [case], mode="chained", repeat=100)
+            seconds = time.perf_counter() - begin - once
+        passed = passed and seconds <= REPEAT_FACTOR * plain and all(one.deterministic for one in report.repeats)
+        runs = [one.runs for one in report.repeats][:1]
+        print(
+            f"repeat {name}: 100 calls {plain:.3f} s, repeat=100 {seconds:.3f} s: {seconds / plain:.2f} times; runs {runs}"
+        )
+    return passed
+
+
+# ---- no false alarm
+
+
+def checked(work: tuple[str, str]) -> tuple[str, str, Counter[str], list[str]]:
+    """Rows by program and verdict of one model at one precision, and what is wrong in it."""
+    name, precision = work
+    stored = store.load(name)
+    cases = [arrays(stored.inputs, sizes) for sizes in stored.sizes]
+    found: Counter[str] = Counter()
+    wrong = []
+    try:
+        report = pumice.validate(stored.model, cases, precision=precision)
+    except pumice.UnsupportedError as error:  # what this device lacks
+        return name, precision, Counter({"refused": 1}), [str(error)[:160]]
+    for row in (*report.rows, *report.kernels):
+        found[f"{row.program} {row.verdict}"] += 1
+        if row.verdict == "wrong":
+            wrong.append(f"{row.program} {row.node}: {row.output} ({row.judged.severity if row.judged else row.fault})")
+    return name, precision, found, wrong
+
+
+def alarms(_: pumice.Context, options: argparse.Namespace) -> bool:
+    part, parts = map(int, options.part.split("/"))
+    names = [name for name in store.names() if name not in REFUSED][part - 1 :: parts]
+    work = [(name, precision) for precision in options.precision.split(",") for name in names]
+    work = [one for one in work if one[0] != "script_newton" or one[1] == "fp32"]  # 16 bits never end its loop
+    total: dict[str, Counter[str]] = defaultdict(Counter)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for name, precision, found, wrong in pool.map(checked, work):
+            total[precision] += found
+            for one in wrong:
+                print(f"  {name} at {precision}: {one}", flush=True)
+    for precision, found in total.items():
+        print(f"alarms {precision}, {len(names)} models: {dict(sorted(found.items()))}")
+    return not any(key.endswith("wrong") for found in total.values() for key in found)
+
+
+# ---- tightness
+
+
+class Spoiler:
+    """Adds 8 units to one element, chosen by chance, of each tensor that is judged, and counts how often that is found, by operator."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(3)
+        self.found: dict[str, list[bool]] = defaultdict(list)
+        self.bounds: dict[str, list[float]] = defaultdict(list)  # at that element, in units
+        self.far: dict[str, list[float]] = defaultdict(list)  # the share of right elements that are over 8 units off
+        self._judge = proof.Proof._judge
+
+    def judge(self, spoilt: proof.Proof, node: ReferenceNode, name: str, actual: Any, local: Any, *rest: Any) -> None:
+        expected = (local or {}).get(name)
+        if isinstance(expected, Bounded) and expected.is_float and actual.dtype == FLOAT:
+            self.spoil(spoilt, node.op, actual, expected)
+        self._judge(spoilt, node, name, actual, local, *rest)
+
+    def spoil(self, one: proof.Proof, op: str, actual: Any, expected: Bounded) -> None:
+        places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
+        if not places.size:
+            return
+        kept = one.types.storage(actual.dtype)
+        units = 2 * kept.unit * 2.0 ** np.floor(np.log2(np.abs(actual.flat[places].astype(np.float64))))
+        units = 8 * np.maximum(units, kept.step)
+        own = np.abs(actual.flat[places].astype(np.float64) - expected.value.flat[places])
+        self.far[op].append(float(np.mean(own > units)))
+        changed, k = actual.copy(), self.random.integers(len(places))
+        changed.flat[places[k]] += units[k]
+        self.found[op].append(not judged(changed, expected, one.types).ok)
+        self.bounds[op].append(float(expected.errors().flat[places[k]] / units[k] * 8))
+
+
+def spoilt(context: pumice.Context, precision: str, tells: bool) -> Spoiler:
+    spoiler = Spoiler()
+
+    def judge(self: proof.Proof, *given: Any) -> None:
+        spoiler.judge(self, *given)
+
+    silent = {} if tells else {"with_additions": lambda self, most: self}
+    with mock.patch.object(proof.Proof, "_judge", judge), mock.patch.multiple(Types, **silent):
+        for name in TIGHT:
+            stored = store.load(name)
+            report = pumice.validate(
+                stored.model,
+                [arrays(stored.inputs, stored.sizes[0])],
+                context=context,
+                precision=precision,
+                mode="isolated",
+            )
+            assert report.state == "right", report.summary
+    return spoiler
+
+
+def share(found: dict[str, list[bool]]) -> str:
+    right, count = sum(map(sum, found.values())), sum(map(len, found.values()))
+    return f"{right} of {count}, {right / count:.1%}"
+
+
+def tight(context: pumice.Context, options: argparse.Namespace) -> bool:
+    passed = True
+    for precision in options.precision.split(","):
+        silent, told = spoilt(context, precision, False), spoilt(context, precision, True)
+        print(f"tight {precision}: {share(told.found)}; where kernels tell nothing {share(silent.found)}")
+        passed = passed and np.mean(list(chain(*told.found.values()))) >= FOUND
+        for line in lines_of(silent, told):
+            print(f"  {line}")
+    return passed
+
+
+def lines_of(silent: Spoiler, told: Spoiler) -> Iterator[str]:
+    """Of operators with a node in which it was not found."""
+    for op, found in sorted(told.found.items(), key=lambda item: sum(item[1]) - len(item[1])):
+        if all(found):
+            continue
+        before, after = (np.median(one.bounds[op]) for one in (silent, told))
+        yield (
+            f"{op}: {sum(found)} of {len(found)}; bound, median, in units: {before:.1f}, as told {after:.1f}; "
+            f"right elements over 8 units off: {np.mean(told.far[op]):.1%}"
+        )
+
+
+# ---- the tuner
+
+
+def tuner(context: pumice.Context, _: argparse.Namespace) -> bool:
+    kept = {}
+    for name in TRAPS:
+        proto, case = precision_model(name, rows=4096, width=512)
+        found = pumice.tune_precision(proto, [case], limit=0.05, context=context)
+        kept[name] = found.speed_kept
+        print(
+            f"  {name}: {len(found.nodes)} of {found.total} nodes in fp32, speed kept {found.speed_kept:.1%}",
+            flush=True,
+        )
+    slow = [name for name, speed in kept.items() if speed < KEPT]
+    print(f"tuner: {len(kept) - len(slow)} of {len(kept)} keep at least {KEPT:.0%}; {', '.join(slow)}")
+    return not slow
+
+
+FIGURES = {"bert": bert, "repeat": repeat, "alarms": alarms, "tight": tight, "tuner": tuner}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="+", choices=FIGURES)
+    parser.add_argument("--precision", default="fp32,fp16,bf16")
+    parser.add_argument("--layers", type=int, default=12, help="of the model of BERT-base's shape")
+    parser.add_argument("--part", default="1/1", help="of the corpus, for `alarms`")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes, for `alarms`")
+    options = parser.parse_args()
+    with pumice.Context() as context:
+        print(f"{context.info.name}, {context.info.driver}")
+        passed = [FIGURES[name](context, options) for name in options.figures]
+    return int(not all(passed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
