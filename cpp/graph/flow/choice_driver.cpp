@@ -41,7 +41,7 @@ ChoiceDriver::ReadyChoice& ChoiceDriver::find(const RoutineStep& step, std::span
   ReadyChoice& made = ready_.emplace_front();
   made.step = &step;
   for (const FlowValue& value : given) made.shapes.push_back(value.desc.shape);
-  made.code = session_.prepare([&] { return make(step, given, made.results); });
+  made.code = session_.off_the_clock([&] { return make(step, given, made.results); });
   if (ready_.size() > kMostChoices) ready_.pop_back();
   return ready_.front();
 }

@@ -185,8 +185,8 @@ class RoutineLease : public FlowLease {
     }
     if (reads) note_read_back();
     for (const FlowValue& input : read_) shapes_.emplace_back(input.desc.shape);
-    const auto bound = session_.prepare([&] { return step.region->bind(shapes_, elements_); });
-    if (observer_) observe_run(frame, step);
+    const auto bound = session_.off_the_clock([&] { return step.region->bind(shapes_, elements_); });
+    if (observer_) session_.off_the_clock([&] { observe_run(frame, step); });
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
       FlowValue& output =
@@ -195,7 +195,7 @@ class RoutineLease : public FlowLease {
     }
     for (size_t k = 0; k < bound->index_checks().size(); ++k)
       made_.push_back(session_.made(*bound->compiled()->outputs()[step.outputs.size() + k].desc, HostSlotUse::readback));
-    session_.submit(session_.prepare([&]() -> CommandList& { return session_.recordings().run(bound, read_, made_); }));
+    session_.submit(session_.off_the_clock([&]() -> CommandList& { return session_.recordings().run(bound, read_, made_); }));
     if (!bound->index_checks().empty()) raise_found(bound->index_checks(), [&](size_t k) { return read(made_[step.outputs.size() + k]); });
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
     read_.clear(), made_.clear();
@@ -206,7 +206,6 @@ class RoutineLease : public FlowLease {
   void observe_run(Frame& frame, const RoutineStep& step) {
     const uint64_t number = observer_->runs[&step]++;
     if (number >= observer_->most) return;
-    const auto begin = FlowSession::Clock::now();
     ObservedRun run{frame.routine->name, number, {}, step.region->observed(shapes_, elements_)};
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       FlowValue& input = value(frame, step.inputs[i]);
@@ -215,8 +214,6 @@ class RoutineLease : public FlowLease {
     }
     program_->context->wait(run.execution->start().id(), {}, session_.limits().interrupted);
     observer_->found.runs.push_back(std::move(run));
-    // What observing takes is not the loops' own time.
-    for (size_t depth = 0; depth < depth_; ++depth) frames_[depth].loop.entered += FlowSession::Clock::now() - begin;
   }
 
   // Whether the device may run a loop by itself: while kernels are observed, only where one kernel is all of it.

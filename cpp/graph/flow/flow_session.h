@@ -25,15 +25,15 @@ class FlowSession {
   void wait_for(uint64_t id) const;
   // Throws where the execution's time is over, or somebody interrupts it. `next` names what was to come.
   void check_time(const std::string& next);
-  // The clock of loops. It stands still while prepare() runs: a loop's limit is for what it does, and not for the compilation of what its
+  // The clock of loops. It stands still during off_the_clock(): a loop's limit is for what it does, and not for the compilation of what its
   // first iteration runs, which takes seconds on a busy machine without a cache.
-  Clock::time_point loop_clock() const { return Clock::now() - prepared_; }
+  Clock::time_point loop_clock() const { return Clock::now() - stood_still_; }
   // Whether a WHILE that was entered at that time of the loops' clock has taken as long as it may.
   bool is_loop_over(Clock::time_point entered) const;
   // The result of `work`, which binds shapes or compiles kernels.
   template <class Work>
-  decltype(auto) prepare(Work&& work) {
-    const Standstill standstill{prepared_};
+  decltype(auto) off_the_clock(Work&& work) {
+    const Standstill standstill{stood_still_};
     return work();
   }
   [[noreturn]] void fail_loop(const std::string& node, uint64_t trips) const;
@@ -66,7 +66,7 @@ class FlowSession {
   FlowRecordings recordings_;
   const RunLimits* limits_ = nullptr;
   Clock::time_point begin_, next_signal_;
-  Clock::duration prepared_{};  // how long prepare() ran in all
+  Clock::duration stood_still_{};  // how long off_the_clock() took in all
   std::vector<uint64_t> in_flight_;
   std::optional<Submission> last_;
 };

@@ -77,7 +77,7 @@ DeviceLoop* LoopDriver::find(const RoutineStep& step, std::span<const FlowValue>
     made.shapes.push_back(values[i].desc.shape);
     if (i >= kept) made.memory.push_back(values[i].range.buffer->id());
   }
-  made.loop = session_.prepare([&] { return make_loop(program_, step, values, session_.pool(), session_.recordings().options()); });
+  made.loop = session_.off_the_clock([&] { return make_loop(program_, step, values, session_.pool(), session_.recordings().options()); });
   if (ready_.size() > kMostLoops) ready_.pop_back();
   return ready_.front().loop.get();
 }
@@ -140,7 +140,7 @@ uint64_t LoopDriver::repeat(const RoutineStep& step, DeviceLoop& device, uint64_
     session_.check_time(step.node);
     size_t iterations = allowed(device, wished);
     while (iterations > trips - done) iterations /= 2;
-    submit(session_.prepare([&]() -> CommandList& { return device.repeats(iterations); }), iterations);
+    submit(session_.off_the_clock([&]() -> CommandList& { return device.repeats(iterations); }), iterations);
     done += iterations;
     if (rounds_.size() > 2) finish(device);
   }
@@ -157,7 +157,7 @@ uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopRe
     while (rounds_.size() < (ended > 0 ? 2 : 1)) {
       const size_t iterations = allowed(device, wished);
       wished = iterations * 2;
-      submit(session_.prepare([&]() -> CommandList& { return device.round(iterations); }), iterations);
+      submit(session_.off_the_clock([&]() -> CommandList& { return device.round(iterations); }), iterations);
       recorded += iterations;
     }
     finish(device);
