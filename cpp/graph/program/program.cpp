@@ -212,7 +212,7 @@ FlowObservation Program::observe_runs(std::span<const ShapeView> shapes, std::sp
   state_->check_open();
   if (!state_->flow) throw UnsupportedError("observe_runs() of '" + name() + "', which is one list of dispatches: observe()");
   const auto lease = FlowLease::create(state_->flow, {});
-  lease->prepare(shapes);
+  lease->make_inputs(shapes);
   for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
   return lease->observe(limits, most);
 }
