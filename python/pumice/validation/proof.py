@@ -127,7 +127,7 @@ class Proof:
         step()
         for index, node in enumerate(self.reference.nodes):
             ours.load(index)
-            if not alone.additions or isinstance(ours, Windowed):
+            if index == 0 or isinstance(ours, Windowed):
                 alone.additions = self.tensors.additions(inputs)
             alone.stored = {} if self.tensors.single else ours
             self._node(node, ours, alone, chain, drifts, case)
