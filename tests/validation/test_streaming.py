@@ -99,6 +99,22 @@ def test_kernels_are_judged_by_windows_as_they_are_at_once(
         )
 
 
+def test_what_kernels_tell_is_of_the_case_at_hand(
+    context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
+) -> None:
+    """A case that is streamed is followed by one that is not, whose rows are longer: what its sums lose is what longer ones may."""
+    nodes = [node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0), node("Sin", ["s"], ["y"], name="sin")]
+    nodes = [node("Neg", ["x"], ["n"], name="neg"), *nodes]
+    source = model(nodes, [value("x", ["N"])])
+    long = np.ones(40000, FLOAT)
+    long[0] = 2.0**24
+    parts(300)
+    report = pumice.validate(source, [np.ones(100, FLOAT), np.ones(8, FLOAT), long], context=context, mode="isolated")
+    assert {row.node: row.verdict for row in report.rows}["sum"] == "right", report.summary
+    told = {row.output: row.local.allowed for row in report.rows if row.local is not None}
+    assert told["s"] > 100
+
+
 def test_a_window_of_kernels_keeps_no_more_than_it_may(
     context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
 ) -> None:

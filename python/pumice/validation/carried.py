@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ class Carried:
         self.runner = runner
         types = runner.types.at("fp32") if reference.mixed else runner.types  # nodes in fp32 take inputs as they are
         self.held: dict[str, Value] = {name: given_input(value, types) for name, value in given.items()}
+        self.later: dict[
+            str, Callable[[], Value]
+        ] = {}  # values that are made each time they are read, which keeps no doubles of them
         self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
         self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
         self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
@@ -39,13 +42,17 @@ class Carried:
             self.samples.begin(self.held, types)
 
     def __getitem__(self, name: str) -> Value:
-        return self.held[name] if name in self.held else self.reference.held(name, self.runner)
+        return self._value(name, self.runner)
+
+    def _value(self, name: str, runner: Runner) -> Value:
+        if name in self.later:
+            return self.later[name]()
+        return self.held[name] if name in self.held else self.reference.held(name, runner)
 
     def of(self, node: ReferenceNode) -> dict[str, Value]:
         """What a node reads."""
         runner = self.runner.at(node.precision)
-        held = self.reference.held
-        values = {name: self.held[name] if name in self.held else held(name, runner) for name in node.inputs}
+        values = {name: self._value(name, runner) for name in node.inputs}
         return {name: self.reference.read(node, name, one, runner.types) for name, one in values.items()}
 
     def run(self, node: ReferenceNode) -> dict[str, Value]:
@@ -57,9 +64,14 @@ class Carried:
         stored = {name: Bounded(self.stored[name]) for name in names if name in self.stored}
         return node.run(values, self.runner, Told(self.additions.get(node.name, 0), stored))
 
+    def known(self) -> dict[str, Value]:
+        """All values but constants that have not been forgotten."""
+        return {**self.held, **{name: make() for name, make in self.later.items()}}
+
     def forget(self, name: str) -> None:
         """Drops a value that no node reads any more."""
         self.held.pop(name, None)
+        self.later.pop(name, None)
         if self.samples is not None:
             self.samples.pop(name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -52,6 +52,9 @@ class Stored(NamedTuple):
     size: int = 0
 
 
+Held: TypeAlias = "Value | Callable[[], Value]"
+
+
 class Judged(NamedTuple):
     """What became of one such tensor. `members`: the model's nodes between it and the tensors that its kernel reads."""
 
@@ -81,7 +84,7 @@ class _Inside:
     """What the members of one kernel make of what it reads, the values inside it by one view of its roundings."""
 
     def __init__(
-        self, kernels: ShippedKernels, known: Carried, held: Mapping[str, Value], told: Mapping[str, Told]
+        self, kernels: ShippedKernels, known: Carried, held: Mapping[str, Held], told: Mapping[str, Told]
     ) -> None:
         self._kernels = kernels
         self._told = told  # by member
@@ -94,7 +97,8 @@ class _Inside:
         # A tensor that another kernel has stored is a member's own result here, unless this kernel reads it.
         if name in self._made:
             return self._made[name]
-        return self._held[name] if name in self._held else self._known[name]
+        one = self._held[name] if name in self._held else self._known[name]
+        return one() if callable(one) else one
 
     def run(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
         """A member's results. Raises _Missing."""
@@ -163,7 +167,8 @@ class ShippedKernels:
         self._known: list[Carried] = []
         self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
         self._stored: dict[str, list[Stored]] = {}
-        self._held: dict[str, Value] = {}  # tensors that kernels have stored, as the kernels behind them read them
+        # Tensors that kernels have stored, as those behind them read them; where a model is streamed they are made when they are read.
+        self._held: dict[str, Held] = {}
         self._freed: dict[int, list[str]] = {}
         self._same: set[str] = set()  # tensors that are bit for bit those of the program of single nodes
         self._load: Callable[[ReferenceNode], None] = _nothing  # has a node's tensors before they are judged
@@ -332,12 +337,16 @@ class ShippedKernels:
         return value.as_constant()
 
     def _hold(self, name: str, other: Array | None, value: Value) -> None:
-        array = self._stored[name][0].array
-        if isinstance(value, Bounded):
-            held = from_device(alike(array, value)[0], self.types)
-            self._held[name] = Bounded(held.value, held.error, value.dtype, stored=True)
-        else:
-            self._held[name] = from_device(array, self.types)
+        array, types = self._stored[name][0].array, self.types
+        dtype = value.dtype if isinstance(value, Bounded) else None
+
+        def held() -> Value:
+            if dtype is None:
+                return from_device(array, types)
+            made = from_device(_as(array, dtype), types)
+            return Bounded(made.value, made.error, dtype, stored=True)
+
+        self._held[name] = held() if self._load is _nothing else held
         # What is read back has the model's own type.
         if other is not None and same_bits(array.astype(other.dtype, copy=False), other):
             self._same.add(name)
@@ -411,10 +420,17 @@ class ShippedKernels:
 
 def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
     """An array as the program keeps it and the reference's value in one type of floats, where the program keeps another than the model."""
-    if array.dtype == expected.dtype or not (is_float(array.dtype) and expected.is_float):
+    made = _as(array, expected.dtype)
+    if made is array:
         return array, expected
-    wide = np.dtype(np.float64 if "float64" in (str(array.dtype), str(expected.dtype)) else np.float32)
-    return array.astype(wide), Bounded(expected.value, expected.error, wide, expected.stored, expected.constant)
+    return made, Bounded(expected.value, expected.error, made.dtype, expected.stored, expected.constant)
+
+
+def _as(array: Array, dtype: Any) -> Array:
+    """An array as the program keeps it in a type of floats that has all of its numbers, where the model's type is another."""
+    if array.dtype == dtype or not (is_float(array.dtype) and is_float(dtype)):
+        return array
+    return array.astype(np.float64 if "float64" in (str(array.dtype), str(dtype)) else np.float32)
 
 
 def _is_moved(value: Value, other: Array | None) -> bool:

@@ -127,7 +127,7 @@ class Proof:
         step()
         for index, node in enumerate(self.reference.nodes):
             ours.load(index)
-            if not alone.additions or isinstance(ours, Windowed):
+            if index == 0 or isinstance(ours, Windowed):
                 alone.additions = self.tensors.additions(inputs)
             alone.stored = {} if self.tensors.single else ours
             self._node(node, ours, alone, chain, drifts, case)
@@ -234,13 +234,19 @@ class Proof:
         far: dict[str, Value] | None,
     ) -> None:
         """What the nodes behind it are given: alone what the device has, in the chain what the reference has where it has it."""
-        of_device = from_device(ours[name], self.types.at(node.precision)) if name in ours else None
+        later = _later(ours[name], self.types.at(node.precision)) if name in ours else None
+        of_device = None if later is None else later()
+        later = later if isinstance(ours, Windowed) else None
         made = (local or {}).get(name)
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
             alone.held[name] = folded(ours[name], self.types) if name in ours else made.as_constant()
         elif of_device is not None:
-            alone.held[name] = infinite(of_device, (far or {}).get(name))
+            settled = infinite(of_device, (far or {}).get(name))
+            if later is not None and settled is of_device:
+                alone.later[name] = later
+            else:
+                alone.held[name] = settled
         elif made is not None or local is not None:
             alone.held[name] = made
         far_made = (far or {}).get(name)
@@ -256,6 +262,8 @@ class Proof:
             chain.held[name] = agreed
         elif far is not None and name in far:
             chain.held[name] = far_made
+        elif later is not None:
+            chain.later[name] = later
         elif of_device is not None:
             chain.held[name] = of_device
 
@@ -326,7 +334,7 @@ class Proof:
     def _results(
         self, results: Mapping[str, Array], ours: dict[str, Array], chain: Carried, drifts: Drifts, case: int
     ) -> None:
-        expected = {**self._parts(chain), **chain.held, **chain.open}
+        expected = {**self._parts(chain), **chain.known(), **chain.open}
         for name, result in results.items():
             value = expected.get(name)
             if value is None and name in self.reference.constants:
@@ -337,7 +345,8 @@ class Proof:
 
     def _parts(self, chain: Carried) -> dict[str, Value]:
         """Of outputs that are sequences or optional values, the tensors that the program makes of such values, with their errors."""
-        lists = {value.name: chain.held.get(value.name) for value in self.fused.outputs if value.name in chain.held}
+        known = chain.known()
+        lists = {value.name: known[value.name] for value in self.fused.outputs if value.name in known}
         values = self.fused.packed_outputs({name: _arrays(one, False) for name, one in lists.items()})
         errors = self.fused.packed_outputs({name: _arrays(one, True) for name, one in lists.items()})
         made: dict[str, Value] = {}
@@ -458,6 +467,11 @@ class Proof:
                 rows[i] = row._replace(fault=self.found["overflow", row.node].text)
                 break
         return rows
+
+
+def _later(array: Array, types: Types) -> Callable[[], Bounded]:
+    """What a node behind it reads of a tensor of the device: made when it is asked for."""
+    return lambda: from_device(array, types)
 
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:

@@ -113,7 +113,8 @@ class ValidationRow(NamedTuple):
 class ValidationReport:
     """What a validation found: `rows` in graph order, the outputs of the program as it ships last, `kernels` and `findings`.
 
-    `kernels` are rows too, of what the kernels of the program as it ships store; there are none where it has control flow. Every row
+    `kernels` are rows too, of what the kernels of the program as it ships store; those of a body or a branch are rows of the node that
+    runs it, with the graph's name before the output's and the members'. Every row
     decides the verdict, but a node that is wrong in the program of single nodes alone: all kernels with it as a member are right.
     `facts`: the graph, the device and its driver, the options, and how inputs were made up.
     """

@@ -120,7 +120,7 @@ class DeviceTensors:
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Of the program without fusion, or of its parts. A program with control flow has no one plan, and tells nothing."""
-        if self._windows is not None and self._windows.additions:
+        if self._windows is not None and self._windows.additions is not None:
             return self._windows.additions
         return told_additions(self._every, inputs) if self._every is not None else {}
 
@@ -134,6 +134,7 @@ class DeviceTensors:
         if self._windows is None:
             self._windows = Windows(self._model, self._load, reference)
         windows = self._windows
+        windows.additions = None  # those of a case before may be of other sizes
         ends = windows.ends(inputs)
         if not ends or reference.mixed:  # parts of the model have names of their own, which no policy knows
             return Held(self.tensors(inputs))

@@ -58,7 +58,7 @@ class Windows:
         self._folded = [node for node in reference.nodes if node.folded]
         self._cuts: ModelParts | None = None
         self._ends: dict[Any, list[int]] = {}  # by the shapes of inputs
-        self.additions: dict[str, int] = {}  # by node, of the parts that have run last
+        self.additions: dict[str, int] | None = None  # by node, of the parts that have run
 
     def ends(self, inputs: Mapping[str, Array]) -> list[int]:
         """Where each part ends, for inputs of such shapes; none where all tensors fit into one window."""
@@ -83,7 +83,7 @@ class Windows:
         try:
             given = {one.name: known[one.name] if one.name in known else inputs[one.name] for one in program.inputs}
             results = dict(program(given, loop_timeout=self._loop_timeout))
-            self.additions.update(told_additions(program, given))
+            self.additions = {**(self.additions or {}), **told_additions(program, given)}
             return results
         finally:
             program.close()  # with its memory on the device, which is that of all its tensors

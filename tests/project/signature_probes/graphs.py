@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import pumice
-from control_graphs import count_up, counting_loop, graph_of, identity, integer, less_than_limit, truth
+from control_graphs import collatz, count_up, counting_loop, graph_of, identity, integer, less_than_limit, truth
 from signature_probes.probe import covers, differ, refused, times_out
 
 X = np.arange(-4, 4, dtype="float32")
@@ -194,6 +194,20 @@ def program_calls(context: pumice.Context) -> None:
         refused(lambda call=call: call(loop_timeout=-1), "loop_timeout")
     times_out(lambda: program(FOREVER, timeout=0.05, loop_timeout=None))
     times_out(lambda: program.call(in_order, timeout=0.05, loop_timeout=None))
+
+
+@covers("Program.observe.names", "Program.observe_runs.most", "Program.observe_runs.loop_timeout")
+def observations(context: pumice.Context) -> None:
+    program, given = product(context)
+    assert all(one["array"] is not None for one in program.observe(given))
+    assert all(one["array"] is None for one in program.observe(given, names=set()))
+    steps = collatz().compile(context)
+    for most in (1, 3):
+        found = steps.observe_runs((np.array([6], np.int32),), most=most)
+        assert max(region["observed"] for region in found["regions"]) == most
+    endless = forever(context)
+    times_out(lambda: endless.observe_runs(tuple(FOREVER.values()), loop_timeout=0.05))
+    refused(lambda: endless.observe_runs(tuple(FOREVER.values()), loop_timeout=-1), "loop_timeout")
 
 
 @covers("ProgramRun.result.timeout", "ProgramRun.wait.timeout")

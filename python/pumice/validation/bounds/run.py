@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from ...base.element_types import Array
 from .bounded import Bounded, apart, stored
 from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
-from .types import Types, is_float
+from .types import FloatType, Types, is_float
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -53,6 +53,15 @@ def attributes_of(node: NodeProto) -> dict[str, Any]:
     return made
 
 
+# By type, those whose numbers it has all of.
+_HELD = {"float32": ("float16", "bfloat16", "float32"), "float16": ("float16",), "bfloat16": ("bfloat16",)}
+
+
+def _apart(array: Array, exact: Array, kept: FloatType) -> Array | None:
+    """How far the numbers of an array are from the nearest ones of the type; None where all of them are of it."""
+    return None if str(array.dtype) in _HELD.get(kept.name, ()) else apart(exact, kept)
+
+
 def constant(array: Array, types: Types) -> Bounded:
     """A constant: as it is, or rounded to storage (V5), for kernels keep some in float32, and those of products in the storage type.
 
@@ -66,7 +75,7 @@ def constant(array: Array, types: Types) -> Bounded:
         return Bounded(kept.rounded(exact), None, array.dtype, stored=True, constant=True)
     if types.constants == "scaled":
         return Bounded(exact, np.abs(exact) * kept.unit + kept.step, array.dtype, stored=True)
-    return Bounded(exact, apart(exact, kept), array.dtype, stored=True, constant=True)
+    return Bounded(exact, _apart(array, exact, kept), array.dtype, stored=True, constant=True)
 
 
 def constant_of(node: NodeProto) -> Array:
@@ -94,7 +103,7 @@ def given_input(array: Any, types: Types) -> Value:
     if not is_float(array.dtype):
         return Bounded(array, None, array.dtype)
     exact = np.asarray(array, np.float64)
-    return Bounded(exact, apart(exact, types.storage(array.dtype)), array.dtype, stored=True)
+    return Bounded(exact, _apart(array, exact, types.storage(array.dtype)), array.dtype, stored=True)
 
 
 def from_device(array: Array, types: Types) -> Bounded:
@@ -105,7 +114,7 @@ def from_device(array: Array, types: Types) -> Bounded:
     value = np.asarray(array, np.float64)
     if read.unit < kept.unit or (read == kept and not read.is_half):
         # Some tensors are kept in float32, and some kernels round what they read.
-        return Bounded(value, apart(value, kept), array.dtype, stored=True)
+        return Bounded(value, _apart(array, value, kept), array.dtype, stored=True)
     error = np.abs(value) * read.unit + read.step
     return Bounded(
         value, np.where(np.isinf(value), np.inf, np.where(np.isnan(value), 0.0, error)), array.dtype, stored=True
