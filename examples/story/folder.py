@@ -1,4 +1,4 @@
-"""Writes a decoder as a folder in the form of onnxruntime-genai: genai_config.json, model.onnx with its weights beside it, tokenizer.json."""
+"""Writes a decoder as a folder in the form of onnxruntime-genai: genai_config.json, model.onnx with its weights, tokenizer.json."""
 
 from __future__ import annotations
 
