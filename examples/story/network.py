@@ -33,7 +33,8 @@ def initial(sizes: Sizes, seed: int) -> Weights:
     chance = np.random.default_rng(seed)
 
     def matrix(rows: int, columns: int, scale: float = 1.0) -> Array:
-        return (chance.standard_normal((rows, columns)) * scale / np.sqrt(rows)).astype(np.float32)
+        made: Array = (chance.standard_normal((rows, columns)) * scale / np.sqrt(rows)).astype(np.float32)
+        return made
 
     width, both = sizes.width, sizes.width + 2 * sizes.groups * sizes.head
     weights = {"words": (chance.standard_normal((sizes.words, width)) * 0.05).astype(np.float32)}
@@ -114,7 +115,8 @@ class Tape:
         share = 1 / (1 + np.exp(-gate))
         inner = gate * share * up
         self.kept.append((a, norm1, q, k, v, shares, mixed, b, norm2, gate, up, share, inner))
-        return x + inner @ w[f"{i}.down"]
+        made: Array = x + inner @ w[f"{i}.down"]
+        return made
 
     def loss(self, targets: Array) -> tuple[float, Array]:
         """The mean of -log p of the targets [batch, rows], where these are not negative, and its gradient by the logits."""

@@ -31,6 +31,7 @@ ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOpt
   if (fuse.has(Fusion::attention)) recognise_attention(prepared);
   recognise_patterns(prepared, fuse);
   set_precision(prepared);
+  if (!options.keep_all) drop_idle_casts(prepared);
   find_host_nodes(prepared);
   prepared.checks = input_checks(prepared);
   fuse_maps(prepared, fuse);

@@ -113,7 +113,9 @@ class Device:
     @functools.cached_property
     def sampling(self) -> Kernel:
         wide = self.roomy.words_dtype == "int64"
-        macros = {"WORD": "uvec2", "WORD_OF(word)": "uvec2(word, 0u)"} if wide else {"WORD": "uint", "WORD_OF(word)": "word"}
+        macros = (
+            {"WORD": "uvec2", "WORD_OF(word)": "uvec2(word, 0u)"} if wide else {"WORD": "uint", "WORD_OF(word)": "word"}
+        )
         return Kernel(_text("sampling.comp"), self.context, "sampling", macros)
 
     @functools.cached_property
@@ -143,7 +145,9 @@ class Device:
         caches = [[batch, one.heads, room, one.size] for one in self.roomy.caches]
         return self.program.compiled([[batch, rows], [batch], [batch, wanted], *caches])
 
-    def record(self, caches: Caches, words: Words, inputs: tuple[Tensor, Tensor], logits: Tensor, choose: bool) -> Recorded:
+    def record(
+        self, caches: Caches, words: Words, inputs: tuple[Tensor, Tensor], logits: Tensor, choose: bool
+    ) -> Recorded:
         """Records a run of the words and wanted rows in `inputs`, which writes their rows into the caches.
 
         choose: the next token is chosen behind it, as `sample` does.
@@ -165,8 +169,8 @@ class Device:
             table.bind_persistent(self.program.persistent)
         commands.dispatch(operator, table)
         if self.roomy.is_apart:
-            for one, cache in zip(made, caches.tensors, strict=True):
-                self._record_rows(commands, (one, cache), rows, words.past_words)
+            for new, cache in zip(made, caches.tensors, strict=True):
+                self._record_rows(commands, (new, cache), rows, words.past_words)
         if choose:
             self._record_choice(commands, words, advance=1)
         commands.commit()

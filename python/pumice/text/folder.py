@@ -146,7 +146,9 @@ def _genai(path: str) -> Folder:
     decoder = model.part("decoder", required=True)
     for other in ("encoder", "vision", "speech", "embedding"):
         if other in model.values:
-            raise FolderError(_GENAI, f"model.{other}", "expected a decoder of text alone, given another model beside it")
+            raise FolderError(
+                _GENAI, f"model.{other}", "expected a decoder of text alone, given another model beside it"
+            )
     if "pipeline" in decoder.values:
         raise FolderError(_GENAI, "model.decoder.pipeline", "expected one model, given several after each other")
     file = decoder.get("filename", str, "model.onnx")
@@ -168,7 +170,9 @@ def _genai(path: str) -> Folder:
 def _genai_names(decoder: Settings) -> Names:
     inputs, outputs, usual = decoder.part("inputs"), decoder.part("outputs"), Names()
     if "past_names" in inputs.values:
-        raise FolderError(_GENAI, "model.decoder.inputs.past_names", "expected keys and values apart, given both in one")
+        raise FolderError(
+            _GENAI, "model.decoder.inputs.past_names", "expected keys and values apart, given both in one"
+        )
 
     def pattern(part: Settings, name: str, default: str) -> str:
         given = str(part.get(name, str, default))
@@ -195,11 +199,15 @@ def _optimum(path: str) -> Folder:
         if settings.values.get(name):
             raise FolderError(_OPTIMUM, name, f"expected a decoder alone, given {what}")
     files = ("model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx")
-    found = [name for name in (*files, *(f"onnx/{name}" for name in files)) if os.path.lexists(os.path.join(path, name))]
+    found = [
+        name for name in (*files, *(f"onnx/{name}" for name in files)) if os.path.lexists(os.path.join(path, name))
+    ]
     if not found:
         raise FolderError("model.onnx", "", "expected a file in the folder or in its folder onnx, given none")
     if os.path.basename(found[0]) != "model.onnx":
-        raise FolderError(found[0], "", "expected one model for prompts and what follows (model.onnx), given another form")
+        raise FolderError(
+            found[0], "", "expected one model for prompts and what follows (model.onnx), given another form"
+        )
     has_sampling = os.path.lexists(os.path.join(path, _SAMPLING))
     sampling = Settings(path, _SAMPLING) if has_sampling else settings
     begins = sampling.tokens("bos_token_id") or settings.tokens("bos_token_id")

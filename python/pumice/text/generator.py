@@ -9,16 +9,17 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from .._pumice import Context, StateError
+from .._pumice import Context, Program, StateError
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.log import forward_log
 from ..device.context import checked_context, default_context
 from ..importer.load import graph_of, load_recipe
+from ..model.options import checked_precision
 from .device import Choice, Device
 from .errors import FolderError
 from .folder import Path, read_folder
-from .room import in_room
+from .room import STORED, RoomyRecipe, in_room, own_precision
 from .rows import Choose, Rows, Timing
 from .tokens import Pieces, Tokens
 
@@ -249,26 +250,34 @@ class Generator:
             recipe = load_recipe(self.folder.model)
         except OSError as error:
             raise FolderError(os.path.basename(self.folder.model), "", f"expected a model: {error}") from None
-        roomy = in_room(recipe, self.folder)
-        self.precision = precision or ("fp16" if roomy.caches[0].dtype == "float16" else "fp32")
+        self.precision = own_precision(recipe, self.folder) if precision is None else checked_precision(precision)
+        if self.precision not in STORED:
+            raise InputError(f"precision: expected one of {', '.join(STORED)}, given {self.precision!r:.100}")
+        roomy = in_room(recipe, self.folder, self.precision)
         self.context = context or default_context()
         graph = graph_of(roomy.recipe)
         program = graph.compile(self.context, self.precision)
         self.context_length = self.folder.context
-        self._device: Device | None = Device(self.context, program, roomy, self._words_of(program, roomy.logits))
+        self._device: Device | None = Device(self.context, program, roomy, self._words_of(program, roomy))
         self.timing = Timing(0, 0.0, 0, 0.0)  # of the last call
         forward_log()
 
-    def _words_of(self, program: Any, logits: str) -> int:
+    def _words_of(self, program: Program, roomy: RoomyRecipe) -> int:
         """The number of words that the model knows. Raises FolderError where the tokenizer has others."""
-        (shape,) = (value.shape for value in program.outputs if value.name == logits)
-        words = None if shape is None else shape[-1]
-        if not words:
-            raise FolderError(os.path.basename(self.folder.model), logits, f"expected a known number of words, given {shape}")
+        (shape,) = (value.shape for value in program.outputs if value.name == roomy.logits)
+        if shape is None or not shape[-1]:
+            caches = [[1, one.heads, 1, one.size] for one in roomy.caches]
+            desc = program.compiled([[1, 1], [1], [1, 1], *caches]).outputs[0].desc
+            shape = desc.shape if desc is not None else None
+        words = shape[-1] if shape else None
+        if words is None:
+            raise FolderError(os.path.basename(self.folder.model), roomy.logits, "expected a known number of words")
         for token in self.folder.ends:
             if token >= words:
-                raise FolderError(self.folder.settings, "eos_token_id", f"expected a token below {words}, given {token}")
-        return int(words)
+                raise FolderError(
+                    self.folder.settings, "eos_token_id", f"expected a token below {words}, given {token}"
+                )
+        return words
 
     @property
     def device(self) -> Device:
@@ -288,7 +297,9 @@ class Generator:
         if isinstance(prompt, str):
             tokens = self.tokens.encode(prompt, special)
             if any(token >= words for token in tokens):
-                raise FolderError("tokenizer.json", "", f"expected tokens below {words}, the model's words, given {max(tokens)}")
+                raise FolderError(
+                    "tokenizer.json", "", f"expected tokens below {words}, the model's words, given {max(tokens)}"
+                )
             return tokens
         try:
             return [_whole("prompt", token, 0, words - 1, f"tokens from 0 to {words - 1}") for token in prompt]
@@ -358,7 +369,9 @@ class Generator:
         finally:
             self.timing = rows.timing
             rows.close()
-        return [text if is_ended else text + piece.end() for text, piece, is_ended in zip(texts, pieces, ended, strict=True)]
+        return [
+            text if is_ended else text + piece.end() for text, piece, is_ended in zip(texts, pieces, ended, strict=True)
+        ]
 
     def close(self) -> None:
         """Frees the weights, when no session needs them any more. Idempotent."""

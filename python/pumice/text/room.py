@@ -21,7 +21,8 @@ PAST, WANTED = "pumice.past", "pumice.wanted"
 _PASSES = ("Cast", "Identity", "Tanh")  # operators between the last product and the logits that take rows one by one
 _WITH_NUMBER = ("Add", "Div", "Mul", "Sub")
 _PRODUCTS = ("MatMul", "MatMulNBits", "Gemm")
-_DTYPES = {"bool": 9, "float16": 10, "float32": 1, "int32": 6, "int64": 7}  # TensorProto.DataType
+_DTYPES = {"bool": 9, "bfloat16": 16, "float16": 10, "float32": 1, "int32": 6, "int64": 7}  # TensorProto.DataType
+STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # what the caches of a precision are stored as
 
 
 class Cache(NamedTuple):
@@ -29,7 +30,7 @@ class Cache(NamedTuple):
 
     name: str
     output: str  # the cache with the new rows, or where `is_apart` the new rows alone
-    dtype: str
+    dtype: str  # what its elements are stored as
     heads: int
     size: int
 
@@ -53,8 +54,11 @@ class RoomyRecipe(NamedTuple):
 class _Rewriter:
     """The nodes, inputs and outputs of a decoder as they are changed."""
 
-    def __init__(self, recipe: Recipe, folder: Folder) -> None:
+    places, seen = "pumice.places", "pumice.seen"  # [batch, rows]: places of the words; [batch]: rows with those of now
+
+    def __init__(self, recipe: Recipe, folder: Folder, precision: str) -> None:
         self.recipe, self.folder, self.names = recipe, folder, folder.names
+        self.stored = STORED[precision]
         self.file = folder.model.rpartition("/")[2]
         self.nodes = list(recipe.nodes)
         self.constants = dict(recipe.constants)
@@ -73,7 +77,11 @@ class _Rewriter:
         past, present = (layer_names(given, known) for given, known in self._patterns(outputs))
         if not past:
             raise self.refuse(self.names.past[0], "expected inputs of these names for the cache, given none")
-        made = {one: other for ones, others in zip(past, present, strict=False) for one, other in zip(ones, others, strict=True)}
+        made = {
+            one: other
+            for ones, others in zip(past, present, strict=False)
+            for one, other in zip(ones, others, strict=True)
+        }
         for layer in past:
             for name in layer:
                 if name not in self.inputs:
@@ -115,14 +123,18 @@ class _Rewriter:
         used = set()
         for i in self.grouped_nodes():
             node = self.nodes[i]
-            inputs = [*node.inputs, *[""] * (7 - len(node.inputs))]
+            inputs = [*node.inputs, *[""] * (10 - len(node.inputs))]
             if len(inputs) > 10 and inputs[10]:
                 raise self.refuse(node.name, "expected GroupQueryAttention without attention_bias, given one")
             for past, present in zip(inputs[3:5], [*node.outputs, "", ""][1:3], strict=True):
                 if self.pairs.get(past) != present:
-                    raise self.refuse(node.name, f"expected a cache and its longer form, given '{past}' and '{present}'")
+                    raise self.refuse(
+                        node.name, f"expected a cache and its longer form, given '{past}' and '{present}'"
+                    )
                 used.add(past)
-            inputs[5], inputs[6] = PAST, ""
+            inputs[5], inputs[6] = PAST, self.seen
+            if not inputs[9]:
+                inputs[9] = self.places
             self.nodes[i] = node._replace(inputs=inputs, attributes={**node.attributes, FIXED_ROOM: 1})
         if missing := [name for name in self.pairs if name not in used]:
             raise self.refuse(missing[0], "expected a GroupQueryAttention that takes this cache, given none")
@@ -138,6 +150,20 @@ class _Rewriter:
         if maker.attributes.get("axis") not in (2, -2):
             raise self.refuse(maker.name, f"expected new rows on axis 2, given axis {maker.attributes.get('axis')}")
         return maker.inputs[1]
+
+    def as_stored(self, cache: Cache) -> Cache:
+        """The cache with elements of the precision's own type, as which the program computes with floats of any."""
+        if cache.dtype == self.stored:
+            return cache
+        name, output = f"{cache.name}.stored", f"{cache.output}.stored"
+        self.renamed[cache.name] = self.front_cast(cache, name)
+        self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": _DTYPES[self.stored]}))
+        return cache._replace(name=name, output=output, dtype=self.stored)
+
+    def front_cast(self, cache: Cache, name: str) -> str:
+        made = f"{cache.name}.taken"
+        self.front.append(NodeRecipe("Cast", made, [name], [made], {"to": _DTYPES[cache.dtype]}))
+        return made
 
     # ---- masks and places
 
@@ -159,12 +185,14 @@ class _Rewriter:
 
     def fix_places(self) -> None:
         """Replaces the places and the mask by what they are for PAST rows and those of now."""
-        words, caches = self.names.words, next(iter(self.pairs))
-        rows = self.count("rows", words, 1)
+        rows, caches = self.count("rows", self.names.words, 1), next(iter(self.pairs))
         now, column = self.numbers("now", rows), self.column()
+        places = self.add("Add", self.places.removeprefix("pumice."), column, now)
+        self.add("Add", self.seen.removeprefix("pumice."), PAST, rows)
         if self.names.places in self.inputs:
-            places = self.add("Add", "places", column, now)
-            self.replace_input(self.names.places, self.cast("places.cast", places, self.inputs[self.names.places].dtype))
+            self.replace_input(
+                self.names.places, self.cast("places.cast", places, self.inputs[self.names.places].dtype)
+            )
         if self.names.mask not in self.inputs:
             return
         room = self.numbers("room", self.count("room.size", caches, 2))
@@ -244,7 +272,9 @@ class _Rewriter:
         read = {name for node in nodes for name in node.reads}
         for name, value in self.inputs.items():
             if name not in self.pairs and name != self.names.words and name in read:
-                raise self.refuse(name, f"expected words, places, a mask and caches alone as inputs, given {value.dtype}")
+                raise self.refuse(
+                    name, f"expected words, places, a mask and caches alone as inputs, given {value.dtype}"
+                )
         if self.names.words not in self.inputs:
             raise self.refuse(self.names.words, "expected an input of this name, given none")
 
@@ -261,6 +291,7 @@ class _Rewriter:
             self.fix_grouped()
         self.pick_rows()
         self.fix_places()
+        caches = [self.as_stored(cache) for cache in caches]
         outputs = [self.names.logits, *(cache.output for cache in caches)]
         nodes = self.kept_nodes(set(outputs))
         self.check_inputs(nodes)
@@ -285,10 +316,17 @@ class _Rewriter:
         return made + [InputRecipe(one.name, one.dtype, [None, one.heads, None, one.size], named) for one in caches]
 
 
-def in_room(recipe: Recipe, folder: Folder) -> RoomyRecipe:
-    """The decoder with caches of fixed room.
+def in_room(recipe: Recipe, folder: Folder, precision: str) -> RoomyRecipe:
+    """The decoder with caches of fixed room, stored at a precision.
 
     Raises FolderError naming the input, output or node that does not fit: caches have to be taken by GroupQueryAttention, or be
     joined with the new rows by Concat.
     """
-    return _Rewriter(recipe, folder).rewritten()
+    return _Rewriter(recipe, folder, precision).rewritten()
+
+
+def own_precision(recipe: Recipe, folder: Folder) -> str:
+    """The precision that a model is exported in: fp16 where its caches are float16, else fp32."""
+    caches = layer_names(folder.names.past, {value.name for value in recipe.inputs})
+    dtypes = {value.dtype for value in recipe.inputs if caches and value.name == caches[0][0]}
+    return "fp16" if "float16" in dtypes else "fp32"

@@ -89,7 +89,9 @@ class Rows:
         longest = max(map(len, self.tokens))
         if self.context is not None and longest + more > self.context:
             what = f"{longest} tokens" if more == 0 else f"{longest} tokens and {more} more"
-            raise ContextError(f"expected at most {self.context} tokens (the model's context), given {what}", longest, self.context)
+            raise ContextError(
+                f"expected at most {self.context} tokens (the model's context), given {what}", longest, self.context
+            )
 
     def make_room(self, rows: int) -> Caches:
         """Caches with room for these rows, which no one else writes or reads. Raises OutOfMemoryError, with all as it was."""
@@ -202,7 +204,9 @@ class Rows:
                 number = step + len(submissions)
                 if number > 0 and not self._has_room(max(firsts) + number) and submissions:
                     break  # what runs has to end before the caches grow
-                submissions[number] = self._submit(number, max(firsts) + number, min(most - number, max(firsts) + number))
+                submissions[number] = self._submit(
+                    number, max(firsts) + number, min(most - number, max(firsts) + number)
+                )
             submissions.pop(step).wait()
             tokens = [int(one) for one in self.words.numbers[step % SLOTS]]
             if _NO_NUMBER in tokens:

@@ -306,7 +306,11 @@ def _grouped_rows(it: _Attention, heads: int, groups: int) -> tuple[Value, Value
     if k is not None and v is not None:
         return it.apart(q, heads), it.apart(k, groups), it.apart(v, groups)
     every = it.apart(q, heads + 2 * groups)
-    return it.cut(every, 0, heads, 1), it.cut(every, heads, groups, 1), it.cut(every, heads + groups, groups, 1)
+    name = it.builder.helper_name(it.node, "Split")
+    made: tuple[Value, Value, Value] = it.builder.graph.add(
+        "Split", every, np.array([heads, groups, groups]), outputs=3, name=name, axis=1
+    )
+    return made
 
 
 def _cache(it: _Attention, past: Value | None, now: Value, total: Value | None, first: Value) -> Value:
@@ -328,7 +332,8 @@ def _cache(it: _Attention, past: Value | None, now: Value, total: Value | None, 
 def _begin(it: _Attention, rows: Value) -> tuple[Value, Value | None]:
     """The row of the cache that each image's rows of now begin at, and the rows that the cache needs in all.
 
-    A node that pumice.text has given the attribute FIXED_ROOM has the former as its input 5, and a cache whose room does.
+    A node that pumice.text has given the attribute FIXED_ROOM has the former as its input 5 and a cache whose room does; its
+    input 6 are the rows of each image with those of now.
     """
     if number(it.node, FIXED_ROOM, 0):
         return it.as_int64(it.needed(5, "rows in the cache")), None
@@ -369,7 +374,8 @@ def _grouped(builder: Builder, node: NodeRecipe) -> None:
     present = keys, values
     more: dict[str, Any] = {"softcap": number(node, "softcap", 0.0), "is_causal": int(number(node, "causal", 1))}
     window = int(number(node, "local_window_size", -1))
-    seen, mask, sink = it.add("Add", first, rows), it.given(10), _sink(it, heads)
+    seen = it.add("Add", first, rows) if total is not None else it.needed(6, "rows with those of now")
+    mask, sink = it.given(10), _sink(it, heads)
     if sink is not None:
         mask = _behind_sink(it, sink, mask, _hidden_before(it, q, keys, first, rows, window))
         keys, values = (_with_zeros(it, one) for one in (keys, values))

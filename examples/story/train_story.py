@@ -1,6 +1,6 @@
 """Trains a small decoder on the stories of stories.py and writes its folder into python/pumice/data/story.
 
-    pip install tokenizers onnx && python examples/story/train.py
+    pip install tokenizers onnx && python examples/story/train_story.py
 
 Plain NumPy, one fixed seed, five minutes on one core of a CPU. The text is made by the grammar in stories.py, so that text and
 weights are as free as the rest of the repository. held_back.txt has stories of another seed, for the perplexity.
@@ -73,7 +73,7 @@ def main() -> None:
     given = options.parse_args()
     texts = stories(COUNT, SEED)
     tokenizer = tokenizer_of(texts, Sizes().words)
-    end = tokenizer.token_to_id(END)
+    end: int = tokenizer.get_vocab()[END]
     encoded = (np.array([end, *one.ids], np.int64) for one in tokenizer.encode_batch(texts))
     tokens = np.concatenate([*encoded])
     print(f"{len(texts)} stories of {sum(map(len, texts))} characters, {len(tokens)} tokens", flush=True)
