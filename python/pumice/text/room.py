@@ -284,9 +284,9 @@ class _Rewriter:
         caches = [self.cache(*pair) for pair in self.pairs.items()]
         is_apart = not self.grouped_nodes()
         if is_apart:
+            caches = [one._replace(output=self.new_rows(one.name)) for one in caches]
             if self.names.places not in self.inputs:
                 raise self.refuse(self.names.places, "expected an input with the words' places, given none")
-            caches = [one._replace(output=self.new_rows(one.name)) for one in caches]
         else:
             self.fix_grouped()
         self.pick_rows()
