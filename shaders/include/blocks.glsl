@@ -1,10 +1,18 @@
 // Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth, and the products of rows,
 // ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) * scale[n, k / block]. The words of
-// w lie along the depth.
+// w lie along the depth. X_EIGHTS, W_FOURS: sixteen bytes of x and of w are read at once.
 layout(constant_id = 0) const uint ROWS = 1u;
 
+#if X_EIGHTS
+layout(binding = 0) readonly buffer X { EIGHT x[]; };
+#else
 layout(binding = 0) readonly buffer X { sfp x[]; };
+#endif
+#if W_FOURS
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#else
 layout(binding = 1) readonly buffer W { uint w[]; };
+#endif
 layout(binding = 2) readonly buffer Scale { float scale[]; };
 layout(binding = 3) buffer Y { sfp y[]; };
 #if ZERO

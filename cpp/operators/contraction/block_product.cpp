@@ -1,30 +1,60 @@
 // Products with a constant matrix of few bits, whose blocks along the depth have a scale each. It stays of few bits on the device.
+#include <algorithm>
+#include <optional>
+
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/contraction/lowerings.h"
 #include "operators/means/compose.h"
+#include "operators/means/strided.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {
 namespace {
 
-constexpr int64_t kMostRows = 4, kMostRowsOnSoftware = 128;  // past which the matrix is made floats first, for all of them
+constexpr int64_t kMostRows = 16, kMostRowsOnSoftware = 128;  // past which the matrix is made floats first, for all of them
+constexpr int64_t kMostWordRows = 4;                          // the same where the matrix is read word by word
 
-// How a kernel shares out the products: rows and columns of a workgroup, and words that it reads of a column at once.
+// How a kernel shares out the products: rows and columns of a workgroup, and what it was compiled for.
 struct BlockTiling {
   std::string_view shader;
   int64_t rows, columns;
   SpecValues spec;
+  Macros macros = {};
 };
 
 // CPU drivers take block_lanes, whose lanes read as many words at once as a block has, up to kMostAhead elements.
-BlockTiling block_tiling(const LowerContext& node, int64_t rows, int64_t block, int64_t in_word) {
+BlockTiling lanes_tiling(int64_t rows, int64_t block, int64_t in_word) {
   constexpr int64_t kMostAhead = 32, kTileRows = 8;
-  if (!node.prefers_lanes()) return {"block_rows.comp", rows, 1, {{"ROWS", rows}}};
   int64_t ahead = 1;
   while (2 * ahead * in_word <= kMostAhead && block % (2 * ahead * in_word) == 0) ahead *= 2;
   const int64_t each = std::min(rows, kTileRows);
   return {"block_lanes.comp", each, 16, {{"ROWS", each}, {"AHEAD", ahead}}};
+}
+
+// GPUs take block_columns, whose teams read four columns at once, or two where there are few. Without subgroups a team is a workgroup.
+BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t columns) {
+  constexpr int64_t kMostTeam = 32, kTileRows = 8, kManyColumns = 4096;
+  const int64_t subgroup = node.subgroup(), each = std::min(rows, kTileRows), across = columns >= kManyColumns ? 4 : 2;
+  const int64_t team = subgroup > 0 ? std::min(subgroup, kMostTeam) : kMostTeam, teams = subgroup > 0 ? 4 : 1;
+  const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
+  return {"block_columns.comp",
+          each,
+          teams * across,
+          {{"ROWS", each}},
+          {{"TEAM", number(team)}, {"TEAMS", std::to_string(teams)}, {"COLUMNS", number(across)}, {"SUBGROUP", std::to_string(subgroup)}}};
+}
+
+// The tiling of the kernel that multiplies so many rows with the matrix as it is; none where no kernel does.
+std::optional<BlockTiling> block_tiling(const LowerContext& node, const Operand& x, int64_t rows, int64_t block) {
+  const TensorDesc& w = node.input(1);
+  const int64_t columns = w.shape[0], depth = w.shape[1], in_word = 32 / bits(w.dtype), piece = 4 * in_word;
+  if (depth <= 0 || depth % in_word != 0 || block % in_word != 0) return {};
+  if (node.prefers_lanes()) return rows <= kMostRowsOnSoftware ? std::optional(lanes_tiling(rows, block, in_word)) : std::nullopt;
+  const bool in_pieces = depth % piece == 0 && block % piece == 0 && phase_of(node, x) == 0;
+  if (rows <= kMostRows && in_pieces) return columns_tiling(node, rows, columns);
+  if (rows <= kMostWordRows) return BlockTiling{"block_rows.comp", rows, 1, {{"ROWS", rows}}};
+  return {};
 }
 
 }  // namespace
@@ -54,19 +84,18 @@ void lower_block_matmul(LowerContext& node) {
   if (y.elements() == 0) return;
   Composition parts(node);
   const int64_t columns = w.shape[0], depth = w.shape[1], block = node.attributes->integer("block_size"), rows = y.elements() / columns;
-  const int64_t in_word = 32 / bits(w.dtype);
   const Operand scale = node.packed(2);
-  if (rows <= (node.prefers_lanes() ? kMostRowsOnSoftware : kMostRows) && depth % in_word == 0 && block % in_word == 0 && depth > 0) {
-    const Macros macros = {{"BITS", std::to_string(bits(w.dtype))},
-                           {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
-                           {"ZERO", node.has_input(3) ? "1" : "0"},
-                           {"EPILOGUE(x)", node.epilogue()}};
-    const BlockTiling tiling = block_tiling(node, rows, block, in_word);
-    StepBuilder step(node.kernel(tiling.shader, a.dtype, macros, tiling.spec));
+  if (const auto tiling = block_tiling(node, parts.input(0).operand, rows, block)) {
+    Macros macros = tiling->macros;
+    macros.insert(macros.end(), {{"BITS", std::to_string(bits(w.dtype))},
+                                 {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
+                                 {"ZERO", node.has_input(3) ? "1" : "0"},
+                                 {"EPILOGUE(x)", node.epilogue()}});
+    StepBuilder step(node.kernel(tiling->shader, a.dtype, macros, tiling->spec));
     step.bind("x", parts.input(0).operand).bind("w", node.in(1)).bind("scale", scale).bind("y", parts.output(0).operand);
     if (node.has_input(3)) step.bind("zero", node.in(3));
     step.set("rows", rows).set("depth", depth).set("columns", columns).set("block", block).set("blocks", ceil_div(depth, block));
-    step.groups(static_cast<uint64_t>(ceil_div(columns, tiling.columns)), static_cast<uint64_t>(ceil_div(rows, tiling.rows)));
+    step.groups(static_cast<uint64_t>(ceil_div(columns, tiling->columns)), static_cast<uint64_t>(ceil_div(rows, tiling->rows)));
     return node.add(step.build());
   }
   const Piece floats = parts.scratch(a.dtype, {columns, depth});

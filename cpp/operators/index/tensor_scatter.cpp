@@ -49,7 +49,7 @@ void lower_tensor_scatter(LowerContext& node) {
   if (element_bits < 8)
     throw UnsupportedError("node '" + std::string(node.node) + "': moving elements of " + std::string(name(cache.dtype)));
   const bool whole_words = (from.image | from.middle | from.row) * element_bits % 32 == 0 && phase_of(node, from.operand) % 4 == 0;
-  const int64_t piece_bits = row_bits % 32 == 0 && whole_words ? 32 : element_bits, per_piece = piece_bits / element_bits;
+  const int64_t piece_bits = row_bits % 32 == 0 && whole_words ? 32 : element_bits;
   const int64_t inner = row_bits / piece_bits, pieces = update.elements() * element_bits / piece_bits;
   const bool placed = node.has_input(2);
   StepBuilder step(node.kernel("tensor_scatter.comp", DType::float32,
@@ -60,7 +60,8 @@ void lower_tensor_scatter(LowerContext& node) {
   step.bind("x", from.operand).bind("y", node.out(0));
   if (placed) step.bind("firsts", dense_input(node, 2));
   step.set("pieces", pieces).set("middle", product(1, axis)).set("rows", update.shape[axis]).set("inner", inner);
-  step.set("x_image", from.image / per_piece).set("x_middle", from.middle / per_piece).set("x_row", from.row / per_piece);
+  const auto in_pieces = [&](int64_t elements) { return elements * element_bits / piece_bits; };
+  step.set("x_image", in_pieces(from.image)).set("x_middle", in_pieces(from.middle)).set("x_row", in_pieces(from.row));
   node.add(step.set("size", cache.shape[axis]).threads(static_cast<uint64_t>(pieces)).build());
 }
 

@@ -38,7 +38,8 @@ _SETTING = np.dtype(
         ("unused", "<u4"),
     ]
 )
-_BUCKETS = (8, 32, 128, 512)  # rows of a prompt that run at once
+_BUCKETS = (8, 32, 128, 512, 2048)  # rows of a prompt that run at once
+_FEW = 128  # rows that take hardly longer than fewer do
 
 
 class Choice(NamedTuple):
@@ -231,8 +232,11 @@ def seen_of(tokens: Sequence[Sequence[int]], words: int) -> Array:
 
 
 def bucket_of(count: int, room: int) -> int:
-    """Rows that run at once for a prompt of `count` tokens: the fewest that hold it, or the most."""
+    """Rows that run at once for a prompt of `count` tokens: those that hold it, unless that is more than twice as many."""
     if count == 1:
         return 1
-    fitting = [one for one in _BUCKETS if one <= room]
-    return next((one for one in fitting if one >= count), fitting[-1] if fitting else 1)
+    fitting = [one for one in _BUCKETS if one <= room] or [1]
+    above = next((one for one in fitting if one >= count), None)
+    if above is not None and above <= max(2 * count, _FEW):
+        return above
+    return max((one for one in fitting if one <= count), default=1)
