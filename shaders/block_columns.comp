@@ -80,7 +80,9 @@ void main() {
     const vec4 all = gather_sums(sums[r]);
     FOR_COLUMNS(c) {
       const uint row = first_row + r, column = first_column + c;
-      if (TEAM_MEMBER == c && column < p.columns && row < p.rows) pm_store(y, p.y_offset + row * p.columns + column, epilogue(all[c]));
+      if (TEAM_MEMBER != c || column >= p.columns || row >= p.rows) continue;
+      const uint at = row * p.columns + column;
+      pm_store(y, p.y_offset + at, finished(all[c], at));
     }
   }
 }

@@ -1,9 +1,10 @@
-// Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth, and the products of rows,
-// ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) * scale[n, k / block]. The words of
+// Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth (else all have POINT), and
+// the products of rows, ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) * scale[n, k / block]. The words of
 // w lie along the depth. X_EIGHTS, W_FOURS: sixteen bytes of x and of w are read at once.
 layout(constant_id = 0) const uint ROWS = 1u;
 
-#if X_EIGHTS
+#if FLOATS
+#elif X_EIGHTS
 layout(binding = 0) readonly buffer X { EIGHT x[]; };
 #else
 layout(binding = 0) readonly buffer X { sfp x[]; };
@@ -19,9 +20,26 @@ layout(binding = 3) buffer Y { sfp y[]; };
 layout(binding = 4) readonly buffer Zero { uint zero[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint rows, depth, columns, block, blocks;
+#if FLOATS
+  uint elements;
+#else
+  uint rows;
+#endif
+  uint depth, columns, block, blocks;
   uint x_offset, w_offset, y_offset, zero_offset;
+#if RESIDUAL
+  uint residual_offset;
+#endif
 } p;
+
+// The number that is stored at an element of y for a sum. FLOATS: there are no sums.
+#if FLOATS
+#elif RESIDUAL
+layout(binding = 5) readonly buffer R { sfp residual[]; };
+float finished(float sum, uint at) { return epilogue(sum, pm_load(residual, p.residual_offset + at)); }
+#else
+float finished(float sum, uint at) { return epilogue(sum); }
+#endif
 
 const uint IN_WORD = 32u / BITS;
 
@@ -38,6 +56,6 @@ float zero_point(uint block) {
   const uint at = p.zero_offset + block;
   return integer_in(zero[at / IN_WORD], at % IN_WORD);
 #else
-  return 0.0;
+  return float(POINT);
 #endif
 }

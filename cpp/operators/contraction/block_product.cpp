@@ -57,6 +57,28 @@ std::optional<BlockTiling> block_tiling(const LowerContext& node, const Operand&
   return {};
 }
 
+bool has_points(const LowerContext& node) {
+  return node.attributes->integer("has_points", 0) != 0;
+}
+
+// What the kernels of include/blocks.glsl are compiled for.
+Macros block_macros(const LowerContext& node) {
+  const TensorDesc& w = node.input(1);
+  return {{"BITS", std::to_string(bits(w.dtype))},
+          {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
+          {"ZERO", has_points(node) ? "1" : "0"},
+          {"POINT", std::to_string(node.attributes->integer("zero_point", 0)) + ".0"}};
+}
+
+// Binds the matrix, its scales and its zero points.
+StepBuilder& set_matrix(LowerContext& node, StepBuilder& step) {
+  const TensorDesc& w = node.input(1);
+  const int64_t block = node.attributes->integer("block_size"), depth = w.shape[1];
+  step.bind("w", node.in(1)).bind("scale", node.packed(2));
+  if (has_points(node)) step.bind("zero", node.in(3));
+  return step.set("depth", depth).set("columns", w.shape[0]).set("block", block).set("blocks", ceil_div(depth, block));
+}
+
 }  // namespace
 
 // Inputs: a [.., depth], w [columns, depth], scale [columns, blocks], zero points [columns, blocks].
@@ -66,7 +88,8 @@ void shape_of_block_matmul(ShapeContext& node) {
   if (w.rank() != 2 || block < 1 || a.shape.back() != w.shape[1])
     node.fail("expected [.., depth] and [columns, depth] in blocks; given " + to_string(a.shape) + " and " + to_string(w.shape));
   const Shape blocks{w.shape[0], ceil_div(w.shape[1], block)};
-  if (scale.shape != blocks || (node.has(3) && node.input(3).shape != blocks))
+  const bool has_points = node.attributes().integer("has_points", 0) != 0;
+  if (scale.shape != blocks || (has_points && (!node.has(3) || node.input(3).shape != blocks)))
     node.fail("expected scales and zero points " + to_string(blocks) + "; given " + to_string(scale.shape));
   Shape shape = a.shape;
   shape.back() = w.shape[0];
@@ -84,29 +107,35 @@ void lower_block_matmul(LowerContext& node) {
   if (y.elements() == 0) return;
   Composition parts(node);
   const int64_t columns = w.shape[0], depth = w.shape[1], block = node.attributes->integer("block_size"), rows = y.elements() / columns;
-  const Operand scale = node.packed(2);
   if (const auto tiling = block_tiling(node, parts.input(0).operand, rows, block)) {
-    Macros macros = tiling->macros;
-    macros.insert(macros.end(), {{"BITS", std::to_string(bits(w.dtype))},
-                                 {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
-                                 {"ZERO", node.has_input(3) ? "1" : "0"},
-                                 {"EPILOGUE(x)", node.epilogue()}});
+    Macros macros = block_macros(node);
+    macros.insert(macros.end(), tiling->macros.begin(), tiling->macros.end());
+    macros.emplace_back("EPILOGUE(x)", node.epilogue());
+    const Operand* residual = node.residual();
+    if (residual) macros.emplace_back("RESIDUAL", "1");
     StepBuilder step(node.kernel(tiling->shader, a.dtype, macros, tiling->spec));
-    step.bind("x", parts.input(0).operand).bind("w", node.in(1)).bind("scale", scale).bind("y", parts.output(0).operand);
-    if (node.has_input(3)) step.bind("zero", node.in(3));
-    step.set("rows", rows).set("depth", depth).set("columns", columns).set("block", block).set("blocks", ceil_div(depth, block));
+    step.bind("x", parts.input(0).operand).bind("y", parts.output(0).operand);
+    if (residual) step.bind("residual", *residual);
+    set_matrix(node, step).set("rows", rows);
     step.groups(static_cast<uint64_t>(ceil_div(columns, tiling->columns)), static_cast<uint64_t>(ceil_div(rows, tiling->rows)));
     return node.add(step.build());
   }
+  // All of the matrix as floats first.
   const Piece floats = parts.scratch(a.dtype, {columns, depth});
-  std::vector<Piece> stored{parts.input(1), {TensorDesc(DType::float32, node.input(2).shape), scale}};
-  if (node.has_input(3)) stored.push_back(parts.input(3));
-  Attributes blocks, transposed;
-  blocks.set("axis", int64_t{1});
-  blocks.set("block_size", block);
+  StepBuilder step(node.kernel("block_floats.comp", a.dtype, block_macros(node)));
+  step.bind("y", floats.operand);
+  set_matrix(node, step).set("elements", columns * depth);
+  node.add(step.threads(static_cast<uint64_t>(ceil_div(columns * depth, 8))).build());
+  Attributes transposed;
   transposed.set("transB", int64_t{1});
-  parts.add("DequantizeLinear", blocks, stored, floats);
-  parts.add("Gemm", transposed, {parts.input(0).seen_as({rows, depth}), floats}, parts.output(0).seen_as({rows, columns}), true);
+  const Piece x = parts.input(0).seen_as({rows, depth}), result = parts.output(0).seen_as({rows, columns});
+  const Operand* residual = node.residual();
+  if (!residual) return parts.add("Gemm", transposed, {x, floats}, result, true);
+  const Piece made = parts.scratch(y.dtype, {rows, columns});
+  parts.add("Gemm", transposed, {x, floats}, made);
+  const Expression whole = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
+  parts.map(whole, {made, {result.desc, *residual}}, result);
+  (void)node.epilogue();
 }
 
 }  // namespace pumice

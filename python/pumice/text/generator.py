@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, overload
 
@@ -48,38 +49,47 @@ def _whole(name: str, value: Any, least: int, most: int, what: str) -> int:
     return int(value)
 
 
-def _options(
-    texts: int,
-    max_tokens: int = 128,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    repetition_penalty: float = 1.0,
-    seed: int | Sequence[int] | None = None,
-    stop: str | Sequence[str] = (),
-    choose: Choose | None = None,
-) -> Options:
-    """Checks the options of a call. Raises InputError naming the one that is wrong."""
-    _whole("max_tokens", max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
-    _number("temperature", temperature, 0, 1e6, "a number from 0 on")
-    if 0 < temperature < 1e-4:
-        raise InputError(f"temperature: expected 0, for the likeliest token, or at least 0.0001, given {temperature!r}")
-    _whole("top_k", top_k, 0, 1 << 31, "a number of tokens, 0 for all")
-    if not _number("top_p", top_p, 0, 1, "a share above 0 and at most 1"):
-        raise InputError("top_p: expected a share above 0 and at most 1, given 0")
-    _number("repetition_penalty", repetition_penalty, 1e-3, 1e3, "a number from 0.001 to 1000")
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    if not all(isinstance(one, str) and one for one in stops):
-        raise InputError(f"stop: expected texts that are not empty, given {stop!r:.100}")
-    if choose is not None and not callable(choose):
-        raise InputError(f"choose: expected a callable of logits and tokens, given {choose!r:.100}")
-    seeds = [seed] * texts if seed is None or isinstance(seed, int | np.integer) else [*seed]
-    if len(seeds) != texts:
-        raise InputError(f"seed: expected one for all texts, or one for each of {texts}, given {len(seeds)}")
-    choices = [
-        Choice(temperature, top_k, top_p, repetition_penalty, _seed(one) if temperature > 0 else 0) for one in seeds
-    ]
-    return Options(max_tokens, choices, stops, choose)
+@dataclass(frozen=True)
+class Asked:
+    """The options of a call as they are given: see Generator."""
+
+    max_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    seed: int | Sequence[int] | None = None
+    stop: str | Sequence[str] = ()
+    choose: Choose | None = None
+
+    def checked(self, texts: int) -> Options:
+        """The options for so many texts. Raises InputError naming the one that is wrong."""
+        _whole("max_tokens", self.max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
+        _number("temperature", self.temperature, 0, 1e6, "a number from 0 on")
+        if 0 < self.temperature < 1e-4:
+            what = "0, for the likeliest token, or at least 0.0001"
+            raise InputError(f"temperature: expected {what}, given {self.temperature!r}")
+        _whole("top_k", self.top_k, 0, 1 << 31, "a number of tokens, 0 for all")
+        if not _number("top_p", self.top_p, 0, 1, "a share above 0 and at most 1"):
+            raise InputError("top_p: expected a share above 0 and at most 1, given 0")
+        _number("repetition_penalty", self.repetition_penalty, 1e-3, 1e3, "a number from 0.001 to 1000")
+        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        if not all(isinstance(one, str) and one for one in stops):
+            raise InputError(f"stop: expected texts that are not empty, given {self.stop!r:.100}")
+        if self.choose is not None and not callable(self.choose):
+            raise InputError(f"choose: expected a callable of logits and tokens, given {self.choose!r:.100}")
+        first = Choice(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
+        choices = [first._replace(seed=_seed(one) if self.temperature > 0 else 0) for one in self._seeds(texts)]
+        return Options(self.max_tokens, choices, stops, self.choose)
+
+    def _seeds(self, texts: int) -> list[int | None]:
+        if self.seed is None or isinstance(self.seed, int | np.integer):
+            return [self.seed] * texts
+        seeds: list[int | None] = [*self.seed]
+        if len(seeds) != texts:
+            what = f"one for all texts, or one for each of {texts}"
+            raise InputError(f"seed: expected {what}, given {len(seeds)}")
+        return seeds
 
 
 def _seed(given: int | None) -> int:
@@ -141,7 +151,7 @@ class Session:
         for a session that is closed or whose text has changed since.
         """
         self._check_open()
-        made = _options(1, **options)
+        made = Asked(**options).checked(1)
         rows, tokens = self._rows, self._prompt(prompt)
         self._check_context(tokens)
         rows.tokens[0] += tokens
@@ -349,7 +359,7 @@ class Generator:
     def _batch(self, prompts: Sequence[str], **options: Any) -> list[str]:
         if not prompts:
             return []
-        made = _options(len(prompts), **options)
+        made = Asked(**options).checked(len(prompts))
         rows = Rows(self.device, len(prompts), self.context_length)
         rows.tokens = [_with_start(self.encoded(one), self) for one in prompts]
         rows.check_context(1)
