@@ -62,6 +62,6 @@ void main() {
   }
   [[unroll]] for (uint j = 0u; j < ROWS * kColumns; ++j) {
     const uint row = first_row + j / kColumns, column = first_column + j % kColumns * kLanes;
-    if (column < p.columns && row < p.rows) pm_store(y, p.y_offset + row * p.columns + column, epilogue(sums[j]));
+    if (column < p.columns && row < p.rows) pm_store(y, p.y_offset + row * p.columns + column, finished(sums[j], row * p.columns + column));
   }
 }

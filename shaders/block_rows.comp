@@ -32,5 +32,5 @@ void main() {
     if (lane < apart) [[unroll]] for (uint row = 0u; row < ROWS; ++row) parts[row * 64u + lane] += parts[row * 64u + lane + apart];
   }
   barrier();  // each row's sum is there
-  if (lane < ROWS) pm_store(y, p.y_offset + lane * p.columns + column, epilogue(parts[lane * 64u]));
+  if (lane < ROWS) pm_store(y, p.y_offset + lane * p.columns + column, finished(parts[lane * 64u], lane * p.columns + column));
 }

@@ -1,5 +1,5 @@
-// Puts the rows of an update into those of a cache, of which each image says the first: x is [images, middle, rows, inner], y [images,
-// middle, size, inner]. BITS: of a piece that is moved, ELEMENT_BITS: of an element of the tensors. CIRCULAR: after the last row comes
+// Puts the rows of an update into those of a cache, of which each image says the first: x is [images, middle, rows, inner] with strides
+// in pieces, y [images, middle, size, inner]. BITS: of a piece that is moved, ELEMENT_BITS: of an element of the tensors. CIRCULAR: after the last row comes
 // the first; otherwise what lies past the last is left out.
 #version 450
 #include "include/grid.glsl"
@@ -7,6 +7,7 @@
 layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {
   uint pieces, middle, rows, inner, size;
+  uint x_image, x_middle, x_row;
   uint x_offset, y_offset, firsts_offset;
 } p;
 layout(binding = 0) readonly buffer X { uint x[]; };
@@ -28,7 +29,9 @@ void main() {
   to %= int(p.size);
 #endif
   if (to < 0 || to >= int(p.size)) return;
-  const uint from = p.x_offset * ELEMENT_BITS / uint(BITS) + id, at = p.y_offset * ELEMENT_BITS / uint(BITS) + (outer * p.size + uint(to)) * p.inner + column;
+  const uint first = outer / p.middle * p.x_image + outer % p.middle * p.x_middle + row * p.x_row;
+  const uint from = p.x_offset * ELEMENT_BITS / uint(BITS) + first + column;
+  const uint at = p.y_offset * ELEMENT_BITS / uint(BITS) + (outer * p.size + uint(to)) * p.inner + column;
 #if BITS == 32
   y[at] = x[from];
 #elif BITS == 16

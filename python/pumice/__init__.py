@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from . import dv as dv
     from . import onnx as onnx
     from . import testing as testing
+    from . import text as text
     from .device.images import load_image as load_image
     from .model.model import Model as Model
     from .model.model import load as load
@@ -120,7 +121,7 @@ _HOMES = {
     "reduce": "validation.reduce",
     "validate": "validation.validate",
 }
-_MODULES = ("demo", "dv", "onnx", "testing")
+_MODULES = ("demo", "dv", "onnx", "testing", "text")
 
 
 def _repr_html_(shown: Any) -> str:

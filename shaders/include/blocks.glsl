@@ -1,35 +1,50 @@
-// Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth, and the products of rows,
-// ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) * scale[n, k / block]. The words of
-// w lie along the depth.
+// Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth (else all have POINT), and
+// the products of rows, ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) *
+// scale[n, k / block]. The words of w lie along the depth. X_EIGHTS, W_FOURS: eight elements of x, and sixteen bytes of w, are read at
+// once.
 layout(constant_id = 0) const uint ROWS = 1u;
 
-#ifndef X_ELEMENT
-#define X_ELEMENT sfp
-#define W_ELEMENT uint
+#if FLOATS
+#elif X_EIGHTS && PM_GRAIN == 2
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+#elif X_EIGHTS
+layout(binding = 0) readonly buffer X { vec4 x[]; };  // not eights, of which a range may begin at a half
+#else
+layout(binding = 0) readonly buffer X { sfp x[]; };
 #endif
-layout(binding = 0) readonly buffer X { X_ELEMENT x[]; };
-layout(binding = 1) readonly buffer W { W_ELEMENT w[]; };
+#if W_FOURS
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#else
+layout(binding = 1) readonly buffer W { uint w[]; };
+#endif
 layout(binding = 2) readonly buffer Scale { float scale[]; };
 layout(binding = 3) buffer Y { sfp y[]; };
 #if ZERO
 layout(binding = 4) readonly buffer Zero { uint zero[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint rows, depth, columns, block, blocks;
+#if FLOATS
+  uint elements;
+#else
+  uint rows;
+#endif
+  uint depth, columns, block, blocks;
   uint x_offset, w_offset, y_offset, zero_offset;
+#if RESIDUAL
+  uint residual_offset;
+#endif
 } p;
 
-const uint IN_WORD = 32u / BITS;
-
-// What makes integers with a sign ones without, and what their zero point is then.
-#if SIGNED
-const uint kSigns = (BITS == 2u ? 0xaaaaaaaau : BITS == 4u ? 0x88888888u : 0x80808080u);
-#define SIGN_BITS ^ kSigns
-#define SIGN_ZERO float(1u << (BITS - 1u))
+// The number that is stored at an element of y for a sum. FLOATS: there are no sums.
+#if FLOATS
+#elif RESIDUAL
+layout(binding = 5) readonly buffer R { sfp residual[]; };
+float finished(float sum, uint at) { return epilogue(sum, pm_load(residual, p.residual_offset + at)); }
 #else
-#define SIGN_BITS
-#define SIGN_ZERO 0.0
+float finished(float sum, uint at) { return epilogue(sum); }
 #endif
+
+const uint IN_WORD = 32u / BITS;
 
 float integer_in(uint word, uint k) {
 #if SIGNED
@@ -39,11 +54,25 @@ float integer_in(uint word, uint k) {
 #endif
 }
 
+#if X_EIGHTS
+// Eight elements of x from one on that sixteen bytes begin with.
+void load_eight(uint at, out vec4 low, out vec4 high) {
+#if PM_GRAIN == 2
+  const uvec4 words = x[at / 8u];
+  low = vec4(pm_unpack_halves(words.x), pm_unpack_halves(words.y));
+  high = vec4(pm_unpack_halves(words.z), pm_unpack_halves(words.w));
+#else
+  low = x[at / 4u];
+  high = x[at / 4u + 1u];
+#endif
+}
+#endif
+
 float zero_point(uint block) {
 #if ZERO
   const uint at = p.zero_offset + block;
   return integer_in(zero[at / IN_WORD], at % IN_WORD);
 #else
-  return 0.0;
+  return float(POINT);
 #endif
 }

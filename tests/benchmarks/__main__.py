@@ -35,6 +35,7 @@ from . import (
     operators,
     scale,
     shapes,
+    text,
     transfers,
 )
 from .cases import CASES
@@ -53,6 +54,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "attention": attention,
     "few_rows": few_rows,
     "decode": decode,
+    "text": text,
     "layers": layers,
     "models": models,
     "architectures": architectures,

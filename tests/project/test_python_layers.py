@@ -21,6 +21,7 @@ STAGES = [
     "importer.composed",
     "importer",
     "model",
+    "text",
     "testing",
     "validation",
     "dv",

@@ -20,6 +20,7 @@ COMMANDS = re.findall(r"^pumice .*", README, re.MULTILINE)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the files that the blocks name."""
+    shutil.copytree(pumice.text.EXAMPLE, tmp_path / "story")
     return Path(shutil.copytree(pumice.demo.DATA, tmp_path / "digits"))
 
 
@@ -51,7 +52,7 @@ def test_command_runs(folder: Path, command: str) -> None:
 
 
 def test_there_is_an_example_of_every_command() -> None:
-    assert [command.split()[1] for command in COMMANDS] == ["info", "run", "validate", "bench", "operators"]
+    assert [command.split()[1] for command in COMMANDS] == ["info", "run", "validate", "bench", "generate", "operators"]
 
 
 def test_kernel_is_the_demos() -> None:

@@ -308,6 +308,30 @@ void set_precision(ProgramGraph& graph) {
   graph.nodes.insert(graph.nodes.end(), std::make_move_iterator(last.begin()), std::make_move_iterator(last.end()));
 }
 
+// Takes away casts between an input or output and the floats inside, where both are stored alike. A cache that a program is given, reads
+// and gives back can then lie in one place, whatever type of floats the file computes with.
+void drop_idle_casts(ProgramGraph& graph) {
+  std::map<ValueId, ValueId> same;  // by what the cast makes
+  std::set<ValueId> outputs;
+  for (const auto& [name, value] : graph.outputs) outputs.insert(value);
+  const std::set<ValueId> inputs(graph.inputs.begin(), graph.inputs.end());
+  std::erase_if(graph.nodes, [&](const ProgramNode& node) {
+    if (node.row->name != "Cast" || graph.value(node.inputs[0]).constant) return false;
+    const ValueId from = node.inputs[0], to = node.outputs[0];
+    const bool from_input = inputs.contains(from), is_output = outputs.contains(to);
+    const DType dtype = graph.value(from).dtype;
+    if (from_input == is_output || !is_working_float(dtype) || dtype != graph.value(to).dtype || outputs.contains(from)) return false;
+    same[to] = from;
+    graph.report[node.report].note = "not needed";
+    return true;
+  });
+  const auto replace = [&](ValueId& value) {
+    if (const auto found = same.find(value); found != same.end()) value = found->second;
+  };
+  for (ProgramNode& node : graph.nodes) std::ranges::for_each(node.inputs, replace);
+  for (auto& [name, value] : graph.outputs) replace(value);
+}
+
 // Marks nodes of which shapes are wanted and no elements.
 static void find_unread(ProgramGraph& graph) {
   std::vector<bool> read(graph.values.size(), false);

@@ -11,6 +11,8 @@ void fold_constants(ProgramGraph& graph);
 void remove_dead_nodes(ProgramGraph& graph);
 // Floats inside become graph.float_dtype; inputs and outputs keep theirs, with a Cast at the border.
 void set_precision(ProgramGraph& graph);
+// Drops casts between an input or output and the floats inside where both have one dtype.
+void drop_idle_casts(ProgramGraph& graph);
 // Marks nodes to be tried on the host at bind, and the inputs whose elements shapes depend on.
 void find_host_nodes(ProgramGraph& graph);
 

@@ -34,6 +34,20 @@ HostTensor transposed(const HostTensor& matrix) {
   return HostTensor::copy_of(std::move(desc), made.data());
 }
 
+// The number that all elements are; none where they differ.
+std::optional<int64_t> common_element(const HostTensor& points) {
+  const auto width = static_cast<int64_t>(bits(points.desc.dtype));
+  const auto count = points.desc.elements(), whole = count * width / 8;
+  const auto first = std::to_integer<int64_t>(points.data[0]);
+  const int64_t low = width == 4 ? first & 15 : first;
+  const bool same = whole < 2 || std::memcmp(points.data, points.data + 1, static_cast<size_t>(whole - 1)) == 0;
+  const bool pairs = width == 8 || count < 2 || first >> 4 == low;
+  const bool ends = count * width % 8 == 0 || (std::to_integer<int64_t>(points.data[whole]) & 15) == low;
+  if (!same || !pairs || !ends) return {};
+  const int64_t half = int64_t{1} << (width - 1);
+  return is_signed_integer(points.desc.dtype) && low >= half ? low - 2 * half : low;
+}
+
 class BlockSearch {
  public:
   explicit BlockSearch(ProgramGraph& graph) : graph_(graph), flow_(graph) {}
@@ -67,10 +81,13 @@ class BlockSearch {
     node.row = find_operator("pumice::BlockMatMul");
     Attributes attributes;
     attributes.set("block_size", matrix.block);
+    const std::optional<int64_t> point = matrix.zero == kAbsent ? 0 : common_element(*graph_.value(matrix.zero).constant);
+    attributes.set("zero_point", point.value_or(0));
+    attributes.set("has_points", int64_t{point ? 0 : 1});
     node.attributes = checked_attributes(*node.row, node.name, attributes);
     const int64_t columns = graph_.value(matrix.w).constant->desc.shape[matrix.turned ? 0 : 1];
     node.inputs = {product.inputs[0], by_columns(matrix.w, matrix, columns), by_columns(matrix.scale, matrix, columns)};
-    if (matrix.zero != kAbsent) node.inputs.push_back(by_columns(matrix.zero, matrix, columns));
+    if (!point) node.inputs.push_back(by_columns(matrix.zero, matrix, columns));
     return node;
   }
 

@@ -31,6 +31,7 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   if (fuse.has(Fusion::attention)) recognise_attention(program);
   recognise_patterns(program, fuse);
   set_precision(program);
+  if (!options.keep_all) drop_idle_casts(program);
   find_host_nodes(program);
   program.checks = input_checks(program);
   fuse_maps(program, fuse);

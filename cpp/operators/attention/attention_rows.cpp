@@ -349,7 +349,8 @@ Rows attention_rows() {
        .shape = shape_of_rotary_embedding,
        .lower = lower_rotary_embedding,
        .indices = indices_of_places,
-       .strides = RowStrides::any_in},
+       .strides = RowStrides::any_in,
+       .permuted_inputs = host_bits(0)},
       // What is recognised where it was written out: axes of q, k and v in the order of [.., rows, size], those of the result in its own.
       {.name = "pumice::Attention",
        .skeleton = Skeleton::contraction,

@@ -1,55 +1,87 @@
 // Products with a constant matrix of few bits, whose blocks along the depth have a scale each. It stays of few bits on the device.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <optional>
 
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/contraction/lowerings.h"
 #include "operators/means/compose.h"
+#include "operators/means/strided.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {
 namespace {
 
-constexpr int64_t kMostRows = 4, kMostRowsOnSoftware = 128;  // past which the matrix is made floats first, for all of them
+constexpr int64_t kMostRows = 16, kMostRowsOnSoftware = 128;  // past which the matrix is made floats first, for all of them
+constexpr int64_t kMostWordRows = 4;                          // the same where the matrix is read word by word
 
-// How a kernel shares out the products: rows and columns of a workgroup, and what it is told.
+// How a kernel shares out the products: rows and columns of a workgroup, and what it was compiled for.
 struct BlockTiling {
   std::string_view shader;
   int64_t rows, columns;
   SpecValues spec;
-  Macros macros;
+  Macros macros = {};
 };
-
-// What the choice of a kernel depends on.
-struct BlockProduct {
-  int64_t rows, depth, block, bits;
-
-  int64_t in_word() const { return 32 / bits; }
-};
-
-// The kernel for devices with subgroups, which reads 16 bytes at once of the matrix and eights of x; none where these do not lie so.
-std::optional<BlockTiling> columns_tiling(const LowerContext& node, const BlockProduct& product) {
-  constexpr int64_t kColumns = 4, kSplit = 4;
-  const int64_t subgroup = node.subgroup(), invocations = kSplit * subgroup, chunk = 4 * product.in_word();
-  if (subgroup == 0 || invocations > node.most_invocations() || product.depth % chunk != 0 || product.block % chunk != 0) return {};
-  if (node.input_phase(0) != 0 || node.input_phase(1) != 0) return {};  // they begin where 16 bytes do
-  const int64_t ahead = product.rows == 1 && product.depth / chunk > invocations ? 2 : 1;
-  return BlockTiling{"block_columns.comp",
-                     product.rows,
-                     kColumns,
-                     {{"ROWS", product.rows}, {"INVOCATIONS", invocations}, {"SPLIT", kSplit}, {"AHEAD", ahead}},
-                     {{"SUBGROUP", std::to_string(subgroup) + "u"}}};
-}
 
 // CPU drivers take block_lanes, whose lanes read as many words at once as a block has, up to kMostAhead elements.
-BlockTiling block_tiling(const LowerContext& node, const BlockProduct& product) {
+BlockTiling lanes_tiling(int64_t rows, int64_t block, int64_t in_word) {
   constexpr int64_t kMostAhead = 32, kTileRows = 8;
-  if (!node.prefers_lanes())
-    return columns_tiling(node, product).value_or(BlockTiling{"block_rows.comp", product.rows, 1, {{"ROWS", product.rows}}, {}});
   int64_t ahead = 1;
-  while (2 * ahead * product.in_word() <= kMostAhead && product.block % (2 * ahead * product.in_word()) == 0) ahead *= 2;
-  const int64_t each = std::min(product.rows, kTileRows);
-  return {"block_lanes.comp", each, 16, {{"ROWS", each}, {"AHEAD", ahead}}, {}};
+  while (2 * ahead * in_word <= kMostAhead && block % (2 * ahead * in_word) == 0) ahead *= 2;
+  const int64_t each = std::min(rows, kTileRows);
+  return {"block_lanes.comp", each, 16, {{"ROWS", each}, {"AHEAD", ahead}}};
+}
+
+// GPUs take block_columns, whose teams read four columns at once, or two where there are few. Several subgroups share a depth that is
+// enough for them. Without subgroups a team is a workgroup.
+BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t columns) {
+  constexpr int64_t kMostTeam = 32, kTileRows = 8, kManyColumns = 4096;
+  const int64_t subgroup = node.subgroup(), each = std::min(rows, kTileRows);
+  int64_t across = columns >= kManyColumns ? 4 : 2;
+  int64_t team = subgroup > 0 ? std::min(subgroup, kMostTeam) : kMostTeam, teams = subgroup > 0 ? 4 : 1;
+  if (const char* t = std::getenv("PUMICE_TRY")) std::sscanf(t, "%ld,%ld,%ld", &team, &teams, &across);  // TRIAL
+  const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
+  return {"block_columns.comp",
+          each,
+          teams * across,
+          {{"ROWS", each}},
+          {{"TEAM", number(team)}, {"TEAMS", std::to_string(teams)}, {"COLUMNS", number(across)}, {"SUBGROUP", std::to_string(subgroup)}}};
+}
+
+// The tiling of the kernel that multiplies so many rows with the matrix as it is; none where no kernel does.
+std::optional<BlockTiling> block_tiling(const LowerContext& node, const Operand& x, int64_t rows, int64_t block) {
+  const TensorDesc& w = node.input(1);
+  const int64_t columns = w.shape[0], depth = w.shape[1], in_word = 32 / bits(w.dtype), piece = 4 * in_word;
+  if (depth <= 0 || depth % in_word != 0 || block % in_word != 0) return {};
+  if (node.prefers_lanes()) return rows <= kMostRowsOnSoftware ? std::optional(lanes_tiling(rows, block, in_word)) : std::nullopt;
+  const bool in_pieces = depth % piece == 0 && block % piece == 0 && phase_of(node, x) == 0;
+  if (rows <= kMostRows && in_pieces) return columns_tiling(node, rows, columns);
+  if (rows <= kMostWordRows) return BlockTiling{"block_rows.comp", rows, 1, {{"ROWS", rows}}};
+  return {};
+}
+
+bool has_points(const LowerContext& node) {
+  return node.attributes->integer("has_points", 0) != 0;
+}
+
+// What the kernels of include/blocks.glsl are compiled for.
+Macros block_macros(const LowerContext& node) {
+  const TensorDesc& w = node.input(1);
+  return {{"BITS", std::to_string(bits(w.dtype))},
+          {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
+          {"ZERO", has_points(node) ? "1" : "0"},
+          {"POINT", std::to_string(node.attributes->integer("zero_point", 0)) + ".0"}};
+}
+
+// Binds the matrix, its scales and its zero points.
+StepBuilder& set_matrix(LowerContext& node, StepBuilder& step) {
+  const TensorDesc& w = node.input(1);
+  const int64_t block = node.attributes->integer("block_size"), depth = w.shape[1];
+  step.bind("w", node.in(1)).bind("scale", node.packed(2));
+  if (has_points(node)) step.bind("zero", node.in(3));
+  return step.set("depth", depth).set("columns", w.shape[0]).set("block", block).set("blocks", ceil_div(depth, block));
 }
 
 }  // namespace
@@ -61,7 +93,8 @@ void shape_of_block_matmul(ShapeContext& node) {
   if (w.rank() != 2 || block < 1 || a.shape.back() != w.shape[1])
     node.fail("expected [.., depth] and [columns, depth] in blocks; given " + to_string(a.shape) + " and " + to_string(w.shape));
   const Shape blocks{w.shape[0], ceil_div(w.shape[1], block)};
-  if (scale.shape != blocks || (node.has(3) && node.input(3).shape != blocks))
+  const bool has_points = node.attributes().integer("has_points", 0) != 0;
+  if (scale.shape != blocks || (has_points && (!node.has(3) || node.input(3).shape != blocks)))
     node.fail("expected scales and zero points " + to_string(blocks) + "; given " + to_string(scale.shape));
   Shape shape = a.shape;
   shape.back() = w.shape[0];
@@ -79,32 +112,35 @@ void lower_block_matmul(LowerContext& node) {
   if (y.elements() == 0) return;
   Composition parts(node);
   const int64_t columns = w.shape[0], depth = w.shape[1], block = node.attributes->integer("block_size"), rows = y.elements() / columns;
-  const BlockProduct product{rows, depth, block, static_cast<int64_t>(bits(w.dtype))};
-  const int64_t in_word = product.in_word();
-  const Operand scale = node.packed(2);
-  if (rows <= (node.prefers_lanes() ? kMostRowsOnSoftware : kMostRows) && depth % in_word == 0 && block % in_word == 0 && depth > 0) {
-    BlockTiling tiling = block_tiling(node, product);
-    Macros macros = std::move(tiling.macros);
-    macros.insert(macros.end(), {{"BITS", std::to_string(bits(w.dtype))},
-                                 {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
-                                 {"ZERO", node.has_input(3) ? "1" : "0"},
-                                 {"EPILOGUE(x)", node.epilogue()}});
-    StepBuilder step(node.kernel(tiling.shader, a.dtype, macros, tiling.spec));
-    step.bind("x", parts.input(0).operand).bind("w", node.in(1)).bind("scale", scale).bind("y", parts.output(0).operand);
-    if (node.has_input(3)) step.bind("zero", node.in(3));
-    step.set("rows", rows).set("depth", depth).set("columns", columns).set("block", block).set("blocks", ceil_div(depth, block));
-    step.groups(static_cast<uint64_t>(ceil_div(columns, tiling.columns)), static_cast<uint64_t>(ceil_div(rows, tiling.rows)));
+  if (const auto tiling = block_tiling(node, parts.input(0).operand, rows, block)) {
+    Macros macros = block_macros(node);
+    macros.insert(macros.end(), tiling->macros.begin(), tiling->macros.end());
+    macros.emplace_back("EPILOGUE(x)", node.epilogue());
+    const Operand* residual = node.residual();
+    if (residual) macros.emplace_back("RESIDUAL", "1");
+    StepBuilder step(node.kernel(tiling->shader, a.dtype, macros, tiling->spec));
+    step.bind("x", parts.input(0).operand).bind("y", parts.output(0).operand);
+    if (residual) step.bind("residual", *residual);
+    set_matrix(node, step).set("rows", rows);
+    step.groups(static_cast<uint64_t>(ceil_div(columns, tiling->columns)), static_cast<uint64_t>(ceil_div(rows, tiling->rows)));
     return node.add(step.build());
   }
+  // All of the matrix as floats first.
   const Piece floats = parts.scratch(a.dtype, {columns, depth});
-  std::vector<Piece> stored{parts.input(1), {TensorDesc(DType::float32, node.input(2).shape), scale}};
-  if (node.has_input(3)) stored.push_back(parts.input(3));
-  Attributes blocks, transposed;
-  blocks.set("axis", int64_t{1});
-  blocks.set("block_size", block);
+  StepBuilder step(node.kernel("block_floats.comp", a.dtype, block_macros(node)));
+  step.bind("y", floats.operand);
+  set_matrix(node, step).set("elements", columns * depth);
+  node.add(step.threads(static_cast<uint64_t>(ceil_div(columns * depth, 8))).build());
+  Attributes transposed;
   transposed.set("transB", int64_t{1});
-  parts.add("DequantizeLinear", blocks, stored, floats);
-  parts.add("Gemm", transposed, {parts.input(0).seen_as({rows, depth}), floats}, parts.output(0).seen_as({rows, columns}), true);
+  const Piece x = parts.input(0).seen_as({rows, depth}), result = parts.output(0).seen_as({rows, columns});
+  const Operand* residual = node.residual();
+  if (!residual) return parts.add("Gemm", transposed, {x, floats}, result, true);
+  const Piece made = parts.scratch(y.dtype, {rows, columns});
+  parts.add("Gemm", transposed, {x, floats}, made);
+  const Expression whole = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
+  parts.map(whole, {made, {result.desc, *residual}}, result);
+  (void)node.epilogue();
 }
 
 }  // namespace pumice

@@ -244,6 +244,11 @@ bool matmul_takes_residual(const Attributes&, const TensorDesc& weights) {
   return weights.rank() == 2;
 }
 
+// Zero points that differ have the residual's place among the inputs.
+bool block_matmul_takes_residual(const Attributes& attributes, const TensorDesc&) {
+  return attributes.integer("has_points", 0) == 0;
+}
+
 }  // namespace
 
 Rows contraction_rows() {
@@ -316,19 +321,21 @@ Rows contraction_rows() {
            .strided_weights = true,
            .epilogue = true,
            .residual = matmul_takes_residual},
-          // With a matrix [columns, depth] of few bits, and a scale and a zero point for each block of the depth.
+          // With a matrix [columns, depth] of few bits, a scale for each block of the depth, and with has_points a zero point for each,
+          // else one for all.
           {.name = "pumice::BlockMatMul",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kFloats), value("w", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W'),
                                  value("scale", kFloats),
                                  optional_value("zero", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W')},
                       .outputs = {value("y", kFloats)},
-                      .attributes = {required("block_size", AttributeKind::integer)},
+                      .attributes = {required("block_size", AttributeKind::integer), integer("has_points", 0), integer("zero_point", 0)},
                       .min_rank = 1},
            .shape = shape_of_block_matmul,
            .lower = lower_block_matmul,
            .pack = pack_block_matmul,
-           .epilogue = true},
+           .epilogue = true,
+           .residual = block_matmul_takes_residual},
           {.name = "MatMulInteger",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kBytes, 'A'), value("b", kBytes, 'B'), optional_value("a_zero_point", kBytes, 'A'),

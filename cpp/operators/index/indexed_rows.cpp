@@ -231,6 +231,7 @@ Rows indexed_rows() {
            .lower = lower_tensor_scatter,
            .indices = indices_of_cache,
            .strides = RowStrides::any_in,
+           .permuted_inputs = host_bits(1),
            .cut = cut_caches},
           {.name = "Compress",
            .skeleton = Skeleton::index_map,

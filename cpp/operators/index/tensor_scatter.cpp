@@ -7,6 +7,27 @@
 #include "operators/row/operator_table.h"
 
 namespace pumice {
+namespace {
+
+// The new rows as [images, middle, rows, inner], whose strides count elements; inner ones lie beside each other.
+struct Update {
+  Operand operand;
+  int64_t image, middle, row;
+};
+
+// Rows of a cache [batch, heads, rows, size] are read as they lie: a part of a longer row, where keys and values come from one product.
+Update update_of(LowerContext& node, size_t axis) {
+  const TensorDesc& update = node.input(1);
+  if (update.rank() == 4 && axis == 2 && (update.strides[3] == 1 || update.shape[3] == 1))
+    return {node.in(1), update.strides[0], update.strides[1], update.strides[2]};
+  const Operand operand = dense_input(node, 1);
+  const Shape& shape = update.shape;
+  const auto from = shape.begin() + static_cast<std::ptrdiff_t>(axis);
+  const int64_t inner = element_count({from + 1, shape.end()}), head = update.shape[axis] * inner;
+  return {operand, element_count({shape.begin() + 1, from}) * head, head, inner};
+}
+
+}  // namespace
 
 void lower_tensor_scatter(LowerContext& node) {
   const TensorDesc &cache = node.input(0), &update = node.input(1);
@@ -17,9 +38,9 @@ void lower_tensor_scatter(LowerContext& node) {
   copy.bind("x", dense_input(node, 0)).bind("y", node.out(0)).set("words", words);
   node.add(copy.threads(static_cast<uint64_t>((words + 3) / 4)).build());
   if (update.elements() == 0) return;
-  const Operand from = dense_input(node, 1);
   const int64_t given = node.attributes->integer("axis", -2);
   const auto axis = static_cast<size_t>(given < 0 ? given + cache.rank() : given);
+  const Update from = update_of(node, axis);
   const auto product = [&](size_t first, size_t last) {
     return element_count(
         {cache.shape.begin() + static_cast<std::ptrdiff_t>(first), cache.shape.begin() + static_cast<std::ptrdiff_t>(last)});
@@ -27,7 +48,8 @@ void lower_tensor_scatter(LowerContext& node) {
   const int64_t element_bits = bits(cache.dtype), row_bits = product(axis + 1, cache.shape.size()) * element_bits;
   if (element_bits < 8)
     throw UnsupportedError("node '" + std::string(node.node) + "': moving elements of " + std::string(name(cache.dtype)));
-  const int64_t piece_bits = row_bits % 32 == 0 && phase_of(node, from) % 4 == 0 ? 32 : element_bits;
+  const bool whole_words = (from.image | from.middle | from.row) * element_bits % 32 == 0 && phase_of(node, from.operand) % 4 == 0;
+  const int64_t piece_bits = row_bits % 32 == 0 && whole_words ? 32 : element_bits;
   const int64_t inner = row_bits / piece_bits, pieces = update.elements() * element_bits / piece_bits;
   const bool placed = node.has_input(2);
   StepBuilder step(node.kernel("tensor_scatter.comp", DType::float32,
@@ -35,9 +57,11 @@ void lower_tensor_scatter(LowerContext& node) {
                                 {"ELEMENT_BITS", std::to_string(element_bits) + "u"},
                                 {"PLACED", placed ? "1" : "0"},
                                 {"CIRCULAR", node.attributes->text("mode", "linear") == "circular" ? "1" : "0"}}));
-  step.bind("x", from).bind("y", node.out(0));
+  step.bind("x", from.operand).bind("y", node.out(0));
   if (placed) step.bind("firsts", dense_input(node, 2));
   step.set("pieces", pieces).set("middle", product(1, axis)).set("rows", update.shape[axis]).set("inner", inner);
+  const auto in_pieces = [&](int64_t elements) { return elements * element_bits / piece_bits; };
+  step.set("x_image", in_pieces(from.image)).set("x_middle", in_pieces(from.middle)).set("x_row", in_pieces(from.row));
   node.add(step.set("size", cache.shape[axis]).threads(static_cast<uint64_t>(pieces)).build());
 }
 

@@ -18,6 +18,7 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.plain_text import plain
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive
+from .generate_command import add_generate_options, generate
 from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
 from .reduce_command import add_reduce_options, reduce_model
 from .validate_command import add_validate_options, validate
@@ -304,6 +305,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_generator_options(bench)
     add_image_options(bench)
+
+    text = "Has a language model go on with a text."
+    add_generate_options(command("generate", generate, text))
 
     catalogue = command("operators", _operators, "The operators that the engine runs.")
     catalogue.add_argument("names", nargs="*", metavar="NAME", help="show all that is known of these")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..._pumice import Value
 
 INT64 = 7  # TensorProto.DataType
+FIXED_ROOM = "pumice.fixed_room"  # an attribute of GroupQueryAttention: see _begin
 _ZERO, _ONE = np.array(0), np.array(1)
 _FIRST, _SECOND, _LAST = np.array([0]), np.array([1]), np.array([-1])
 _MERGED = np.array([0, 0, -1])  # the shape [batch, rows, heads * size]
@@ -305,21 +306,41 @@ def _grouped_rows(it: _Attention, heads: int, groups: int) -> tuple[Value, Value
     if k is not None and v is not None:
         return it.apart(q, heads), it.apart(k, groups), it.apart(v, groups)
     every = it.apart(q, heads + 2 * groups)
-    return it.cut(every, 0, heads, 1), it.cut(every, heads, groups, 1), it.cut(every, heads + groups, groups, 1)
+    name = it.builder.helper_name(it.node, "Split")
+    made: tuple[Value, Value, Value] = it.builder.graph.add(
+        "Split", every, np.array([heads, groups, groups]), outputs=3, name=name, axis=1
+    )
+    return made
 
 
-def _cache(it: _Attention, past: Value | None, now: Value, total: Value, first: Value) -> Value:
+def _cache(it: _Attention, past: Value | None, now: Value, total: Value | None, first: Value) -> Value:
     """Keys or values of all rows: `now` is written into `past` from row `first` of each image on.
 
-    The result has room for `total` rows at least.
+    The result has room for `total` rows at least; without a total it is the cache itself, whose room has to do.
     """
     if past is None:
         return now
+    if total is None:
+        return it.add("TensorScatter", past, now, first, axis=2)
     shape, rows = it.add("Shape", past), it.length(past, 2)
     missing = it.add("Max", it.add("Sub", total, rows), _FIRST)
     room = it.add("ScatterND", shape, np.array([[2]]), missing)
     zeros = it.add("CastLike", it.add("ConstantOfShape", room, value=np.zeros(1, np.float32)), past)
     return it.add("TensorScatter", it.add("Concat", past, zeros, axis=2), now, first, axis=2)
+
+
+def _begin(it: _Attention, rows: Value) -> tuple[Value, Value | None]:
+    """The row of the cache that each image's rows of now begin at, and the rows that the cache needs in all.
+
+    A node that pumice.text has given the attribute FIXED_ROOM has the former as its input 5 and a cache whose room does; its
+    input 6 are the rows of each image with those of now.
+    """
+    if number(it.node, FIXED_ROOM, 0):
+        return it.as_int64(it.needed(5, "rows in the cache")), None
+    lengths, total = (it.as_int64(it.needed(i, name)) for i, name in ((5, "seqlens_k"), (6, "total_sequence_length")))
+    # A first prompt fills the cache from its beginning, also for images that are shorter.
+    behind = it.add("Sub", it.add("Add", lengths, _SECOND), rows)
+    return it.add("Where", it.add("Equal", total, rows), it.add("Sub", behind, behind), behind), total
 
 
 def _sink(it: _Attention, heads: int) -> Value | Array | None:
@@ -342,11 +363,8 @@ def _grouped(builder: Builder, node: NodeRecipe) -> None:
     heads, groups = it.heads("num_heads"), it.heads("kv_num_heads")
     q, k, v = _grouped_rows(it, heads, groups)
     past_k, past_v = it.given(3), it.given(4)
-    lengths, total = (it.as_int64(it.needed(i, name)) for i, name in ((5, "seqlens_k"), (6, "total_sequence_length")))
     batch, rows = it.length(q, 0), it.length(q, 2)
-    # A first prompt fills the cache from its beginning, also for images that are shorter.
-    behind = it.add("Sub", it.add("Add", lengths, _SECOND), rows)
-    first = it.add("Where", it.add("Equal", total, rows), it.add("Sub", behind, behind), behind)
+    first, total = _begin(it, rows)
     if number(node, "do_rotary", 0):
         places, tables = it.given(9), (it.needed(7, "cos_cache"), it.needed(8, "sin_cache"))
         places = _from(it, first, batch, rows) if places is None else places
@@ -356,7 +374,8 @@ def _grouped(builder: Builder, node: NodeRecipe) -> None:
     present = keys, values
     more: dict[str, Any] = {"softcap": number(node, "softcap", 0.0), "is_causal": int(number(node, "causal", 1))}
     window = int(number(node, "local_window_size", -1))
-    seen, mask, sink = it.add("Add", first, rows), it.given(10), _sink(it, heads)
+    seen = it.add("Add", first, rows) if total is not None else it.needed(6, "rows with those of now")
+    mask, sink = it.given(10), _sink(it, heads)
     if sink is not None:
         mask = _behind_sink(it, sink, mask, _hidden_before(it, q, keys, first, rows, window))
         keys, values = (_with_zeros(it, one) for one in (keys, values))

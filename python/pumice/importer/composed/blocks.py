@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...base.element_types import Array
+from ...base.element_types import Array, Bytes
 from ...base.errors import graph_error
 from ..build.builder import Builder
 from ..file.recipe import NodeRecipe
@@ -53,18 +53,19 @@ def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
         raise graph_error("node", node.name, f"expected {wanted} bytes and {columns * blocks} scales, given {given}")
     dtype = f"uint{bits}"
 
-    def matrix() -> bytes:
+    def matrix() -> Bytes:
+        if depth == blocks * block and depth * bits % 8 == 0:  # the file's own bytes, which need not be copied
+            return builder.constants[node.inputs[1]].raw
         rows = packed.view(np.uint8).reshape(columns, -1)
         return _joined(_nibbles(rows, depth)) if bits == 4 else rows[:, :depth].tobytes()
 
     def points() -> bytes:
         if zeros is None:
-            each = np.full((columns, blocks), 1 << bits - 1, np.uint8)
-        elif bits == 4:
-            each = _nibbles(zeros.reshape(columns, -1), blocks)
-        else:
-            each = zeros.reshape(columns, blocks)
-        return _joined(each) if bits == 4 else each.tobytes()
+            half = 0x88 if bits == 4 else 0x80
+            return bytes([half]) * -(-columns * blocks * bits // 8)
+        if zeros.size * 8 == columns * blocks * bits:
+            return zeros.tobytes()
+        return _joined(_nibbles(zeros.reshape(columns, -1), blocks))
 
     # One matrix serves all nodes that share it, as tied embeddings do.
     codes = builder.derived(node.inputs[1], dtype, [columns, depth], block, raw=matrix)

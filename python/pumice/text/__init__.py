@@ -1,0 +1,15 @@
+"""Language models from an exported folder to text: `Generator(folder)("Once there was")`. Needs the package tokenizers, `pumice[text]`."""
+
+from __future__ import annotations
+
+import os as _os
+
+from .errors import ContextError as ContextError
+from .errors import FolderError as FolderError
+from .generator import Generator as Generator
+from .generator import Session as Session
+from .rows import Timing as Timing
+
+EXAMPLE = _os.path.join(
+    _os.path.dirname(_os.path.dirname(__file__)), "data", "story"
+)  # the folder of a small decoder of stories

@@ -1,0 +1,242 @@
+"""What of a decoder lies on the device: its caches, the words and rows of now, and recorded lists that run one step or one chunk."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import pumice._pumice as _pumice
+
+from .._pumice import (
+    BindingTable,
+    Buffer,
+    CommandList,
+    CompiledOperator,
+    Context,
+    Program,
+    Submission,
+    Tensor,
+    TensorDesc,
+)
+from ..base.element_types import Array
+from ..device.kernel import Kernel
+from .room import PAST, WANTED, Cache, RoomyRecipe
+
+SLOTS = 64  # tokens of an image that the device may be ahead of the host, at most
+_SETTING = np.dtype(
+    [
+        ("temperature", "<f4"),
+        ("top_p", "<f4"),
+        ("penalty", "<f4"),
+        ("top_k", "<u4"),
+        ("seed", "<u4", 2),
+        ("first", "<u4"),
+        ("unused", "<u4"),
+    ]
+)
+_BUCKETS = (8, 32, 128, 512, 2048)  # rows of a prompt that run at once
+_FEW = 128  # rows that take hardly longer than fewer do
+
+
+class Choice(NamedTuple):
+    """How the next token of an image is chosen: see Generator."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    penalty: float = 1.0
+    seed: int = 0
+
+
+def _text(name: str) -> str:
+    with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
+        return file.read()
+
+
+class Caches:
+    """The caches of all layers, for a number of images and rows. `users`: how many sessions read them."""
+
+    def __init__(self, context: Context, caches: Sequence[Cache], batch: int, room: int) -> None:
+        self.batch, self.room = batch, room
+        self.tensors = [_pumice.empty([batch, one.heads, room, one.size], one.dtype, context) for one in caches]
+        for tensor in self.tensors:
+            tensor.fill(0)
+        self.users = 1
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.desc.bytes for tensor in self.tensors)
+
+
+class Words:
+    """Values of a batch that stay on the device between steps, and the list of numbers that the host reads."""
+
+    def __init__(self, context: Context, batch: int, words: int, roomy: RoomyRecipe, logits: str) -> None:
+        self.batch, self.words = batch, words
+        wide = 2 if roomy.words_dtype == "int64" else 1
+        self._ids, self._past = (Buffer(context, max(4 * wide * batch, 16)), Buffer(context, max(8 * batch, 16)))
+        self.ids = Tensor(TensorDesc(roomy.words_dtype, [batch, 1]), self._ids)
+        self.past = Tensor(TensorDesc("int64", [batch]), self._past)
+        self.ids_words = Tensor(TensorDesc("uint32", [batch, wide]), self._ids)
+        self.past_words = Tensor(TensorDesc("uint32", [batch, 2]), self._past)
+        self.first = _pumice.empty([batch, 1], "int64", context)
+        self.first.fill(0)
+        self.logits = _pumice.empty([batch, 1, words], logits, context)
+        self.seen = _pumice.empty([batch, (words + 31) // 32], "uint32", context)
+        self.settings = _pumice.empty([batch * _SETTING.itemsize], "uint8", context)
+        self._ring = Buffer(context, max(4 * SLOTS * batch, 16), "readback")
+        self.ring = Tensor(TensorDesc("uint32", [SLOTS, batch]), self._ring)
+        self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
+
+
+class Recorded:
+    """A list that runs the decoder once, with what it is bound to."""
+
+    def __init__(self, commands: CommandList, logits: Tensor, kept: Sequence[Any]) -> None:
+        self.commands, self.logits, self._kept = commands, logits, kept
+
+    def run(self) -> Submission:
+        return self.commands.exec()
+
+
+class Device:
+    """A decoder on a device: the program with its weights, and the kernels beside it."""
+
+    def __init__(self, context: Context, program: Program, roomy: RoomyRecipe, words: int) -> None:
+        self.context, self.program, self.roomy, self.words = context, program, roomy, words
+        outputs = {value.name: value for value in program.outputs}
+        self.logits_dtype = str(outputs[roomy.logits].dtype)
+
+    @functools.cached_property
+    def sampling(self) -> Kernel:
+        wide = self.roomy.words_dtype == "int64"
+        macros = (
+            {"WORD": "uvec2", "WORD_OF(word)": "uvec2(word, 0u)"} if wide else {"WORD": "uint", "WORD_OF(word)": "word"}
+        )
+        return Kernel(_text("sampling.comp"), self.context, "sampling", macros)
+
+    @functools.cached_property
+    def append(self) -> Kernel:
+        return Kernel(_text("append.comp"), self.context, "append")
+
+    def new_words(self, batch: int) -> Words:
+        return Words(self.context, batch, self.words, self.roomy, self.logits_dtype)
+
+    def new_caches(self, batch: int, room: int) -> Caches:
+        return Caches(self.context, self.roomy.caches, batch, room)
+
+    def grown(self, caches: Caches, room: int, used: int) -> Caches:
+        """Caches of more room with the rows in use, which are copied once."""
+        made = self.new_caches(caches.batch, room)
+        if used > 0:
+            commands = CommandList(self.context)
+            begin = _pumice.empty([caches.batch, 2], "uint32", self.context)
+            begin.fill(0)
+            for old, new in zip(caches.tensors, made.tensors, strict=True):
+                self._record_rows(commands, (old, new), used, begin)
+            commands.commit()
+            commands.exec().wait()
+        return made
+
+    def _operator(self, batch: int, rows: int, wanted: int, room: int) -> CompiledOperator:
+        caches = [[batch, one.heads, room, one.size] for one in self.roomy.caches]
+        return self.program.compiled([[batch, rows], [batch], [batch, wanted], *caches])
+
+    def record(
+        self, caches: Caches, words: Words, inputs: tuple[Tensor, Tensor], logits: Tensor, choose: bool
+    ) -> Recorded:
+        """Records a run of the words and wanted rows in `inputs`, which writes their rows into the caches.
+
+        choose: the next token is chosen behind it, as `sample` does.
+        """
+        ids, wanted = inputs
+        batch, rows = ids.desc.shape
+        operator = self._operator(batch, rows, wanted.desc.shape[1], caches.room)
+        table, commands = BindingTable(operator), CommandList(self.context)
+        made = self._new_rows(batch, rows) if self.roomy.is_apart else caches.tensors
+        bound = {self.roomy.words: ids, PAST: words.past, WANTED: wanted, self.roomy.logits: logits}
+        for one, cache, output in zip(self.roomy.caches, caches.tensors, made, strict=True):
+            bound |= {one.name: cache, one.output: output}
+        table.bind(**bound)
+        needs = operator.binding_properties
+        arena = Buffer(self.context, needs.temporary_bytes) if needs.temporary_bytes else None
+        if arena is not None:
+            table.bind_temporary(arena)
+        if needs.persistent_bytes:
+            table.bind_persistent(self.program.persistent)
+        commands.dispatch(operator, table)
+        if self.roomy.is_apart:
+            for new, cache in zip(made, caches.tensors, strict=True):
+                self._record_rows(commands, (new, cache), rows, words.past_words)
+        if choose:
+            self._record_choice(commands, words, advance=1)
+        commands.commit()
+        return Recorded(commands, logits, (table, arena, made, caches, words, inputs))
+
+    def _new_rows(self, batch: int, rows: int) -> list[Tensor]:
+        shapes = ([batch, one.heads, rows, one.size] for one in self.roomy.caches)
+        dtypes = (one.dtype for one in self.roomy.caches)
+        return [_pumice.empty(shape, dtype, self.context) for shape, dtype in zip(shapes, dtypes, strict=True)]
+
+    def _record_rows(self, commands: CommandList, tensors: tuple[Tensor, Tensor], count: int, past: Tensor) -> None:
+        """Has the first `count` rows of one tensor written into another, a cache, from row `past` on."""
+        source, cache = tensors
+        batch, heads, stride, size = source.desc.shape
+        numbers = {"heads": heads, "count": count, "stride": stride, "room": cache.desc.shape[2], "size": size}
+        elements = batch * heads * count * size
+        bound = self.append.bind(rows=source, cache=cache, past=past, elements=elements, threads=elements, **numbers)
+        commands.dispatch(bound)
+
+    def _record_choice(self, commands: CommandList, words: Words, advance: int) -> None:
+        tensors = {
+            "logits": words.logits,
+            "seen": words.seen,
+            "settings": words.settings,
+            "past": words.past_words,
+            "chosen": words.ids_words,
+            "ring": words.ring,
+        }
+        numbers = {"words": self.words, "images": words.batch, "slots": SLOTS, "advance": advance}
+        commands.dispatch(self.sampling.bind(**tensors, **numbers, groups=(words.batch, 1, 1)))
+
+    def record_choice(self, words: Words) -> CommandList:
+        """A list that chooses the next token from the logits, and counts no row for it."""
+        commands = CommandList(self.context)
+        self._record_choice(commands, words, advance=0)
+        commands.commit()
+        return commands
+
+
+def settings_of(choices: Sequence[Choice], firsts: Sequence[int]) -> Array:
+    """Settings of the kernel, as bytes. firsts: by image, the tokens before those that are made."""
+    made = np.zeros(len(choices), _SETTING)
+    for one, choice, first in zip(made, choices, firsts, strict=True):
+        one["temperature"], one["top_p"], one["penalty"] = choice.temperature, choice.top_p, choice.penalty
+        one["top_k"] = choice.top_k
+        one["seed"] = choice.seed & 0xFFFFFFFF, choice.seed >> 32
+        one["first"] = first
+    return made.view(np.uint8)
+
+
+def seen_of(tokens: Sequence[Sequence[int]], words: int) -> Array:
+    """The bits of each image's tokens."""
+    seen = np.zeros((len(tokens), (words + 31) // 32), np.uint32)
+    for row, given in zip(seen, tokens, strict=True):
+        places = np.unique(np.array(given, np.int64))
+        np.bitwise_or.at(row, places // 32, np.uint32(1) << (places % 32).astype(np.uint32))
+    return seen
+
+
+def bucket_of(count: int, room: int) -> int:
+    """Rows that run at once for a prompt of `count` tokens: those that hold it, unless that is more than twice as many."""
+    if count == 1:
+        return 1
+    fitting = [one for one in _BUCKETS if one <= room] or [1]
+    above = next((one for one in fitting if one >= count), None)
+    if above is not None and above <= max(2 * count, _FEW):
+        return above
+    return max((one for one in fitting if one <= count), default=1)

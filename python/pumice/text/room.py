@@ -1,0 +1,332 @@
+"""A decoder's recipe in the form that pumice.text runs: caches of fixed room, and the rows in use as values that the device reads.
+
+An exported decoder takes the cache of all tokens before and gives one that is longer, so that its shapes change with each token. Here
+each cache has room for many rows, and `past` says how many of them are in use, image by image: no shape depends on the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from ..importer.composed.attention import FIXED_ROOM
+from ..importer.file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe
+from .errors import FolderError
+from .folder import Folder, layer_names
+
+PAST, WANTED = "pumice.past", "pumice.wanted"
+_PASSES = ("Cast", "Identity", "Tanh")  # operators between the last product and the logits that take rows one by one
+_WITH_NUMBER = ("Add", "Div", "Mul", "Sub")
+_PRODUCTS = ("MatMul", "MatMulNBits", "Gemm")
+_DTYPES = {"bool": 9, "bfloat16": 16, "float16": 10, "float32": 1, "int32": 6, "int64": 7}  # TensorProto.DataType
+STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # what the caches of a precision are stored as
+
+
+class Cache(NamedTuple):
+    """A cache of the decoder: [batch, heads, room, size]."""
+
+    name: str
+    output: str  # the cache with the new rows, or where `is_apart` the new rows alone
+    dtype: str  # what its elements are stored as
+    heads: int
+    size: int
+
+
+class RoomyRecipe(NamedTuple):
+    """A recipe with the inputs words [batch, rows], PAST [batch], WANTED [batch, wanted] and the caches.
+
+    Its outputs are the logits of the wanted rows, [batch, wanted, words], and what the caches say of theirs. is_apart: the new rows
+    are outputs of their own, [batch, heads, rows, size], which are written into the caches after a run; else a cache's output is
+    that cache, to be bound to the same memory.
+    """
+
+    recipe: Recipe
+    caches: list[Cache]
+    words: str
+    words_dtype: str
+    logits: str
+    is_apart: bool
+
+
+class _Rewriter:
+    """The nodes, inputs and outputs of a decoder as they are changed."""
+
+    places, seen = "pumice.places", "pumice.seen"  # [batch, rows]: places of the words; [batch]: rows with those of now
+
+    def __init__(self, recipe: Recipe, folder: Folder, precision: str) -> None:
+        self.recipe, self.folder, self.names = recipe, folder, folder.names
+        self.stored = STORED[precision]
+        self.file = folder.model.rpartition("/")[2]
+        self.nodes = list(recipe.nodes)
+        self.constants = dict(recipe.constants)
+        self.inputs = {value.name: value for value in recipe.inputs}
+        self.makers = {name: node for node in self.nodes for name in node.outputs if name}
+        self.front: list[NodeRecipe] = []  # nodes that make masks and places
+        self.renamed: dict[str, str] = {}  # values whose readers read another one
+        self.pairs = self._pairs()
+
+    def refuse(self, field: str, message: str) -> FolderError:
+        return FolderError(self.file, field, message)
+
+    def _pairs(self) -> dict[str, str]:
+        """The names of caches' inputs with those of their outputs. Raises FolderError where there are none, or not as many."""
+        outputs = {value.name for value in self.recipe.outputs}
+        past, present = (layer_names(given, known) for given, known in self._patterns(outputs))
+        if not past:
+            raise self.refuse(self.names.past[0], "expected inputs of these names for the cache, given none")
+        made = {
+            one: other
+            for ones, others in zip(past, present, strict=False)
+            for one, other in zip(ones, others, strict=True)
+        }
+        for layer in past:
+            for name in layer:
+                if name not in self.inputs:
+                    raise self.refuse(name, "expected an input of this name, given none")
+                if made.get(name) not in outputs:
+                    raise self.refuse(made.get(name, name), "expected an output with the longer cache, given none")
+        return made
+
+    def _patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, str], set[str]]]:
+        return (self.names.past, set(self.inputs)), (self.names.present, outputs)
+
+    def constant(self, name: str, value: Array) -> str:
+        full = f"pumice.{name}"
+        self.constants[full] = ConstantRecipe(full, str(value.dtype), list(value.shape), value.tobytes())
+        return full
+
+    def add(self, op: str, name: str, *inputs: str, **attributes: Attribute) -> str:
+        full = f"pumice.{name}"
+        self.front.append(NodeRecipe(op, full, list(inputs), [full], dict(attributes)))
+        return full
+
+    # ---- caches
+
+    def cache(self, name: str, output: str) -> Cache:
+        value = self.inputs[name]
+        if value.dtype not in ("float32", "float16") or value.shape is None or len(value.shape) != 4:
+            raise self.refuse(name, f"expected floats [batch, heads, rows, size], given {value.dtype} {value.shape}")
+        heads, size = value.shape[1], value.shape[3]
+        if not heads or not size:
+            raise self.refuse(name, f"expected known numbers of heads and their size, given {value.shape}")
+        return Cache(name, output, value.dtype, heads, size)
+
+    def grouped_nodes(self) -> list[int]:
+        """The places of nodes that take a cache themselves."""
+        return [i for i, node in enumerate(self.nodes) if node.op == "GroupQueryAttention"]
+
+    def fix_grouped(self) -> None:
+        """Has each GroupQueryAttention write into its cache from row PAST on."""
+        used = set()
+        for i in self.grouped_nodes():
+            node = self.nodes[i]
+            inputs = [*node.inputs, *[""] * (10 - len(node.inputs))]
+            if len(inputs) > 10 and inputs[10]:
+                raise self.refuse(node.name, "expected GroupQueryAttention without attention_bias, given one")
+            for past, present in zip(inputs[3:5], [*node.outputs, "", ""][1:3], strict=True):
+                if self.pairs.get(past) != present:
+                    raise self.refuse(
+                        node.name, f"expected a cache and its longer form, given '{past}' and '{present}'"
+                    )
+                used.add(past)
+            inputs[5], inputs[6] = PAST, self.seen
+            if not inputs[9]:
+                inputs[9] = self.places
+            self.nodes[i] = node._replace(inputs=inputs, attributes={**node.attributes, FIXED_ROOM: 1})
+        if missing := [name for name in self.pairs if name not in used]:
+            raise self.refuse(missing[0], "expected a GroupQueryAttention that takes this cache, given none")
+
+    def new_rows(self, past: str) -> str:
+        """The value that a Concat puts behind a cache."""
+        maker = self.makers.get(self.pairs[past])
+        while maker is not None and maker.op in ("Identity", "Cast"):
+            maker = self.makers.get(maker.inputs[0])
+        if maker is None or maker.op != "Concat" or len(maker.inputs) != 2 or maker.inputs[0] != past:
+            what = "nothing" if maker is None else maker.qualified_op
+            raise self.refuse(self.pairs[past], f"expected a cache by GroupQueryAttention or Concat, given {what}")
+        if maker.attributes.get("axis") not in (2, -2):
+            raise self.refuse(maker.name, f"expected new rows on axis 2, given axis {maker.attributes.get('axis')}")
+        return maker.inputs[1]
+
+    def as_stored(self, cache: Cache) -> Cache:
+        """The cache with elements of the precision's own type, as which the program computes with floats of any."""
+        if cache.dtype == self.stored:
+            return cache
+        name, output = f"{cache.name}.stored", f"{cache.output}.stored"
+        self.renamed[cache.name] = self.front_cast(cache, name)
+        self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": _DTYPES[self.stored]}))
+        return cache._replace(name=name, output=output, dtype=self.stored)
+
+    def front_cast(self, cache: Cache, name: str) -> str:
+        made = f"{cache.name}.taken"
+        self.front.append(NodeRecipe("Cast", made, [name], [made], {"to": _DTYPES[cache.dtype]}))
+        return made
+
+    # ---- masks and places
+
+    def count(self, name: str, value: str, axis: int) -> str:
+        """The length of an axis, as a number."""
+        shape = self.add("Shape", f"{name}.shape", value)
+        return self.add("Gather", name, shape, self.constant(f"{name}.axis", np.array(axis)))
+
+    def numbers(self, name: str, count: str) -> str:
+        """The numbers 0, 1, .. below a count."""
+        return self.add("Range", name, self.constant("zero", np.array(0)), count, self.constant("one", np.array(1)))
+
+    def column(self) -> str:
+        """PAST as a column [batch, 1]."""
+        return self.add("Unsqueeze", "past.column", PAST, self.constant("first", np.array([1])))
+
+    def cast(self, name: str, value: str, dtype: str) -> str:
+        return self.add("Cast", name, value, to=_DTYPES[dtype])
+
+    def fix_places(self) -> None:
+        """Replaces the places and the mask by what they are for PAST rows and those of now."""
+        rows, caches = self.count("rows", self.names.words, 1), next(iter(self.pairs))
+        now, column = self.numbers("now", rows), self.column()
+        places = self.add("Add", self.places.removeprefix("pumice."), column, now)
+        self.add("Add", self.seen.removeprefix("pumice."), PAST, rows)
+        if self.names.places in self.inputs:
+            self.replace_input(
+                self.names.places, self.cast("places.cast", places, self.inputs[self.names.places].dtype)
+            )
+        if self.names.mask not in self.inputs:
+            return
+        room = self.numbers("room", self.count("room.size", caches, 2))
+        if self.grouped_nodes():
+            filled = self.add("Less", "mask", room, self.add("Add", "used", column, rows))
+        else:
+            before = self.add("Less", "mask.before", room, column)
+            ones = self.add("GreaterOrEqual", "mask.now", self.add("Add", "mask.places", column, now), column)
+            filled = self.add("Concat", "mask", before, ones, axis=1)
+        self.replace_input(self.names.mask, self.cast("mask.cast", filled, self.inputs[self.names.mask].dtype))
+
+    def replace_input(self, name: str, value: str) -> None:
+        del self.inputs[name]
+        self.renamed[name] = value
+
+    # ---- logits
+
+    def dynamic(self) -> set[str]:
+        """The values that depend on the inputs."""
+        found = {value.name for value in self.recipe.inputs}
+        for node in self.nodes:
+            if found.intersection(node.reads):
+                found.update(node.outputs)
+        return found
+
+    def before_product(self) -> tuple[NodeRecipe, int] | None:
+        """The product that makes the logits of all rows, by its input 0; None where it is not found."""
+        dynamic, name = self.dynamic(), self.names.logits
+        while (node := self.makers.get(name)) is not None:
+            if node.op in _PRODUCTS:
+                return None if node.op == "Gemm" or node.inputs[1] in dynamic else (node, 0)
+            varying = [one for one in node.inputs if one in dynamic]
+            if node.op not in (*_PASSES, *_WITH_NUMBER) or len(varying) != 1:
+                return None
+            name = varying[0]
+        return None
+
+    def pick_rows(self) -> None:
+        """Has the last product compute the wanted rows alone, where it is found; else the logits of others are left out after it."""
+        indices = "pumice.wanted.column"
+        column = NodeRecipe("Unsqueeze", indices, [WANTED, self.constant("last", np.array([2]))], [indices], {})
+        self.front.append(column)
+        found = self.before_product()
+        if found is None:
+            node = self.makers.get(self.names.logits)
+            if node is None:
+                raise self.refuse(self.names.logits, "expected an output of this name, given none")
+            every = f"{self.names.logits}.every"
+            place = self.nodes.index(node)
+            outputs = [every if one == self.names.logits else one for one in node.outputs]
+            pick = self.picked(every, indices, self.names.logits)
+            self.nodes[place : place + 1] = [node._replace(outputs=outputs), pick]
+            return
+        node = found[0]
+        place, some = self.nodes.index(node), f"{node.inputs[0]}.wanted"
+        pick = self.picked(node.inputs[0], indices, some)
+        self.nodes[place : place + 1] = [pick, node._replace(inputs=[some, *node.inputs[1:]])]
+
+    @staticmethod
+    def picked(value: str, indices: str, output: str) -> NodeRecipe:
+        return NodeRecipe("GatherND", "pumice.pick", [value, indices], [output], {"batch_dims": 1})
+
+    # ---- the whole
+
+    def kept_nodes(self, outputs: set[str]) -> list[NodeRecipe]:
+        """The nodes that an output depends on, with their inputs renamed."""
+        needed, kept = set(outputs), []
+        for node in reversed([*self.front, *self.nodes]):
+            if not needed.intersection(node.outputs):
+                continue
+            node = node._replace(inputs=[self.renamed.get(name, name) for name in node.inputs])
+            needed.update(node.reads)
+            kept.append(node)
+        return kept[::-1]
+
+    def check_inputs(self, nodes: list[NodeRecipe]) -> None:
+        read = {name for node in nodes for name in node.reads}
+        for name, value in self.inputs.items():
+            if name not in self.pairs and name != self.names.words and name in read:
+                raise self.refuse(
+                    name, f"expected words, places, a mask and caches alone as inputs, given {value.dtype}"
+                )
+        if self.names.words not in self.inputs:
+            raise self.refuse(self.names.words, "expected an input of this name, given none")
+
+    def rewritten(self) -> RoomyRecipe:
+        if self.names.words not in self.inputs:
+            raise self.refuse(self.names.words, "expected an input of this name, given none")
+        caches = [self.cache(*pair) for pair in self.pairs.items()]
+        is_apart = not self.grouped_nodes()
+        if is_apart:
+            caches = [one._replace(output=self.new_rows(one.name)) for one in caches]
+            if self.names.places not in self.inputs:
+                raise self.refuse(self.names.places, "expected an input with the words' places, given none")
+        else:
+            self.fix_grouped()
+        self.pick_rows()
+        self.fix_places()
+        caches = [self.as_stored(cache) for cache in caches]
+        outputs = [self.names.logits, *(cache.output for cache in caches)]
+        nodes = self.kept_nodes(set(outputs))
+        self.check_inputs(nodes)
+        recipe = self.recipe._replace(
+            inputs=self.new_inputs(caches),
+            outputs=[InputRecipe(name, "", None, []) for name in outputs],
+            nodes=nodes,
+            constants=self.constants,
+            plain=False,
+        )
+        words = self.inputs[self.names.words]
+        return RoomyRecipe(recipe, caches, self.names.words, words.dtype, self.names.logits, is_apart)
+
+    def new_inputs(self, caches: list[Cache]) -> list[InputRecipe]:
+        words = self.inputs[self.names.words]
+        made = [
+            words._replace(shape=[None, None], dimension_names=["batch", "rows"]),
+            InputRecipe(PAST, "int64", [None], ["batch"]),
+            InputRecipe(WANTED, "int64", [None, None], ["batch", "wanted"]),
+        ]
+        named = ["batch", "", "room", ""]
+        return made + [InputRecipe(one.name, one.dtype, [None, one.heads, None, one.size], named) for one in caches]
+
+
+def in_room(recipe: Recipe, folder: Folder, precision: str) -> RoomyRecipe:
+    """The decoder with caches of fixed room, stored at a precision.
+
+    Raises FolderError naming the input, output or node that does not fit: caches have to be taken by GroupQueryAttention, or be
+    joined with the new rows by Concat.
+    """
+    return _Rewriter(recipe, folder, precision).rewritten()
+
+
+def own_precision(recipe: Recipe, folder: Folder) -> str:
+    """The precision that a model is exported in: fp16 where its caches are float16, else fp32."""
+    caches = layer_names(folder.names.past, {value.name for value in recipe.inputs})
+    dtypes = {value.dtype for value in recipe.inputs if caches and value.name == caches[0][0]}
+    return "fp16" if "float16" in dtypes else "fp32"

@@ -1,0 +1,265 @@
+"""Texts of a batch on the device: their tokens, the rows of the caches that hold them, and what makes more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import pumice._pumice as _pumice
+
+from .._pumice import CommandList, Error, StateError, Submission
+from ..base.element_types import Array
+from .device import SLOTS, Caches, Choice, Device, Recorded, Words, bucket_of, seen_of, settings_of
+from .errors import ContextError
+
+_AHEAD = 4  # steps that the device has been given beyond the one that the host reads
+_LEAST_ROOM = 64
+_FIRST_ROOM = 512  # rows beyond a prompt that room is made for at once
+_NO_NUMBER = 0xFFFFFFFF  # what the kernel gives in place of a token where no logit is a finite number
+
+Choose = Callable[[Array, list[int]], int]
+
+
+class Timing(NamedTuple):
+    """How long a call took. prompt: tokens that were read; first_seconds: until the first token; tokens, seconds: all that were made."""
+
+    prompt: int
+    first_seconds: float
+    tokens: int
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens a second after the first one; 0 where there is no other."""
+        rest = self.seconds - self.first_seconds
+        return (self.tokens - 1) / rest if self.tokens > 1 and rest > 0 else 0.0
+
+
+class Prompt(NamedTuple):
+    """A recorded run of several rows, and the tensors that its words and wanted rows go into."""
+
+    recorded: Recorded
+    ids: Any
+    wanted: Any
+
+
+class Rows:
+    """The texts of a batch. `tokens` are all of each text, of which the caches hold the first `cached`."""
+
+    def __init__(self, device: Device, batch: int, context: int | None) -> None:
+        self.device, self.context = device, context
+        self.tokens: list[list[int]] = [[] for _ in range(batch)]
+        self.cached = [0] * batch
+        self.words: Words = device.new_words(batch)
+        self.caches: Caches | None = None
+        self.timing = Timing(0, 0.0, 0, 0.0)
+        self._recorded: dict[tuple[int, int, bool], Prompt] = {}
+        self._choice: CommandList | None = None
+        self.closed = False
+        self.turn = 0  # counts what changes the tokens, so that a stream of before notices
+
+    # ---- memory
+
+    def close(self) -> None:
+        """Gives the caches back."""
+        self._release()
+        self.closed = True
+        self.turn += 1
+
+    def _release(self) -> None:
+        if self.caches is not None:
+            self.caches.users -= 1
+        self.caches = None
+        self._recorded.clear()
+
+    def forked(self) -> Rows:
+        """The same texts, which share the caches until one of both goes on."""
+        made = Rows(self.device, len(self.tokens), self.context)
+        made.tokens, made.cached = [list(one) for one in self.tokens], list(self.cached)
+        if self.caches is not None:
+            self.caches.users += 1
+            made.caches = self.caches
+        return made
+
+    def check_context(self, more: int) -> None:
+        """Raises ContextError where a text with `more` tokens is longer than the model's context."""
+        longest = max(map(len, self.tokens))
+        if self.context is not None and longest + more > self.context:
+            what = f"{longest} tokens" if more == 0 else f"{longest} tokens and {more} more"
+            raise ContextError(
+                f"expected at most {self.context} tokens (the model's context), given {what}", longest, self.context
+            )
+
+    def make_room(self, rows: int) -> Caches:
+        """Caches with room for these rows, which no one else writes or reads. Raises OutOfMemoryError, with all as it was."""
+        caches = self.caches
+        if caches is not None and caches.room >= rows and caches.users == 1:
+            return caches
+        room = max(_LEAST_ROOM, 1 << (rows - 1).bit_length())
+        if self.context is not None:
+            room = max(min(room, self.context), rows)
+        if caches is None:
+            made = self.device.new_caches(len(self.tokens), room)
+        else:
+            made = self.device.grown(caches, max(room, caches.room), max(self.cached))
+        self._release()
+        self.caches = made
+        return made
+
+    # ---- runs
+
+    def _prompt(self, rows: int, wanted: int, choose: bool) -> Prompt:
+        """The recorded run of these numbers of rows."""
+        assert self.caches is not None
+        key = rows, wanted, choose
+        if key not in self._recorded:
+            batch, context, words = len(self.tokens), self.device.context, self.words
+            ids = words.ids if rows == 1 else _pumice.empty([batch, rows], self.device.roomy.words_dtype, context)
+            places = words.first if wanted == 1 and rows == 1 else _pumice.empty([batch, wanted], "int64", context)
+            logits = words.logits
+            if wanted > 1:
+                logits = _pumice.empty([batch, wanted, self.device.words], self.device.logits_dtype, context)
+            recorded = self.device.record(self.caches, words, (ids, places), logits, choose)
+            self._recorded[key] = Prompt(recorded, ids, places)
+        return self._recorded[key]
+
+    def read(self) -> int:
+        """Runs the tokens that the caches lack; the logits behind each text's last token are then on the device.
+
+        Gives the number of tokens that were lacking.
+        """
+        lengths = [len(one) for one in self.tokens]
+        caches = self.make_room(max(lengths))
+        lacking = sum(length - cached for length, cached in zip(lengths, self.cached, strict=True))
+        while True:
+            pending = max(length - cached for length, cached in zip(lengths, self.cached, strict=True))
+            rows = bucket_of(max(pending, 1), caches.room)
+            self._read_chunk(rows, lengths)
+            if self.cached == lengths and pending <= rows:
+                break
+        self.words.past.upload(np.array(lengths, np.int64))
+        return lacking
+
+    def _read_for(self, more: int) -> int:
+        """Reads the tokens into caches that have room for about as many more; later ones may have the caches grow."""
+        longest = max(map(len, self.tokens))
+        rows = longest + min(more, _FIRST_ROOM)
+        self.make_room(rows if self.context is None else max(min(rows, self.context), longest))
+        return self.read()
+
+    def _read_chunk(self, rows: int, lengths: list[int]) -> None:
+        """Runs `rows` tokens of each text: the next ones, or where there are fewer the last ones."""
+        starts = [min(cached, max(length - rows, 0)) for cached, length in zip(self.cached, lengths, strict=True)]
+        ids = np.zeros((len(lengths), rows), self.device.roomy.words_dtype)
+        for row, tokens, start in zip(ids, self.tokens, starts, strict=True):
+            part = tokens[start : start + rows]
+            row[: len(part)] = part
+        last = [min(length - 1 - start, rows - 1) for length, start in zip(lengths, starts, strict=True)]
+        self._run(self._prompt(rows, 1, False), ids, starts, np.array(last, np.int64)[:, None])
+        self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
+
+    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int], wanted: Array) -> Submission:
+        prompt.ids.upload(ids)
+        if prompt.wanted is not self.words.first:
+            prompt.wanted.upload(wanted)
+        self.words.past.upload(np.array(starts, np.int64))
+        return prompt.recorded.run()
+
+    def all_logits(self, tokens: Sequence[int]) -> Array:
+        """The logits behind each of a text's tokens, [tokens, words], of a batch of one that has no text yet."""
+        caches = self.make_room(len(tokens))
+        rows = bucket_of(len(tokens), caches.room)
+        found = np.empty((len(tokens), self.device.words), self.words.logits.desc.dtype)
+        for begin in range(0, len(tokens), rows):
+            start = min(begin, max(len(tokens) - rows, 0))
+            ids = np.zeros((1, rows), self.device.roomy.words_dtype)
+            part = tokens[start : start + rows]
+            ids[0, : len(part)] = part
+            prompt = self._prompt(rows, rows, False)
+            self._run(prompt, ids, [start], np.arange(rows, dtype=np.int64)[None])
+            found[start : start + len(part)] = prompt.recorded.logits.numpy()[0, : len(part)]
+        return found
+
+    def logits(self) -> Array:
+        """The logits of the last run, [batch, words]."""
+        return np.asarray(self.words.logits.numpy()[:, 0])
+
+    # ---- tokens
+
+    def chosen(self, choices: Sequence[Choice], most: int) -> Iterator[list[int]]:
+        """Makes at most `most` tokens of each text, and gives those of a step together, a few steps behind the device.
+
+        The texts take a token with `keep`. Raises Error where the logits of a text hold no finite number.
+        """
+        began, lacking = time.perf_counter(), self._read_for(most)
+        firsts = [len(one) for one in self.tokens]
+        self.turn += 1
+        turn, first_seconds, submissions = self.turn, 0.0, dict[int, Submission]()
+        self._begin_choices(choices, firsts)
+        for step in range(most):
+            while len(submissions) < _AHEAD and step + len(submissions) < most:
+                number = step + len(submissions)
+                if number > 0 and not self._has_room(max(firsts) + number) and submissions:
+                    break  # what runs has to end before the caches grow
+                submissions[number] = self._submit(
+                    number, max(firsts) + number, min(most - number, max(firsts) + number)
+                )
+            submissions.pop(step).wait()
+            tokens = [int(one) for one in self.words.numbers[step % SLOTS]]
+            if _NO_NUMBER in tokens:
+                raise Error(f"text {tokens.index(_NO_NUMBER)}: expected a finite number among the logits, given none")
+            now = time.perf_counter() - began
+            first_seconds = first_seconds or now
+            self.timing = Timing(lacking, first_seconds, step + 1, now)
+            yield tokens
+            if turn != self.turn:
+                raise StateError("this session has gone on with another text since this stream began")
+
+    def keep(self, text: int, token: int) -> None:
+        """Adds a token that was made to a text; the caches have the rows of those before it."""
+        self.cached[text] = len(self.tokens[text])
+        self.tokens[text].append(token)
+
+    def _begin_choices(self, choices: Sequence[Choice], firsts: Sequence[int]) -> None:
+        self.words.settings.upload(settings_of(choices, firsts))
+        if any(choice.penalty != 1 for choice in choices):
+            self.words.seen.upload(seen_of(self.tokens, self.device.words))
+
+    def _has_room(self, rows: int) -> bool:
+        return self.caches is not None and self.caches.users == 1 and self.caches.room >= rows
+
+    def _submit(self, number: int, rows: int, more: int) -> Submission:
+        """Starts step `number`, for which the caches need `rows` rows; `more`: steps that room is made for where it has to grow."""
+        if number == 0:
+            if self._choice is None:
+                self._choice = self.device.record_choice(self.words)
+            return self._choice.exec()
+        if not self._has_room(rows):
+            most = rows + more
+            self.make_room(most if self.context is None else max(min(most, self.context), rows))
+        return self._prompt(1, 1, True).recorded.run()
+
+    def called(self, choose: Choose, most: int) -> Iterator[list[int]]:
+        """Makes tokens as `chosen` does, each by a call with the logits and the tokens so far."""
+        began = time.perf_counter()
+        lacking, first_seconds, turn = self._read_for(most), 0.0, self.turn + 1
+        self.turn += 1
+        for step in range(most):
+            if step > 0:
+                self.read()
+            tokens = [self._called(choose, row, text) for row, text in zip(self.logits(), self.tokens, strict=True)]
+            now = time.perf_counter() - began
+            first_seconds = first_seconds or now
+            self.timing = Timing(lacking, first_seconds, step + 1, now)
+            yield tokens
+            if turn != self.turn:
+                raise StateError("this session has gone on with another text since this stream began")
+
+    def _called(self, choose: Choose, logits: Array, tokens: list[int]) -> int:
+        token = choose(logits, list(tokens))
+        if isinstance(token, bool) or not isinstance(token, int | np.integer) or not 0 <= token < self.device.words:
+            raise Error(f"choose: expected a token from 0 to {self.device.words - 1}, given {token!r:.100}")
+        return int(token)

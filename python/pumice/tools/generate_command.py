@@ -1,0 +1,73 @@
+"""The command `pumice generate`: a language model's folder and a prompt to text."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from .._pumice import Context
+from ..base.errors import InputError
+from ..base.plain_text import plain
+
+
+def add_generate_options(command: argparse.ArgumentParser) -> None:
+    """The options of `pumice generate`."""
+    command.add_argument("folder", help="a folder as onnxruntime-genai or optimum writes it")
+    given = command.add_mutually_exclusive_group(required=True)
+    given.add_argument("--prompt", "-p", metavar="TEXT", help="the text that goes on")
+    given.add_argument("--prompt-file", metavar="FILE", help="a file with that text; - for standard input")
+    command.add_argument("--max-tokens", type=int, default=128, metavar="N", help="the most tokens (default: 128)")
+    command.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="0: the likeliest token each time (default)"
+    )
+    command.add_argument("--top-k", type=int, default=0, metavar="K", help="draw from the K likeliest tokens alone")
+    command.add_argument(
+        "--top-p", type=float, default=1.0, metavar="P", help="draw from this share of the probability"
+    )
+    command.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="above 1: repeat less")
+    command.add_argument("--seed", type=int, default=None, metavar="S", help="the same text each time")
+    command.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end at this text")
+    command.add_argument("--device", default="", metavar="NAME", help="a device, as PUMICE_DEVICE names it")
+    command.add_argument("--precision", default=None, metavar="NAME", help="fp32, fp16 or bf16 (default: the model's)")
+    command.add_argument("--time", action="store_true", help="say on standard error how long it took")
+
+
+def _prompt_of(arguments: argparse.Namespace) -> str:
+    if arguments.prompt is not None:
+        return str(arguments.prompt)
+    if arguments.prompt_file == "-":
+        return sys.stdin.read()
+    try:
+        with open(arguments.prompt_file, encoding="utf-8") as file:
+            return file.read()
+    except ValueError as error:
+        raise InputError(f"{arguments.prompt_file}: expected a text in UTF-8: {error}") from None
+
+
+def _shown(piece: str) -> str:
+    """The piece without what moves a terminal's cursor; line breaks and tabs stay."""
+    return "".join(c if c in "\n\t" else plain(c) for c in piece) if sys.stdout.isatty() else piece
+
+
+def generate(arguments: argparse.Namespace) -> int:
+    """Prints the prompt's continuation as it is made."""
+    from ..text import Generator
+
+    prompt = _prompt_of(arguments)
+    context = Context(arguments.device) if arguments.device else None
+    names = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
+    options: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    with Generator(arguments.folder, context, arguments.precision) as generator:
+        for piece in generator.stream(prompt, **options):
+            print(_shown(piece), end="", flush=True)
+        print()
+        if arguments.time:
+            timing = generator.timing
+            rate = f"{timing.tokens_per_second:.1f} tokens/s" if timing.tokens > 1 else "one token"
+            device = f"{generator.context.info.name}, {generator.precision}"
+            print(
+                f"{device}: first token after {timing.first_seconds:.3f} s, {timing.tokens} tokens, {rate}",
+                file=sys.stderr,
+            )
+    return 0

@@ -1,0 +1,262 @@
+"""Language models: the example that ships, and decoders of a billion and of eight billion weights in 4 bits, with random weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import pumice
+from pumice.importer.file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
+from pumice.importer.load import graph_of
+from pumice.text.device import Choice, Device
+from pumice.text.folder import Folder
+from pumice.text.room import in_room
+from pumice.text.rows import Rows
+
+from .contender import Array
+from .rows import Row, Table
+from .session import Session
+
+BLOCK = 32
+MS = 1e3
+PROMPT, TOKENS, BATCH = 2048, 64, 8
+LIKELIEST = Choice()
+DRAWN = Choice(temperature=0.8, top_k=40, top_p=0.95, seed=1)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder in the form of onnxruntime-genai. goals: tokens a second with 1,024 and with 16,384 rows, of a prompt, of a batch."""
+
+    name: str
+    layers: int
+    width: int
+    heads: int
+    groups: int
+    inner: int
+    words: int = 128256
+    goals: tuple[float | None, ...] = (None, None, None, None)
+
+    @property
+    def head(self) -> int:
+        return self.width // self.heads
+
+
+SHAPES = (
+    Shape("1B", 16, 2048, 32, 8, 8192, goals=(1200, None, None, None)),
+    Shape("8B", 32, 4096, 32, 8, 14336, goals=(350, 300, 12000, None)),
+)
+TINY = Shape("2 layers of 256", 2, 256, 4, 2, 512, words=1024)
+
+
+class Writer:
+    """The recipe of a decoder; weights of one size share their bytes on the host, and have their own on the device."""
+
+    def __init__(self, shape: Shape, places: int) -> None:
+        self.shape, self.places = shape, places
+        self.constants: dict[str, ConstantRecipe] = {}
+        self.nodes: list[NodeRecipe] = []
+        self.random = np.random.default_rng(0)
+        self.bytes: dict[int, Array] = {}
+
+    def constant(self, name: str, value: Array) -> str:
+        self.constants[name] = ConstantRecipe(name, str(value.dtype), list(value.shape), value.tobytes())
+        return name
+
+    def add(
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: int | float
+    ) -> str:
+        self.nodes.append(NodeRecipe(op, outputs[0], [*inputs], [*outputs], dict(attributes), domain))
+        return outputs[0]
+
+    def product(self, name: str, x: str, depth: int, columns: int) -> str:
+        size = depth * columns // 2
+        if size not in self.bytes:
+            self.bytes[size] = np.resize(self.random.integers(0, 256, min(size, 1 << 20), np.uint8), size)
+        blocks = depth // BLOCK
+        codes = ConstantRecipe(f"{name}.q", "uint8", [columns, blocks, BLOCK // 2], memoryview(self.bytes[size]))
+        self.constants[codes.name] = codes
+        scale = np.full(
+            columns * blocks, 0.22 / np.sqrt(depth), np.float16
+        )  # of codes from -8 to 7: the sum keeps its size
+        inputs = [x, codes.name, self.constant(f"{name}.s", scale)]
+        return self.add("MatMulNBits", inputs, [name], "com.microsoft", K=depth, N=columns, bits=4, block_size=BLOCK)
+
+    def norm(self, name: str, x: str) -> str:
+        gain = self.constant(f"{name}.w", np.ones(self.shape.width, np.float16))
+        return self.add("RMSNormalization", [x, gain], [name], axis=-1, epsilon=1e-5)
+
+    def layer(self, i: int, x: str) -> str:
+        shape, base = self.shape, f"l{i}."
+        qkv = self.product(
+            base + "qkv", self.norm(base + "n1", x), shape.width, shape.width + 2 * shape.groups * shape.head
+        )
+        caches = [f"past_key_values.{i}.{one}" for one in ("key", "value")]
+        made = [f"present.{i}.{one}" for one in ("key", "value")]
+        inputs = [qkv, "", "", *caches, "lengths", "total", "cos", "sin"]
+        numbers = {"num_heads": shape.heads, "kv_num_heads": shape.groups, "do_rotary": 1}
+        mixed = self.add("GroupQueryAttention", inputs, [base + "mix", *made], "com.microsoft", **numbers)
+        x = self.add("Add", [x, self.product(base + "o", mixed, shape.width, shape.width)], [base + "x1"])
+        inner = self.norm(base + "n2", x)
+        gate = self.product(base + "gate", inner, shape.width, shape.inner)
+        up = self.product(base + "up", inner, shape.width, shape.inner)
+        silu = self.add("Mul", [gate, self.add("Sigmoid", [gate], [base + "sig"])], [base + "silu"])
+        down = self.product(base + "down", self.add("Mul", [silu, up], [base + "in"]), shape.inner, shape.width)
+        return self.add("Add", [x, down], [base + "x2"])
+
+    def recipe(self) -> Recipe:
+        shape = self.shape
+        table = self.random.standard_normal((min(shape.words, 4096), shape.width)).astype(np.float16)
+        words = self.constant("words", np.resize(table, (shape.words, shape.width)))
+        angles = np.arange(self.places)[:, None] * 500000.0 ** (-np.arange(0, shape.head, 2) / shape.head)
+        self.constant("cos", np.cos(angles).astype(np.float16))
+        self.constant("sin", np.sin(angles).astype(np.float16))
+        x = self.add("Gather", [words, "input_ids"], ["embedded"], axis=0)
+        for i in range(shape.layers):
+            x = self.layer(i, x)
+        self.product("logits", self.norm("last", x), shape.width, shape.words)
+        inputs = [InputRecipe("input_ids", "int64", [None, None], ["batch", "rows"])]
+        outputs = [InputRecipe("logits", "float16", None, [])]
+        for i in range(shape.layers):
+            for one in ("key", "value"):
+                sizes: list[int | None] = [None, shape.groups, None, shape.head]
+                inputs.append(InputRecipe(f"past_key_values.{i}.{one}", "float16", sizes, ["batch", "", "past", ""]))
+                outputs.append(InputRecipe(f"present.{i}.{one}", "float16", None, []))
+        return Recipe(shape.name, inputs, self.constants, self.nodes, outputs, [])
+
+
+def device_of(shape: Shape, places: int, context: pumice.Context) -> tuple[Device, int]:
+    """The decoder on the device, and the bytes of its weights."""
+    precision = "fp16" if context.info.kind != "software" else "fp32"
+    folder = Folder("", "", "model.onnx", "")
+    recipe = Writer(shape, places).recipe()
+    roomy = in_room(recipe, folder, precision)
+    program = graph_of(roomy.recipe).compile(context, precision)
+    products = sum(
+        one.shape[0] * one.shape[1] * BLOCK // 2 for one in recipe.constants.values() if one.name.endswith(".q")
+    )
+    return Device(context, program, roomy, shape.words), products
+
+
+def prompt(count: int, words: int, seed: int = 0) -> list[int]:
+    return [int(one) for one in np.random.default_rng(seed).integers(0, words, count)]
+
+
+def made(rows: Rows, count: int, choice: Choice = LIKELIEST) -> None:
+    """Makes so many tokens of each text."""
+    for tokens in rows.chosen([choice] * len(rows.tokens), count):
+        for i, token in enumerate(tokens):
+            rows.keep(i, token)
+
+
+def rate(rows: Rows, count: int, choice: Choice = LIKELIEST) -> list[float]:
+    """Tokens a second of three times so many tokens; the first time is not counted, in which kernels may be made."""
+    rates = []
+    for _ in range(4):
+        made(rows, count, choice)
+        rates.append(rows.timing.tokens_per_second * len(rows.tokens))
+    return rates[1:]
+
+
+def faster(what: str, rates: Sequence[float], goal: float | None, note: str = "") -> Row:
+    """A row of tokens a second, where more is better: the figure that is judged is negative, as targets are the most."""
+    row = Row(what, max(rates), sorted(rates)[len(rates) // 2], note=note)
+    if goal is not None:
+        row.note = f"{'met' if max(rates) >= goal else 'MISSED'}: goal {goal:,.0f}{'; ' if note else ''}{note}"
+    return row
+
+
+def filled(device: Device, count: int, batch: int = 1) -> Rows:
+    """Texts of `count` tokens, which have been read."""
+    rows = Rows(device, batch, None)
+    rows.tokens = [prompt(count, device.words, i) for i in range(batch)]
+    rows.make_room(count + 512)
+    rows.read()
+    rows.logits()
+    return rows
+
+
+def host_time(rows: Rows) -> Row:
+    """Seconds of the host for a step that is recorded."""
+    recorded = rows._prompt(1, 1, True).recorded
+    seconds = []
+    for _ in range(50):
+        begin = time.perf_counter()
+        submission = recorded.run()
+        seconds.append(time.perf_counter() - begin)
+        submission.wait()
+    row = Row("  the host's part of a step, ms", min(seconds) * MS, sorted(seconds)[25] * MS, target=0.2)
+    row.note = f"{recorded.commands.dispatches} dispatches, {recorded.commands.barriers} barriers"
+    return row
+
+
+def decoder_rows(shape: Shape, session: Session, long: int, count: int) -> Iterator[Row]:
+    begin = time.perf_counter()
+    device, weights = device_of(shape, long + 1024, session.context)
+    yield Row(
+        f"{shape.name}: load, s", time.perf_counter() - begin, note=f"{weights / 1e9:.2f} GB of products' weights"
+    )
+    rows = filled(device, 1024 if long > 1024 else 32)
+    rates = rate(rows, count)
+    note = f"weights at {weights * max(rates) / 1e12:.2f} TB/s"
+    yield faster(f"{shape.name}: tokens/s, {len(rows.tokens[0])} rows, likeliest", rates, shape.goals[0], note)
+    yield faster(f"{shape.name}: tokens/s, drawn by top-k and top-p", rate(rows, count, DRAWN), None)
+    yield host_time(rows)
+    rows.close()
+    rows = filled(device, long)
+    yield faster(f"{shape.name}: tokens/s, {long} rows", rate(rows, count), shape.goals[1])
+    rows.close()
+    yield prompt_row(shape, device, PROMPT if long > 1024 else 64)
+    rows = filled(device, 256 if long > 1024 else 16, BATCH)
+    single = max(rates)
+    rates = rate(rows, count)
+    yield faster(f"{shape.name}: tokens/s, batch of {BATCH}", rates, 4 * single)
+    rows.close()
+    device.program.close()
+
+
+def prompt_row(shape: Shape, device: Device, count: int) -> Row:
+    """Tokens a second of reading a prompt; the first reading, in which kernels are made, is not counted."""
+    seconds = []
+    for i in range(4):
+        rows = Rows(device, 1, None)
+        rows.tokens = [prompt(count, device.words, i)]
+        rows.make_room(count + 64)
+        if i == 0:
+            kept = rows
+        begin = time.perf_counter()
+        kept.tokens, kept.cached = rows.tokens, [0]
+        kept.read()
+        kept.logits()
+        seconds.append(time.perf_counter() - begin)
+        if kept is not rows:
+            rows.close()
+    kept.close()
+    note = f"first token after {min(seconds[1:]) * MS:.1f} ms"
+    return faster(
+        f"{shape.name}: tokens/s of a prompt of {count}", [count / one for one in seconds[1:]], shape.goals[2], note
+    )
+
+
+def example_rows(session: Session) -> Iterator[Row]:
+    with pumice.text.Generator(pumice.text.EXAMPLE, session.context) as generator:
+        rows = Rows(generator.device, 1, generator.context_length)
+        rows.tokens = [generator.encoded("Once there was a fox")]
+        yield faster("the example, fp32: tokens/s", rate(rows, TOKENS), 50 if session.software else None)
+        yield host_time(rows)
+        rows.close()
+        rows = Rows(generator.device, BATCH, generator.context_length)
+        rows.tokens = [generator.encoded("Once there was a fox")] * BATCH
+        rows.tokens = [list(one) for one in rows.tokens]
+        yield faster(f"the example, batch of {BATCH}: tokens/s", rate(rows, TOKENS), None)
+        rows.close()
+
+
+def run(session: Session) -> Iterator[Table]:
+    yield Table("Text: the example", "tokens/s", list(example_rows(session)))
+    for shape in (TINY,) if session.software else SHAPES:
+        long = 256 if session.software else 16384
+        yield Table(f"Text: {shape.name}, 4-bit weights", "tokens/s", list(decoder_rows(shape, session, long, TOKENS)))

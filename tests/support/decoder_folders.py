@@ -1,0 +1,105 @@
+"""Folders of language models for tests: the example's, and those of the corpus' decoders in the form of onnxruntime-genai."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+STORY = Path(__file__).resolve().parents[2] / "python" / "pumice" / "data" / "story"
+NAMES = {
+    "inputs": {
+        "input_ids": "ids",
+        "attention_mask": "mask",
+        "position_ids": "places",
+        "past_key_names": "k%d",
+        "past_value_names": "v%d",
+    },
+    "outputs": {"logits": "scores", "present_key_names": "new_k%d", "present_value_names": "new_v%d"},
+}
+
+
+def write_tokenizer(folder: Path, words: int) -> None:
+    """A tokenizer whose texts are numbers: "3 14" are the tokens 3 and 14."""
+    import tokenizers
+
+    vocabulary = {str(i): i for i in range(words)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(folder / "tokenizer.json"))
+
+
+def write_folder(folder: Path, model: onnx.ModelProto, words: int, context: int = 512, **changes: Any) -> Path:
+    """A folder with this model of the corpus; changes: fields of the settings' "model"."""
+    onnx.save(model, str(folder / "model.onnx"))
+    settings = {
+        "type": "llama",
+        "context_length": context,
+        "vocab_size": words,
+        "decoder": {"filename": "model.onnx", **NAMES},
+    }
+    (folder / "genai_config.json").write_text(json.dumps({"model": {**settings, **changes}, "search": {}}))
+    write_tokenizer(folder, words)
+    return folder
+
+
+class Reference:
+    """ONNX Runtime's CPU provider, token by token, on a decoder with caches that grow."""
+
+    def __init__(self, model: str | bytes, names: dict[str, Any] | None = None) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.inputs = {one.name: one for one in self.session.get_inputs()}
+        self.outputs = [one.name for one in self.session.get_outputs()]
+        self.ids, self.mask, self.places, past, present = _names(names)
+        self.pairs = {}
+        for layer in range(1000):
+            for one, other in zip(past, present, strict=True):
+                if one.replace("%d", str(layer)) in self.inputs:
+                    self.pairs[one.replace("%d", str(layer))] = other.replace("%d", str(layer))
+        self.restart()
+
+    def restart(self) -> None:
+        self.length = 0
+        self.caches = {}
+        for name in self.pairs:
+            one = self.inputs[name]
+            shape = (1, one.shape[1], 0, one.shape[3])
+            self.caches[name] = np.zeros(shape, np.float16 if "float16" in one.type else np.float32)
+
+    def logits(self, tokens: Sequence[int]) -> Any:
+        """The logits behind each of the tokens, which follow on those before."""
+        ids = np.array([tokens], np.int64)
+        begin, self.length = self.length, self.length + len(tokens)
+        feeds = {self.ids: ids, **self.caches}
+        if self.mask in self.inputs:
+            feeds[self.mask] = np.ones((1, self.length), np.int64)
+        if self.places in self.inputs:
+            feeds[self.places] = np.arange(begin, self.length, dtype=np.int64)[None]
+        found = dict(zip(self.outputs, self.session.run(None, feeds), strict=True))
+        self.caches = {name: found[other] for name, other in self.pairs.items()}
+        return found[next(name for name in self.outputs if name not in self.pairs.values())][0]
+
+
+def _names(names: dict[str, Any] | None) -> tuple[str, str, str, tuple[str, str], tuple[str, str]]:
+    if names is None:
+        past, present = "past_key_values.%d", "present.%d"
+        pairs = ((f"{past}.key", f"{past}.value"), (f"{present}.key", f"{present}.value"))
+        return "input_ids", "attention_mask", "position_ids", *pairs
+    given, made = names["inputs"], names["outputs"]
+    past = given["past_key_names"], given["past_value_names"]
+    return (
+        given["input_ids"],
+        given["attention_mask"],
+        given["position_ids"],
+        past,
+        (made["present_key_names"], made["present_value_names"]),
+    )

@@ -1,0 +1,17 @@
+"""The example's generator, which all tests of this folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import pumice
+from decoder_folders import STORY
+
+
+@pytest.fixture(scope="session")
+def generator(pumice_context: pumice.Context) -> Iterator[pumice.text.Generator]:
+    pytest.importorskip("tokenizers")
+    with pumice.text.Generator(STORY, pumice_context) as made:
+        yield made

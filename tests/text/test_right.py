@@ -1,0 +1,108 @@
+"""Tokens and logits of decoders beside ONNX Runtime's CPU provider."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from corpus.store import load
+from decoder_folders import NAMES, STORY, Reference, write_folder
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("onnxruntime")
+
+WORDS = 97  # of the corpus' decoders
+DECODERS = ["llama.script", "llama.dynamo", "llama_fused.script", "mixture_of_experts.script", "llama.fp16"]
+# Rounding errors of a layer, in parts of the largest logit, if none of them grows: as many roundings as the sums on the longest way
+# have terms (fp32, each sum's terms rounded one by one), and as many as there are tensors stored on it (fp16, sums being fp32).
+FP32, FP16 = 2.0**-24, 2.0**-11
+TERMS = {"story": 3 * (4 * 128 + 32 + 256 + 256 + 512) + 256, "corpus": 2 * (4 * 32 + 8 + 48 + 256 + 64) + 64}
+TENSORS = {"story": 3 * 16 + 3, "corpus": 2 * 24 + 3}
+
+
+def bound_of(kind: str, precision: str, logits: Any) -> float:
+    """How far a logit may be from ONNX Runtime's: both round, so twice the errors of one."""
+    relative = TERMS[kind] * FP32 + (TENSORS[kind] * FP16 if precision == "fp16" else 0)
+    return float(2 * relative * np.abs(logits).max())
+
+
+def check_greedy(
+    generator: pumice.text.Generator, reference: Reference, prompt: list[int], count: int, kind: str
+) -> int:
+    """Compares greedy tokens; where two logits are nearer than the bound either is right. Gives the number of such places.
+
+    The reference is fed the tokens that were made, so that what follows on such a place is compared as well.
+    """
+    session = generator.session()
+    for _ in session.stream(prompt, max_tokens=count):
+        pass
+    made = session.tokens[len(prompt) :]
+    assert len(made) == count
+    reference.restart()
+    near, fed = 0, prompt
+    for place, token in enumerate(made):
+        logits = reference.logits(fed)[-1].astype(np.float64)
+        best = int(logits.argmax())
+        if token != best:
+            bound = bound_of(kind, generator.precision, logits)
+            assert logits[best] - logits[token] <= bound, f"token {place}: {token}, expected {best}; bound {bound}"
+            near += 1
+        fed = [token]
+    return near
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_greedy_tokens_of_the_corpus_are_those_of_onnx_runtime(
+    name: str, tmp_path: Path, context: pumice.Context
+) -> None:
+    model = load(name).model
+    folder = write_folder(tmp_path, model, WORDS)
+    with pumice.text.Generator(folder, context) as generator:
+        near = check_greedy(generator, Reference(model.SerializeToString(), NAMES), [5, 17, 3, 88, 41], 256, "corpus")
+    assert near <= 16, "places where either token is right"
+
+
+def test_greedy_tokens_of_the_example_are_those_of_onnx_runtime(context: pumice.Context) -> None:
+    with pumice.text.Generator(STORY, context) as generator:
+        prompt = generator.encoded("There once lived a baker")
+        end = generator.folder.ends[0]
+        generator.folder = generator.folder.__class__(**{**vars(generator.folder), "ends": ()})  # goes on behind an end
+        near = check_greedy(generator, Reference(str(STORY / "model.onnx")), prompt, 256, "story")
+        assert near <= 4
+    assert end == 0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_logits_are_within_the_bound(precision: str, context: pumice.Context) -> None:
+    """Of 4-bit weights, as a whole prompt in chunks."""
+    text = (STORY / "held_back.txt").read_text().split("\n")[0]
+    with pumice.text.Generator(STORY, context, precision) as generator:
+        tokens = generator.encoded(text)[:120]
+        made = generator.logits(tokens)
+        session = generator.session()
+        assert session.stream(tokens, max_tokens=1)
+        np.testing.assert_allclose(session.logits(), made[-1], atol=bound_of("story", precision, made[-1]))
+    expected = Reference(str(STORY / "model.onnx")).logits(tokens)
+    assert made.shape == expected.shape
+    assert np.abs(made - expected).max() <= bound_of("story", precision, expected)
+
+
+def perplexity(logits: Any, tokens: list[int]) -> float:
+    wide = logits[:-1].astype(np.float64)
+    wide -= wide.max(-1, keepdims=True)
+    p = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
+    return float(np.exp(-np.take_along_axis(p, np.array(tokens[1:])[:, None], -1).mean()))
+
+
+def test_the_perplexity_of_a_stored_text_is_that_of_onnx_runtime(context: pumice.Context) -> None:
+    text = (STORY / "held_back.txt").read_text()
+    with pumice.text.Generator(STORY, context) as generator:
+        tokens = generator.encoded(text)[:500]
+        made = perplexity(generator.logits(tokens), tokens)
+    expected = perplexity(Reference(str(STORY / "model.onnx")).logits(tokens), tokens)
+    assert abs(made / expected - 1) < 1e-3
+    assert expected < 2.5, "the example knows the text that it was trained on"

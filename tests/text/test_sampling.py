@@ -1,0 +1,159 @@
+"""The kernel that chooses tokens, beside NumPy: which tokens may come, how often, and that a seed says all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pumice
+from pumice.text.device import SLOTS, Choice, Device, Words, seen_of, settings_of
+from pumice.text.generator import Generator
+
+NONE = 0xFFFFFFFF
+
+
+def words_of(device: Device, logits: Any) -> Words:
+    """A batch with these logits, [images, words]."""
+    words = device.new_words(len(logits))
+    words.logits.upload(np.asarray(logits, np.float32)[:, None])
+    return words
+
+
+def draws(device: Device, logits: Any, choices: list[Choice], rounds: int, seen: Any = None) -> Any:
+    """Tokens, [rounds, images]: the same logits at places 0, 1, .."""
+    words = words_of(device, logits)
+    words.settings.upload(settings_of(choices, [0] * len(choices)))
+    words.seen.upload(seen_of(seen or [[] for _ in choices], device.words))
+    chosen = device.record_choice(words)
+    found = []
+    for place in range(rounds):
+        words.past.upload(np.full(len(choices), place, np.int64))
+        if seen is not None:
+            words.seen.upload(seen_of(seen, device.words))
+        chosen.exec().wait()
+        found.append(words.numbers[place % SLOTS].copy())
+        assert (words.ids.numpy()[:, 0] == np.where(found[-1] == NONE, 0, found[-1])).all()
+    return np.array(found)
+
+
+def probabilities(logits: Any, choice: Choice) -> Any:
+    """What each token's share is."""
+    scores = np.asarray(logits, np.float64) / choice.temperature
+    kept = np.ones(len(scores), bool)
+    if choice.top_k:
+        kept &= scores >= np.sort(scores)[::-1][min(choice.top_k, len(scores)) - 1]
+    p = np.where(kept, np.exp(scores - scores.max()), 0)
+    p /= p.sum()
+    if choice.top_p < 1:
+        order = np.argsort(-p, kind="stable")
+        enough = np.searchsorted(np.cumsum(p[order]), choice.top_p) + 1
+        least = p[order[min(enough, len(order)) - 1]]
+        p = np.where(p >= least, p, 0)
+    return p / p.sum()
+
+
+def spread(words: int, seed: int, scale: float = 2.0) -> Any:
+    return (np.random.default_rng(seed).standard_normal(words) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Choice(1.0),
+        Choice(0.7),
+        Choice(1.3, top_k=5),
+        Choice(1.0, top_p=0.6),
+        Choice(0.9, top_k=40, top_p=0.8),
+        Choice(1.0, top_k=1),
+        Choice(5.0, top_p=0.999),
+    ],
+    ids=str,
+)
+def test_frequencies_are_those_of_the_distribution(choice: Choice, generator: Generator) -> None:
+    """Chi-squared of 16 images of 250 places, which have seeds of their own; tokens that are left out never come."""
+    images, rounds = 16, 250
+    logits = spread(generator.device.words, 3)
+    choices = [choice._replace(seed=100 + i) for i in range(images)]
+    found = draws(generator.device, np.tile(logits, (images, 1)), choices, rounds).ravel()
+    p = probabilities(logits, choice)
+    assert p[found].min() > 0, "a token that is left out has come"
+    counts = np.bincount(found, minlength=len(p))
+    order = np.argsort(-p)
+    likely = order[p[order] * len(found) >= 8]
+    expected = np.append(p[likely], 1 - p[likely].sum()) * len(found)
+    given_counts = np.append(counts[likely], len(found) - counts[likely].sum())
+    kept = expected > 1e-6
+    chi = ((given_counts - expected)[kept] ** 2 / expected[kept]).sum()
+    freedom = max(kept.sum() - 1, 1)
+    assert chi < freedom + 6 * np.sqrt(2 * freedom) + 6
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**64 - 1), top_k=st.integers(0, 600), top_p=st.floats(0.05, 1), temperature=st.floats(0.1, 4)
+)
+def test_a_token_depends_on_its_own_text_alone(
+    seed: int, top_k: int, top_p: float, temperature: float, generator: Generator
+) -> None:
+    """An image has the same tokens alone and as any of a batch, and they are among those that are left in."""
+    choice = Choice(temperature, top_k, top_p, seed=seed)
+    logits = spread(generator.device.words, seed % 1000)
+    alone = draws(generator.device, logits[None], [choice], 6)[:, 0]
+    other = spread(generator.device.words, 5)
+    batch = draws(generator.device, [other, logits, other], [Choice(1.0, seed=1), choice, Choice()], 6)
+    assert (batch[:, 1] == alone).all()
+    assert (batch[:, 2] == other.argmax()).all()
+    p = probabilities(logits, choice._replace(top_p=min(top_p * 1.0001, 1.0)))
+    assert (p[alone] > 0).all()
+
+
+def test_seeds_and_places_give_other_tokens(generator: Generator) -> None:
+    flat = np.zeros(generator.device.words, np.float32)
+    choices = [Choice(1.0, seed=one) for one in (0, 1, 1 << 32, (1 << 64) - 1)]
+    found = draws(generator.device, np.tile(flat, (4, 1)), choices, 40)
+    assert all(len(set(column)) > 30 for column in found.T)
+    assert len({tuple(column) for column in found.T}) == 4
+
+
+def test_the_first_of_equal_logits_is_the_likeliest(generator: Generator) -> None:
+    logits = np.full(generator.device.words, -3.0, np.float32)
+    logits[[77, 300]] = 2.5
+    assert draws(generator.device, logits[None], [Choice()], 1)[0, 0] == 77
+
+
+def test_tokens_that_were_there_are_less_likely(generator: Generator) -> None:
+    logits = spread(generator.device.words, 8)
+    order = np.argsort(-logits)
+    choice = Choice(penalty=100.0)
+    found = draws(generator.device, logits[None], [choice], 1, seen=[[int(order[0]), int(order[1])]])
+    assert found[0, 0] == order[2]
+    negative = -np.abs(logits) - 1
+    order = np.argsort(-negative)
+    assert draws(generator.device, negative[None], [choice], 1, seen=[[int(order[0])]])[0, 0] == order[1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("bad", [np.nan, -np.inf, np.inf])
+def test_logits_without_a_finite_number_are_told(bad: float, temperature: float, generator: Generator) -> None:
+    logits = np.full(generator.device.words, bad, np.float32)
+    assert draws(generator.device, logits[None], [Choice(temperature)], 1)[0, 0] == NONE
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_number_beside_none_is_taken(temperature: float, generator: Generator) -> None:
+    logits = np.full(generator.device.words, -np.inf, np.float32)
+    logits[:100] = np.nan
+    logits[211] = -1e30
+    assert draws(generator.device, logits[None], [Choice(temperature, top_k=3, top_p=0.5)], 1)[0, 0] == 211
+
+
+def test_a_model_of_nan_is_an_error(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = generator.session()
+    pieces = session.stream("Once", max_tokens=4)
+    monkeypatch.setattr(session._rows.words, "numbers", np.full_like(session._rows.words.numbers, NONE))
+    with pytest.raises(pumice.Error, match="expected a finite number among the logits"):
+        next(pieces)
