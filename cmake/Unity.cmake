@@ -2,20 +2,25 @@
 # nothing then takes about half the processor time, while an edit costs more: installs are built so, and developers' builds are not.
 # Files of two folders never meet; names in anonymous namespaces have to differ within a folder.
 
-# unite(<target> <most files in one> <source>...)
+# unite(<target> <most bytes of source in one> <source>...): files go together in the order given. What one compiler needs in memory grows
+# with the text it reads, so groups are counted in bytes.
 function(unite target most)
   set_target_properties(${target} PROPERTIES UNITY_BUILD "${PUMICE_UNITY}" UNITY_BUILD_MODE GROUP)
-  set(previous "")
   foreach(source IN LISTS ARGN)
     file(RELATIVE_PATH folder "${CMAKE_CURRENT_SOURCE_DIR}" "${source}")  # a whole path may be too long for a file's name
     get_filename_component(folder "${folder}" DIRECTORY)
-    if(NOT folder STREQUAL previous)
-      set(previous "${folder}")
-      string(MAKE_C_IDENTIFIER "${folder}" name)
-      set(count 0)
+    string(MAKE_C_IDENTIFIER "${folder}" name)
+    if(NOT DEFINED group_${name})
+      set(group_${name} 0)
+      set(bytes_${name} 0)
     endif()
-    math(EXPR group "${count} / ${most}")
-    math(EXPR count "${count} + 1")
-    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}_${group}")
+    file(SIZE "${source}" bytes)
+    math(EXPR sum "${bytes_${name}} + ${bytes}")
+    if(sum GREATER most AND bytes_${name} GREATER 0)
+      math(EXPR group_${name} "${group_${name}} + 1")
+      set(sum ${bytes})
+    endif()
+    set(bytes_${name} ${sum})
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}_${group_${name}}")
   endforeach()
 endfunction()
