@@ -1,7 +1,5 @@
 // Products with a constant matrix of few bits, whose blocks along the depth have a scale each. It stays of few bits on the device.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <optional>
 
 #include "core/error.h"
@@ -34,14 +32,14 @@ BlockTiling lanes_tiling(int64_t rows, int64_t block, int64_t in_word) {
   return {"block_lanes.comp", each, 16, {{"ROWS", each}, {"AHEAD", ahead}}};
 }
 
-// GPUs take block_columns, whose teams read four columns at once, or two where there are few. Several subgroups share a depth that is
-// enough for them. Without subgroups a team is a workgroup.
-BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t columns) {
-  constexpr int64_t kMostTeam = 32, kTileRows = 8, kManyColumns = 4096;
-  const int64_t subgroup = node.subgroup(), each = std::min(rows, kTileRows);
-  int64_t across = columns >= kManyColumns ? 4 : 2;
-  int64_t team = subgroup > 0 ? std::min(subgroup, kMostTeam) : kMostTeam, teams = subgroup > 0 ? 4 : 1;
-  if (const char* t = std::getenv("PUMICE_TRY")) std::sscanf(t, "%ld,%ld,%ld", &team, &teams, &across);  // TRIAL
+// GPUs take block_columns, whose teams read four columns at once, or two where there are few (docs/tuning.md). A team is as many subgroups
+// as a depth has pieces of 16 bytes for, or one of several in a workgroup; without subgroups it is a workgroup.
+BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t pieces) {
+  constexpr int64_t kTeam = 32, kSubgroups = 4, kTileRows = 8, kManyColumns = 4096;
+  const int64_t subgroup = node.subgroup(), each = std::min(rows, kTileRows), across = columns >= kManyColumns ? 4 : 2;
+  const int64_t subgroups = subgroup > 0 ? std::clamp<int64_t>(node.most_invocations() / subgroup, 1, kSubgroups) : 1;
+  const bool shared = subgroup > 0 && pieces >= subgroups * subgroup;
+  const int64_t team = subgroup == 0 ? kTeam : shared ? subgroups * subgroup : subgroup, teams = shared ? 1 : subgroups;
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
   return {"block_columns.comp",
           each,
@@ -57,7 +55,7 @@ std::optional<BlockTiling> block_tiling(const LowerContext& node, const Operand&
   if (depth <= 0 || depth % in_word != 0 || block % in_word != 0) return {};
   if (node.prefers_lanes()) return rows <= kMostRowsOnSoftware ? std::optional(lanes_tiling(rows, block, in_word)) : std::nullopt;
   const bool in_pieces = depth % piece == 0 && block % piece == 0 && phase_of(node, x) == 0;
-  if (rows <= kMostRows && in_pieces) return columns_tiling(node, rows, columns);
+  if (rows <= kMostRows && in_pieces) return columns_tiling(node, rows, columns, depth / piece);
   if (rows <= kMostWordRows) return BlockTiling{"block_rows.comp", rows, 1, {{"ROWS", rows}}};
   return {};
 }
