@@ -34,7 +34,7 @@ float element_of(uvec4 piece, uint k, float least) {
   return fma(uintBitsToFloat(bits | 0x4b000000u), 1.0 / float(1u << at), -(float(8388608u >> at) + least));
 }
 
-// What integers with a sign become without one, and by how much their zero point is greater then.
+// Integers with a sign become ones without by turning its bit, and their zero point is greater by kBias then.
 #if SIGNED
 const uint kSigns = BITS == 2u ? 0xaaaaaaaau : BITS == 4u ? 0x88888888u : 0x80808080u;
 const float kBias = float(1u << (BITS - 1u));

@@ -324,7 +324,7 @@ class RoutineLease : public FlowLease {
     if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
   }
 
-  // What an observed execution has found so far.
+  // The findings of an observed execution so far.
   struct Observer {
     uint64_t most;
     std::map<const RoutineStep*, uint64_t> runs;

@@ -1,4 +1,4 @@
-// What is told of an execution of a program with control flow whose kernels are looked at one by one.
+// The record of an execution of a program with control flow whose kernels are looked at one by one.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ bool has_points(const LowerContext& node) {
   return node.attributes->integer("has_points", 0) != 0;
 }
 
-// What the kernels of include/blocks.glsl are compiled for.
+// The macros by which the kernels of include/blocks.glsl know the matrix.
 Macros block_macros(const LowerContext& node) {
   const TensorDesc& w = node.input(1);
   return {{"BITS", std::to_string(bits(w.dtype))},

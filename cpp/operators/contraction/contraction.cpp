@@ -53,7 +53,7 @@ struct ContractionPlan {
 };
 
 constexpr int64_t kBiases = 2;  // additions behind a sum
-// What an addition of a matrix unit counts for: one that cuts off what does not fit is off by as much as two that round.
+// An addition of a matrix unit counts for two: it may cut off what does not fit, and is then off by as much as two that round.
 constexpr int64_t kCutting = 2;
 
 // Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,

@@ -1,4 +1,4 @@
-"""What of a decoder lies on the device: its caches, the words and rows of now, and recorded lists that run one step or one chunk."""
+"""The parts of a decoder that lie on the device: its caches, its words and rows, and recorded lists that run one step or one chunk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a folder, a prompt or the room for one."""
+"""Errors of a folder, of a prompt, and of the room for one."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Folder:
-    """What a folder says of its model.
+    """A folder's own account of its model.
 
     settings: the name of the file that says so. ends: tokens that end a text. context: tokens that the model can take, None where
     the folder does not say. search: values that the folder proposes for sampling, which are not used unless they are given.

@@ -141,7 +141,7 @@ class Session:
         return 0 if self._rows.caches is None else self._rows.caches.room
 
     def __call__(self, prompt: str | Sequence[int], **options: Any) -> str:
-        """What follows on the text so far and the prompt. Raises as `stream` does."""
+        """The continuation of the text so far and the prompt. Raises as `stream` does."""
         return "".join(self.stream(prompt, **options))
 
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[str]:
@@ -321,7 +321,7 @@ class Generator:
     @overload
     def __call__(self, prompt: Sequence[str], **options: Any) -> list[str]: ...
     def __call__(self, prompt: str | Sequence[str], **options: Any) -> str | list[str]:
-        """What follows on a prompt, or on each of several, which may be of unequal lengths. Raises as Session.stream does."""
+        """The continuation of a prompt, or of each of several, which may be of unequal lengths. Raises as Session.stream does."""
         if isinstance(prompt, str):
             return "".join(self.stream(prompt, **options))
         return self._batch(prompt, **options)

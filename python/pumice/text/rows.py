@@ -194,10 +194,24 @@ class Rows:
 
         The texts take a token with `keep`. Raises Error where the logits of a text hold no finite number.
         """
-        began, lacking = time.perf_counter(), self._read_for(most)
-        firsts = [len(one) for one in self.tokens]
+        began = time.perf_counter()
+        yield from self._timed(began, self._read_for(most), self._choosing(choices, most))
+
+    def _timed(self, began: float, lacking: int, steps: Iterator[list[int]]) -> Iterator[list[int]]:
+        """The tokens of each step, with the time so far in `timing`. Raises StateError where others have changed the texts meanwhile."""
         self.turn += 1
-        turn, first_seconds, submissions = self.turn, 0.0, dict[int, Submission]()
+        turn, first_seconds = self.turn, 0.0
+        for number, tokens in enumerate(steps):
+            now = time.perf_counter() - began
+            first_seconds = first_seconds or now
+            self.timing = Timing(lacking, first_seconds, number + 1, now)
+            yield tokens
+            if turn != self.turn:
+                raise StateError("this session has gone on with another text since this stream began")
+
+    def _choosing(self, choices: Sequence[Choice], most: int) -> Iterator[list[int]]:
+        firsts = [len(one) for one in self.tokens]
+        submissions: dict[int, Submission] = {}
         self._begin_choices(choices, firsts)
         for step in range(most):
             while len(submissions) < _AHEAD and step + len(submissions) < most:
@@ -211,12 +225,7 @@ class Rows:
             tokens = [int(one) for one in self.words.numbers[step % SLOTS]]
             if _NO_NUMBER in tokens:
                 raise Error(f"text {tokens.index(_NO_NUMBER)}: expected a finite number among the logits, given none")
-            now = time.perf_counter() - began
-            first_seconds = first_seconds or now
-            self.timing = Timing(lacking, first_seconds, step + 1, now)
             yield tokens
-            if turn != self.turn:
-                raise StateError("this session has gone on with another text since this stream began")
 
     def keep(self, text: int, token: int) -> None:
         """Adds a token that was made to a text; the caches have the rows of those before it."""
@@ -245,18 +254,13 @@ class Rows:
     def called(self, choose: Choose, most: int) -> Iterator[list[int]]:
         """Makes tokens as `chosen` does, each by a call with the logits and the tokens so far."""
         began = time.perf_counter()
-        lacking, first_seconds, turn = self._read_for(most), 0.0, self.turn + 1
-        self.turn += 1
+        yield from self._timed(began, self._read_for(most), self._calling(choose, most))
+
+    def _calling(self, choose: Choose, most: int) -> Iterator[list[int]]:
         for step in range(most):
             if step > 0:
                 self.read()
-            tokens = [self._called(choose, row, text) for row, text in zip(self.logits(), self.tokens, strict=True)]
-            now = time.perf_counter() - began
-            first_seconds = first_seconds or now
-            self.timing = Timing(lacking, first_seconds, step + 1, now)
-            yield tokens
-            if turn != self.turn:
-                raise StateError("this session has gone on with another text since this stream began")
+            yield [self._called(choose, row, text) for row, text in zip(self.logits(), self.tokens, strict=True)]
 
     def _called(self, choose: Choose, logits: Array, tokens: list[int]) -> int:
         token = choose(logits, list(tokens))
