@@ -166,7 +166,7 @@ def test_64_bits_are_combined_in_order_where_there_are_no_atomics(
 
 
 def test_top_k_refuses_more_than_there_are(context: pumice.Context) -> None:
-    with pytest.raises(pumice.GraphError, match="first 6 of an axis of 5"):
+    with pytest.raises(pumice.GraphError, match="k is 6, and the axis has 5 elements"):
         graph = pumice.Graph()
         graph.add("TopK", graph.input("x", "float32", [5]), graph.constant(np.array([6])), outputs=2)
 

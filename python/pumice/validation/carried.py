@@ -11,7 +11,7 @@ from ..base.element_types import Array
 from .bounds.bounded import Bounded
 from .bounds.registry import Value
 from .bounds.run import REREAD, Runner, Told, constant, from_device, given_input
-from .bounds.types import Types
+from .bounds.types import HALVES, Types
 from .reference import Reference, ReferenceNode
 from .samples import Samples
 
@@ -83,7 +83,7 @@ class Carried:
 def folded(array: Array, types: Types) -> Bounded:
     """A constant that the program has computed; what is read back as a half may be kept in float32."""
     device = from_device(array, types)
-    return device if str(array.dtype) in ("float16", "bfloat16") else constant(array, types)
+    return device if str(array.dtype) in HALVES else constant(array, types)
 
 
 def infinite(device: Bounded, far: Value) -> Bounded:

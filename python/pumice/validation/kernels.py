@@ -14,7 +14,7 @@ from .bounds.bounded import Bounded
 from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import NOTHING, REREAD, TOLD, Runner, Told, from_device
-from .bounds.types import Types, is_float
+from .bounds.types import HALVES, Types, is_float
 from .carried import Carried, decided, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
 from .reference import Reference, ReferenceNode
@@ -341,10 +341,10 @@ class ShippedKernels:
         dtype = value.dtype if isinstance(value, Bounded) else None
 
         def held() -> Value:
-            if dtype is None:
-                return from_device(array, types)
-            made = from_device(_as(array, dtype), types)
-            return Bounded(made.value, made.error, dtype, stored=True)
+            # The program keeps these numbers as they are here: halves among them are no more than that.
+            wide = dtype or (np.dtype("float32") if str(array.dtype) in HALVES else array.dtype)
+            made = from_device(_as(array, wide), types)
+            return Bounded(made.value, made.error, dtype or array.dtype, stored=True)
 
         self._held[name] = held() if self._load is _nothing else held
         # What is read back has the model's own type.

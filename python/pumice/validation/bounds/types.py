@@ -12,7 +12,7 @@ import numpy as np
 from ...base.element_types import Array, numpy_dtype
 
 _PRECISIONS = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-_HALVES = ("float16", "bfloat16")
+HALVES = ("float16", "bfloat16")
 
 
 class FloatType(NamedTuple):
@@ -27,7 +27,7 @@ class FloatType(NamedTuple):
     @property
     def is_half(self) -> bool:
         """Whether it has 16 bits."""
-        return self.name in _HALVES
+        return self.name in HALVES
 
     def rounded(self, value: Any) -> Array:
         """To the nearest number of the type, as float64."""
@@ -174,7 +174,7 @@ class Types:
 
     def brief(self, dtype: Any) -> bool:
         """Whether the engine may take its shorter elementary functions, which are for results of 16 bits (PM_BRIEF in math.glsl)."""
-        return str(dtype) in _HALVES or (self._program.is_half and str(dtype) != "float64")
+        return str(dtype) in HALVES or (self._program.is_half and str(dtype) != "float64")
 
     def sum_factor(self, n: int, dtype: Any) -> float:
         """The relative error of a sum of n products, in parts of the sum of their magnitudes. With it that of the reference itself."""
