@@ -143,7 +143,9 @@ def test_what_a_node_becomes_in_the_engine_is_all_in_float32(context: pumice.Con
     with pumice.load(made, context, {"default": "fp16", name: "fp32"}, fuse=False) as loaded:
         loaded(array)
         own = {row["node"]: row["precision"] for row in loaded.report() if not row["added"]}
-        assert own == {"norm/Add.0": "fp32" if name[0] == "n" else "fp16", "norm": "fp32"}
+        assert own["norm"] == "fp32"
+        assert own["norm/Add.0"] in ({"fp32"} if name[0] == "n" else {"fp16", "fp16_packed"})
+        assert len(own) == 2
         with pumice.load(made, context, fuse=False) as exact:
             assert np.array_equal(loaded(array), exact(array)) == (name[0] == "n")
 

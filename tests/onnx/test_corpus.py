@@ -66,6 +66,19 @@ def test_a_model_in_halves_is_as_close_as_its_depth_allows(name: str, context: p
     assert error <= run.tolerance(stored, "fp16")
 
 
+def test_caches_that_two_kernels_write_parts_of_have_no_hazard_in_shared_words() -> None:
+    """Without stores of 16 bits parts of words are stored atomically, which the validation layer takes for a read of them."""
+    pytest.importorskip("onnxruntime")
+    stored = store.load("llama.script")
+    with (
+        pumice.Context(without=["storageBuffer16BitAccess"]) as narrow,
+        pumice.load(stored.model, narrow, precision="fp16") as model,
+    ):
+        assert {row["precision"] for row in model.report()} >= {"fp16_packed"}
+        error = run.worst_error(stored, model, run.reference(stored.model))
+    assert error <= run.tolerance(stored, "fp16")
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_model_that_is_not_supported_is_refused_by_name(name: str, context: pumice.Context) -> None:
     with pytest.raises(pumice.UnsupportedError, match=REFUSED[name]):
