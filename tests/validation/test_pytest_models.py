@@ -221,7 +221,7 @@ def test_a_baseline_has_device_driver_errors_dispatches_and_time(
     data = json.loads(baseline_file(golden).read_text())
     info = context.info
     ((driver, entry),) = data["drivers"].items()
-    assert driver == f"{info.driver} {info.driver_info}"
+    assert driver == f"{info.driver} {info.driver_info}".strip()
     assert (entry["device"], entry["precision"], entry["dispatches"]) == (info.name, "fp32", 2)
     assert set(entry["outputs"]) == {"y", "sum"}
     for output in entry["outputs"].values():
