@@ -25,7 +25,7 @@ _ROLES = {"then_branch": "then", "else_branch": "else"}  # the importer's names 
 
 
 class FlowJudged(NamedTuple):
-    """What became of a tensor that a kernel has stored. `owner`: the node of the model that it is of, or that runs the graph it is of.
+    """The judgement of a tensor that a kernel has stored. `owner`: the node of the model that it is of, or that runs the graph it is of.
 
     `graph`: of that graph, "" for the model's own. `run`: which run of the kernel's region it was, from 0 on.
     """
@@ -63,7 +63,7 @@ class _Graph(NamedTuple):
     kernels: ShippedKernels
 
     def given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """What a region of it was given, with what the importer makes of that by the names that the model has for it."""
+        """The inputs that a region of it was given, with what the importer makes of that by the names that the model has for it."""
         made = dict(inputs)
         counter = inputs.get(f"{self.node.name}/counter") if self.node else None
         if self.node is None or counter is None:
@@ -78,7 +78,7 @@ class _Graph(NamedTuple):
         return made
 
     def _slices(self, inputs: Mapping[str, Array], count: int) -> Iterator[tuple[str, Array]]:
-        """What an iteration of a Scan takes of each input that it goes along."""
+        """The slices that an iteration of a Scan takes of each input that it goes along."""
         assert self.node is not None
         attributes = attributes_of(self.node.proto)
         number = attributes["num_scan_inputs"]

@@ -34,7 +34,7 @@ _ABSENT, _DONE = np.zeros(0), np.zeros(0)  # in place of tensors that are not ke
 
 
 def _nothing(node: ReferenceNode) -> None:
-    """Of tensors that are all there."""
+    """The loading of tensors that are all there already."""
 
 
 class Stored(NamedTuple):

@@ -46,7 +46,7 @@ class Call:
         self.opsets: Any = None
         self.run_graph: Any = None  # of control flow: (GraphProto, inputs, outer values) -> outputs
         self.outer: Any = None
-        # By output, what the device has stored, where that is known and the node's own kernels read it back.
+        # The results that the device has stored, by output, where that is known and the node's own kernels read it back.
         self.stored: list[Bounded | None] = []
 
     def __len__(self) -> int:

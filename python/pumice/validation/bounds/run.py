@@ -53,7 +53,7 @@ def attributes_of(node: NodeProto) -> dict[str, Any]:
     return made
 
 
-# By type, those whose numbers it has all of.
+# The types whose numbers a type has all of.
 _HELD = {"float32": ("float16", "bfloat16", "float32"), "float16": ("float16",), "bfloat16": ("bfloat16",)}
 
 
@@ -122,7 +122,7 @@ def from_device(array: Array, types: Types) -> Bounded:
 
 
 class Told(NamedTuple):
-    """What is known of the kernels of a node that is judged by itself.
+    """The facts that are known of the kernels of a node that is judged by itself.
 
     additions: in the longest chain of their sums, as the program's plan tells; 0 where it does not. stored: what they have made, by the
     names of outputs, where the node is among `REREAD`.
