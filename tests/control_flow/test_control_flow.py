@@ -334,16 +334,24 @@ def test_a_loop_that_nobody_reads_is_not_run(context: pumice.Context) -> None:
     assert graph.compile(context)({"x": integer(1)}, loop_timeout=0.0)["y"] == [-1]
 
 
+def uncached_chain(graph: pumice.Graph, value: pumice.Value) -> pumice.Value:
+    """Functions of `value` in an order whose kernels are in no cache."""
+    random = np.random.default_rng()
+    for k in range(24):
+        function = random.choice(["Sin", "Tanh", "Erf", "Atan", "Cos", "Sigmoid", "Asinh"])
+        value = graph.add(function, graph.add("Mul", value, np.array(k + 1.5, "float32")))
+        value = graph.add("Softmax", value) if k % 3 == 0 else value
+    return value
+
+
 def test_the_limit_of_a_loop_is_not_for_the_compilation_of_its_body(context: pumice.Context) -> None:
     """The state grows, so that the host drives the loop, and each of its two trips compiles kernels in no cache yet."""
     condition, body = pumice.Graph("short"), pumice.Graph("grow")
     state = condition.input("x", "float32", [None])
     length = condition.add("Shape", state)
     condition.output("more", condition.add("Less", length, condition.constant(np.array([3]))))
-    state, scale = body.input("x", "float32", [None]), float(np.random.default_rng().uniform(1, 2))
-    value = state
-    for k in range(24):
-        value = body.add(("Sin", "Tanh", "Erf", "Atan")[k % 4], body.add("Mul", value, np.array(scale + k, "float32")))
+    state = body.input("x", "float32", [None])
+    value = uncached_chain(body, state)
     body.output("x", body.add("Concat", state, body.add("ReduceMax", value, keepdims=1), axis=0))
     graph = pumice.Graph()
     (last,) = graph.while_(condition, body, carried=[graph.input("x", "float32", [None])])
@@ -353,6 +361,28 @@ def test_the_limit_of_a_loop_is_not_for_the_compilation_of_its_body(context: pum
     assert len(program({"x": np.ones(1, "float32")}, loop_timeout=0.5)["last"]) == 3
     if time.perf_counter() - begin < 0.5:
         pytest.skip("this driver compiles the body too quickly to see which time counts")
+
+
+def test_the_limit_of_a_loop_is_not_for_the_first_run_of_its_kernels(context: pumice.Context) -> None:
+    """The sizes are fixed, so that the device drives the loop. Some drivers compile a kernel when it is dispatched first."""
+    condition, body = pumice.Graph("small"), pumice.Graph("grow")
+    count = condition.add("Cast", condition.input("n", "int32", [1]), to=1)
+    least = condition.add("ReduceMin", condition.add("Abs", condition.input("x", "float32", [64])), keepdims=1)
+    fraction = condition.add("Min", least, np.array(0.5, "float32"))  # the host cannot count the trips beforehand
+    condition.output("more", condition.add("Less", condition.add("Add", count, fraction), np.array(3, "float32")))
+    count, value = body.input("n", "int32", [1]), body.input("x", "float32", [64])
+    value = uncached_chain(body, value)
+    body.output("n", body.add("Add", count, body.constant(integer(1))))
+    body.output("x", value)
+    graph = pumice.Graph()
+    last, _ = graph.while_(condition, body, carried=[graph.input("n", "int32", [1]), graph.input("x", "float32", [64])])
+    graph.output("n", last)
+    program = graph.compile(context)
+    given = {"n": integer(0), "x": np.ones(64, "float32")}
+    begin = time.perf_counter()
+    assert program(given, loop_timeout=0.1)["n"] == [3]
+    if time.perf_counter() - begin < 0.1:
+        pytest.skip("this driver compiles too quickly to see which time counts")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -39,6 +39,7 @@ void FlowSession::begin(const RunLimits& limits) {
   report = {};
   device_seconds_ = 0;
   in_flight_.clear();
+  first_cold_ = last_cold_ = 0;
   pool_.trim();
 }
 
@@ -49,6 +50,7 @@ void FlowSession::submit(CommandList& list) {
   }
   last_ = list.exec();
   in_flight_.push_back(last_->id());
+  if (last_->is_cold()) note_cold(*last_);
   ++report.submissions;
   report.dispatches += list.recording()->dispatch_count();
   if (!is_measured_) return;
@@ -62,8 +64,16 @@ void FlowSession::wait() {
   in_flight_.clear();
 }
 
-void FlowSession::wait_for(uint64_t id) const {
-  context_->wait(id, remaining(), limits_->interrupted);
+void FlowSession::note_cold(const Submission& submission) {
+  last_cold_ = submission.id();
+  if (first_cold_ == 0) first_cold_ = last_cold_;
+}
+
+void FlowSession::wait_for(uint64_t id) {
+  const auto wait = [&] { context_->wait(id, remaining(), limits_->interrupted); };
+  if (!ends_cold(id)) return wait();
+  off_the_clock(wait);
+  first_cold_ = last_cold_ > id ? last_cold_ : 0;
 }
 
 std::optional<double> FlowSession::remaining() const {

@@ -22,11 +22,12 @@ class FlowSession {
   void begin(const RunLimits& limits);  // begins an execution; `limits` stay until it ends
   void submit(CommandList& list);       // waits where too much is in flight
   void wait();                          // for all that was submitted
-  void wait_for(uint64_t id) const;
+  void wait_for(uint64_t id);
   // Throws where the execution's time is over, or somebody interrupts it. `next` names what was to come.
   void check_time(const std::string& next);
-  // The clock of loops. It stands still during off_the_clock(): a loop's limit is for what it does, and not for the compilation of what its
-  // first iteration runs, which takes seconds on a busy machine without a cache.
+  // The clock of loops. It stands still during off_the_clock() and while the first run of a kernel is waited for: a loop's limit is for
+  // what it does, and not for the compilation of what its first iteration runs, which takes seconds on a busy machine without a cache and
+  // which drivers may put off until a kernel's first dispatch.
   Clock::time_point loop_clock() const { return Clock::now() - stood_still_; }
   // Whether a WHILE that was entered at that time of the loops' clock has taken as long as it may.
   bool is_loop_over(Clock::time_point entered) const;
@@ -57,6 +58,8 @@ class FlowSession {
     ~Standstill() { total += Clock::now() - begin; }
   };
   std::optional<double> remaining() const;
+  void note_cold(const Submission& submission);
+  bool ends_cold(uint64_t id) const { return first_cold_ != 0 && id >= first_cold_; }  // whether a first run is among what ends by then
 
   std::shared_ptr<Context> context_;
   std::string name_;
@@ -66,7 +69,8 @@ class FlowSession {
   FlowRecordings recordings_;
   const RunLimits* limits_ = nullptr;
   Clock::time_point begin_, next_signal_;
-  Clock::duration stood_still_{};  // how long off_the_clock() took in all
+  Clock::duration stood_still_{};            // how long the clock of loops has stood still in all
+  uint64_t first_cold_ = 0, last_cold_ = 0;  // submissions with first runs of kernels that nobody has waited for; 0 where there is none
   std::vector<uint64_t> in_flight_;
   std::optional<Submission> last_;
 };
