@@ -60,10 +60,14 @@ def test_only_deep_texts_ask_for_a_large_stack() -> None:
 
 
 SHAPES = """
+import ctypes
+import random
+
 import numpy as np
 import pumice
 
 def resident():
+    ctypes.CDLL(None).malloc_trim(0)
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
@@ -74,11 +78,12 @@ for _ in range(4):
 graph.output("y", y)
 program = graph.compile(pumice.Context())
 shapes = [(a, b, 3 + (a + b) % 5) for a in range(1, 51) for b in range(1, 51)]
+random.Random(0).shuffle(shapes)
 for k, shape in enumerate(shapes):
     program({"x": np.ones(shape, "float32")})
-    if k == len(shapes) // 4:
+    if k == len(shapes) // 2:
         before = resident()
-print((resident() - before) / (len(shapes) - len(shapes) // 4 - 1))
+print((resident() - before) / (len(shapes) - len(shapes) // 2 - 1))
 """
 
 
@@ -86,7 +91,8 @@ print((resident() - before) / (len(shapes) - len(shapes) // 4 - 1))
 def test_shapes_that_a_program_has_forgotten_keep_no_memory() -> None:
     """The last 16 choices of shapes are remembered; 7 kB were kept for each of the others.
 
-    Builds differ by how much of their code is in memory by then: 1.47 to 1.53 kB were seen.
+    The shapes come in no order of size: large ones at the end would take memory of their own. By the middle every kernel has run, which
+    brings its code and the driver's into memory. 0.03 kB were seen on lavapipe and SwiftShader.
     """
     kilobytes = float(output_of("-c", SHAPES, PUMICE_VALIDATION="0"))
-    assert kilobytes < 2
+    assert kilobytes < 1
