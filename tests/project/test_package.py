@@ -164,7 +164,7 @@ def test_libraries_find_each_other_beside_themselves_only() -> None:
 def test_shaders_travel_inside_the_engine() -> None:
     """Those of pumice.text are kernels as users write them, and files of the package."""
     found = [*PACKAGE.rglob("*.comp"), *PACKAGE.rglob("*.glsl")]
-    assert {file.name for file in found} == {"append.comp", "sampling.comp"}
+    assert {file.name for file in found} == {"append.comp", "likeliest.comp", "sampling.comp", "scores.glsl"}
 
 
 # ---- a machine without Vulkan

@@ -39,6 +39,7 @@ _SETTING = np.dtype(
     ]
 )
 _BUCKETS = (8, 32, 128, 512, 2048)  # rows of a prompt that run at once
+_STRETCHES, _LEAST_STRETCH = 64, 1024  # workgroups that look for the likeliest word of an image, and words of each
 _FEW = 128  # rows that take hardly longer than fewer do
 
 
@@ -88,6 +89,8 @@ class Words:
         self.logits = _pumice.empty([batch, 1, words], logits, context)
         self.seen = _pumice.empty([batch, (words + 31) // 32], "uint32", context)
         self.settings = _pumice.empty([batch * _SETTING.itemsize], "uint8", context)
+        self.stretches = max(1, min(_STRETCHES, words // _LEAST_STRETCH))
+        self.best = _pumice.empty([batch, self.stretches, 2], "uint32", context)
         self._ring = Buffer(context, max(4 * SLOTS * batch, 16), "readback")
         self.ring = Tensor(TensorDesc("uint32", [SLOTS, batch]), self._ring)
         self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
@@ -117,7 +120,15 @@ class Device:
         macros = (
             {"WORD": "uvec2", "WORD_OF(word)": "uvec2(word, 0u)"} if wide else {"WORD": "uint", "WORD_OF(word)": "word"}
         )
-        return Kernel(_text("sampling.comp"), self.context, "sampling", macros)
+        return Kernel(
+            _text("sampling.comp"), self.context, "sampling", macros, includes={"scores.glsl": _text("scores.glsl")}
+        )
+
+    @functools.cached_property
+    def likeliest(self) -> Kernel:
+        return Kernel(
+            _text("likeliest.comp"), self.context, "likeliest", includes={"scores.glsl": _text("scores.glsl")}
+        )
 
     @functools.cached_property
     def append(self) -> Kernel:
@@ -147,11 +158,17 @@ class Device:
         return self.program.compiled([[batch, rows], [batch], [batch, wanted], *caches])
 
     def record(
-        self, caches: Caches, words: Words, inputs: tuple[Tensor, Tensor], logits: Tensor, choose: bool
+        self,
+        caches: Caches,
+        words: Words,
+        inputs: tuple[Tensor, Tensor],
+        logits: Tensor,
+        choose: bool,
+        profile: bool = False,
     ) -> Recorded:
         """Records a run of the words and wanted rows in `inputs`, which writes their rows into the caches.
 
-        choose: the next token is chosen behind it, as `sample` does.
+        choose: the next token is chosen behind it, as `sample` does. profile: the time of each dispatch is measured.
         """
         ids, wanted = inputs
         batch, rows = ids.desc.shape
@@ -174,7 +191,7 @@ class Device:
                 self._record_rows(commands, (new, cache), rows, words.past_words)
         if choose:
             self._record_choice(commands, words, advance=1)
-        commands.commit()
+        commands.commit(profile=profile)
         return Recorded(commands, logits, (table, arena, made, caches, words, inputs))
 
     def _new_rows(self, batch: int, rows: int) -> list[Tensor]:
@@ -192,15 +209,11 @@ class Device:
         commands.dispatch(bound)
 
     def _record_choice(self, commands: CommandList, words: Words, advance: int) -> None:
-        tensors = {
-            "logits": words.logits,
-            "seen": words.seen,
-            "settings": words.settings,
-            "past": words.past_words,
-            "chosen": words.ids_words,
-            "ring": words.ring,
-        }
-        numbers = {"words": self.words, "images": words.batch, "slots": SLOTS, "advance": advance}
+        tensors = {"logits": words.logits, "seen": words.seen, "settings": words.settings, "best": words.best}
+        numbers = {"words": self.words, "images": words.batch, "stretches": words.stretches}
+        commands.dispatch(self.likeliest.bind(**tensors, **numbers, groups=(words.stretches, words.batch, 1)))
+        tensors |= {"past": words.past_words, "chosen": words.ids_words, "ring": words.ring}
+        numbers |= {"slots": SLOTS, "advance": advance}
         commands.dispatch(self.sampling.bind(**tensors, **numbers, groups=(words.batch, 1, 1)))
 
     def record_choice(self, words: Words) -> CommandList:

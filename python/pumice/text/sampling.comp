@@ -1,50 +1,20 @@
 // The next token of each image, by one workgroup: the most likely one, or one by chance among those that top-k and top-p leave. All sums
 // are of whole numbers, and each random number is a function of the seed and of the token's place: neither the batch nor the order in
 // which invocations run changes a token.
-const uint kInvocations = 256u;
 const uint kBins = 256u;
 const uint kWhole = 27u, kLow = 14u;  // bits of the weight of the likeliest token, and of the lower part that sums are kept in
-const uint kNone = 0xffffffffu;
-
-struct Setting {
-  float temperature;  // 0: the most likely token
-  float top_p;        // the share of the weights that is kept
-  float penalty;      // by which the scores of tokens that were there are divided, or multiplied where they are negative
-  uint top_k;         // tokens that are kept; 0: all
-  uvec2 seed;
-  uint first;         // the number of tokens before those that are made
-  uint unused;
-};
-
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer Logits { sfp logits[]; };      // [images, words]
 layout(binding = 1) buffer Seen { uint seen[]; };                  // [images, (words + 31) / 32]: bits of the tokens that were there
-layout(binding = 2) readonly buffer Settings { Setting settings[]; };
 layout(binding = 3) buffer Past { uvec2 past[]; };                 // int64 [images]: tokens before the one that is made
 layout(binding = 4) writeonly buffer Words { WORD chosen[]; };     // [images]: the model's next input
 layout(binding = 5) writeonly buffer Ring { uint ring[]; };        // [slots, images]: what the host reads
-layout(push_constant) uniform Parameters { uint words, images, slots, advance; };
+layout(binding = 6) readonly buffer Best { uvec2 best[]; };         // [images, stretches]: what likeliest.comp has found
+layout(push_constant) uniform Parameters { uint words, images, stretches, slots, advance; };
+#include "scores.glsl"
 
 shared uint highs[kBins], lows[kBins];
 shared uint found[4];
-shared uvec2 best[kInvocations];
-
-Setting setting;
-uint image, lane;
-
-// A number that orders floats as they are ordered; NaN comes first.
-uint key_of(float x) {
-  const uint bits = floatBitsToUint(x);
-  if (isnan(x)) return 0u;
-  return (bits >> 31) != 0u ? ~bits : bits | 0x80000000u;
-}
-
-float score_of(uint word) {
-  float score = float(buffer_ld1(logits, image * words + word));
-  if (setting.penalty != 1.0 && (seen[image * ((words + 31u) / 32u) + word / 32u] >> (word % 32u) & 1u) != 0u)
-    score = score > 0.0 ? score / setting.penalty : score * setting.penalty;
-  return score;
-}
 
 // Ten rounds of mixing by multiplication (Philox 2x32 of Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011).
 uint random_bits(uvec2 counter, uint key) {
@@ -60,20 +30,8 @@ uint random_bits(uvec2 counter, uint key) {
 // The key of the likeliest word, and the first word that has it.
 uvec2 likeliest() {
   uvec2 own = uvec2(0u, kNone);
-  for (uint word = lane; word < words; word += kInvocations) {
-    const uint key = key_of(score_of(word));
-    if (key > own.x) own = uvec2(key, word);
-  }
-  best[lane] = own;
-  for (uint step = kInvocations / 2u; step > 0u; step /= 2u) {
-    barrier();
-    if (lane < step) {
-      const uvec2 other = best[lane + step];
-      if (other.x > best[lane].x || (other.x == best[lane].x && other.y < best[lane].y)) best[lane] = other;
-    }
-  }
-  barrier();
-  return best[0];
+  for (uint i = lane; i < stretches; i += kInvocations) own = likelier(own, best[image * stretches + i]);
+  return likeliest_of_all(own);
 }
 
 // What a word weighs beside the likeliest, which weighs 2^27.

@@ -1,0 +1,26 @@
+// The likeliest word of each stretch of each image's words: one workgroup could not read the words of a large model as fast as memory gives
+// them. kAhead reads of an invocation are on their way at once.
+#extension GL_EXT_control_flow_attributes : require
+const uint kAhead = 8u;
+
+layout(local_size_x = 256) in;
+layout(binding = 0) readonly buffer Logits { sfp logits[]; };    // [images, words]
+layout(binding = 1) readonly buffer Seen { uint seen[]; };       // [images, (words + 31) / 32]: bits of the tokens that were there
+layout(binding = 6) writeonly buffer Best { uvec2 best[]; };     // [images, stretches]: a key, and the first word that has it
+layout(push_constant) uniform Parameters { uint words, images, stretches; };
+#include "scores.glsl"
+
+void main() {
+  image = gl_WorkGroupID.y;
+  lane = gl_LocalInvocationID.x;
+  setting = settings[image];
+  const uint size = (words + stretches - 1u) / stretches, begin = gl_WorkGroupID.x * size, end = min(begin + size, words);
+  uvec2 own = uvec2(0u, kNone);
+  for (uint base = begin; base < end; base += kInvocations * kAhead) {
+    float scores[kAhead];
+    [[unroll]] for (uint k = 0u; k < kAhead; ++k) scores[k] = score_of(min(base + k * kInvocations + lane, end - 1u));
+    [[unroll]] for (uint k = 0u; k < kAhead; ++k) own = likelier(own, uvec2(key_of(scores[k]), min(base + k * kInvocations + lane, end - 1u)));
+  }
+  own = likeliest_of_all(own);
+  if (lane == 0u) best[image * stretches + gl_WorkGroupID.x] = own;
+}
