@@ -80,6 +80,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--plot", metavar="FILE", type=Path, help="write the plots of scale there, as .svg, .png or .pdf"
     )
+    parser.add_argument("--profile", action="store_true", help="of text: the times of a step's kernels alone")
     options = parser.parse_args()
     options.only += options.names
     for name in options.only:
@@ -128,7 +129,7 @@ def main() -> int:
         header = machine.header(context)
         for name, value in header.items():
             print(f"{name:12}{value}", flush=True)
-        session = Session(context, effort(options), cases, plot=options.plot)
+        session = Session(context, effort(options), cases, plot=options.plot, profile=options.profile)
         for table in tables(wanted, session):
             done.append(table)
             print(f"\n{table}", flush=True)

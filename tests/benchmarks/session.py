@@ -19,6 +19,7 @@ class Session:
     effort: Effort
     only: frozenset[str]  # names of models; empty: all
     plot: Path | None = None  # where the plots of scale go
+    profile: bool = False  # the times of kernels alone, where a benchmark has them
     onnxruntime: Peer = field(default_factory=lambda: Peer("onnxruntime"))
     ncnn: Peer = field(default_factory=lambda: Peer("ncnn"))
     torch: Peer = field(default_factory=lambda: Peer("torch"))

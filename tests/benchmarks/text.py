@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from .rows import Row, Table
 from .session import Session
 
 BLOCK = 32
-MS = 1e3
+MS, US = 1e3, 1e6
 PROMPT, TOKENS, BATCH = 2048, 64, 8
 LIKELIEST = Choice()
 DRAWN = Choice(temperature=0.8, top_k=40, top_p=0.95, seed=1)
@@ -193,6 +194,75 @@ def host_time(rows: Rows) -> Row:
     return row
 
 
+def bytes_of(step: dict[str, Any]) -> int:
+    """The bytes of all that a step of a plan binds: of caches all their room."""
+    return sum(operand["end"] - operand["begin"] for operand in step["operands"])
+
+
+def kernel_rows(rows: Rows) -> list[Row]:
+    """Where the time of a step of one token goes: a row for each kernel and size, the one that takes the most in all first.
+
+    Between dispatches that are measured the device waits, so that their sum is more than the step takes.
+    """
+    device, caches, words = rows.device, rows.make_room(len(rows.tokens[0])), rows.words
+    recorded = device.record(caches, words, (words.ids, words.first), words.logits, choose=True, profile=True)
+    shapes = [[caches.batch, one.heads, caches.room, one.size] for one in device.roomy.caches]
+    batch = len(rows.tokens)
+    plan = device.program.plan([[batch, 1], [batch], [batch, 1], *shapes])
+    plan = [step for step in plan if step["kernel"] != "copy_words.comp"]  # left out: caches are bound in place
+    samples = []
+    for _ in range(12):
+        recorded.run().wait()
+        times = recorded.commands.dispatch_times
+        samples.append([one.seconds for one in times])
+    seconds = np.median(np.array(samples[2:]), axis=0)
+    found: dict[str, list[float]] = {}
+    sizes: dict[str, int] = {}
+    for i, one in enumerate(times):
+        # The steps behind the plan's own choose the token.
+        is_planned = i < len(plan) and plan[i]["label"] == one.label
+        name = one.label
+        if is_planned:
+            groups = " x ".join(str(axis) for axis in plan[i]["groups"])
+            node = one.label.partition("/")[0].rpartition(".")[2]
+            name = f"{plan[i]['kernel'].removesuffix('.comp')} of {node} [{groups}]"
+            sizes.setdefault(name, bytes_of(plan[i]))
+        found.setdefault(name, []).append(float(seconds[i]))
+    made = []
+    for name, each in sorted(found.items(), key=lambda item: -sum(item[1])):
+        best, size = min(each), sizes.get(name, 0)
+        note = f"{len(each)} times, {sum(each) * US:,.0f} us in all"
+        if size and best:
+            note += f", {size / 1e6:.2f} MB, {size / best / 1e9:,.0f} GB/s"
+        made.append(Row(f"  {name}", best * US, sorted(each)[len(each) // 2] * US, note=note))
+    made.append(
+        Row("  all of them", float(seconds.sum()) * US, float(seconds.sum()) * US, note=f"{len(times)} dispatches")
+    )
+    return made
+
+
+def profile_table(shape: Shape, session: Session, long: int) -> Table:
+    device, _ = device_of(shape, long + 1024, session.context)
+    rows = filled(device, min(long, 1024))
+    made = kernel_rows(rows)
+    made.append(step_row(rows))
+    rows.close()
+    device.program.close()
+    return Table(f"Text: the kernels of a step of {shape.name}, {min(long, 1024)} rows of cache", "us", made)
+
+
+def step_row(rows: Rows) -> Row:
+    """Seconds of a step on the device, alone and behind others."""
+    recorded = rows._prompt(1, 1, True).recorded
+    begin = time.perf_counter()
+    for _ in range(32):
+        submission = recorded.run()
+    submission.wait()
+    seconds = (time.perf_counter() - begin) / 32
+    note = f"{recorded.commands.dispatches} dispatches, {recorded.commands.barriers} barriers"
+    return Row("  a step, of 32 behind each other", seconds * US, seconds * US, note=note)
+
+
 def decoder_rows(shape: Shape, session: Session, long: int, count: int) -> Iterator[Row]:
     begin = time.perf_counter()
     device, weights = device_of(shape, long + 1024, session.context)
@@ -256,7 +326,11 @@ def example_rows(session: Session) -> Iterator[Row]:
 
 
 def run(session: Session) -> Iterator[Table]:
-    yield Table("Text: the example", "tokens/s", list(example_rows(session)))
+    if not session.profile:
+        yield Table("Text: the example", "tokens/s", list(example_rows(session)))
     for shape in (TINY,) if session.software else SHAPES:
         long = 256 if session.software else 16384
-        yield Table(f"Text: {shape.name}, 4-bit weights", "tokens/s", list(decoder_rows(shape, session, long, TOKENS)))
+        yield profile_table(shape, session, long)
+        if not session.profile:
+            made = list(decoder_rows(shape, session, long, TOKENS))
+            yield Table(f"Text: {shape.name}, 4-bit weights", "tokens/s", made)
