@@ -1,6 +1,7 @@
 // Products of a few rows with a matrix in blocks for GPUs: see include/blocks.glsl. The invocations of a team have COLUMNS columns of ROWS
 // rows between them and read sixteen bytes of each column at once, all of one block; the next ones are on their way meanwhile. An integer
-// less its zero point is exact, is made once for all rows, and what a block's add to a row is multiplied by the scale once.
+// less its zero point is exact, is made once for all rows, and what a block's add to a row is multiplied by the scale once. GATED: the first
+// half of a team's columns are of the one matrix, the others are the same columns of the gate's.
 #version 450
 #if SUBGROUP
 #extension GL_KHR_shader_subgroup_basic : require
@@ -43,22 +44,60 @@ const uint kSigns = 0u;
 const float kBias = 0.0;
 #endif
 
+#if GATED
+const uint kMade = COLUMNS / 2u;  // columns of the result that a team makes
+#else
+const uint kMade = COLUMNS;
+#endif
+
+// Sixteen bytes of column c of a team's, element `at` counted in such.
+uvec4 piece_of(uint c, uint at) {
+#if GATED
+  if (c >= kMade) return gate_w[p.gate_w_offset / kPiece + at];
+#endif
+  return w[p.w_offset / kPiece + at];
+}
+
+float least_of(uint c, uint block) {
+#if GATED && ZERO
+  if (c >= kMade) return integer_in(gate_zero[(p.gate_zero_offset + block) / IN_WORD], (p.gate_zero_offset + block) % IN_WORD);
+#endif
+  return zero_point(block);
+}
+
+float unit_of(uint c, uint block) {
+#if GATED
+  if (c >= kMade) return gate_scale[block];
+#endif
+  return scale[block];
+}
+
+float made_of(vec4 all, uint c, uint at) {
+#if GATED
+  return epilogue(all[c], gate_of(all[c + kMade]));
+#else
+  return finished(all[c], at);
+#endif
+}
+
 void main() {
-  const uint tile = COLUMNS * TEAMS;
+  const uint tile = kMade * TEAMS;
   const uvec3 group = grid_group((p.columns + tile - 1u) / tile, (p.rows + ROWS - 1u) / ROWS);
   if (is_past_grid(group, 1u)) return;
-  const uint first_column = group.x * tile + TEAM_NUMBER * COLUMNS, first_row = group.y * ROWS;
-  const uint pieces = p.depth / kPiece, first_w = p.w_offset / kPiece;
+  const uint first_column = group.x * tile + TEAM_NUMBER * kMade, first_row = group.y * ROWS;
+  const uint pieces = p.depth / kPiece;
   uint columns[COLUMNS], at_x[ROWS];
   uvec4 held[COLUMNS];
   vec4 sums[ROWS];
+  float squares[ROWS];
   FOR_COLUMNS(c) {
-    columns[c] = min(first_column + c, p.columns - 1u);
-    held[c] = w[first_w + columns[c] * pieces + min(TEAM_MEMBER, pieces - 1u)];
+    columns[c] = min(first_column + c % kMade, p.columns - 1u);
+    held[c] = piece_of(c, columns[c] * pieces + min(TEAM_MEMBER, pieces - 1u));
   }
   FOR_ROWS(r) {
     at_x[r] = p.x_offset + min(first_row + r, p.rows - 1u) * p.depth;
     sums[r] = vec4(0.0);
+    squares[r] = 0.0;
   }
   for (uint i = TEAM_MEMBER; i < pieces; i += TEAM) {
     uvec4 now[COLUMNS];
@@ -66,15 +105,23 @@ void main() {
     vec4 units = vec4(0.0), parts[ROWS];
     FOR_COLUMNS(c) {
       now[c] = held[c] ^ kSigns;
-      held[c] = w[first_w + columns[c] * pieces + min(i + TEAM, pieces - 1u)];
+      held[c] = piece_of(c, columns[c] * pieces + min(i + TEAM, pieces - 1u));
       const uint block = columns[c] * p.blocks + i * kPiece / p.block;
-      least[c] = zero_point(block) + kBias;
-      units[c] = scale[block];
+      least[c] = least_of(c, block) + kBias;
+      units[c] = unit_of(c, block);
     }
     FOR_ROWS(r) parts[r] = vec4(0.0);
     [[unroll]] for (uint e = 0u; e < kPiece / 8u; ++e) {
       vec4 low[ROWS], high[ROWS];
       FOR_ROWS(r) load_eight(at_x[r] + i * kPiece + e * 8u, low[r], high[r]);
+#if NORMED
+      const vec4 low_gain = gain[i * kPiece / 4u + e * 2u], high_gain = gain[i * kPiece / 4u + e * 2u + 1u];
+      FOR_ROWS(r) {
+        squares[r] += dot(low[r], low[r]) + dot(high[r], high[r]);
+        low[r] *= low_gain;
+        high[r] *= high_gain;
+      }
+#endif
       FOR_COLUMNS(c) {
         vec4 a, b;
         [[unroll]] for (uint j = 0u; j < 4u; ++j) {
@@ -86,13 +133,25 @@ void main() {
     }
     FOR_ROWS(r) sums[r] = fma(parts[r], units, sums[r]);
   }
+#if NORMED
+  [[unroll]] for (uint first = 0u; first < ROWS; first += 4u) {
+    vec4 four = vec4(0.0);
+    [[unroll]] for (uint r = 0u; r < min(ROWS - first, 4u); ++r) four[r] = squares[first + r];
+    four = gather_sums(four);
+    [[unroll]] for (uint r = 0u; r < min(ROWS - first, 4u); ++r)
+      squares[first + r] = pm_divide(1.0, pm_sqrt(pm_divide(four[r], float(p.depth)) + p.epsilon));
+  }
+#endif
   FOR_ROWS(r) {
-    const vec4 all = gather_sums(sums[r]);
+    vec4 all = gather_sums(sums[r]);
+#if NORMED
+    all *= squares[r];
+#endif
     FOR_COLUMNS(c) {
       const uint row = first_row + r, column = first_column + c;
-      if (TEAM_MEMBER != c || column >= p.columns || row >= p.rows) continue;
+      if (c >= kMade || TEAM_MEMBER != c || column >= p.columns || row >= p.rows) continue;
       const uint at = row * p.columns + column;
-      pm_store(y, p.y_offset + at, finished(all[c], at));
+      pm_store(y, p.y_offset + at, made_of(all, c, at));
     }
   }
 }

@@ -1,7 +1,8 @@
 // Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth (else all have POINT), and
 // the products of rows, ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) *
 // scale[n, k / block]. The words of w lie along the depth. X_EIGHTS, W_FOURS: eight elements of x, and sixteen bytes of w, are read at
-// once.
+// once. GATED: there is a second matrix, whose product, after GATE(x), is the `residual` of the epilogue. NORMED: x times gain is what is
+// multiplied, and the sum is divided by the root of the mean of the row's squares (RMSNormalization).
 layout(constant_id = 0) const uint ROWS = 1u;
 
 #if FLOATS
@@ -22,6 +23,16 @@ layout(binding = 3) buffer Y { sfp y[]; };
 #if ZERO
 layout(binding = 4) readonly buffer Zero { uint zero[]; };
 #endif
+#if GATED
+layout(binding = 6) readonly buffer GateW { uvec4 gate_w[]; };
+layout(binding = 7) readonly buffer GateScale { float gate_scale[]; };
+#if ZERO
+layout(binding = 8) readonly buffer GateZero { uint gate_zero[]; };
+#endif
+#endif
+#if NORMED
+layout(binding = 9) readonly buffer Gain { vec4 gain[]; };
+#endif
 layout(push_constant) uniform parameter {
 #if FLOATS
   uint elements;
@@ -30,13 +41,23 @@ layout(push_constant) uniform parameter {
 #endif
   uint depth, columns, block, blocks;
   uint x_offset, w_offset, y_offset, zero_offset;
-#if RESIDUAL
+#if GATED
+  uint gate_w_offset, gate_zero_offset;
+#elif RESIDUAL
   uint residual_offset;
+#endif
+#if NORMED
+  float epsilon;
 #endif
 } p;
 
 // The number that is stored at an element of y for a sum. FLOATS: there are no sums.
 #if FLOATS
+#elif GATED
+float gate_of(float x) {
+  precise float y = GATE(x);
+  return y;
+}
 #elif RESIDUAL
 layout(binding = 5) readonly buffer R { sfp residual[]; };
 float finished(float sum, uint at) { return epilogue(sum, pm_load(residual, p.residual_offset + at)); }

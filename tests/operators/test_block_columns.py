@@ -32,9 +32,9 @@ def parts_of(sizes: Sizes, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return codes, {"each": points, "same": np.full_like(points, 5), "none": np.zeros_like(points)}[kind], scales
 
 
-def weights(graph: pumice.Graph, sizes: Sizes, points: str) -> pumice.Value:
-    """The matrix [depth, columns] as it is dequantised in a graph."""
-    codes, zeros, scales = parts_of(sizes, points)
+def weights(graph: pumice.Graph, sizes: Sizes, points: str, turned: bool = False) -> pumice.Value:
+    """The matrix [depth, columns] as it is dequantised in a graph. turned: its columns in the opposite order."""
+    codes, zeros, scales = (part[:: -1 if turned else 1] for part in parts_of(sizes, points))
     *_, block, bits = sizes
 
     def constant(values: np.ndarray, name: str) -> pumice.Value:
@@ -42,6 +42,7 @@ def weights(graph: pumice.Graph, sizes: Sizes, points: str) -> pumice.Value:
         if bits == 4:
             flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
             flat = flat[::2] | flat[1::2] << 4
+        name = f"{name} {block}{' turned' if turned else ''}"
         return graph.constant_bytes(flat.tobytes(), f"uint{bits}", list(values.shape), name)
 
     inputs = [constant(codes, "codes"), graph.constant(scales)] + (
@@ -99,3 +100,101 @@ def test_a_second_tensor_is_added_as_the_product_is_stored(
     if rows <= 8 and points == "same":
         kernels = [row["kernel"] for row in program.report() if row["kernel"]]
         assert len(kernels) == 1, "the sum is a part of the product's kernel"
+
+
+def halves(sizes: Sizes) -> np.ndarray:
+    """Rows of 1 and -1."""
+    rows, _, depth, *_ = sizes
+    return (np.random.default_rng(rows).integers(0, 2, (rows, depth)) * 2 - 1).astype(np.float32)
+
+
+def gated(
+    graph: pumice.Graph, sizes: Sizes, points: str, normed: bool, is_shared: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Adds relu(x gate) * (x up), of which the gate is the same matrix in the opposite order; gives x and the result.
+
+    normed: of RMSNormalization of x, whose squares are 1: with 3 for epsilon each element is halved, which is exact.
+    """
+    x = halves(sizes)
+    given = graph.input("x", "float32", list(x.shape))
+    gain = (2.0 ** np.random.default_rng(1).integers(-1, 2, x.shape[1])).astype(np.float32)
+    inner = graph.add("RMSNormalization", given, gain, axis=-1, epsilon=3.0) if normed else given
+    gate = graph.add("Relu", graph.add("MatMul", inner, weights(graph, sizes, points, turned=True)))
+    graph.output("y", graph.add("Mul", gate, graph.add("MatMul", inner, weights(graph, sizes, points))))
+    if is_shared:
+        graph.output("inner", inner)
+    codes, zeros, scales = parts_of(sizes, points)
+    block = sizes[3]
+    floats = (codes.astype(np.float32) - zeros.repeat(block, 1)) * scales.repeat(block, 1)
+    factors = x * gain / 2 if normed else x
+    return x, np.maximum(factors @ floats[::-1].T, 0) * (factors @ floats.T)
+
+
+@pytest.mark.parametrize("normed", [False, True], ids=["plain", "normed"])
+@pytest.mark.parametrize("points", ["each", "same", "none"])
+@pytest.mark.parametrize("on_gpu", [True, False], ids=["GPU", "CPU"])
+@pytest.mark.parametrize(("columns", "bits", "depth", "block"), [(33, 4, 96, 32), (2049, 4, 192, 64), (7, 8, 48, 16)])
+def test_a_gate_and_a_norm_are_parts_of_the_product(
+    columns: int,
+    bits: int,
+    depth: int,
+    block: int,
+    on_gpu: bool,
+    points: str,
+    normed: bool,
+    plain: pumice.Context,
+    context: pumice.Context,
+) -> None:
+    """Integers and powers of two: the same bits whatever the order of sums."""
+    for rows in (1, 3, 9, 16, 17, 150):
+        sizes = rows, columns, depth, block, bits
+        graph = pumice.Graph("gated")
+        x, expected = gated(graph, sizes, points, normed)
+        program = graph.compile(plain if on_gpu else context)
+        np.testing.assert_array_equal(program({"x": x})["y"], expected)
+        kernels = [row["kernel"] for row in program.report() if row["kernel"]]
+        assert len(kernels) == 1, "all of it is one node"
+        if on_gpu and rows <= 16:
+            assert kernels == ["block_columns.comp"], "and one kernel"
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_gated_product_is_rounded_once(precision: str, plain: pumice.Context) -> None:
+    """Where the gate is stored on the way its rounding is there too; here the result's alone."""
+    sizes = 2, 65, 96, 32, 4
+    graph = pumice.Graph("gated")
+    x, expected = gated(graph, sizes, "each", False)
+    scale = np.float32(2.0 ** -np.ceil(np.log2(np.abs(expected).max())))  # within float16
+    given = x * np.sqrt(scale).astype(np.float32) if np.log2(scale) % 2 == 0 else x * np.sqrt(scale / 2)
+    made = graph.compile(plain, precision)({"x": given})["y"]
+    wanted = expected * (scale if np.log2(scale) % 2 == 0 else scale / 2)
+    step = {"fp16": 2.0**-11, "bf16": 2.0**-8}[precision]
+    np.testing.assert_allclose(made, wanted, rtol=step, atol=2.0**-25)
+
+
+def test_a_norm_that_others_read_stays_apart(plain: pumice.Context) -> None:
+    sizes = 2, 33, 96, 32, 4
+    graph = pumice.Graph("gated")
+    x, expected = gated(graph, sizes, "each", True, is_shared=True)
+    program = graph.compile(plain)
+    made = program({"x": x})
+    np.testing.assert_array_equal(made["y"], expected)
+    assert np.abs(made["inner"]).max() > 0
+    assert any(row["kernel"].startswith("layer_norm") for row in program.report())
+
+
+def test_gates_of_another_form_stay_apart(plain: pumice.Context) -> None:
+    """One kernel reads both matrices alike, so that blocks of other sizes are products of their own."""
+    graph = pumice.Graph("gated")
+    x = halves((2, 33, 96, 32, 4))
+    given = graph.input("x", "float32", [2, 96])
+    one, other = ((2, 33, 96, block, 4) for block in (32, 96))
+    gate = graph.add("Relu", graph.add("MatMul", given, weights(graph, other, "each")))
+    graph.output("y", graph.add("Mul", gate, graph.add("MatMul", given, weights(graph, one, "each"))))
+    program = graph.compile(plain)
+    factors = []
+    for sizes in (other, one):
+        codes, zeros, scales = parts_of(sizes, "each")
+        factors.append((codes.astype(np.float32) - zeros.repeat(sizes[3], 1)) * scales.repeat(sizes[3], 1))
+    np.testing.assert_array_equal(program({"x": x})["y"], np.maximum(x @ factors[0].T, 0) * (x @ factors[1].T))
+    assert len([row for row in program.report() if row["kernel"]]) == 2

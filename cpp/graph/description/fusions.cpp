@@ -10,16 +10,21 @@ namespace {
 
 constexpr std::array kFusions = {
     FusionKind{"integer_products", "Conv and MatMul between DequantizeLinear and QuantizeLinear become products of integers."},
-    FusionKind{"block_products", "Products with weights of 4 or 8 bits in blocks read them as they are stored."},
+    FusionKind{"block_products",
+               "Products with weights of 4 or 8 bits in blocks read them as they are stored, and normalise what they multiply."},
     FusionKind{"batch_normalization", "BatchNormalization becomes part of the weights of the convolution before it."},
-    FusionKind{"attention", "Products, scale, mask and Softmax become one attention, with the transpositions around it."},
+    FusionKind{
+        "attention",
+        "Products, scale, mask and Softmax become one attention, with the transpositions around it; rotary embedding and caches one node."},
     FusionKind{"gelu", "Gelu written out, by Erf or by Tanh."},
     FusionKind{"swish", "x * Sigmoid(alpha * x)."},
     FusionKind{"layer_normalization", "LayerNormalization written out."},
     FusionKind{"rms_normalization", "RMSNormalization written out."},
     FusionKind{"bias", "A number for each column is added by the product itself."},
     FusionKind{"epilogue", "Maps of one varying operand are applied by the kernel that makes it, before it stores."},
-    FusionKind{"residual", "A second tensor is added, or otherwise mapped with the result, by the product or convolution that stores."},
+    FusionKind{"residual",
+               "A second tensor is added, or otherwise mapped with the result, by the product or convolution that stores; or a second "
+               "product is."},
     FusionKind{"elementwise", "Maps of maps become one map."},
 };
 static_assert(kFusions.size() == static_cast<size_t>(Fusion::elementwise) + 1);

@@ -198,8 +198,8 @@ class MapFusion {
       producer.epilogue = *text;
       if (reads_it && residual == kAbsent) {
         residual = beside;
-        producer.inputs.resize(kResidualInput, kAbsent);
-        producer.inputs.push_back(residual);
+        producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
+        producer.inputs[kResidualInput] = residual;
         producer.has_residual = true;
       }
       if (producer.has_residual) producer.expression = chain;

@@ -87,7 +87,10 @@ class BlockSearch {
     node.attributes = checked_attributes(*node.row, node.name, attributes);
     const int64_t columns = graph_.value(matrix.w).constant->desc.shape[matrix.turned ? 0 : 1];
     node.inputs = {product.inputs[0], by_columns(matrix.w, matrix, columns), by_columns(matrix.scale, matrix, columns)};
-    if (!point) node.inputs.push_back(by_columns(matrix.zero, matrix, columns));
+    if (!point) {
+      node.inputs.resize(kResidualInput + 1, kAbsent);
+      node.inputs.push_back(by_columns(matrix.zero, matrix, columns));
+    }
     return node;
   }
 

@@ -1,4 +1,6 @@
 // The order of the passes.
+#include "graph/passes/block_joins.h"
+#include "graph/passes/cache_joins.h"
 #include "graph/passes/fusion.h"
 #include "graph/passes/index_checks.h"
 #include "graph/passes/input_checks.h"
@@ -34,7 +36,9 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   if (!options.keep_all) drop_idle_casts(program);
   find_host_nodes(program);
   program.checks = input_checks(program);
+  if (!options.check_indices) join_caches(program, fuse);
   fuse_maps(program, fuse);
+  join_block_products(program, fuse);
   if (options.check_indices) add_index_checks(program);
   return program;
 }

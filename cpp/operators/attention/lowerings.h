@@ -2,11 +2,14 @@
 #pragma once
 
 #include "operators/row/lowering.h"
+#include "operators/row/operator_row.h"
 
 namespace pumice {
 
 void lower_attention(LowerContext& node);
 void lower_recognised_attention(LowerContext& node);
 void lower_rotary_embedding(LowerContext& node);
+void lower_rotary_caches(LowerContext& node);
+void shape_of_rotary_caches(ShapeContext& node);
 
 }  // namespace pumice

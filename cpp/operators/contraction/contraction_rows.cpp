@@ -12,6 +12,7 @@ namespace pumice {
 namespace {
 
 constexpr DTypeSet kFactors = kReals | set_of(DType::int32, DType::uint32, DType::int64, DType::uint64);  // of matrix products
+constexpr DTypeSet kBlockCodes = set_of(DType::int4, DType::uint4, DType::int8, DType::uint8);
 
 Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial) {
   Shape shape{batch, channels};
@@ -245,8 +246,8 @@ bool matmul_takes_residual(const Attributes&, const TensorDesc& weights) {
 }
 
 // Zero points that differ have the residual's place among the inputs.
-bool block_matmul_takes_residual(const Attributes& attributes, const TensorDesc&) {
-  return attributes.integer("has_points", 0) == 0;
+bool always_takes_residual(const Attributes&, const TensorDesc&) {
+  return true;
 }
 
 }  // namespace
@@ -322,20 +323,23 @@ Rows contraction_rows() {
            .epilogue = true,
            .residual = matmul_takes_residual},
           // With a matrix [columns, depth] of few bits, a scale for each block of the depth, and with has_points a zero point for each,
-          // else one for all.
+          // else one for all. With a gate the result is an expression of this product and of that with a second matrix, and with a gain
+          // what is multiplied is RMSNormalization of a.
           {.name = "pumice::BlockMatMul",
            .skeleton = Skeleton::contraction,
-           .schema = {.inputs = {value("a", kFloats), value("w", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W'),
-                                 value("scale", kFloats),
-                                 optional_value("zero", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W')},
+           .schema = {.inputs = {value("a", kFloats), value("w", kBlockCodes, 'W'), value("scale", kFloats),
+                                 optional_value("residual", kFloats), optional_value("zero", kBlockCodes, 'W'),
+                                 optional_value("gate_w", kBlockCodes, 'W'), optional_value("gate_scale", kFloats),
+                                 optional_value("gate_zero", kBlockCodes, 'W'), optional_value("gain", kFloats)},
                       .outputs = {value("y", kFloats)},
-                      .attributes = {required("block_size", AttributeKind::integer), integer("has_points", 0), integer("zero_point", 0)},
+                      .attributes = {required("block_size", AttributeKind::integer), real("epsilon", 0), text("gate_epilogue", "x"),
+                                     integer("has_points", 0), integer("zero_point", 0)},
                       .min_rank = 1},
            .shape = shape_of_block_matmul,
            .lower = lower_block_matmul,
            .pack = pack_block_matmul,
            .epilogue = true,
-           .residual = block_matmul_takes_residual},
+           .residual = always_takes_residual},
           {.name = "MatMulInteger",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kBytes, 'A'), value("b", kBytes, 'B'), optional_value("a_zero_point", kBytes, 'A'),

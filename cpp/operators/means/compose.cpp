@@ -11,6 +11,7 @@ namespace pumice {
 namespace {
 
 constexpr uint64_t kPhaseBytes = 16;  // LowerContext::input_phase counts modulo it
+const std::string kNoEpilogue = "x";
 
 }  // namespace
 
@@ -69,8 +70,13 @@ Piece Composition::scratch(DType dtype, Shape shape) {
 }
 
 void Composition::add(std::string_view op, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output, bool last) {
+  add(op, attributes, inputs, output, last ? node_.epilogue() : kNoEpilogue);
+}
+
+void Composition::add(std::string_view op, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output,
+                      const std::string& epilogue) {
   const OperatorRow& row = *find_operator(op);
-  run(row, checked_attributes(row, node_.node, attributes), inputs, output, nullptr, last);
+  run(row, checked_attributes(row, node_.node, attributes), inputs, output, nullptr, epilogue);
 }
 
 void Composition::map(std::string_view expression, const std::vector<Piece>& inputs, const Piece& output, bool last) {
@@ -78,7 +84,7 @@ void Composition::map(std::string_view expression, const std::vector<Piece>& inp
 }
 
 void Composition::map(const Expression& expression, const std::vector<Piece>& inputs, const Piece& output, bool last) {
-  run(*find_operator("Sum"), {}, inputs, output, &expression, last);
+  run(*find_operator("Sum"), {}, inputs, output, &expression, last ? node_.epilogue() : kNoEpilogue);
 }
 
 Piece Composition::reduce(std::string_view op, const Piece& x, const std::vector<int64_t>& axes) {
@@ -92,7 +98,7 @@ Piece Composition::reduce(std::string_view op, const Piece& x, const std::vector
 }
 
 void Composition::run(const OperatorRow& row, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output,
-                      const Expression* expression, bool last) {
+                      const Expression* expression, const std::string& epilogue) {
   LowerContext part;
   static_cast<NodeContext&>(part) = node_;
   part.attributes = &attributes;
@@ -103,10 +109,11 @@ void Composition::run(const OperatorRow& row, const Attributes& attributes, cons
     part.inputs.emplace_back(piece.desc);
     const uint64_t phase = piece.operand.place == Place::input ? node_.input_phase(piece.operand.index) : 0;
     part.input_phases.push_back((phase + piece.operand.byte_offset) % kPhaseBytes);
+    part.constant_packed.push_back(piece.is_packed);
   }
   part.outputs.emplace_back(output.desc);
   part.hosts.resize(inputs.size());
-  if (last) part.epilogue_text = node_.epilogue();
+  part.epilogue_text = epilogue;
   lower_row(part);
   std::vector<Operand> sources;
   for (const Piece& piece : inputs) sources.push_back(piece.operand);

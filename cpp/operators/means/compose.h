@@ -9,6 +9,7 @@ namespace pumice {
 struct Piece {
   TensorDesc desc;
   Operand operand;
+  bool is_packed = false;  // it lies as the row that reads it packs it
 
   Piece seen_as(Shape shape) const;  // packed
 };
@@ -21,6 +22,9 @@ class Composition {
   Piece scratch(DType dtype, Shape shape);
   // Adds the steps of another row. `last`: what is fused into the node is fused into these steps.
   void add(std::string_view op, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output, bool last = false);
+  // `epilogue`: GLSL over x, which is fused into these steps.
+  void add(std::string_view op, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output,
+           const std::string& epilogue);
   // Adds a map of the broadcast inputs, which the expression calls a0, a1, ..
   void map(std::string_view expression, const std::vector<Piece>& inputs, const Piece& output, bool last = false);
   void map(const Expression& expression, const std::vector<Piece>& inputs, const Piece& output, bool last = false);
@@ -29,7 +33,7 @@ class Composition {
 
  private:
   void run(const OperatorRow& row, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output,
-           const Expression* expression, bool last);
+           const Expression* expression, const std::string& epilogue);
   Piece packed(const TensorDesc& desc, Operand operand) const;
 
   LowerContext& node_;
