@@ -18,7 +18,13 @@ layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint AHEAD = 8u;
 layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the eights of a column are a multiple of those that a subgroup reads at once
 
+#if PM_GRAIN == 2
 layout(binding = 0) readonly buffer X { EIGHT x[]; };
+EIGHT eight_of_x(uint at) { return x[at / 8u]; }
+#else
+layout(binding = 0) readonly buffer X { vec4 x[]; };  // not eights, of which a range may begin at a half
+EIGHT eight_of_x(uint at) { return EIGHT(x[at / 4u], x[at / 4u + 1u]); }
+#endif
 layout(binding = 1) readonly buffer W { EIGHT w[]; };
 layout(binding = 2) buffer Y { sfp y[]; };
 
@@ -34,7 +40,7 @@ void main() {
       const uint eight = begin + k * SUBGROUP, at = WHOLE != 0u ? eight : min(eight, eights - 1u);
       held[k] = w[first_w + at];
       [[unroll]] for (uint row = 0u; row < ROWS; ++row)
-        factors[row * AHEAD + k] = x[(p.x_offset + min(row, p.pixels - 1u) * p.x_stride_w) / 8u + at];
+        factors[row * AHEAD + k] = eight_of_x(p.x_offset + min(row, p.pixels - 1u) * p.x_stride_w + at * 8u);
     }
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
       const bool deep = WHOLE != 0u || begin + k * SUBGROUP < eights;
