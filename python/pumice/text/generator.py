@@ -17,6 +17,7 @@ from ..base.log import forward_log
 from ..device.context import checked_context, default_context
 from ..importer.load import graph_of, load_recipe
 from ..model.options import checked_precision
+from .chat import ChatTemplate, Message
 from .device import Choice, Device
 from .errors import FolderError
 from .folder import Path, read_folder
@@ -316,6 +317,21 @@ class Generator:
         except TypeError:
             raise InputError(f"prompt: expected a text or tokens, given {type(prompt).__name__}") from None
 
+    def template_text(self, messages: Sequence[Message], answer: bool = True, **variables: Any) -> str:
+        """The text of a conversation as the folder's chat template writes it.
+
+        messages: the conversation, each message a mapping with a text as its "role" and its "content". answer: with what begins
+        the model's own message. variables: further ones that the template reads. Needs the package jinja2 where the template is
+        in Jinja. Raises FolderError where the folder has no template or it fails, InputError for messages that are none or that
+        the template refuses.
+        """
+        self.check_open()
+        return ChatTemplate(self.folder).text(messages, answer, variables)
+
+    def apply_template(self, messages: Sequence[Message], answer: bool = True, **variables: Any) -> list[int]:
+        """The tokens of template_text(), which a stream or a session takes as its prompt: the template itself begins the text."""
+        return self.encoded(self.template_text(messages, answer, **variables), special=False)
+
     @overload
     def __call__(self, prompt: str, **options: Any) -> str: ...
     @overload
@@ -326,8 +342,8 @@ class Generator:
             return "".join(self.stream(prompt, **options))
         return self._batch(prompt, **options)
 
-    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
-        """The pieces of what follows, as they are made: whole characters. Raises as Session.stream does."""
+    def stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[str]:
+        """The pieces of what follows a text or tokens, as they are made: whole characters. Raises as Session.stream does."""
         session = self.session()
         pieces = session.stream(prompt, **options)  # what is wrong is said now and not at the first piece
 

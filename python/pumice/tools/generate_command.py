@@ -17,6 +17,9 @@ def add_generate_options(command: argparse.ArgumentParser) -> None:
     given = command.add_mutually_exclusive_group(required=True)
     given.add_argument("--prompt", "-p", metavar="TEXT", help="the text that goes on")
     given.add_argument("--prompt-file", metavar="FILE", help="a file with that text; - for standard input")
+    command.add_argument(
+        "--chat", action="store_true", help="the prompt is a user's message, by the folder's chat template"
+    )
     command.add_argument("--max-tokens", type=int, default=128, metavar="N", help="the most tokens (default: 128)")
     command.add_argument(
         "--temperature", type=float, default=0.0, metavar="T", help="0: the likeliest token each time (default)"
@@ -59,7 +62,9 @@ def generate(arguments: argparse.Namespace) -> int:
     names = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
     options: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     with Generator(arguments.folder, context, arguments.precision) as generator:
-        for piece in generator.stream(prompt, **options):
+        messages = [{"role": "user", "content": prompt}]
+        given = generator.apply_template(messages) if arguments.chat else prompt
+        for piece in generator.stream(given, **options):
             print(_shown(piece), end="", flush=True)
         print()
         if arguments.time:

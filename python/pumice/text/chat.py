@@ -1,0 +1,147 @@
+"""Messages of a conversation as the text that a model was trained to answer: the folder's chat template, in Jinja."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from ..base.errors import InputError
+from .errors import FolderError
+from .folder import Folder, Settings
+
+_TOKENIZER, _TEMPLATE, _FIELD = "tokenizer_config.json", "chat_template.jinja", "chat_template"
+_MOST_BYTES = 1 << 20  # of a template
+_MOST_CHARACTERS = 1 << 24  # of the text that a template makes
+
+Message = Mapping[str, Any]
+
+
+class ChatTemplate:
+    """The template of a folder, and the texts of its special tokens.
+
+    It is in chat_template.jinja, or in the field chat_template of tokenizer_config.json; without either prompt_templates of
+    genai_config.json take its place. Raises FolderError where the folder has none of them, or one that is no template.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        has_settings = os.path.lexists(os.path.join(folder.path, _TOKENIZER))
+        settings = Settings(folder.path, _TOKENIZER) if has_settings else None
+        self._special = _special_tokens(settings)
+        self._file = _TEMPLATE if os.path.lexists(os.path.join(folder.path, _TEMPLATE)) else _TOKENIZER
+        source = _source(folder.path) if self._file == _TEMPLATE else _named_source(settings)
+        self._template = None if source is None else self._compiled(source)
+        if source is None and not folder.templates:
+            what = f"expected a chat template here, in {_TEMPLATE} or as prompt_templates, given none"
+            raise FolderError(_TOKENIZER, _FIELD, what)
+
+    def _compiled(self, source: str) -> Any:
+        try:
+            from jinja2 import TemplateError
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+        except ImportError as error:
+            raise InputError(f"chat templates need the package jinja2 (pip install 'pumice[text]'): {error}") from None
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _as_json
+        environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+        try:
+            return environment.from_string(source)
+        except (TemplateError, RecursionError) as error:
+            raise FolderError(self._file, _FIELD, f"expected a template in Jinja: {error}") from None
+
+    def text(self, messages: Sequence[Message], answer: bool, variables: Mapping[str, Any]) -> str:
+        """The text of the messages; answer: with what begins the model's own one.
+
+        Raises InputError for what is no list of messages, or refused by the template; FolderError where the template fails.
+        """
+        checked = _checked(messages)
+        if self._template is None:
+            return self._by_roles(checked)
+        from jinja2 import TemplateError
+
+        given = {**self._special, **variables, "messages": checked, "add_generation_prompt": answer}
+        parts, count = [], 0
+        try:
+            for part in self._template.generate(**given):
+                count += len(part)
+                if count > _MOST_CHARACTERS:
+                    what = f"expected a text of at most {_MOST_CHARACTERS} characters, given a longer one"
+                    raise FolderError(self._file, _FIELD, what)
+                parts.append(part)
+        except (FolderError, InputError):
+            raise
+        except (TemplateError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise FolderError(self._file, _FIELD, f"the template failed: {type(error).__name__}: {error}") from None
+        return "".join(parts)
+
+    def _by_roles(self, messages: Sequence[Message]) -> str:
+        """The text by prompt_templates, of which each role has its own, with {Content} in its place."""
+        templates = self._folder.templates
+        for message in messages:
+            if message["role"] not in templates:
+                what = f"expected a role among {', '.join(sorted(templates))} (prompt_templates)"
+                raise InputError(f"messages: {what}, given {message['role']!r:.100}")
+        return "".join(templates[one["role"]].replace("{Content}", str(one.get("content", ""))) for one in messages)
+
+
+def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise InputError(f"messages: expected a list of messages with 'role' and 'content', given {messages!r:.100}")
+    for message in messages:
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InputError(f"messages: expected a message with a text as its 'role', given {message!r:.100}")
+    return [dict(message) for message in messages]
+
+
+def _source(path: str) -> str:
+    file_path = os.path.join(path, _TEMPLATE)
+    try:
+        if (size := os.path.getsize(file_path)) > _MOST_BYTES:
+            raise FolderError(_TEMPLATE, "", f"expected at most {_MOST_BYTES} bytes, given {size}")
+        with open(file_path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise FolderError(_TEMPLATE, "", f"expected a template as text: {error}") from None
+
+
+def _named_source(settings: Settings | None) -> str | None:
+    """The template of the settings; of several by name the one named default."""
+    value = None if settings is None else settings.values.get(_FIELD)
+    if isinstance(value, list):
+        named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
+        value = named.get("default")
+        if not isinstance(value, str):
+            raise FolderError(_TOKENIZER, _FIELD, "expected a template named default among several, given none")
+    if value is None or isinstance(value, str):
+        if value is not None and len(value) > _MOST_BYTES:
+            raise FolderError(_TOKENIZER, _FIELD, f"expected at most {_MOST_BYTES} characters, given {len(value)}")
+        return value
+    raise FolderError(_TOKENIZER, _FIELD, f"expected a text, or a list of named templates, given {value!r:.100}")
+
+
+def _special_tokens(settings: Settings | None) -> dict[str, str]:
+    """The texts of special tokens, which are texts or objects with a content."""
+    found = {}
+    for name, value in ({} if settings is None else settings.values).items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(text, str):
+            found[name] = text
+    return found
+
+
+def _as_json(value: Any, indent: int | None = None) -> str:
+    """JSON as models were trained on: without HTML's escapes."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _now(form: str) -> str:
+    return datetime.datetime.now().strftime(form)
+
+
+def _refuse(message: object) -> NoReturn:
+    raise InputError(f"messages: the model's chat template refuses them: {message!s:.500}")
