@@ -228,6 +228,75 @@ def test_matmul_n_bits_is_that_of_onnxruntime(zeros: bool, bits: int) -> None:
             np.testing.assert_allclose(model(x), wanted, atol=2e-3 * np.abs(wanted).max())
 
 
+def ordered_product(order: str, bits: int, zeros: bool) -> tuple[Any, np.ndarray]:
+    """A MatMulNBits whose input g_idx is in this order, and the matrix [columns, depth] that it means."""
+    random = np.random.default_rng(17)
+    depth, columns, block = 96, 20, 32
+    blocks = depth // block
+    plain = np.repeat(np.arange(blocks), block).astype("int32")
+    groups = {
+        "plain": plain,
+        "mixed": random.permutation(plain),
+        "reversed": plain[::-1].copy(),
+        "uneven": np.minimum(np.arange(depth) // 31, blocks - 1).astype("int32"),
+        "outside": plain + 1,
+    }[order]
+    codes = random.integers(0, 1 << bits, (columns, depth)).astype("uint8")
+    packed = codes if bits == 8 else codes[:, ::2] | codes[:, 1::2] << 4
+    points = np.full((columns, blocks), 1 << (bits - 1), "uint8")
+    constants: dict[str, Any] = {
+        "b": packed.reshape(columns, blocks, -1),
+        "s": random.uniform(0.01, 0.1, (columns, blocks)).astype("float32"),
+        "g": groups,
+    }
+    if zeros:
+        points = random.integers(0, 1 << bits, (columns, blocks)).astype("uint8")
+        even = np.pad(points, ((0, 0), (0, blocks % 2)))
+        constants["z"] = points if bits == 8 else even[:, ::2] | even[:, 1::2] << 4
+    node = helper.make_node(
+        "MatMulNBits",
+        ["x", "b", "s", "z" if zeros else "", "g"],
+        ["y"],
+        domain="com.microsoft",
+        K=depth,
+        N=columns,
+        bits=bits,
+        block_size=block,
+    )
+    known = np.clip(groups, 0, blocks - 1)
+    matrix = (codes.astype("float64") - points[:, known]) * constants["s"][:, known]
+    return model_of([node], {"x": ["N", depth]}, constants, domains=["com.microsoft"]), matrix
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("order", ["plain", "mixed", "reversed"])
+def test_columns_of_a_block_may_lie_anywhere(order: str, bits: int, zeros: bool) -> None:
+    proto, matrix = ordered_product(order, bits, zeros)
+    with pumice.Model(proto) as model:
+        for rows in (1, 7):
+            x = np.random.default_rng(rows).standard_normal((rows, matrix.shape[1])).astype("float32")
+            wanted, size = x @ matrix.T, np.abs(x) @ np.abs(matrix).T
+            assert (np.abs(model(x) - wanted) <= (matrix.shape[1] + 4) * 2.0**-23 * size).all()
+        assert any("Gather" in row["op"] for row in model.program.report()) == (order != "plain")
+
+
+@pytest.mark.parametrize(
+    ("order", "error", "message"),
+    [
+        ("uneven", pumice.UnsupportedError, "g_idx whose blocks are not of 32 columns each"),
+        (
+            "outside",
+            pumice.GraphError,
+            "g_idx: expected 96 numbers of blocks from 0 to 2, given such from 1 to 3",
+        ),
+    ],
+)
+def test_other_orders_are_refused(order: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        pumice.Model(ordered_product(order, 4, False)[0])
+
+
 # ---- norms
 
 
