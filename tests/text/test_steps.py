@@ -20,10 +20,40 @@ pytest.importorskip("tokenizers")
 PLACES, ROOM = 512, 256
 
 
-def device_of(context: pumice.Context, layers: int, fuse: bool = True) -> Device:
+class Exported(Writer):
+    """The decoder with queries, keys and values by products of their own, and each residual's sum as a part of the next normalisation:
+    the importer makes Add and RMSNormalization of SkipSimplifiedLayerNormalization.
+    """
+
+    def layer(self, i: int, x: str) -> str:
+        shape, base = self.shape, f"l{i}."
+        inner, whole = (self.norm(base + "n1", x), x) if i == 0 else self.skip(base + "n1", *x.split("|"))
+        widths = {"q": shape.width, "k": shape.groups * shape.head, "v": shape.groups * shape.head}
+        rows = [self.product(base + name, inner, shape.width, width) for name, width in widths.items()]
+        caches = [f"past_key_values.{i}.{one}" for one in ("key", "value")]
+        made = [f"present.{i}.{one}" for one in ("key", "value")]
+        numbers = {"num_heads": shape.heads, "kv_num_heads": shape.groups, "do_rotary": 1}
+        inputs = [*rows, *caches, "lengths", "total", "cos", "sin"]
+        mixed = self.add("GroupQueryAttention", inputs, [base + "mix", *made], "com.microsoft", **numbers)
+        inner, whole = self.skip(base + "n2", whole, self.product(base + "o", mixed, shape.width, shape.width))
+        gate, up = (self.product(base + name, inner, shape.width, shape.inner) for name in ("gate", "up"))
+        silu = self.add("Mul", [gate, self.add("Sigmoid", [gate], [base + "sig"])], [base + "silu"])
+        down = self.product(base + "down", self.add("Mul", [silu, up], [base + "in"]), shape.inner, shape.width)
+        return f"{whole}|{down}"
+
+    def skip(self, name: str, x: str, more: str) -> tuple[str, str]:
+        """The normalised sum, and the sum."""
+        whole = self.add("Add", [x, more], [f"{name}.sum"])
+        return super().norm(name, whole), whole
+
+    def norm(self, name: str, x: str) -> str:
+        return self.skip(name, *x.split("|"))[0] if "|" in x else super().norm(name, x)
+
+
+def device_of(context: pumice.Context, layers: int, fuse: bool = True, form: type[Writer] = Writer) -> Device:
     """A decoder as onnxruntime-genai exports it, with random weights of 4 bits."""
     shape = dataclasses.replace(TINY, layers=layers)
-    roomy = in_room(Writer(shape, PLACES).recipe(), Folder("", "", "model.onnx", ""), "fp32")
+    roomy = in_room(form(shape, PLACES).recipe(), Folder("", "", "model.onnx", ""), "fp32")
     return Device(context, graph_of(roomy.recipe).compile(context, "fp32", fuse=fuse), roomy, shape.words)
 
 
@@ -44,23 +74,34 @@ def gpu_kernels(pumice_context: pumice.Context):
         yield made
 
 
-def test_a_layer_takes_at_most_nine_dispatches(gpu_kernels: pumice.Context) -> None:
-    """The difference of decoders of two and of three layers: products of qkv, o, gate and up, down; rotary embedding; attention."""
-    (two, first), (three, second) = (counted(device_of(gpu_kernels, layers)) for layers in (2, 3))
-    assert three - two <= 7
-    assert second - first <= three - two
+@pytest.mark.parametrize(("form", "most"), [(Writer, 7), (Exported, 9)])
+def test_a_layer_takes_at_most_nine_dispatches(form: type[Writer], most: int, gpu_kernels: pumice.Context) -> None:
+    """The difference of decoders of two and of three layers: products of qkv (one or three), o, gate and up, down; rotary embedding
+    with the caches; attention and its combination. Products beside each other have no barrier between them.
+    """
+    (two, first), (three, second) = (counted(device_of(gpu_kernels, layers, form=form)) for layers in (2, 3))
+    assert three - two <= most
+    assert second - first <= 7
 
 
+def test_a_layer_takes_at_most_nine_dispatches_by_the_kernels_of_cpu_drivers(context: pumice.Context) -> None:
+    two, three = (counted(device_of(context, layers))[0] for layers in (2, 3))
+    assert three - two <= 9
+
+
+@pytest.mark.parametrize("form", [Writer, Exported])
 @pytest.mark.parametrize("rows", [1, 8, 64])
-def test_logits_are_those_of_the_layers_as_they_are_written(rows: int, gpu_kernels: pumice.Context) -> None:
-    """Both round the sums of a layer, whose terms are random: by far less than the difference of two tokens' logits."""
+def test_logits_are_those_of_the_layers_as_they_are_written(
+    rows: int, form: type[Writer], gpu_kernels: pumice.Context
+) -> None:
+    """Both round the sums of a layer, by far less than the spread of the logits, and the logits to float16: to neighbours at most."""
     made = []
     for fuse in (True, False):
-        texts = Rows(device_of(gpu_kernels, 2, fuse), 1, None)
+        texts = Rows(device_of(gpu_kernels, 2, fuse, form), 1, None)
         texts.tokens = [[int(one) for one in np.random.default_rng(rows).integers(0, TINY.words, rows)]]
         texts.read()
         made.append(texts.logits()[0].astype(np.float64))
         texts.close()
-    spread = made[1].std()
-    assert np.abs(made[0] - made[1]).max() < 1e-3 * spread
-    assert made[0].argmax() == made[1].argmax()
+    step = float(np.spacing(np.float16(np.abs(made[1]).max())))
+    assert np.abs(made[0] - made[1]).max() <= step + 1e-4 * made[1].std()
+    assert made[1].std() > 100 * step, "logits of different tokens differ"

@@ -21,6 +21,7 @@ PAST, WANTED = "pumice.past", "pumice.wanted"
 _PASSES = ("Cast", "Identity", "Tanh")  # operators between the last product and the logits that take rows one by one
 _WITH_NUMBER = ("Add", "Div", "Mul", "Sub")
 _PRODUCTS = ("MatMul", "MatMulNBits", "Gemm")
+_NORMS = ("RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization")
 _DTYPES = {"bool": 9, "bfloat16": 16, "float16": 10, "float32": 1, "int32": 6, "int64": 7}  # TensorProto.DataType
 STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # what the caches of a precision are stored as
 
@@ -230,6 +231,18 @@ class _Rewriter:
             name = varying[0]
         return None
 
+    def before_norm(self, product: NodeRecipe) -> NodeRecipe:
+        """The normalisation of rows that the product alone reads; where there is none, the product."""
+        made = product.inputs[0]
+        norm = self.makers.get(made)
+        if norm is None or norm.op not in _NORMS or norm.attributes.get("axis", -1) not in (-1, 2):
+            return product
+        readers = sum(node.reads.count(made) for node in self.nodes)
+        is_alone = (
+            readers == 1 and made not in {value.name for value in self.recipe.outputs} and not any(norm.outputs[1:])
+        )
+        return norm if is_alone and norm.outputs[0] == made else product
+
     def pick_rows(self) -> None:
         """Has the last product compute the wanted rows alone, where it is found; else the logits of others are left out after it."""
         indices = "pumice.wanted.column"
@@ -246,7 +259,7 @@ class _Rewriter:
             pick = self.picked(every, indices, self.names.logits)
             self.nodes[place : place + 1] = [node._replace(outputs=outputs), pick]
             return
-        node = found[0]
+        node = self.before_norm(found[0])
         place, some = self.nodes.index(node), f"{node.inputs[0]}.wanted"
         pick = self.picked(node.inputs[0], indices, some)
         self.nodes[place : place + 1] = [pick, node._replace(inputs=[some, *node.inputs[1:]])]
