@@ -53,6 +53,16 @@ POOLED = (
 )
 FILTER, BIAS = reals(5, 3, 2, 3, seed=1), reals(5, seed=2)
 
+RNN_CELL = (reals(4, 3, seed=1) / 8, reals(4, 4, seed=2) / 8, reals(4, seed=3), reals(2, 4, seed=4))
+LSTM_CELL = (
+    *(reals(4, 3, seed=k) / 8 for k in range(4)),
+    *(reals(4, 4, seed=k) / 8 for k in range(4, 8)),
+    *[None] * 3,
+    *(reals(4, seed=k) for k in range(4)),
+    *[None] * 2,
+)
+LSTM_STATE = (reals(2, 4, seed=5), reals(2, 4, seed=6))
+
 CALLS: dict[str, tuple[Call, ...]] = {
     **{op: (call(X, ROW, 1), call(Q, R, 0, **OUT), call(integers(2, 3), integers(3), 0)) for op in ("ADD", "SUB")},
     "MUL": (call(X, ROW, 3), call(Q, R, 0, **OUT)),
@@ -149,6 +159,28 @@ CALLS: dict[str, tuple[Call, ...]] = {
     "SPACE_TO_BATCH_ND": (call(IMAGE, [3, 2], [[0, 0], [1, 1]]), call(BYTES, [2, 2], [[1, 1], [0, 0]])),
     "CHANNEL_SHUFFLE": (call(reals(2, 6, 5), 3, 1), call(quantized(2, 2, 6), 2, -1)),
     "INSTANCE_NORMALIZATION": (call(IMAGE, 1.5, 0.5, 0.25, False), call(IMAGE, 1.5, 0.5, 0.25, True)),
+    "TRANSPOSE_CONV_2D": (
+        call(IMAGE, FILTER, BIAS, 1, 0, 0, 1, 2, 2, 1, False),
+        call(BYTES, quantized(5, 3, 2, 3, scale=0.25, seed=1), integers(5), 0, 0, 1, 0, 1, 2, 0, False, **OUT),
+    ),
+    "RNN": (call(reals(2, 3), *RNN_CELL, 4),),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": (call(reals(2, 5, 3), *RNN_CELL, 4, 0), call(reals(5, 2, 3), *RNN_CELL, 1, 1)),
+    "BIDIRECTIONAL_SEQUENCE_RNN": (
+        call(reals(2, 5, 3), *RNN_CELL, *RNN_CELL, None, None, None, 4, False, False),
+        call(reals(5, 2, 3), *RNN_CELL, *RNN_CELL, reals(5, 2, 3, seed=1), None, None, 3, True, True),
+    ),
+    "LSTM": (
+        call(reals(2, 3), *LSTM_CELL, *LSTM_STATE, 4, 0.0, 0.0),
+        call(reals(2, 3), *LSTM_CELL, *LSTM_STATE, 4, 0.1, 0.0),
+    ),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
+        call(reals(2, 5, 3), *LSTM_CELL, *LSTM_STATE, 4, 0.0, 0.0, False),
+        call(reals(5, 2, 3), *LSTM_CELL, *LSTM_STATE, 4, 0.1, 0.0, True),
+    ),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": (
+        call(reals(2, 5, 3), *LSTM_CELL, *LSTM_CELL, *LSTM_STATE, *LSTM_STATE, *[None] * 9, 4, 0.0, 0.0, True, False),
+    ),
+    "SVDF": (call(reals(2, 3), reals(8, 3), reals(8, 4, seed=1), reals(4), reals(2, 32), 2, 1),),
     "LOCAL_RESPONSE_NORMALIZATION": (call(IMAGE, 1, 2.0, 0.5, 0.5), call(X, 1, 2.0, 0.5, 0.5, -2)),
 }
 # The first call of each operation is quick; the others are in the slow tier.
@@ -162,7 +194,7 @@ SHAPES = ["rank", "sizes"]
 
 def test_every_operation_is_called() -> None:
     names = {one.name.removeprefix("nnapi::") for one in pumice.operators() if one.name.startswith("nnapi::")}
-    assert len(names) == 84
+    assert len(names) == 92
     assert set(CALLS) == names
 
 

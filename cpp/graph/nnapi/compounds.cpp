@@ -43,18 +43,25 @@ std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operat
   return outputs;
 }
 
-// The ranks to try for operands of unknown rank: one for all of them first, then each its own.
-std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const std::vector<ValueId>& operands) {
+// The ranks to try for operands of unknown rank: those that the rules of the operation tell; one for all others first, then each its own.
+std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
+                                             const std::vector<ValueId>& operands) {
+  nnapi::Operands told(operation, node, nnapi::facts_of(graph, operands));
+  if (operation.check) operation.check(told);
   std::vector<size_t> open;
   for (size_t i = 0; i < operands.size(); ++i)
-    if (operands[i] != kAbsent && !graph.value(operands[i]).shape) open.push_back(i);
+    if (operands[i] != kAbsent && !told.facts()[i].shape) open.push_back(i);
+  std::vector<size_t> known(operands.size(), 0);
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (const auto& shape = told.facts()[i].shape) known[i] = shape->size();
   std::vector<std::vector<size_t>> tried;
-  for (const size_t rank : kRanks) tried.emplace_back(operands.size(), rank);
+  for (const size_t rank : kRanks)
+    for (auto& ranks = tried.emplace_back(known); const size_t i : open) ranks[i] = rank;
   constexpr size_t kMostOpen = 3;  // more are the parts of a whole, of one rank
   if (open.size() < 2 || open.size() > kMostOpen) return tried;
   std::vector<size_t> at(open.size(), 0);
   for (;;) {
-    auto& ranks = tried.emplace_back(operands.size(), 0);
+    auto& ranks = tried.emplace_back(known);
     for (size_t k = 0; k < open.size(); ++k) ranks[open[k]] = kRanks[at[k]];
     size_t k = 0;
     while (k < at.size() && ++at[k] == std::size(kRanks)) at[k++] = 0;
@@ -86,7 +93,7 @@ class NnapiOperation : public CompoundOperation {
   std::vector<LateOutput> late_outputs(const Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
                                        const Attributes& declared) const override {
     std::exception_ptr first;
-    for (const auto& ranks : tried_ranks(graph, operands)) {
+    for (const auto& ranks : tried_ranks(graph, operation_, node, operands)) {
       try {
         return outputs_of_ranks(graph, operation_, node, operands, ranks, declared);
       } catch (const Error&) {

@@ -37,6 +37,8 @@ std::string operand_list(const std::vector<Operand>& roles) {
 
 constexpr int64_t kAssumed = 64;  // stands for an unknown size where any will do
 
+}  // namespace
+
 std::vector<Fact> facts_of(const Graph& graph, const std::vector<ValueId>& operands) {
   std::vector<Fact> facts;
   for (const ValueId id : operands) {
@@ -50,8 +52,6 @@ std::vector<Fact> facts_of(const Graph& graph, const std::vector<ValueId>& opera
   }
   return facts;
 }
-
-}  // namespace
 
 Expansion::Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared,
                      bool assumes)
@@ -153,13 +153,17 @@ ValueId Expansion::guarded(size_t passed, const std::shared_ptr<const Requiremen
 
 void Expansion::check_count() const {
   const bool variadic = std::ranges::any_of(rules_.roles(), &Operand::variadic);
-  const auto required = static_cast<size_t>(std::ranges::count(rules_.roles(), false, &Operand::optional));
-  if (operands_.size() >= required && (variadic || operands_.size() <= rules_.roles().size())) return;
-  const std::string most = variadic ? " or more" : rules_.roles().size() > required ? " to " + std::to_string(rules_.roles().size()) : "";
+  const auto& roles = rules_.roles();
+  // Operands that may be left out stand behind all others, or among them, where something has to stand in their place.
+  size_t required = roles.size();
+  while (!variadic && required > 0 && roles[required - 1].optional) --required;
+  if (variadic) required = static_cast<size_t>(std::ranges::count(roles, false, &Operand::optional));
+  if (operands_.size() >= required && (variadic || operands_.size() <= roles.size())) return;
+  const std::string most = variadic ? " or more" : roles.size() > required ? " to " + std::to_string(roles.size()) : "";
   const std::string rule = operands_.size() < required ? "G1" : "";
   throw GraphError(node_,
-                   std::string(operation_.name) + ": takes " + std::to_string(required) + most + " operands (" +
-                       operand_list(rules_.roles()) + "); given " + std::to_string(operands_.size()),
+                   std::string(operation_.name) + ": takes " + std::to_string(required) + most + " operands (" + operand_list(roles) +
+                       "); given " + std::to_string(operands_.size()),
                    rule);
 }
 

@@ -124,6 +124,9 @@ class Expansion {
   std::vector<Output> outputs_;
 };
 
+// What is known of operands.
+std::vector<Fact> facts_of(const Graph& graph, const std::vector<ValueId>& operands);
+
 // Attributes of a node.
 Attributes with(std::initializer_list<std::pair<std::string, AttributeValue>> named);
 

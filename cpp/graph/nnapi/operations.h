@@ -16,5 +16,8 @@ Operations movement_operations();
 Operations reduction_operations();
 Operations product_operations();
 Operations image_operations();
+Operations transpose_conv_operations();
+Operations recurrent_operations();
+Operations lstm_operations();
 
 }  // namespace pumice::nnapi

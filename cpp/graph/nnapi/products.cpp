@@ -1,4 +1,6 @@
 // Products of matrices and convolutions. Quantized ones sum 8-bit products as int32, exactly, and round once.
+#include "graph/nnapi/products.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,14 +10,12 @@
 #include "graph/nnapi/operations.h"
 
 namespace pumice::nnapi {
-namespace {
 
 // Scale and zero point as the constants that quantized products take.
-std::vector<ValueId> parameters(Expansion& e, const Quantization& quantization, DType dtype) {
+static std::vector<ValueId> parameters(Expansion& e, const Quantization& quantization, DType dtype) {
   return {e.scales(quantization), e.scalar(quantization.zero_point.value_or(0), dtype)};
 }
 
-// One number for each channel, of which there are as many as operand 1 has on an axis.
 void check_bias_length(Operands& o, size_t axis) {
   const auto fail = [&](const std::string& expected) { o.fail(2, expected + " expected; given " + o.shape_text(2)); };
   const auto channels = o.size(1, axis);
@@ -27,7 +27,6 @@ void check_bias_length(Operands& o, size_t axis) {
   if (length) o.assume_size(1, axis, *length);
 }
 
-// The bias of a quantized product: int32 in units of the product of the operands' scales. It may do without a scale of its own.
 void check_bias(const Expansion& e) {
   const GraphValue& bias = e.value(2);
   const DType expected = e.is_quantized(0) ? DType::int32 : e.dtype(0);
@@ -54,7 +53,6 @@ void check_filter(const Expansion& e, int channel_axis) {
     e.fail(1, std::string(name(x)) + " expected, as operand 0; given " + std::string(name(w)));
 }
 
-// A convolution of a quantized x and w, in ONNX's layout [batch, channels, ..], with its activation.
 ValueId quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activation, const Quantization& y, const Attributes& attributes) {
   std::vector<ValueId> inputs{x};
   const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };
@@ -65,6 +63,8 @@ ValueId quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activation
   append({e[2]});
   return e.activated(e.add("QLinearConv", inputs, attributes), activation, y);
 }
+
+namespace {
 
 void check_fully_connected(Operands& o) {
   o.expect_rank(1, 2);

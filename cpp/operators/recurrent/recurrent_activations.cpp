@@ -18,6 +18,7 @@ struct Activation {
 Activation activation_of(std::string_view node, const std::string& name) {
   static const std::map<std::string_view, Activation> own = {{"Affine", {"alpha * x + beta", 1, 0}},
                                                              {"ScaledTanh", {"alpha * tanh(beta * x)", 1, 1}},
+                                                             {"pumice::Relu6", {"min(max(x, 0), 6)", {}, {}}},
                                                              {"ThresholdedRelu", {"x >= alpha || isnan(x) ? x : 0", 1, {}}}};
   if (const auto found = own.find(name); found != own.end()) return found->second;
   constexpr std::string_view kRows[] = {"Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Elu", "Softsign", "Softplus"};

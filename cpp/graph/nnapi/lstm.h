@@ -1,0 +1,28 @@
+// The LSTM cell that three operations share: where the operands of one direction are, their rules, and its nodes.
+#pragma once
+
+#include "graph/nnapi/sequences.h"
+
+namespace pumice::nnapi {
+
+// The first operand of each group; within a group the gates are input, forget, cell, output.
+struct LstmCell {
+  size_t x_weights, h_weights, peepholes, biases, projection, h, c, norms, aux_weights = kNoOperand;
+
+  size_t projection_bias() const { return projection + 1; }
+};
+
+// What an operation says of all its steps.
+struct LstmOptions {
+  std::string activation;
+  double cell_clip, projection_clip;
+  bool time_major;
+};
+
+// Rules of one direction: which operands are there (`takes_loose_bias`: a projection's bias without its weights too), and their sizes.
+void check_presence(Operands& o, const LstmCell& cell, bool takes_loose_bias);
+void check_sizes(Operands& o, const LstmCell& cell, std::string_view rule);
+// Direction over a sequence of rank 3. The states are the last hidden one and the last cell.
+Layer lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell& cell, const LstmOptions& options, bool backward);
+
+}  // namespace pumice::nnapi

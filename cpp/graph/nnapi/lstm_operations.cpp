@@ -1,0 +1,209 @@
+// LSTM, of one step and of sequences in one and two directions.
+#include <set>
+#include <string>
+#include <utility>
+
+#include "graph/nnapi/lstm.h"
+#include "graph/nnapi/operations.h"
+
+namespace pumice::nnapi {
+namespace {
+
+constexpr LstmCell kStep{1, 5, 9, 12, 16, 18, 19, 23}, kSequence{1, 5, 9, 12, 16, 18, 19, 24};
+constexpr LstmCell kForward{1, 5, 9, 12, 16, 35, 36, 53, 40}, kBackward{18, 22, 26, 29, 33, 37, 38, 57, 44};
+constexpr size_t kAux = 39;
+
+// ---- rules
+
+void check_clip(const Operands& o, size_t i) {
+  const auto& elements = o.facts()[i].elements;
+  if (!elements) o.refuse(i, "that is no constant");
+  if (const double given = elements->as_double().at(0); !(given >= 0))
+    o.fail(i, "L6: a number of at least 0 expected; given " + std::to_string(given));
+}
+
+void check_step(Operands& o) {
+  o.expect_rank(0, 2);
+  check_presence(o, kStep, false);
+  check_sizes(o, kStep, "L7");
+  expect_one_size(o, {{0, 0}, {kStep.h, 0}}, "L7");
+  expect_one_size(o, {{0, 1}, {kStep.x_weights + 3, 1}}, "L7");
+  for (const size_t i : {21, 22}) check_clip(o, i);
+  refuse_empty(o, "G2");
+}
+
+void check_sequence(Operands& o) {
+  o.expect_rank(0, 3);
+  check_presence(o, kSequence, true);
+  check_sizes(o, kSequence, "L7");
+  expect_one_size(o, {{0, o.integer(23) != 0 ? size_t{1} : size_t{0}}, {kSequence.h, 0}}, "L7");
+  expect_one_size(o, {{0, 2}, {kSequence.x_weights + 3, 1}}, "L7");
+  refuse_empty(o, "G2");
+}
+
+// Whether the auxiliary input has weights, of both directions. A coupled input gate has none.
+Linking linking_of(const Operands& o) {
+  const auto weighs = [&](const LstmCell& cell) {
+    const bool given = o.has(cell.aux_weights + 3);
+    for (size_t gate = 0; gate < 3; ++gate) {
+      const bool expected = given && (gate != 0 || o.has(cell.x_weights));
+      if (o.has(cell.aux_weights + gate) != expected)
+        o.fail(cell.aux_weights + gate, std::string("N6.4: ") + (expected ? "weights of all gates expected" : "none expected") +
+                                            " beside operand " + std::to_string(cell.aux_weights + 3));
+    }
+    return given;
+  };
+  const bool fw = weighs(kForward), bw = weighs(kBackward);
+  if (fw != bw) o.fail((fw ? kBackward : kForward).aux_weights + 3, "N6.4: weights of both directions expected, or of none");
+  if (fw && !o.has(kAux)) o.fail(kAux, "N6.4: an input for its weights expected; it is left out");
+  return !o.has(kAux) ? Linking::none : fw ? Linking::cross : Linking::parallel;
+}
+
+// Both directions have the same parts.
+void expect_same_parts(const Operands& o) {
+  for (const auto& [fw, bw] :
+       {std::pair{kForward.x_weights, kBackward.x_weights}, std::pair{kForward.peepholes + 2, kBackward.peepholes + 2},
+        std::pair{kForward.projection, kBackward.projection}, std::pair{kForward.norms + 1, kBackward.norms + 1}})
+    if (o.has(fw) != o.has(bw))
+      o.fail(bw, "N6.5: it has to be " + std::string(o.has(fw) ? "given" : "left out") + " as " + o.called(fw) + " is");
+}
+
+void check_aux(Operands& o, Linking linking) {
+  if (linking == Linking::none) return expect_one_size(o, {{0, 2}, {kBackward.x_weights + 3, 1}}, "N6.1");
+  o.expect_rank(kAux, 3);
+  for (const size_t axis : {0, 1}) expect_one_size(o, {{0, axis}, {kAux, axis}}, "N6.4");
+  if (linking == Linking::parallel) return expect_one_size(o, {{kAux, 2}, {kBackward.x_weights + 3, 1}}, "N6.4");
+  for (const LstmCell& cell : {kForward, kBackward}) {
+    const size_t w = cell.aux_weights;
+    expect_ranks(o, w, 4, 2);
+    expect_one_size(o, {{cell.x_weights + 3, 0}, {w, 0}, {w + 1, 0}, {w + 2, 0}, {w + 3, 0}}, "N6.4");
+    expect_one_size(o, {{0, 2}, {kAux, 2}, {cell.x_weights + 3, 1}, {w, 1}, {w + 1, 1}, {w + 2, 1}, {w + 3, 1}}, "N6.4");
+  }
+}
+
+void check_both(Operands& o) {
+  o.expect_rank(0, 3);
+  const Linking linking = linking_of(o);
+  expect_same_parts(o);
+  for (const LstmCell& cell : {kForward, kBackward}) {
+    check_presence(o, cell, false);
+    check_sizes(o, cell, "L7");
+    expect_one_size(o, {{0, o.integer(52) != 0 ? size_t{1} : size_t{0}}, {cell.h, 0}}, "L7");
+  }
+  expect_one_size(o, {{0, 2}, {kForward.x_weights + 3, 1}}, "N6.1");
+  check_aux(o, linking);
+  for (const size_t i : {49, 50}) check_clip(o, i);
+  refuse_empty(o, "G2");
+}
+
+// ---- nodes
+
+LstmOptions options_of(const Expansion& e, size_t activation, bool time_major) {
+  return {cell_activation(e, activation, "G7"), e.real(activation + 1), e.real(activation + 2), time_major};
+}
+
+void step(Expansion& e) {
+  const ValueId x = e.add("Unsqueeze", {e[0], e.integers({0})});
+  const Layer layer = lstm_layer(e, x, kAbsent, kStep, options_of(e, 20, true), false);
+  const Length units = e.length(kStep.biases + 3, 0), gates{e.has(kStep.x_weights) ? 4 : 3};
+  e.give(e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(0, 0), e.product(units, gates)})}));
+  for (const ValueId state : layer.states) e.give(state);
+  e.give(e.add("Squeeze", {layer.y, e.integers({0})}));
+}
+
+void sequence(Expansion& e) {
+  const Layer layer = lstm_layer(e, e[0], kAbsent, kSequence, options_of(e, 20, e.integer(23) != 0), false);
+  e.give(layer.y);
+  for (const ValueId state : layer.states) e.give(state);
+}
+
+void both(Expansion& e) {
+  const LstmOptions options = options_of(e, 48, e.integer(52) != 0);
+  const Linking linking = linking_of(e.rules());
+  const ValueId aux = linking == Linking::cross ? e[kAux] : kAbsent;
+  const Layer forward = lstm_layer(e, e[0], aux, kForward, options, false);
+  const Layer backward = lstm_layer(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, options, true);
+  give_both(e, forward, backward, e.integer(51) != 0);
+}
+
+// ---- the operands
+
+class Roles {
+ public:
+  Roles& of(const std::string& stem, std::initializer_list<std::string_view> gates, size_t optional) {
+    size_t at = 0;
+    for (const std::string_view gate : gates) add(stem + std::string(gate), at++ < optional);
+    return *this;
+  }
+  Roles& add(const std::string& name, bool optional = false) {
+    static std::set<std::string> kept;  // names of roles live as long as the table
+    roles.push_back({{*kept.insert(name).first, kFloat, optional, false, 'T'}, OperandKind::tensor});
+    return *this;
+  }
+  Roles& number(std::string_view name, DTypeSet dtypes = kFloat) {
+    roles.push_back(scalar(name, dtypes));
+    return *this;
+  }
+  Roles& cell(const std::string& prefix) {
+    of(prefix + "input_weights_", {"i", "f", "c", "o"}, 1).of(prefix + "recurrent_weights_", {"i", "f", "c", "o"}, 1);
+    of(prefix + "peephole_", {"i", "f", "o"}, 3).of(prefix + "bias_", {"i", "f", "c", "o"}, 1);
+    return of(prefix + "projection_", {"weights", "bias"}, 2);
+  }
+  Roles& states(const std::string& prefix) { return of(prefix, {"state", "cell"}, 0); }
+  Roles& numbers() { return number("activation", kInt).number("cell_clip").number("projection_clip"); }
+  Roles& norms(const std::string& prefix) { return of(prefix + "norm_", {"i", "f", "c", "o"}, 4); }
+
+  std::vector<Operand> roles;
+};
+
+}  // namespace
+
+Operations lstm_operations() {
+  const auto floats = [](std::string_view name) { return tensor(name, kFloat, 'T'); };
+  return {
+      {"nnapi::LSTM",
+       1,
+       "One step of a cell with gates, peepholes, projection and layer normalization. Outputs: zeros in place of scratch memory, the "
+       "hidden "
+       "state, the cell, the hidden state.",
+       Roles().add("x").cell("").states("").numbers().norms("").roles,
+       {floats("scratch"), floats("state"), floats("cell"), floats("y")},
+       step,
+       {},
+       check_step},
+      {"nnapi::UNIDIRECTIONAL_SEQUENCE_LSTM",
+       3,
+       "LSTM over a sequence [batch, time, size], or time first. Outputs: all hidden states, the last one, and the last cell.",
+       Roles().add("x").cell("").states("").numbers().number("time_major", kTruth).norms("").roles,
+       {floats("y"), floats("state"), floats("cell")},
+       sequence,
+       {},
+       check_sequence},
+      {"nnapi::BIDIRECTIONAL_SEQUENCE_LSTM",
+       3,
+       "LSTM over a sequence, forward and backward. Outputs: all hidden states of each, or both joined where merge_outputs is true; the "
+       "last "
+       "hidden state and cell of each.",
+       Roles()
+           .add("x")
+           .cell("fw_")
+           .cell("bw_")
+           .states("fw_")
+           .states("bw_")
+           .add("aux", true)
+           .of("fw_aux_weights_", {"i", "f", "c", "o"}, 4)
+           .of("bw_aux_weights_", {"i", "f", "c", "o"}, 4)
+           .numbers()
+           .number("merge_outputs", kTruth)
+           .number("time_major", kTruth)
+           .norms("fw_")
+           .norms("bw_")
+           .roles,
+       {{{"y", kFloat, false, true, 'T'}, OperandKind::tensor}},
+       both,
+       {},
+       check_both},
+  };
+}
+
+}  // namespace pumice::nnapi

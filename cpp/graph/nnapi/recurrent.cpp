@@ -1,0 +1,202 @@
+// RNN and its two sequences, and SVDF.
+#include "graph/nnapi/operations.h"
+#include "graph/nnapi/sequences.h"
+
+namespace pumice::nnapi {
+namespace {
+
+// The operands of one direction; kNoOperand where there is none.
+struct Cell {
+  size_t w, r, b, h, aux = kNoOperand;
+};
+constexpr Cell kForward{1, 2, 3, 4, 10}, kBackward{5, 6, 7, 8, 11}, kOnly{1, 2, 3, 4};
+constexpr size_t kAux = 9;
+
+void check_cell(Operands& o, const Cell& cell, size_t batch_axis, std::string_view rule) {
+  expect_ranks(o, cell.w, 2, 2);
+  o.expect_rank(cell.b, 1);
+  o.expect_rank(cell.h, 2);
+  expect_one_size(o, {{cell.w, 0}, {cell.r, 0}, {cell.r, 1}, {cell.b, 0}, {cell.h, 1}}, rule);
+  expect_one_size(o, {{0, batch_axis}, {cell.h, 0}}, rule);
+}
+
+void check_rnn(Operands& o) {
+  o.expect_rank(0, 2);
+  check_cell(o, kOnly, 0, "N7.2");
+  expect_one_size(o, {{0, 1}, {1, 1}}, "N7.2");
+  refuse_empty(o, "G2");
+}
+
+size_t batch_axis(bool time_major) {
+  return time_major ? 1 : 0;
+}
+
+void check_rnn_sequence(Operands& o) {
+  o.expect_rank(0, 3);
+  const int64_t major = o.integer(6);
+  if (major != 0 && major != 1) o.fail(6, "N8.1: 0 or 1 expected; given " + std::to_string(major));
+  check_cell(o, kOnly, batch_axis(major != 0), "N8.1");
+  expect_one_size(o, {{0, 2}, {1, 1}}, "N8.1");
+  refuse_empty(o, "G2");
+}
+
+Linking linking_of(const Operands& o) {
+  const bool fw = o.has(kForward.aux), bw = o.has(kBackward.aux);
+  if (fw != bw) o.fail(fw ? kBackward.aux : kForward.aux, "N9.3: weights of both directions expected, or of none; given those of one");
+  if (fw && !o.has(kAux)) o.fail(kAux, "N9.3: an input for its weights, operands 10 and 11, expected; it is left out");
+  return !o.has(kAux) ? Linking::none : fw ? Linking::cross : Linking::parallel;
+}
+
+void check_both(Operands& o) {
+  o.expect_rank(0, 3);
+  const size_t batch = batch_axis(o.integer(13) != 0);
+  const Linking linking = linking_of(o);
+  for (const Cell& cell : {kForward, kBackward}) check_cell(o, cell, batch, "N9.1");
+  expect_one_size(o, {{0, 2}, {kForward.w, 1}}, "N9.1");
+  if (linking == Linking::none) expect_one_size(o, {{0, 2}, {kBackward.w, 1}}, "N9.1");
+  if (linking != Linking::none) {
+    o.expect_rank(kAux, 3);
+    for (const size_t axis : {0, 1}) expect_one_size(o, {{0, axis}, {kAux, axis}}, "N9.3");
+  }
+  if (linking == Linking::parallel) expect_one_size(o, {{kAux, 2}, {kBackward.w, 1}}, "N9.3");
+  if (linking == Linking::cross) {
+    expect_ranks(o, kForward.aux, 2, 2);
+    expect_one_size(o, {{0, 2}, {kAux, 2}, {kBackward.w, 1}, {kForward.aux, 1}, {kBackward.aux, 1}}, "N9.3");
+    for (const Cell& cell : {kForward, kBackward}) expect_one_size(o, {{cell.w, 0}, {cell.aux, 0}}, "N9.3");
+  }
+  refuse_empty(o, "G2");
+}
+
+// One direction over a sequence, by the row of that name.
+Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const std::string& activation, bool time_major, bool backward) {
+  ValueId w = e[cell.w];
+  if (aux != kAbsent) {
+    x = e.add("Concat", {x, aux}, with({{"axis", int64_t{2}}}));
+    w = e.add("Concat", {w, e[cell.aux]}, with({{"axis", int64_t{1}}}));
+  }
+  const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  const ValueId nothing = e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(cell.b, 0)})});
+  const ValueId b = e.add("Concat", {e[cell.b], nothing}, with({{"axis", int64_t{0}}}));
+  const int64_t direction = time_major ? 0 : 1;
+  const auto made =
+      e.add_many("RNN", {x, one_more(w, 0), one_more(e[cell.r], 0), one_more(b, 0), kAbsent, one_more(e[cell.h], direction)}, 2,
+                 with({{"activations", std::vector<std::string>{activation}},
+                       {"direction", std::string(backward ? "reverse" : "forward")},
+                       {"layout", int64_t{!time_major}}}));
+  return {e.add("Squeeze", {made[0], e.integers({time_major ? 1 : 2})}), {e.add("Squeeze", {made[1], e.integers({direction})})}};
+}
+
+void rnn(Expansion& e) {
+  const std::string activation = cell_activation(e, 5, "G7");
+  const ValueId x = e.add("Unsqueeze", {e[0], e.integers({0})});
+  const Layer layer = layer_of(e, x, kAbsent, kOnly, activation, true, false);
+  e.give(layer.states[0]);
+  e.give(e.add("Squeeze", {layer.y, e.integers({0})}));
+}
+
+void rnn_sequence(Expansion& e) {
+  const Layer layer = layer_of(e, e[0], kAbsent, kOnly, cell_activation(e, 5, "G7"), e.integer(6) != 0, false);
+  e.give(layer.y);
+  e.give(layer.states[0]);
+}
+
+void both_rnns(Expansion& e) {
+  const std::string activation = cell_activation(e, 12, "G7");
+  const bool time_major = e.integer(13) != 0;
+  const Linking linking = linking_of(e.rules());
+  const ValueId aux = linking == Linking::cross ? e[kAux] : kAbsent;
+  const Layer forward = layer_of(e, e[0], aux, kForward, activation, time_major, false);
+  const Layer backward = layer_of(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, activation, time_major, true);
+  give_both(e, forward, backward, e.integer(14) != 0);
+}
+
+// ---- SVDF
+
+void check_svdf(Operands& o) {
+  expect_ranks(o, 0, 3, 2);
+  if (o.has(3)) o.expect_rank(3, 1);
+  o.expect_rank(4, 2);
+  const int64_t rank = o.integer(5);
+  if (rank < 1) o.fail(5, "N10.2: a number above 0 expected; given " + std::to_string(rank));
+  expect_one_size(o, {{0, 1}, {1, 1}}, "N10.2");
+  expect_one_size(o, {{1, 0}, {2, 0}}, "N10.2");
+  expect_one_size(o, {{0, 0}, {4, 0}}, "N10.1");
+  const auto filters = o.size(1, 0), memory = o.size(2, 1);
+  if (filters && *filters % rank != 0)
+    o.fail(5, "N10.2: a number that divides " + std::to_string(*filters) + " filters expected; given " + std::to_string(rank));
+  if (filters && o.has(3)) o.expect_size(3, 0, *filters / rank);
+  if (filters && memory) o.expect_size(4, 1, checked_mul(*filters, *memory, "a state"));
+  refuse_empty(o, "G2");
+}
+
+ValueId svdf_activated(Expansion& e, ValueId y) {
+  const int64_t code = e.integer(6);
+  return code == 2 ? e.activated(y, Activation::relu1) : cell_activated(e, y, cell_activation(e, 6, "N10.3"));
+}
+
+void svdf(Expansion& e) {
+  const Length batch = e.length(0, 0), filters = e.length(1, 0), memory = e.length(2, 1);
+  const int64_t rank = e.integer(5);
+  const ValueId before = e.reshaped(e[4], {batch, filters, memory});
+  const auto from = [&](int64_t first, ValueId end) { return e.add("Slice", {before, e.integers({first}), end, e.integers({2})}); };
+  // The oldest of the memory stand before the last, whatever that held; the newest comes in its place.
+  const ValueId newest = e.add("Unsqueeze", {e.add("Gemm", {e[0], e[1]}, with({{"transB", int64_t{1}}})), e.integers({2})});
+  const ValueId state = e.add("Concat", {from(0, e.integers({-1})), newest}, with({{"axis", int64_t{2}}}));
+  const ValueId felt = e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.integers({2})}, with({{"keepdims", int64_t{0}}}));
+  const ValueId parts = e.reshaped(felt, {batch, e.quotient(filters, rank), {rank}});
+  ValueId y = e.add("ReduceSum", {parts, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
+  if (e.has(3)) y = e.add("Add", {y, e[3]});
+  const ValueId later = e.add("Slice", {state, e.integers({1}), e.sizes({memory}), e.integers({2})});
+  const ValueId nothing = e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({batch, filters, {1}})});
+  const ValueId moved = e.add("Concat", {later, nothing}, with({{"axis", int64_t{2}}}));
+  e.give(e.reshaped(moved, {batch, e.product(filters, memory)}));
+  e.give(svdf_activated(e, y));
+}
+
+}  // namespace
+
+Operations recurrent_operations() {
+  const auto floats = [](std::string_view name) { return tensor(name, kFloat, 'T'); };
+  const auto maybe = [](std::string_view name) { return Operand{{name, kFloat, true, false, 'T'}, OperandKind::tensor}; };
+  const auto flag = [](std::string_view name) { return scalar(name, kTruth); };
+  return {
+      {"nnapi::RNN",
+       1,
+       "One step: the activation of the bias, plus x by the weights, plus the state by its own. Outputs: the state twice.",
+       {floats("x"), floats("weights"), floats("recurrent_weights"), floats("bias"), floats("state"), scalar("activation")},
+       {floats("state"), floats("y")},
+       rnn,
+       {},
+       check_rnn},
+      {"nnapi::UNIDIRECTIONAL_SEQUENCE_RNN",
+       3,
+       "RNN over a sequence [batch, time, size], or time first. Outputs: all states, and the last.",
+       {floats("x"), floats("weights"), floats("recurrent_weights"), floats("bias"), floats("state"), scalar("activation"),
+        scalar("time_major")},
+       {floats("y"), floats("state")},
+       rnn_sequence,
+       {},
+       check_rnn_sequence},
+      {"nnapi::BIDIRECTIONAL_SEQUENCE_RNN",
+       3,
+       "RNN over a sequence, forward and backward. Outputs: all states of each, or both joined where merge_outputs is true; the last ones.",
+       {floats("x"), floats("fw_weights"), floats("fw_recurrent_weights"), floats("fw_bias"), floats("fw_state"), floats("bw_weights"),
+        floats("bw_recurrent_weights"), floats("bw_bias"), floats("bw_state"), maybe("aux"), maybe("fw_aux_weights"),
+        maybe("bw_aux_weights"), scalar("activation"), flag("time_major"), flag("merge_outputs")},
+       {{{"y", kFloat, false, true, 'T'}, OperandKind::tensor}},
+       both_rnns,
+       {},
+       check_both},
+      {"nnapi::SVDF",
+       1,
+       "One step of filters of features and of time: the sum of each unit's filters over the memory, plus the bias, then the activation.",
+       {floats("x"), floats("feature_weights"), floats("time_weights"), maybe("bias"), floats("state"), scalar("rank"),
+        scalar("activation")},
+       {floats("state"), floats("y")},
+       svdf,
+       {},
+       check_svdf},
+  };
+}
+
+}  // namespace pumice::nnapi

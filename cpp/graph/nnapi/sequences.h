@@ -1,0 +1,38 @@
+// Parts that recurrent operations share: rules about sizes that belong together, activations, and sequences of two directions.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "graph/nnapi/expansion.h"
+
+namespace pumice::nnapi {
+
+inline constexpr size_t kNoOperand = static_cast<size_t>(-1);
+
+struct Place {
+  size_t operand, axis;
+};
+// Axes of operands, of known rank, that have one size: each that is known tells the others. Operands that are left out are passed over.
+void expect_one_size(Operands& o, std::initializer_list<Place> places, std::string_view rule);
+// Refuses an operand, not left out, of which some size is 0.
+void refuse_empty(Operands& o, std::string_view rule);
+void expect_ranks(Operands& o, size_t first, size_t count, size_t rank);
+
+// An activation of a recurrent cell by its code, as rows of recurrent operators call it.
+std::string cell_activation(const Expansion& e, size_t i, std::string_view rule);
+// The same on a value.
+ValueId cell_activated(Expansion& e, ValueId id, const std::string& activation);
+
+// How the second input of a bidirectional operation is used.
+enum class Linking : uint8_t { none, parallel, cross };
+
+// Both directions' results as outputs: joined on the last axis, or each its own; then their states.
+struct Layer {
+  ValueId y = kAbsent;
+  std::vector<ValueId> states;
+};
+void give_both(Expansion& e, const Layer& forward, const Layer& backward, bool merged);
+
+}  // namespace pumice::nnapi
