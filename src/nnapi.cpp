@@ -12,7 +12,7 @@ void bind_nnapi(py::module_& module) {
           "'tensor', 'list' (a vector of int32) or 'scalar' (one constant number of rank 0).");
   py::class_<Operation>(module, "NnapiOperation", "An operation of NNAPI, with its operands in that system's order.")
       .def_readonly("name", &Operation::name)
-      .def_readonly("level", &Operation::level, "The feature level that brought it.")
+      .def_readonly("level", &Operation::level, "The feature level that brought it; 2**31 - 1 where it is experimental.")
       .def_readonly("summary", &Operation::summary)
       .def_property_readonly("inputs", [](const Operation& self) { return self.inputs; })
       .def_property_readonly(

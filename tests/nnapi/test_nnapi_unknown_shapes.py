@@ -61,6 +61,7 @@ LSTM_CELL = (
     *(reals(4, seed=k) for k in range(4)),
     *[None] * 2,
 )
+BOXES = np.array([[1, 2, 5, 4], [0, 3, 6, 8]], "float32")
 LSTM_STATE = (reals(2, 4, seed=5), reals(2, 4, seed=6))
 
 CALLS: dict[str, tuple[Call, ...]] = {
@@ -181,6 +182,28 @@ CALLS: dict[str, tuple[Call, ...]] = {
         call(reals(2, 5, 3), *LSTM_CELL, *LSTM_CELL, *LSTM_STATE, *LSTM_STATE, *[None] * 9, 4, 0.0, 0.0, True, False),
     ),
     "SVDF": (call(reals(2, 3), reals(8, 3), reals(8, 4, seed=1), reals(4), reals(2, 32), 2, 1),),
+    "HASHTABLE_LOOKUP": (
+        call(np.array([1, 4, 3], "int32"), np.array([1, 3], "int32"), reals(2, 3)),
+        call(np.array([1, 4, 3], "int32"), np.array([1, 3], "int32"), quantized(2, 3, 4)),
+    ),
+    "DENSIFY": (call(reals(2), [0, 1], None, [0, 1], [2, 3], None, None, [0, 1, 2], [2, 0]),),
+    "AXIS_ALIGNED_BBOX_TRANSFORM": (
+        call(BOXES, reals(2, 8) / 8, np.array([1, 0], "int32"), np.array([[9, 8], [7, 9]], "float32")),
+    ),
+    "HEATMAP_MAX_KEYPOINT": (
+        call(reals(2, 4, 4, 3), BOXES, False),
+        call(quantized(2, 3, 4, 4), Quantized(BOXES.astype("uint16"), 0.125, 0), True, **OUT),
+    ),
+    "QUANTIZED_16BIT_LSTM": (
+        call(
+            Quantized(quantized(2, 3).array, 1 / 128, 128),
+            *(Quantized(quantized(4, 3, seed=k).array, 0.01, 100) for k in range(4)),
+            *(Quantized(quantized(4, 4, seed=k).array, 0.01, 100) for k in range(4)),
+            *(integers(4) for _ in range(4)),
+            Quantized(integers(2, 4).astype("int16"), 2.0**-11, 0),
+            Quantized(quantized(2, 4).array, 1 / 128, 128),
+        ),
+    ),
     "LOCAL_RESPONSE_NORMALIZATION": (call(IMAGE, 1, 2.0, 0.5, 0.5), call(X, 1, 2.0, 0.5, 0.5, -2)),
 }
 # The first call of each operation is quick; the others are in the slow tier.
@@ -194,7 +217,7 @@ SHAPES = ["rank", "sizes"]
 
 def test_every_operation_is_called() -> None:
     names = {one.name.removeprefix("nnapi::") for one in pumice.operators() if one.name.startswith("nnapi::")}
-    assert len(names) == 92
+    assert len(names) == 97
     assert set(CALLS) == names
 
 

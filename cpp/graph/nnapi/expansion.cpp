@@ -178,7 +178,7 @@ void Expansion::check_operand(size_t i) const {
   if (!contains(expected.dtypes, given.dtype))
     fail(i, names(expected.dtypes) + " expected; given " + std::string(pumice::name(given.dtype)));
   const bool channels = given.quantization.channel_axis.has_value();
-  if (contains(kQuant, given.dtype) && given.quantization.scale.empty())
+  if (contains(kQuant | kQuant16, given.dtype) && given.quantization.scale.empty())
     fail(i, "a scale is needed of " + std::string(pumice::name(given.dtype)) + "; given none");
   if (channels && !expected.per_channel && given.dtype != DType::int32)
     fail(i, "one scale expected; given " + to_string(given.quantization));
@@ -203,7 +203,7 @@ void Expansion::check_letters() const {
 // ---- operands
 
 bool Expansion::is_quantized(const GraphValue& value) {
-  return contains(kQuant, value.dtype) && !value.quantization.scale.empty();
+  return contains(kQuant | kQuant16, value.dtype) && !value.quantization.scale.empty();
 }
 
 const Shape& Expansion::shape(size_t i) const {
@@ -275,6 +275,10 @@ ValueId Expansion::integers(const std::vector<int64_t>& values) {
 
 ValueId Expansion::scalar(double number, DType dtype) {
   return graph_.constant(tensor_of(dtype, {}, {number}));
+}
+
+ValueId Expansion::numbers(const std::vector<double>& values, DType dtype) {
+  return graph_.constant(tensor_of(dtype, {static_cast<int64_t>(values.size())}, values));
 }
 
 ValueId Expansion::as_int64(size_t i) {

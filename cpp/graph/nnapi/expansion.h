@@ -65,10 +65,11 @@ class Expansion {
   // ---- nodes
   ValueId add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {});
   std::vector<ValueId> add_many(std::string_view op, std::vector<ValueId> inputs, size_t outputs, const Attributes& attributes);
-  ValueId integers(const std::vector<int64_t>& values);  // an int64 vector
-  ValueId scalar(double value, DType dtype);             // a constant of rank 0
-  ValueId scales(const Quantization& quantization);      // a constant: a scalar, or a vector of the channels'
-  ValueId as_int64(size_t i);                            // operand i as int64
+  ValueId integers(const std::vector<int64_t>& values);             // an int64 vector
+  ValueId scalar(double value, DType dtype);                        // a constant of rank 0
+  ValueId numbers(const std::vector<double>& values, DType dtype);  // a constant vector
+  ValueId scales(const Quantization& quantization);                 // a constant: a scalar, or a vector of the channels'
+  ValueId as_int64(size_t i);                                       // operand i as int64
   ValueId cast(ValueId id, DType dtype);
   // Sizes, known or computed: of an axis of operand i or of a value of known rank, and what follows from them.
   Length length(size_t i, size_t axis) { return shape(i), length_of(operands_[i], axis); }

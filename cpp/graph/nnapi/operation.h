@@ -42,6 +42,8 @@ struct Operation {
 // Short forms for the tables.
 inline constexpr DTypeSet kFloat = set_of(DType::float32, DType::float16);
 inline constexpr DTypeSet kQuant = set_of(DType::uint8, DType::int8);
+inline constexpr DTypeSet kQuant16 = set_of(DType::uint16, DType::int16);
+inline constexpr int kExperimental = 0x7FFFFFFF;  // the level of operations that have none yet
 inline constexpr DTypeSet kInt = set_of(DType::int32);
 inline constexpr DTypeSet kTruth = set_of(DType::bool_);
 

@@ -19,5 +19,8 @@ Operations image_operations();
 Operations transpose_conv_operations();
 Operations recurrent_operations();
 Operations lstm_operations();
+Operations lookup_operations();
+Operations detection_operations();
+Operations quantized_lstm_operations();
 
 }  // namespace pumice::nnapi

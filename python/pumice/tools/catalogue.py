@@ -79,6 +79,7 @@ _VALUES = """`pumice.Operator` takes the inputs that are *known on the host* by 
 """
 
 
+_EXPERIMENTAL = 0x7FFFFFFF  # the level of operations of NNAPI that have none yet
 _NNAPI = """`graph.add("nnapi::ADD", a, b, 0)` takes the operands of that system in its own order, and becomes nodes of the operators
 above. Numbers and lists of numbers are constants of int32, float32 or bool. Scalars and lists are constants where nothing else is
 said; SLICE, STRIDED_SLICE, RESHAPE, TILE, FILL, PAD, PAD_V2 and MIRROR_PAD also take lists that the program computes. `scale`,
@@ -275,7 +276,7 @@ class NnapiSchema(OperatorSchema):
     def facts(self) -> dict[str, str]:
         """Facts of one line each, by name."""
         facts = {
-            self.levels: ", ".join(map(str, self.since)),
+            self.levels: "experimental" if self.since == (_EXPERIMENTAL,) else str(self.since[0]),
             "summary": self.doc,
             "operands": ", ".join(map(_signature, self.inputs)),
             "or": ", ".join(map(_signature, self.implicit)),

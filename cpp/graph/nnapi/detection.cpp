@@ -1,0 +1,216 @@
+// Boxes and keypoints: arithmetic on corners, computed in float32 and rounded once.
+#include <algorithm>
+
+#include "graph/nnapi/images.h"
+#include "graph/nnapi/operations.h"
+#include "graph/nnapi/sequences.h"
+
+namespace pumice::nnapi {
+namespace {
+
+constexpr float kBoxScale = 0.125f;
+
+// Boxes of 16 bits are in eighths of a place.
+void expect_box_scale(const Expansion& e, size_t i) {
+  if (e.dtype(i) != DType::uint16) return;
+  const Quantization given = e.quantization(i);
+  if (given.scale != std::vector<float>{kBoxScale} || given.zero_point.value_or(0) != 0)
+    e.fail(i, "D1: a scale of 0.125 and a zero point of 0 expected; given " + to_string(given));
+}
+
+// The types of boxes beside others: both of one float type, or 16 bits beside 8.
+void expect_box_type(const Expansion& e, size_t boxes, size_t other, std::string_view rule) {
+  const DType given = e.dtype(boxes), beside = e.dtype(other);
+  if (contains(kQuant, beside) ? given == DType::uint16 : given == beside) return;
+  e.fail(boxes, std::string(rule) + ": " + std::string(contains(kQuant, beside) ? "uint16" : name(beside)) + " expected, as operand " +
+                    std::to_string(other) + " is of " + std::string(name(beside)) + "; given " + std::string(name(given)));
+}
+
+ValueId in_float32(Expansion& e, size_t i) {
+  return e.cast(e.reals(i), DType::float32);
+}
+
+// The result as operand i's type: rounded, or quantized in eighths.
+void give_boxes(Expansion& e, ValueId id, size_t i) {
+  if (!e.is_quantized(i)) return e.give(e.cast(id, e.dtype(i)));
+  const Quantization quantization{{kBoxScale}, 0, {}};
+  e.give(e.quantized(id, quantization, DType::uint16), quantization);
+}
+
+// Boxes whose numbers are known are valid.
+void check_boxes(const Operands& o, size_t i) {
+  const auto& elements = o.facts()[i].elements;
+  if (!elements) return;
+  const auto corners = elements->as_double();
+  for (size_t k = 0; k + 3 < corners.size(); k += 4)
+    if (!(corners[k] <= corners[k + 2] && corners[k + 1] <= corners[k + 3]))
+      o.fail(i, "D1: corners [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2 expected; given other ones in box " + std::to_string(k / 4));
+}
+
+// Indices of images that are known name some.
+void check_images(Operands& o, size_t i, size_t images, std::string_view rule) {
+  const auto& elements = o.facts()[i].elements;
+  if (!elements) return;
+  const auto size = o.size(images, 0);
+  for (const int64_t index : elements->as_int64())
+    if (index < 0 || (size && index >= *size))
+      o.fail(i, std::string(rule) + ": indices of images from 0 on expected, below " + (size ? std::to_string(*size) : std::string("?")) +
+                    "; given " + std::to_string(index));
+}
+
+// ---- AXIS_ALIGNED_BBOX_TRANSFORM
+
+void check_box_transform(Operands& o) {
+  expect_ranks(o, 0, 2, 2);
+  o.expect_rank(2, 1);
+  o.expect_rank(3, 2);
+  o.expect_size(0, 1, 4);
+  o.expect_size(3, 1, 2);
+  expect_one_size(o, {{0, 0}, {1, 0}, {2, 0}}, "N13.1");
+  if (const auto width = o.size(1, 1); width && (*width < 4 || *width % 4 != 0))
+    o.fail(1, "N13.1: four numbers for each class expected; given " + o.shape_text(1));
+  if (o.size(3, 0) == 0) o.fail(3, "N13.1: at least one image expected; given none");
+  check_boxes(o, 0);
+  check_images(o, 2, 3, "N13.2");
+}
+
+// Elements `first` and the one behind it of the last axis.
+ValueId pair_of(Expansion& e, ValueId id, int64_t first, int64_t axis) {
+  return e.add("Slice", {id, e.integers({first}), e.integers({first + 2}), e.integers({axis})});
+}
+
+void box_transform(Expansion& e) {
+  for (const size_t i : {0, 3}) expect_box_type(e, i, 1, "N13.1"), expect_box_scale(e, i);
+  const Length boxes = e.length(0, 0), width = e.length(1, 1), classes = e.quotient(width, 4);
+  const auto two = [&](double number) { return e.scalar(number, DType::float32); };
+  const ValueId rois = e.add("Unsqueeze", {in_float32(e, 0), e.integers({1})});
+  const ValueId deltas = e.reshaped(in_float32(e, 1), {boxes, classes, {4}});
+  const ValueId start = pair_of(e, rois, 0, 2), end = pair_of(e, rois, 2, 2);
+  const ValueId size = e.add("Sub", {end, start});
+  const ValueId center = e.add("Mul", {e.add("Add", {start, end}), two(0.5)});
+  const ValueId moved = e.add("Add", {center, e.add("Mul", {pair_of(e, deltas, 0, 2), size})});
+  const ValueId half = e.add("Mul", {e.add("Mul", {size, e.add("Exp", {pair_of(e, deltas, 2, 2)})}), two(0.5)});
+  // Sizes of images are [height, width]; corners [x, y].
+  const ValueId image = e.add("Gather", {in_float32(e, 3), e[2]}, with({{"axis", int64_t{0}}}));
+  const ValueId turned = e.add("Gather", {image, e.integers({1, 0})}, with({{"axis", int64_t{1}}}));
+  const ValueId limit = e.add("Unsqueeze", {turned, e.integers({1})});
+  const auto held = [&](ValueId id) { return e.add("Min", {e.add("Max", {id, two(0)}), limit}); };
+  const ValueId corners =
+      e.add("Concat", {held(e.add("Sub", {moved, half})), held(e.add("Add", {moved, half}))}, with({{"axis", int64_t{2}}}));
+  give_boxes(e, e.reshaped(corners, {boxes, width}), 0);
+}
+
+// ---- HEATMAP_MAX_KEYPOINT
+
+void check_keypoints(Operands& o) {
+  o.expect_rank(0, 4);
+  o.expect_rank(1, 2);
+  o.expect_size(1, 1, 4);
+  expect_one_size(o, {{0, 0}, {1, 0}}, "N17.1");
+  const size_t row = o.integer(2) != 0 ? 2 : 1;
+  expect_one_size(o, {{0, row}, {0, row + 1}}, "N17.1");
+  if (const auto size = o.size(0, row); size && *size == 1)
+    o.fail(0, "N17.1: maps of at least 2 x 2 places expected; given " + o.shape_text(0));
+  refuse_empty(o, "G2");
+  check_boxes(o, 1);
+}
+
+// Arithmetic on float32 values, written short.
+struct Terms {
+  Expansion& e;
+
+  ValueId number(double value) { return e.scalar(value, DType::float32); }
+  ValueId add(ValueId a, ValueId b) { return e.add("Add", {a, b}); }
+  ValueId sub(ValueId a, ValueId b) { return e.add("Sub", {a, b}); }
+  ValueId mul(ValueId a, ValueId b) { return e.add("Mul", {a, b}); }
+  ValueId div(ValueId a, ValueId b) { return e.add("Div", {a, b}); }
+  ValueId abs(ValueId a) { return e.add("Abs", {a}); }
+  ValueId scaled(ValueId a, double factor) { return mul(a, number(factor)); }
+  ValueId where(ValueId condition, ValueId a, ValueId b) { return e.add("Where", {condition, a, b}); }
+};
+
+// The nine elements around the largest of each map, [boxes, points, 1] each: those before the first are those behind it.
+std::vector<ValueId> around(Terms& t, ValueId flat, ValueId x, ValueId y, ValueId size) {
+  Expansion& e = t.e;
+  const ValueId one = e.integers({1}), last = e.add("Sub", {size, one});
+  const auto mirrored = [&](ValueId at, int64_t by) {
+    const ValueId moved = e.add("Abs", {e.add("Add", {at, e.integers({by})})});
+    return e.add("Sub", {last, e.add("Abs", {e.add("Sub", {last, moved})})});
+  };
+  std::vector<ValueId> places;
+  for (const int64_t down : {-1, 0, 1})
+    for (const int64_t across : {-1, 0, 1}) places.push_back(t.add(t.mul(mirrored(y, down), size), mirrored(x, across)));
+  const ValueId all = e.add("Concat", places, with({{"axis", int64_t{2}}}));
+  return e.add_many("Split", {e.add("GatherElements", {flat, all}, with({{"axis", int64_t{2}}}))}, 9,
+                    with({{"axis", int64_t{2}}, {"num_outputs", int64_t{9}}}));
+}
+
+struct Peak {
+  ValueId x, y, score;  // how far from the largest element, and the height there
+};
+
+// The top of the paraboloid through nine elements, at most 1.5 away; the middle one where they have no curvature.
+Peak peak_of(Terms& t, const std::vector<ValueId>& g, double tolerance) {
+  const ValueId middle = g[4], twice = t.scaled(middle, 2);
+  const ValueId bx = t.scaled(t.sub(g[5], g[3]), -0.5), by = t.scaled(t.sub(g[7], g[1]), -0.5);
+  const ValueId xx = t.add(t.sub(g[3], twice), g[5]), yy = t.add(t.sub(g[1], twice), g[7]);
+  const ValueId xy = t.scaled(t.add(t.sub(t.sub(g[8], g[6]), g[2]), g[0]), 0.25);
+  const ValueId area = t.mul(xx, yy), determinant = t.sub(area, t.mul(xy, xy));
+  const ValueId flat = t.e.add("Less", {t.abs(determinant), t.add(t.number(tolerance), t.scaled(area, tolerance))});
+  const ValueId by_what = t.where(flat, t.number(1), determinant);
+  ValueId dx = t.div(t.sub(t.mul(yy, bx), t.mul(xy, by)), by_what), dy = t.div(t.sub(t.mul(xx, by), t.mul(xy, bx)), by_what);
+  const ValueId most = t.e.add("Max", {t.abs(dx), t.abs(dy)});
+  const ValueId factor = t.div(t.number(1.5), t.e.add("Max", {most, t.number(1.5)}));
+  dx = t.where(flat, t.number(0), t.mul(dx, factor));
+  dy = t.where(flat, t.number(0), t.mul(dy, factor));
+  const ValueId along = t.add(t.mul(bx, dx), t.mul(by, dy));
+  const ValueId bent = t.add(t.add(t.mul(t.mul(dx, dx), xx), t.mul(t.mul(dy, dy), yy)), t.scaled(t.mul(t.mul(dx, dy), xy), 2));
+  return {dx, dy, t.add(t.sub(middle, along), t.scaled(bent, 0.5))};
+}
+
+void keypoints(Expansion& e) {
+  expect_box_type(e, 1, 0, "N17.1");
+  expect_box_scale(e, 1);
+  Terms t{e};
+  const bool planes = is_planes(e, 2);
+  const Length boxes = e.length(0, 0), points = e.length(0, planes ? 1 : 3), size = e.length(0, planes ? 2 : 1);
+  const ValueId maps = planes_of(e, in_float32(e, 0), planes), sizes = e.sizes({size});
+  const ValueId flat = e.reshaped(maps, {boxes, points, e.product(size, size)});
+  const ValueId best = e.add("ArgMax", {flat}, with({{"axis", int64_t{2}}, {"keepdims", int64_t{1}}}));
+  const ValueId y = e.add("Div", {best, sizes}), x = e.add("Sub", {best, e.add("Mul", {y, sizes})});
+  const Peak peak = peak_of(t, around(t, flat, x, y, sizes), e.dtype(0) == DType::float16 ? 1e-3 : 1e-5);
+  const ValueId score = e.reshaped(peak.score, {boxes, points});
+  e.give_reals(e.is_quantized(0) ? score : e.cast(score, e.dtype(0)), 0);
+  const ValueId rois = e.add("Unsqueeze", {in_float32(e, 1), e.integers({1})});
+  const ValueId start = pair_of(e, rois, 0, 2), end = pair_of(e, rois, 2, 2);
+  const auto real = [&](ValueId id) { return e.cast(id, DType::float32); };
+  const ValueId at = e.add("Concat", {t.add(real(x), peak.x), t.add(real(y), peak.y)}, with({{"axis", int64_t{2}}}));
+  const ValueId part = t.div(t.add(at, t.number(0.5)), real(sizes));
+  give_boxes(e, t.add(t.mul(part, t.sub(end, start)), start), 1);
+}
+
+}  // namespace
+
+Operations detection_operations() {
+  constexpr DTypeSet boxes = kFloat | set_of(DType::uint16), reals = kFloat | kQuant;
+  return {
+      {"nnapi::AXIS_ALIGNED_BBOX_TRANSFORM",
+       3,
+       "Boxes moved and resized by the deltas of each class, within their image.",
+       {tensor("boxes", boxes), tensor("deltas", reals), tensor("batch_index", kInt), tensor("image_sizes", boxes)},
+       {tensor("y", boxes)},
+       box_transform,
+       {},
+       check_box_transform},
+      {"nnapi::HEATMAP_MAX_KEYPOINT",
+       3,
+       "The height and the place, in its box, of the top of each heat map: of the paraboloid through the elements around the largest.",
+       {tensor("heatmaps", reals), tensor("boxes", boxes), scalar("nchw", kTruth)},
+       {tensor("scores", reals), tensor("keypoints", boxes)},
+       keypoints,
+       {},
+       check_keypoints},
+  };
+}
+
+}  // namespace pumice::nnapi

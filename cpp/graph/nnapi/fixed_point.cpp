@@ -1,0 +1,131 @@
+#include "graph/nnapi/fixed_point.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pumice::nnapi {
+namespace {
+
+constexpr int32_t kLeast = -32768, kMost = 32767;
+
+int32_t held16(int64_t x) {
+  return static_cast<int32_t>(std::clamp<int64_t>(x, kLeast, kMost));
+}
+
+// Rounded by 2^shift, halves away from 0.
+int32_t rounded(int32_t x, int shift) {
+  const int32_t mask = (1 << shift) - 1, rest = x & mask, half = (mask >> 1) + (x < 0 ? 1 : 0);
+  return (x >> shift) + (rest > half ? 1 : 0);
+}
+
+int32_t product(int32_t a, int32_t b) {
+  if (a == kLeast && b == kLeast) return kMost;
+  const int32_t exact = a * b;
+  return (exact + (exact >= 0 ? 1 << 14 : 1 - (1 << 14))) / (1 << 15);
+}
+
+int32_t shifted(int32_t x, int by) {
+  return by >= 0 ? held16(int64_t{x} * (int64_t{1} << by)) : rounded(x, -by);
+}
+
+// exp of a number in [-1/4, 0) without integer bits, by four terms around -1/8.
+int32_t exp_near_zero(int32_t a) {
+  constexpr int32_t kEighth = 4096, kThird = 10923, kExpOfEighth = 28918;
+  const int32_t x = a + kEighth, x2 = product(x, x), x3 = product(x2, x), x4 = product(x2, x2);
+  const int32_t rest = rounded(product(held16(rounded(x4, 2) + x3), kThird) + x2, 1);
+  return held16(kExpOfEighth + product(kExpOfEighth, held16(x + rest)));
+}
+
+// exp of a number of at most 0: of what is left of quarters, times the exponentials of the powers of two in the rest.
+int32_t exp_below(int32_t a, int integer_bits) {
+  constexpr int32_t kFactors[] = {25520, 19875, 12055, 4435, 600, 11, 0};  // exp(-1/4), exp(-1/2), ... exp(-16)
+  if (a == 0) return kMost;
+  const int fraction = 15 - integer_bits;
+  const int32_t quarter = 1 << (fraction - 2), near = (a & (quarter - 1)) - quarter, rest = near - a;
+  int32_t result = exp_near_zero(shifted(near, integer_bits));
+  for (int j = -2; j <= 4; ++j)
+    if (integer_bits > j && ((rest >> (fraction + j)) & 1) != 0) result = product(result, kFactors[j + 2]);
+  return integer_bits > 5 && a < -(32 << fraction) ? 0 : result;
+}
+
+// 2 / (1 + a), with two integer bits, of a in [0, 1], by three steps of Newton and Raphson.
+int32_t reciprocal(int32_t a) {
+  const int32_t sum = a + kMost, half = (sum + (sum >= 0 ? 1 : -1)) / 2;
+  int32_t x = held16(23130 + product(half, -15420));
+  for (int step = 0; step < 3; ++step) x = held16(x + shifted(product(x, held16(8192 - product(half, x))), 2));
+  return x;
+}
+
+int32_t tanh_at(int32_t a, int integer_bits) {
+  if (a == 0) return 0;
+  const int32_t below = a == kLeast ? kLeast : -std::abs(a);
+  const int32_t t = shifted(held16(reciprocal(exp_below(below, integer_bits + 1)) - 8192), 2);
+  return a > 0 ? t : held16(-t);
+}
+
+int32_t logistic_at(int32_t a, int integer_bits) {
+  if (a == 0) return 16384;
+  const int32_t below = a == kLeast ? kLeast : -std::abs(a);
+  const int32_t p = shifted(reciprocal(exp_below(below, integer_bits)), 1);
+  return a > 0 ? p : kMost - p;
+}
+
+std::vector<double> table_of(int integer_bits, int32_t (*function)(int32_t, int)) {
+  std::vector<double> table;
+  for (int32_t a = kLeast; a <= kMost; ++a) table.push_back(function(a, integer_bits));
+  return table;
+}
+
+}  // namespace
+
+Multiplier multiplier_of(double factor) {
+  if (factor == 0) return {0, 0};
+  int exponent = 0;
+  const double fraction = std::frexp(factor, &exponent);
+  auto mantissa = static_cast<int64_t>(std::round(fraction * 2147483648.0));
+  if (mantissa == int64_t{1} << 31) mantissa /= 2, ++exponent;
+  if (exponent < -31) return {0, 0};
+  return {static_cast<int32_t>(mantissa), exponent};
+}
+
+std::vector<double> tanh_table(int integer_bits) {
+  return table_of(integer_bits, tanh_at);
+}
+
+std::vector<double> logistic_table(int integer_bits) {
+  return table_of(integer_bits, logistic_at);
+}
+
+ValueId FixedPoint::held(ValueId id, double least, double most) {
+  const DType dtype = e_.of(id).dtype;
+  return e_.add("Clip", {id, number(least, dtype), number(most, dtype)});
+}
+
+ValueId FixedPoint::divided(ValueId id, int shift, double below) {
+  const DType dtype = e_.of(id).dtype;
+  const ValueId is_below = e_.add("Less", {id, number(0, dtype)});
+  const ValueId half = e_.add("Where", {is_below, number(below, dtype), number(std::ldexp(1.0, shift - 1), dtype)});
+  return e_.add("Div", {add(id, half), number(std::ldexp(1.0, shift), dtype)});
+}
+
+ValueId FixedPoint::rounded(ValueId id, int shift) {
+  return shift == 0 ? id : divided(id, shift, -std::ldexp(1.0, shift - 1));
+}
+
+ValueId FixedPoint::product(ValueId a, ValueId b) {
+  const ValueId quotient = divided(e_.add("Mul", {a, b}), 15, 1 - std::ldexp(1.0, 14));
+  return e_.add("Min", {quotient, number(kMost, DType::int32)});
+}
+
+ValueId FixedPoint::scaled(ValueId id, const Multiplier& by) {
+  ValueId wide = e_.cast(id, DType::int64);
+  if (by.exponent > 0) wide = e_.add("Mul", {wide, number(std::ldexp(1.0, by.exponent), DType::int64)});
+  const ValueId exact = e_.add("Mul", {wide, number(by.mantissa, DType::int64)});
+  return rounded(divided(exact, 31, 1 - std::ldexp(1.0, 30)), std::max(-by.exponent, 0));
+}
+
+ValueId FixedPoint::looked_up(const std::vector<double>& table, ValueId id) {
+  return e_.add("Gather", {e_.numbers(table, DType::int32), add(id, number(-kLeast, DType::int32))}, with({{"axis", int64_t{0}}}));
+}
+
+}  // namespace pumice::nnapi

@@ -1,0 +1,183 @@
+// Lookups by keys, and dense tensors of sparse ones.
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "core/error.h"
+#include "graph/nnapi/operations.h"
+#include "graph/nnapi/sequences.h"
+
+namespace pumice::nnapi {
+namespace {
+
+void check_hashtable_lookup(Operands& o) {
+  expect_ranks(o, 0, 2, 1);
+  o.expect_least_rank(2, 1);
+  if (o.rank(2)) expect_one_size(o, {{1, 0}, {2, 0}}, "N19.2");
+  refuse_empty(o, "G2");
+}
+
+// Every lookup is compared with every key; the first that is equal is the one.
+void hashtable_lookup(Expansion& e) {
+  const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  const ValueId equal = e.cast(e.add("Equal", {one_more(e[0], 1), one_more(e[1], 0)}), DType::int32);
+  const ValueId hit = e.add("ReduceMax", {equal, e.integers({1})}, with({{"keepdims", int64_t{0}}}));
+  const ValueId place = e.add("ArgMax", {equal}, with({{"axis", int64_t{1}}, {"keepdims", int64_t{0}}}));
+  const ValueId found = e.add("Gather", {e[2], place}, with({{"axis", int64_t{0}}}));
+  std::vector<int64_t> behind(e.rank(2) - 1);
+  std::iota(behind.begin(), behind.end(), int64_t{1});
+  ValueId is_hit = e.cast(hit, DType::bool_);
+  if (!behind.empty()) is_hit = e.add("Unsqueeze", {is_hit, e.integers(behind)});
+  // A miss has bytes of 0, whatever the zero point.
+  e.give(e.add("Where", {is_hit, found, e.scalar(0, e.dtype(2))}), e.as_operand(2));
+  e.give(e.cast(hit, DType::uint8), {{1}, 0, {}});
+}
+
+// ---- DENSIFY
+
+constexpr size_t kOrder = 1, kBlockMap = 2, kFormats = 3, kSizes = 4, kLevels = 5;
+
+// How a sparse tensor is laid out, by its levels: those of the dense axes first, then those of the blocks.
+struct Layout {
+  std::vector<int64_t> order, map, formats, sizes;
+  Shape shape;
+  std::vector<int64_t> steps;  // elements of the dense tensor from one place of an axis to the next
+
+  size_t levels() const { return order.size(); }
+  size_t axes() const { return order.size() - map.size(); }
+  // The axis that a level walks, and the elements from one of its coordinates to the next.
+  size_t axis(size_t level) const {
+    const auto at = static_cast<size_t>(order[level]);
+    return at < axes() ? at : static_cast<size_t>(map[at - axes()]);
+  }
+  int64_t step(size_t level) const {
+    const auto block = level < axes() ? std::ranges::find(map, order[level]) : map.end();
+    if (block == map.end()) return steps[axis(level)];
+    return steps[axis(level)] * sizes[axes() + static_cast<size_t>(block - map.begin())];
+  }
+};
+
+void expect_permutation(const Expansion& e, const Layout& layout) {
+  std::vector<int64_t> first(layout.order.begin(), layout.order.begin() + static_cast<int64_t>(layout.axes()));
+  std::ranges::sort(first);
+  for (size_t p = 0; p < layout.levels(); ++p) {
+    const int64_t given = p < layout.axes() ? first[p] : layout.order[p];
+    if (given != static_cast<int64_t>(p))
+      e.fail(kOrder, "N21.2: the axes in some order, then the blocks in theirs, expected; given " + to_string(layout.order));
+  }
+}
+
+Layout layout_of(const Expansion& e) {
+  Layout layout{e.list(kOrder), e.has(kBlockMap) ? e.list(kBlockMap) : std::vector<int64_t>{}, e.list(kFormats), e.list(kSizes), {}, {}};
+  const size_t levels = layout.levels();
+  if (e.count() != kLevels + 2 * levels)
+    e.fail("N21.1: " + std::to_string(kLevels + 2 * levels) + " operands expected, two for each level behind the first five; given " +
+           std::to_string(e.count()));
+  for (const size_t i : {kFormats, kSizes})
+    if (e.list(i).size() != levels) e.fail(i, "N21.1: " + std::to_string(levels) + " numbers expected; given " + to_string(e.list(i)));
+  if (2 * layout.map.size() > levels) e.fail(kBlockMap, "N21.1: at most one block for each axis expected; given " + to_string(layout.map));
+  expect_permutation(e, layout);
+  for (const int64_t format : layout.formats)
+    if (format != 0 && format != 1) e.fail(kFormats, "N21.1: 0 (dense) or 1 (sparse) expected; given " + std::to_string(format));
+  for (const int64_t size : layout.sizes)
+    if (size < 1) e.fail(kSizes, "N21.4: sizes above 0 expected; given " + std::to_string(size));
+  for (size_t k = 0; k < layout.map.size(); ++k)
+    if (layout.map[k] < (k ? layout.map[k - 1] + 1 : 0) || layout.map[k] >= static_cast<int64_t>(layout.axes()))
+      e.fail(kBlockMap, "N21.4: rising axes of the tensor expected; given " + to_string(layout.map));
+  layout.shape.assign(layout.axes(), 1);
+  for (size_t p = 0; p < levels; ++p) {
+    int64_t& size = layout.shape[layout.axis(p)];
+    size = checked_mul(size, layout.sizes[p], "sizes");
+  }
+  layout.steps.assign(layout.axes(), 1);
+  for (size_t axis = layout.axes(); axis-- > 1;) layout.steps[axis - 1] = checked_mul(layout.steps[axis], layout.shape[axis], "sizes");
+  return layout;
+}
+
+// Where a position of a level lies among the elements of the dense tensor.
+using Positions = std::vector<int64_t>;
+
+Positions dense_level(const Positions& before, int64_t size, int64_t step) {
+  Positions after;
+  for (const int64_t place : before)
+    for (int64_t i = 0; i < size; ++i) after.push_back(place + i * step);
+  return after;
+}
+
+Positions sparse_level(const Expansion& e, const Positions& before, size_t level, int64_t size, int64_t step) {
+  const size_t at = kLevels + 2 * level;
+  for (const size_t i : {at, at + 1})
+    if (!e.has(i)) e.fail(i, "N21.1: segments and indices of a sparse level expected; left out");
+  const auto segments = e.list(at), indices = e.list(at + 1);
+  const auto count = static_cast<int64_t>(indices.size());
+  if (segments.size() != before.size() + 1 || segments[0] != 0 || !std::ranges::is_sorted(segments) || segments.back() > count)
+    e.fail(at, "N21.4: " + std::to_string(before.size() + 1) + " numbers that do not fall, from 0 to at most " + std::to_string(count) +
+                   ", expected; given " + to_string(segments));
+  Positions after;
+  for (size_t k = 0; k < before.size(); ++k)
+    for (int64_t j = segments[k]; j < segments[k + 1]; ++j) {
+      const int64_t index = indices[static_cast<size_t>(j)];
+      if (index < 0 || index >= size)
+        e.fail(at + 1, "N21.4: indices from 0 to " + std::to_string(size - 1) + " expected; given " + std::to_string(index));
+      after.push_back(before[k] + index * step);
+    }
+  return after;
+}
+
+void check_densify(Operands& o) {
+  o.expect_rank(0, 1);
+  refuse_empty(o, "G2");
+}
+
+// For each element of the dense tensor, the value that stands there, or the one behind the last, which is none.
+void densify(Expansion& e) {
+  const Layout layout = layout_of(e);
+  Positions places{0};
+  for (size_t p = 0; p < layout.levels(); ++p)
+    places = layout.formats[p] == 0 ? dense_level(places, layout.sizes[p], layout.step(p))
+                                    : sparse_level(e, places, p, layout.sizes[p], layout.step(p));
+  const int64_t values = e.size(0, 0);
+  if (static_cast<int64_t>(places.size()) > values)
+    e.fail(0, "N21.4: a value for each of " + std::to_string(places.size()) + " places expected; given " + std::to_string(values));
+  std::vector<int64_t> from(static_cast<size_t>(element_count(layout.shape)), values);
+  for (size_t k = 0; k < places.size(); ++k) from[static_cast<size_t>(places[k])] = static_cast<int64_t>(k);
+  const Quantization quantization = e.as_operand(0);
+  const ValueId none = e.add("Expand", {e.scalar(quantization.zero_point.value_or(0), e.dtype(0)), e.integers({1})});
+  const ValueId all = e.add("Concat", {e[0], none}, with({{"axis", int64_t{0}}}));
+  std::vector<Length> lengths;
+  for (const int64_t size : layout.shape) lengths.push_back({size});
+  e.give(e.reshaped(e.add("Gather", {all, e.integers(from)}, with({{"axis", int64_t{0}}})), lengths), quantization);
+}
+
+}  // namespace
+
+Operations lookup_operations() {
+  constexpr DTypeSet values = kFloat | kInt | set_of(DType::uint8);
+  constexpr DTypeSet all = kFloat | kInt | kTruth | kQuant | kQuant16;
+  return {
+      {"nnapi::HASHTABLE_LOOKUP",
+       1,
+       "The part of the values whose key is the number looked up, and whether there is one; where there is none, zeros.",
+       {tensor("lookups", kInt), tensor("keys", kInt), tensor("values", kFloat | kInt | kQuant)},
+       {tensor("y", values), tensor("hits", set_of(DType::uint8))},
+       hashtable_lookup,
+       {},
+       check_hashtable_lookup},
+      {"nnapi::DENSIFY",
+       kExperimental,
+       "A dense tensor of the values of a sparse one: its levels in the order they are walked, each dense (0) or sparse (1), their sizes, "
+       "and the segments and indices of each. All but the values are constants.",
+       {tensor("values", all),
+        list("order"),
+        list("block_map", true),
+        list("formats"),
+        list("sizes"),
+        {{"levels", kInt, true, true}, OperandKind::list}},
+       {tensor("y", all)},
+       densify,
+       {},
+       check_densify},
+  };
+}
+
+}  // namespace pumice::nnapi

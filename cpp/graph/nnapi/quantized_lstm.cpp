@@ -1,0 +1,123 @@
+// The LSTM of 8-bit operands with a cell of 16 bits: integers throughout, its functions from tables.
+#include <algorithm>
+#include <cmath>
+
+#include "core/number_text.h"
+#include "graph/nnapi/fixed_point.h"
+#include "graph/nnapi/operations.h"
+#include "graph/nnapi/sequences.h"
+
+namespace pumice::nnapi {
+namespace {
+
+constexpr size_t kWeights = 1, kRecurrent = 5, kBiases = 9, kCell = 13, kHidden = 14;
+constexpr float kOperandScale = 1.0f / 128;
+constexpr int32_t kOperandZero = 128;
+constexpr int kIntegerBits = 3;
+
+void check_16bit_lstm(Operands& o) {
+  o.expect_rank(0, 2);
+  expect_ranks(o, kWeights, 8, 2);
+  expect_ranks(o, kBiases, 4, 1);
+  expect_ranks(o, kCell, 2, 2);
+  expect_one_size(o, {{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}}, "N4.1");
+  expect_one_size(o,
+                  {{1, 0},
+                   {2, 0},
+                   {3, 0},
+                   {4, 0},
+                   {5, 0},
+                   {5, 1},
+                   {6, 0},
+                   {6, 1},
+                   {7, 0},
+                   {7, 1},
+                   {8, 0},
+                   {8, 1},
+                   {9, 0},
+                   {10, 0},
+                   {11, 0},
+                   {12, 0},
+                   {kCell, 1},
+                   {kHidden, 1}},
+                  "N4.1");
+  expect_one_size(o, {{0, 0}, {kCell, 0}, {kHidden, 0}}, "N4.1");
+  refuse_empty(o, "G2");
+}
+
+void expect_parameters(const Expansion& e, size_t i, const Quantization& expected) {
+  const Quantization given = e.quantization(i);
+  if (given.scale != expected.scale || given.zero_point.value_or(0) != expected.zero_point.value_or(0))
+    e.fail(i, "N4.1: " + to_string(expected) + " expected; given " + to_string(given));
+}
+
+// The scale of the biases, by which that of all sums is meant.
+float check_scales(const Expansion& e) {
+  for (const size_t i : {size_t{0}, kHidden}) expect_parameters(e, i, {{kOperandScale}, kOperandZero, {}});
+  const Quantization weights = e.quantization(kWeights);
+  for (size_t i = kWeights + 1; i < kBiases; ++i) expect_parameters(e, i, weights);
+  const float scale = weights.scale[0] / 128;
+  for (size_t i = kBiases; i < kCell; ++i)
+    if (!e.quantization(i).scale.empty()) expect_parameters(e, i, {{scale}, 0, {}});
+  const Quantization cell = e.quantization(kCell);
+  if (std::abs(std::log2(static_cast<double>(cell.scale[0])) + 11) > 1e-3 || cell.zero_point.value_or(0) != 0)
+    e.fail(kCell, "N4.1: a scale of 2^-11 and a zero point of 0 expected; given " + to_string(cell));
+  return scale;
+}
+
+// The sums of all gates, in the order of the operands. The activations are x and then h, but a row of weights is that of h and then that
+// of x: so the first element of x meets the first weight of h.
+ValueId sums_of(Expansion& e) {
+  std::vector<ValueId> rows, biases;
+  const auto joined = [&](const std::vector<ValueId>& parts, int64_t axis) { return e.add("Concat", parts, with({{"axis", axis}})); };
+  for (size_t gate = 0; gate < 4; ++gate) {
+    rows.push_back(joined({e[kRecurrent + gate], e[kWeights + gate]}, 1));
+    biases.push_back(e[kBiases + gate]);
+  }
+  const ValueId across = e.transposed(joined(rows, 0), {1, 0});
+  const ValueId zero = e.scalar(kOperandZero, DType::uint8);
+  const ValueId weights_zero = e.scalar(e.quantization(kWeights).zero_point.value_or(0), DType::uint8);
+  const ValueId sums = e.add("MatMulInteger", {joined({e[0], e[kHidden]}, 1), across, zero, weights_zero});
+  return e.add("Add", {sums, joined(biases, 0)});
+}
+
+void lstm_16bit(Expansion& e) {
+  const float scale = check_scales(e);
+  FixedPoint f(e);
+  const ValueId z = f.held16(f.scaled(sums_of(e), multiplier_of(4096.0 * static_cast<double>(scale))));
+  const auto gates = e.add_many("Split", {e.cast(z, DType::int32)}, 4, with({{"axis", int64_t{1}}, {"num_outputs", int64_t{4}}}));
+  const auto logistic = logistic_table(kIntegerBits), tanh = tanh_table(kIntegerBits);
+  // The cell has one integer bit more: its tangent is that of the doubled number, held to 16 bits.
+  std::vector<double> cell_tanh;
+  for (int cell = -32768; cell <= 32767; ++cell)
+    cell_tanh.push_back(tanh[static_cast<size_t>(std::clamp(2 * cell, -32768, 32767) + 32768)]);
+  const ValueId i = f.looked_up(logistic, gates[0]), forget = f.looked_up(logistic, gates[1]);
+  const ValueId g = f.looked_up(tanh, gates[2]), o = f.looked_up(logistic, gates[3]);
+  const ValueId before = e.cast(e[kCell], DType::int32);
+  const ValueId c = f.held16(f.add(f.rounded(f.product(i, g), 4), f.product(forget, before)));
+  const ValueId h = f.held(f.rounded(f.product(o, f.looked_up(cell_tanh, c)), 8), -128, 127);
+  e.give(e.cast(c, DType::int16), e.quantization(kCell));
+  e.give(e.cast(f.add(h, f.number(kOperandZero, DType::int32)), DType::uint8), e.quantization(kHidden));
+}
+
+}  // namespace
+
+Operations quantized_lstm_operations() {
+  constexpr DTypeSet bytes = set_of(DType::uint8), cells = set_of(DType::int16);
+  std::vector<Operand> inputs{tensor("x", bytes)};
+  for (const std::string_view name : {"input_weights_i", "input_weights_f", "input_weights_c", "input_weights_o", "recurrent_weights_i",
+                                      "recurrent_weights_f", "recurrent_weights_c", "recurrent_weights_o"})
+    inputs.push_back(tensor(name, bytes));
+  for (const std::string_view name : {"bias_i", "bias_f", "bias_c", "bias_o"}) inputs.push_back(tensor(name, kInt));
+  inputs.insert(inputs.end(), {tensor("cell", cells), tensor("state", bytes)});
+  return {{"nnapi::QUANTIZED_16BIT_LSTM",
+           3,
+           "One step of a cell of 16-bit integers with gates of 8-bit operands. Outputs: the cell and the hidden state.",
+           std::move(inputs),
+           {tensor("cell", cells), tensor("state", bytes)},
+           lstm_16bit,
+           {},
+           check_16bit_lstm}};
+}
+
+}  // namespace pumice::nnapi
