@@ -5,7 +5,7 @@
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, images, channels, rows, columns;
-  uint height, width, samples;
+  uint height, width, samples_down, samples_across;
   uint first_row, most_rows;
   float scale;
   uint x_offset, rois_offset, batch_offset, y_offset;
@@ -25,7 +25,7 @@ float between(float at, uint size, out uint low, out uint high) {
 
 // The samples of an axis that may lie within `size` elements: those that do, and a few more.
 uvec2 within(float first, float apart, uint count, uint size) {
-  if (!(apart > 0.0)) return uvec2(0u, count);
+  if (CLAMP != 0 || !(apart > 0.0)) return uvec2(0u, count);
   const float most = float(count), begin = (-1.0 - first) / apart - 2.0, end = (float(size) - first) / apart + 3.0;
   return uvec2(clamp(floor(begin), 0.0, most), clamp(ceil(end), 0.0, most));
 }
@@ -41,7 +41,8 @@ float element(uint id) {
   size = max(size, vec2(1.0));
 #endif
   const vec2 cell = size / vec2(p.width, p.height);
-  const uvec2 count = p.samples > 0u ? uvec2(p.samples) : uvec2(max(ceil(cell), vec2(0.0)));
+  const uvec2 longest = uvec2(max(ceil(cell), vec2(0.0))), given_count = uvec2(p.samples_across, p.samples_down);
+  const uvec2 count = uvec2(given_count.x > 0u ? given_count.x : longest.x, given_count.y > 0u ? given_count.y : longest.y);
   const uint given = INDEX(batch[p.batch_offset + box]), from = given < p.images ? given : 0u;
   const uint image = p.x_offset + (from * p.channels + channel) * p.rows * p.columns;
   const vec2 origin = corners.xy + vec2(column, row) * cell, apart = cell / vec2(max(count, uvec2(1u)));
@@ -55,10 +56,11 @@ float element(uint id) {
   for (uint i = across.x; i < across.y; ++i) {
     const vec2 at = origin + (vec2(i, j) + 0.5) * cell / vec2(count);
     vec4 corner = vec4(0.0);
-    if (at.y >= -1.0 && at.y <= float(p.rows) && at.x >= -1.0 && at.x <= float(p.columns)) {
+    if (CLAMP != 0 || at.y >= -1.0 && at.y <= float(p.rows) && at.x >= -1.0 && at.x <= float(p.columns)) {
       uint left, right, top, bottom;
       const float fx = between(at.x, p.columns, left, right), fy = between(at.y, p.rows, top, bottom);
       corner = vec4(1.0 - fy, 1.0 - fy, fy, fy) * vec4(1.0 - fx, fx, 1.0 - fx, fx);
+      if (LEVELS > 0.0) corner = floor(corner * LEVELS + 0.5);
       corner *= vec4(pm_load(x, image + top * p.columns + left), pm_load(x, image + top * p.columns + right),
                      pm_load(x, image + bottom * p.columns + left), pm_load(x, image + bottom * p.columns + right));
     }
@@ -70,7 +72,7 @@ float element(uint id) {
 #endif
   }
 #if MEAN
-  result /= max(float(count.x) * float(count.y), 1.0);
+  result /= max(float(count.x) * float(count.y), 1.0) * (LEVELS > 0.0 ? LEVELS : 1.0);
 #endif
   return result;
 }

@@ -22,5 +22,6 @@ Operations lstm_operations();
 Operations lookup_operations();
 Operations detection_operations();
 Operations quantized_lstm_operations();
+Operations region_operations();
 
 }  // namespace pumice::nnapi

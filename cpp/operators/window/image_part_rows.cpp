@@ -28,6 +28,15 @@ void shape_of_roi_align(ShapeContext& node) {
   put_regions(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
+void shape_of_clamped_roi_align(ShapeContext& node) {
+  check_rois(node, 4);
+  check_vector(node, 2, node.input(1).shape[0], "batch indices");
+  const auto ratios = node.attributes().integers("sampling_ratios");
+  if (ratios.size() != 2 || std::min(ratios[0], ratios[1]) < 0)
+    node.fail("two numbers of at least 0 as 'sampling_ratios' expected; given " + to_string(ratios));
+  put_regions(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
+}
+
 void shape_of_roi_pool(ShapeContext& node) {
   check_rois(node, 5);
   const auto cells = node.attributes().integers("pooled_shape");
@@ -108,6 +117,19 @@ Rows image_part_rows() {
                       .min_rank = 4,
                       .max_rank = 4},
            .shape = shape_of_roi_align,
+           .lower = lower_roi_align,
+           .indices = indices_of_images,
+           .cut = cut_regions,
+           .epilogue = true},
+          {.name = "pumice::ClampedRoiAlign",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {x, rois, value("batch", kIndices)},
+                      .outputs = {y},
+                      .attributes = {integer("output_height", 1), integer("output_width", 1),
+                                     required("sampling_ratios", AttributeKind::integers), integer("weight_levels", 0)},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_clamped_roi_align,
            .lower = lower_roi_align,
            .indices = indices_of_images,
            .cut = cut_regions,

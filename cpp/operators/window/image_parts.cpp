@@ -55,23 +55,27 @@ int64_t most_samples(int64_t samples, int64_t size) {
 void lower_roi_align(LowerContext& node) {
   const Shape &x = node.input(0).shape, &y = node.output(0).shape;
   const Attributes& given = *node.attributes;
-  const bool is_wide = node.input(2).dtype == DType::int64;
-  const Macros macros = {{"MEAN", given.text("mode") == "avg" ? "1" : "0"},
-                         {"HALF_PIXEL", given.text("coordinate_transformation_mode") == "half_pixel" ? "1" : "0"},
+  const bool is_wide = node.input(2).dtype == DType::int64, is_clamped = node.row->name == "pumice::ClampedRoiAlign";
+  const bool is_mean = given.text("mode", "avg") == "avg";
+  const Macros macros = {{"MEAN", is_mean ? "1" : "0"},
+                         {"HALF_PIXEL", given.text("coordinate_transformation_mode", "output_half_pixel") == "half_pixel" ? "1" : "0"},
+                         {"CLAMP", is_clamped ? "1" : "0"},
+                         {"LEVELS", std::to_string(given.integer("weight_levels", 0)) + ".0"},
                          {"BATCH", is_wide ? "uvec2" : "uint"},
                          {"INDEX(v)", is_wide ? "((v).y == 0u ? (v).x : 0xffffffffu)" : "(v)"}};
   const Operand image = dense_input(node, 0), rois = dense_input(node, 1), batch = dense_input(node, 2);
-  const int64_t samples = given.integer("sampling_ratio");
-  if (samples > kMostSamples)
-    throw UnsupportedError("node '" + std::string(node.node) + "': a sampling_ratio of " + std::to_string(samples) + "; at most " +
-                           std::to_string(kMostSamples) + " samples are taken on an axis of a cell");
-  const std::string_view combine = given.text("mode") == "avg" ? "Sum" : "Max";
+  const auto ratios = given.has("sampling_ratios") ? given.integers("sampling_ratios") : std::vector(2, given.integer("sampling_ratio", 0));
+  const int64_t down = ratios[0], across = ratios[1];
+  if (std::max(down, across) > kMostSamples)
+    throw UnsupportedError("node '" + std::string(node.node) + "': a sampling_ratio of " + std::to_string(std::max(down, across)) +
+                           "; at most " + std::to_string(kMostSamples) + " samples are taken on an axis of a cell");
+  const std::string_view combine = is_mean ? "Sum" : "Max";
   const auto set = [&](StepBuilder& step, int64_t first, int64_t count) {
     step.bind("x", image).bind("rois", rois).bind("batch", batch).set("first_row", first).set("most_rows", count);
     step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
-    step.set("samples", samples).set("scale", given.real("spatial_scale"));
+    step.set("samples_down", down).set("samples_across", across).set("scale", given.real("spatial_scale", 1));
   };
-  add_passes(node, "roi_align.comp", macros, {most_samples(samples, x[2]), most_samples(samples, x[3])}, combine, set);
+  add_passes(node, "roi_align.comp", macros, {most_samples(down, x[2]), most_samples(across, x[3])}, combine, set);
 }
 
 void lower_roi_pool(LowerContext& node) {
