@@ -105,7 +105,7 @@ void hyperbolic_tangent(Expansion& e) {
 }
 
 void reciprocal_root(Expansion& e) {
-  e.give(e.add("Reciprocal", {e.add("Sqrt", {e[0]})}));
+  e.give_reals(e.add("Reciprocal", {e.add("Sqrt", {e.reals(0)})}), 0);
 }
 
 void exponential_linear(Expansion& e) {
@@ -137,7 +137,7 @@ void cast(Expansion& e) {
   ValueId x = e[0];
   if (from == DType::int32 && to == DType::uint8) x = e.add("Clip", {x, e.scalar(0, from), e.scalar(255, from)});
   Quantization quantization;
-  if (contains(kQuant, to)) quantization = from == to ? e.as_operand(0) : e.declared_or({{1}, 0, {}});
+  if (contains(kQuant | kQuant16, to)) quantization = from == to ? e.as_operand(0) : e.declared_or({{1}, 0, {}});
   e.give(e.cast(x, to), quantization);
 }
 
@@ -150,7 +150,7 @@ constexpr char kAdd[] = "Add", kSub[] = "Sub", kMax[] = "Max", kMin[] = "Min", k
 }  // namespace
 
 Operations elementwise_operations() {
-  constexpr DTypeSet reals = kFloat | kQuant, numbers = reals | kInt, all = numbers | kTruth;
+  constexpr DTypeSet reals = kFloat | kQuant, numbers = reals | kInt, all = numbers | kTruth, cast_types = all | kQuant16;
   const auto one = [](std::string_view name, int level, std::string_view summary, DTypeSet dtypes, void (*expand)(Expansion&)) {
     return Operation{name, level, summary, {tensor("x", dtypes)}, {tensor("y", dtypes)}, expand};
   };
@@ -183,7 +183,7 @@ Operations elementwise_operations() {
       one("nnapi::LOG", 3, "The natural logarithm.", kFloat, unary<kLog>),
       one("nnapi::SIN", 3, "The sine of radians.", kFloat, unary<kSin>),
       one("nnapi::SQRT", 3, "The square root.", kFloat, unary<kSqrt>),
-      one("nnapi::RSQRT", 3, "One by the square root.", kFloat, reciprocal_root),
+      one("nnapi::RSQRT", 3, "One by the square root.", reals, reciprocal_root),
       one("nnapi::FLOOR", 1, "Rounded down.", kFloat, unary<kFloor>),
       one("nnapi::RELU", 1, "At least 0.", reals, clip<Activation::relu>),
       one("nnapi::RELU1", 1, "At least -1 and at most 1.", reals, clip<Activation::relu1>),
@@ -231,8 +231,8 @@ Operations elementwise_operations() {
       {"nnapi::CAST",
        3,
        "The same number as the dtype that is given: truncated, and held to the range of uint8. Scales are not looked at.",
-       {tensor("x", all)},
-       {tensor("y", all)},
+       {tensor("x", cast_types)},
+       {tensor("y", cast_types)},
        cast},
   };
 }

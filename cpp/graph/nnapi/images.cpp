@@ -240,20 +240,28 @@ void instance_normalization(Expansion& e) {
 }
 
 void check_local_response(Operands& o) {
-  o.expect_least_rank(0, 2);
+  o.expect_least_rank(0, 1);
 }
 
 // ONNX divides alpha by the size of the window, and has the channels on axis 1.
+Attributes response_of(const Expansion& e, int64_t size) {
+  return with({{"size", size}, {"bias", e.real(2)}, {"alpha", e.real(3) * static_cast<double>(size)}, {"beta", e.real(4)}});
+}
+
+ValueId of_one_axis(Expansion& e, int64_t size) {
+  const ValueId one = e.add("Unsqueeze", {e[0], e.integers({0, 2})});
+  return e.add("Squeeze", {e.add("LRN", {one}, response_of(e, size)), e.integers({0, 2})});
+}
+
 void local_response_normalization(Expansion& e) {
   const size_t rank = e.rank(0), axis = e.axis(5, rank, -1);
   const int64_t radius = e.integer(1), size = 2 * radius + 1;
   if (radius < 0) e.fail(1, "a number of at least 0 expected; given " + std::to_string(radius));
+  if (rank == 1) return e.give(of_one_axis(e, size));
   std::vector<int64_t> order(rank);
   for (size_t k = 0; k < rank; ++k) order[k] = static_cast<int64_t>(k);
   std::swap(order[1], order[axis]);
-  const ValueId y =
-      e.add("LRN", {axis == 1 ? e[0] : e.transposed(e[0], order)},
-            with({{"size", size}, {"bias", e.real(2)}, {"alpha", e.real(3) * static_cast<double>(size)}, {"beta", e.real(4)}}));
+  const ValueId y = e.add("LRN", {axis == 1 ? e[0] : e.transposed(e[0], order)}, response_of(e, size));
   e.give(axis == 1 ? y : e.transposed(y, order));
 }
 

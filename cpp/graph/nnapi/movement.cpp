@@ -313,7 +313,8 @@ void squeeze(Expansion& e) {
 }
 
 void transpose(Expansion& e) {
-  if (!e.has(1)) return give_moved(e, e.add("Transpose", {e[0]}));
+  const bool reverses = !e.has(1) || (e.rules().facts()[1].shape && e.rules().facts()[1].shape == Shape{0});
+  if (reverses) return give_moved(e, e.add("Transpose", {e[0]}));
   give_moved(e, e.add("Transpose", {e[0]}, with({{"perm", e.list(1)}})));
 }
 

@@ -1,0 +1,54 @@
+"""Forms of operations that few programs use: integers, ranks and lists at the edge of what the system takes, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from nnapi_operations import Quantized, assert_near, run
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_one_by_the_square_root_of_integers(context: pumice.Context, dtype: str) -> None:
+    info = np.iinfo(dtype)
+    x = Quantized(np.arange(info.min + 1, info.max + 1).astype(dtype), 0.25, info.min)  # all above 0
+    y = run(context, "RSQRT", x, scale=0.0078125, zero_point=info.min + 3)
+    places = 1 / np.sqrt(x.reals.astype("float64")) / 0.0078125 + info.min + 3
+    expected = np.clip(np.round(places), info.min, info.max).astype(dtype)
+    clear = np.abs(places - np.floor(places) - 0.5) > 1e-3
+    np.testing.assert_array_equal(y[clear], expected[clear])
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int16"])
+def test_a_cast_of_16_bits_to_itself_keeps_its_scale(context: pumice.Context, dtype: str) -> None:
+    x = Quantized(np.array([0, 1, 200, 32767], dtype), 0.5, 0)
+    np.testing.assert_array_equal(run(context, "CAST", x, dtype=dtype), x.array)
+    graph = pumice.Graph()
+    made = graph.add("nnapi::CAST", graph.input("x", dtype, [4], scale=0.5), dtype=dtype)
+    assert (made.dtype, made.scale, made.zero_point) == (dtype, 0.5, 0)
+    other = "int16" if dtype == "uint16" else "uint16"
+    for to in (other, "uint8", "float32"):
+        with pytest.raises(pumice.GraphError, match="becomes no"):
+            graph.add("nnapi::CAST", graph.input(f"x {to}", dtype, [4], scale=0.5), dtype=to)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("axis", [[], [0], [-1]], ids=str)
+def test_a_local_response_of_one_axis(context: pumice.Context, axis: list[int], dtype: str) -> None:
+    x: Any = (np.arange(-3, 4) / 4).astype(dtype)
+    wide = np.pad(x.astype("float64") ** 2, 2)
+    sums = sum(wide[k : k + len(x)] for k in range(5))
+    expected = (x.astype("float64") / (2 + 0.5 * sums) ** 0.75).astype(dtype)
+    assert_near(run(context, "LOCAL_RESPONSE_NORMALIZATION", x, 2, 2.0, 0.5, 0.75, *axis), expected, ulp=8)
+
+
+def test_an_empty_order_reverses_the_axes(context: pumice.Context) -> None:
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    np.testing.assert_array_equal(run(context, "TRANSPOSE", x, np.zeros(0, "int32").tolist()), x.transpose())
+    graph = pumice.Graph()
+    made = graph.add("nnapi::TRANSPOSE", graph.input("x", "float32", [2, 3, 4]), graph.constant(np.zeros(0, "int32")))
+    graph.output("y", made)
+    np.testing.assert_array_equal(graph.compile(context)({"x": x})["y"], x.transpose())
