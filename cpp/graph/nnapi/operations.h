@@ -23,5 +23,6 @@ Operations lookup_operations();
 Operations detection_operations();
 Operations quantized_lstm_operations();
 Operations region_operations();
+Operations random_operations();
 
 }  // namespace pumice::nnapi

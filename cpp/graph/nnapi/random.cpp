@@ -1,0 +1,110 @@
+// Samples of classes. The uniform numbers are made on the host, by that system's generator, so that equal seeds give equal samples.
+#include <array>
+#include <cmath>
+#include <random>
+
+#include "core/error.h"
+#include "graph/nnapi/operations.h"
+#include "graph/nnapi/sequences.h"
+
+namespace pumice::nnapi {
+namespace {
+
+// Philox of four words and ten rounds.
+class Philox {
+ public:
+  Philox(int32_t key, int32_t stream) : key_{low(key), high(key)}, counter_{0, 0, low(stream), high(stream)} {}
+
+  // The next number in [0, 1), of 52 random bits: two of a block's four words.
+  double next() {
+    if (used_ == kWords) block_ = made(), used_ = 0, advance();
+    const uint64_t first = block_[used_] & 0xFFFFFu, second = block_[used_ + 1];
+    used_ += 2;
+    return std::ldexp(static_cast<double>((first << 32) + second), -52);
+  }
+
+ private:
+  static constexpr size_t kWords = 4;
+  using Words = std::array<uint32_t, kWords>;
+
+  static uint32_t low(int32_t number) { return static_cast<uint32_t>(number); }
+  static uint32_t high(int32_t number) { return number < 0 ? 0xFFFFFFFFu : 0; }
+
+  Words made() const {
+    Words c = counter_;
+    uint32_t k0 = key_[0], k1 = key_[1];
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t p = uint64_t{0xD2511F53} * c[0], q = uint64_t{0xCD9E8D57} * c[2];
+      c = {static_cast<uint32_t>(q >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(q), static_cast<uint32_t>(p >> 32) ^ c[3] ^ k1,
+           static_cast<uint32_t>(p)};
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    return c;
+  }
+
+  void advance() {
+    for (uint32_t& word : counter_)
+      if (++word != 0) return;
+  }
+
+  std::array<uint32_t, 2> key_;
+  Words counter_, block_{};
+  size_t used_ = kWords;
+};
+
+void check_multinomial(Operands& o) {
+  o.expect_rank(0, 2);
+  if (const int64_t count = o.integer(1); count < 1) o.fail(1, "N20.1: a number above 0 expected; given " + std::to_string(count));
+  o.expect_length(2, 2, "seeds expected (N20.1)");
+  refuse_empty(o, "G2");
+}
+
+Philox generator_of(const Expansion& e) {
+  const auto seeds = e.list(2);
+  if (seeds[0] != 0 || seeds[1] != 0) return {static_cast<int32_t>(seeds[0]), static_cast<int32_t>(seeds[1])};
+  std::random_device entropy;
+  return {static_cast<int32_t>(entropy()), static_cast<int32_t>(entropy())};
+}
+
+// The first class whose sum with all before it exceeds a part of the whole: as many are before it as have sums of at most that.
+void multinomial(Expansion& e) {
+  const int64_t rows = e.size(0, 0), count = e.integer(1);
+  Philox generator = generator_of(e);
+  std::vector<double> parts(static_cast<size_t>(checked_mul(rows, count, "samples")));
+  for (double& part : parts) part = generator.next();
+  const auto number = [&](double value) { return e.scalar(value, DType::float32); };
+  const auto last = [&](ValueId id, std::string_view op, int64_t axis) {
+    return e.add(op, {id, e.integers({axis})}, with({{"keepdims", int64_t{1}}}));
+  };
+  const ValueId x = e.cast(e[0], DType::float32);
+  const ValueId odd = e.add("Or", {e.add("IsNaN", {x}), e.add("IsInf", {x})});
+  const ValueId most = last(e.add("Where", {odd, number(-3e38), x}), "ReduceMax", 1);
+  const ValueId shares = e.add("Where", {odd, number(0), e.add("Exp", {e.add("Sub", {x, most})})});
+  const ValueId sums = e.add("CumSum", {shares, e.scalar(1, DType::int64)});
+  const ValueId whole = last(sums, "ReduceMax", 1);
+  const ValueId wanted = e.add("Mul", {e.reshaped(e.numbers(parts, DType::float32), {{rows}, {count}}), whole});
+  const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  const ValueId before = e.cast(e.add("LessOrEqual", {one_more(sums, 1), one_more(wanted, 2)}), DType::int32);
+  const ValueId places = e.add("ReduceSum", {before, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
+  // A row without a finite number gives class 0. Rounding never gives one behind the last.
+  const ValueId classes = e.cast(e.add("Sub", {e.sizes({e.length(0, 1)}), e.integers({1})}), DType::int32);
+  e.give(e.add("Where", {e.add("Greater", {whole, number(0)}), e.add("Min", {places, classes}), e.scalar(0, DType::int32)}));
+}
+
+}  // namespace
+
+Operations random_operations() {
+  return {
+      {"nnapi::RANDOM_MULTINOMIAL",
+       3,
+       "Classes drawn by the exponentials of a row's numbers. Equal seeds give equal samples; both 0 are seeds drawn when the operation "
+       "is added.",
+       {tensor("logits", kFloat), scalar("count"), list("seeds")},
+       {tensor("y", kInt)},
+       multinomial,
+       {},
+       check_multinomial}};
+}
+
+}  // namespace pumice::nnapi
