@@ -1889,7 +1889,7 @@ class NnapiOperation:
     @property
     def level(self) -> int:
         """
-        The feature level that brought it.
+        The feature level that brought it; 2**31 - 1 where it is experimental.
         """
     @property
     def name(self) -> str:
