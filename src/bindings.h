@@ -96,6 +96,12 @@ void release_with_gil(const Release& release) {
 using GivenLocalSize = std::variant<std::monostate, int64_t, std::vector<int64_t>>;
 std::optional<LocalSize> local_size_argument(const GivenLocalSize& given);
 
+// What the driver tells of one build of a kernel, as dicts and lists; a kernel's build of this storage, by default its plain one. Throws
+// BindingError (K1) where there is no such build yet.
+Record driver_record(const KernelVariant& variant);
+std::shared_ptr<const KernelVariant> build_of(Kernel& kernel, const std::shared_ptr<const KernelVariant>& plain,
+                                              const std::optional<std::string>& storage);
+
 // A kernel bound to its arguments: one dispatch that a command list can record as often as wanted.
 struct BoundKernel {
   Dispatch dispatch;

@@ -468,6 +468,12 @@ void bind_kernel(py::module_& module) {
           "disassemble", [](const PyKernel& self) { return self.plain->shader()->disassemble(); },
           "The SPIR-V of the fp32 build (or that of the given options) as text.")
       .def(
+          "_driver_record",
+          [](const PyKernel& self, const std::optional<std::string>& storage) {
+            return driver_record(*build_of(*self.kernel, self.plain, storage));
+          },
+          py::arg("storage") = py::none(), "What the driver tells of one build, by default the plain one.")
+      .def(
           "_replace", [](PyKernel& self, const PyKernel& other) { self = other; }, py::arg("other"),
           "Makes this kernel what the other one is.")
       .def("dtype", &element_dtype, py::arg("name"), py::arg("length") = py::none(),

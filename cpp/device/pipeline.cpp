@@ -126,7 +126,10 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
     robustness.images = VK_PIPELINE_ROBUSTNESS_IMAGE_BEHAVIOR_DEVICE_DEFAULT_EXT;
     info.pNext = &robustness;
   }
-  const VkResult result = vk.vkCreateComputePipelines(vk.device, vk.pipeline_cache, 1, &info, nullptr, &made->pipeline_);
+  if (desc.captured)
+    info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR | VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
+  const VkPipelineCache cache = desc.captured ? VK_NULL_HANDLE : vk.pipeline_cache;
+  const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &made->pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)
     throw DeviceError("the driver refused the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " +

@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from . import testing as testing
     from . import text as text
     from .device.images import load_image as load_image
+    from .device.kernel_statistics import KernelStatistics as KernelStatistics
     from .model.model import Model as Model
     from .model.model import load as load
     from .tools.catalogue import OperatorSchema as OperatorSchema
@@ -113,6 +114,7 @@ _HOMES = {
     "Model": "model.model",
     "load": "model.model",
     "load_image": "device.images",
+    "KernelStatistics": "device.kernel_statistics",
     "TunedPrecision": "validation.tuner",
     "onnxruntime_candidate": "validation.candidate",
     "ValidationReport": "validation.report",

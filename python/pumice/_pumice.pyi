@@ -1015,6 +1015,10 @@ class Kernel:
         """
     def __repr__(self) -> str:
         ...
+    def _driver_record(self, storage: str | None = None) -> dict[str, typing.Any]:
+        """
+        What the driver tells of one build, by default the plain one.
+        """
     def _replace(self, other: Kernel) -> None:
         """
         Makes this kernel what the other one is.

@@ -10,7 +10,8 @@ FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& ex
       has_matrix_(extensions.contains(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)),
       has_atomic_float_(extensions.contains(VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME)),
       has_robustness_(extensions.contains(VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME)),
-      has_bfloat16_(extensions.contains(VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME)) {
+      has_bfloat16_(extensions.contains(VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME)),
+      has_executables_(extensions.contains(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME)) {
   void** tail = &base_.pNext;
   const auto append = [&](auto& structure, VkStructureType type) {
     structure.sType = type;
@@ -26,6 +27,7 @@ FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& ex
   if (has_atomic_float_) append(atomic_float_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT);
   if (has_robustness_) append(robustness_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_ROBUSTNESS_FEATURES_EXT);
   if (has_bfloat16_) append(bfloat16_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR);
+  if (has_executables_) append(executables_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR);
 }
 
 // The features that the engine uses or reports; every other one stays off.
@@ -71,6 +73,7 @@ void FeatureChain::visit(Visit&& visit) {
   PUMICE_FEATURE(robustness_, pipelineRobustness);
   PUMICE_FEATURE(bfloat16_, shaderBFloat16Type);
   PUMICE_FEATURE(bfloat16_, shaderBFloat16CooperativeMatrix);
+  PUMICE_FEATURE(executables_, pipelineExecutableInfo);
 #undef PUMICE_FEATURE
 }
 
@@ -91,7 +94,7 @@ void FeatureChain::keep_wanted(const std::set<std::string>& masked) {
     structure.pNext = next;
   };
   clear(base_), clear(vulkan11_), clear(vulkan12_), clear(vulkan13_), clear(conditional_), clear(matrix_), clear(atomic_float_);
-  clear(robustness_), clear(bfloat16_);
+  clear(robustness_), clear(bfloat16_), clear(executables_);
   for (auto [value, wanted] : kept) *value = wanted;
 }
 

@@ -25,7 +25,7 @@ class FeatureChain {
   void visit(Visit&& visit);
 
   bool has_13_ = false, has_conditional_ = false, has_matrix_ = false, has_atomic_float_ = false, has_robustness_ = false,
-       has_bfloat16_ = false;
+       has_bfloat16_ = false, has_executables_ = false;
   VkPhysicalDeviceFeatures2 base_{};
   VkPhysicalDeviceVulkan11Features vulkan11_{};
   VkPhysicalDeviceVulkan12Features vulkan12_{};
@@ -35,6 +35,7 @@ class FeatureChain {
   VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic_float_{};
   VkPhysicalDevicePipelineRobustnessFeaturesEXT robustness_{};
   VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16_{};
+  VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR executables_{};
 };
 
 std::set<std::string> device_extensions(VkPhysicalDevice physical, std::map<std::string, uint32_t>* versions = nullptr);

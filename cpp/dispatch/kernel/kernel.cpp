@@ -166,33 +166,54 @@ std::vector<uint32_t> KernelVariant::contained() const {
   return context()->info().kind == DeviceKind::software ? with_local_indices_in_bounds(spirv) : spirv;
 }
 
+std::vector<uint32_t> KernelVariant::submitted() const {
+  std::vector<uint32_t> module = origin_ == KernelOrigin::user ? contained() : spirv();
+  return driver_quirks(context()).has(Quirk::unrolled_contraction) ? spirv::without_unrolling(module) : module;
+}
+
+PipelineDesc KernelVariant::description(const std::vector<uint32_t>& module) const {
+  PipelineDesc desc;
+  desc.name = name();
+  const auto owner = context();
+  desc.spirv = module;
+  desc.is_robust = origin_ == KernelOrigin::user;
+  for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
+  for (const auto& image : interface().images) desc.bindings.push_back({image.binding, kind_of(image)});
+  desc.push_bytes = interface().push_bytes;
+  desc.specialization = specialization_;
+  const auto& needed = interface().capabilities;
+  // Kernels that exchange values between invocations rely on full subgroups of the size that the device reports.
+  const bool exchanges = std::any_of(needed.begin(), needed.end(), [](const std::string& capability) {
+    return capability == "CooperativeMatrixKHR" || capability == "GroupNonUniformShuffle";
+  });
+  const uint64_t size = owner->limit("subgroupSize"), invocations = uint64_t{local_size_[0]} * local_size_[1] * local_size_[2];
+  const bool can_be_full = owner->feature("subgroupSizeControl") && owner->feature("computeFullSubgroups") && local_size_[0] % size == 0;
+  if (exchanges && can_be_full && invocations <= size * owner->limit("maxComputeWorkgroupSubgroups"))
+    desc.subgroup_size = static_cast<uint32_t>(size);
+  return desc;
+}
+
 const Pipeline& KernelVariant::pipeline() const {
   std::call_once(once_, [&] {
-    PipelineDesc desc;
-    desc.name = name();
-    const auto owner = context();
-    const bool rolls = driver_quirks(owner).has(Quirk::unrolled_contraction);
-    std::vector<uint32_t> rewritten;
-    desc.spirv = spirv();
-    if (origin_ == KernelOrigin::user) desc.spirv = rewritten = contained();
-    if (rolls) desc.spirv = rewritten = spirv::without_unrolling(desc.spirv);
-    desc.is_robust = origin_ == KernelOrigin::user;
-    for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
-    for (const auto& image : interface().images) desc.bindings.push_back({image.binding, kind_of(image)});
-    desc.push_bytes = interface().push_bytes;
-    desc.specialization = specialization_;
-    const auto& needed = interface().capabilities;
-    // Kernels that exchange values between invocations rely on full subgroups of the size that the device reports.
-    const bool exchanges = std::any_of(needed.begin(), needed.end(), [](const std::string& capability) {
-      return capability == "CooperativeMatrixKHR" || capability == "GroupNonUniformShuffle";
-    });
-    const uint64_t size = owner->limit("subgroupSize"), invocations = uint64_t{local_size_[0]} * local_size_[1] * local_size_[2];
-    const bool can_be_full = owner->feature("subgroupSizeControl") && owner->feature("computeFullSubgroups") && local_size_[0] % size == 0;
-    if (exchanges && can_be_full && invocations <= size * owner->limit("maxComputeWorkgroupSubgroups"))
-      desc.subgroup_size = static_cast<uint32_t>(size);
-    pipeline_ = Pipeline::create(*owner, desc);
+    const std::vector<uint32_t> module = submitted();
+    pipeline_ = Pipeline::create(*context(), description(module));
   });
   return *pipeline_;
+}
+
+size_t KernelVariant::spirv_bytes() const {
+  return submitted().size() * sizeof(uint32_t);
+}
+
+std::vector<PipelineExecutable> KernelVariant::executables() const {
+  const auto owner = context();
+  check_tells_executables(*owner);
+  const std::vector<uint32_t> module = submitted();
+  PipelineDesc desc = description(module);
+  desc.counted = false;
+  desc.captured = true;
+  const auto pipeline = Pipeline::create(*owner, desc);
+  return executables_of(*owner, *pipeline);
 }
 
 Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes,

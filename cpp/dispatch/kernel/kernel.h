@@ -18,6 +18,7 @@
 #include "device/context.h"
 #include "device/image.h"
 #include "device/pipeline.h"
+#include "device/pipeline_executables.h"
 #include "dispatch/kernel/kernel_options.h"
 #include "dispatch/kernel/number.h"
 #include "shader/shader.h"
@@ -64,6 +65,10 @@ class KernelVariant {
   bool is_folded() const { return is_folded_; }
   // Whether pairs of words stand for the shader's 64-bit integers, which the device lacks.
   bool is_paired() const { return paired_ != nullptr; }
+  // What the driver says of the programs that it makes of this kernel: it compiles the kernel once more for that.
+  // Throws UnsupportedError where the driver says nothing (pipelineExecutableInfo).
+  std::vector<PipelineExecutable> executables() const;
+  size_t spirv_bytes() const;  // the module as the driver gets it
 
  private:
   std::weak_ptr<Context> context_;  // kernels sit in a cache of their context and must not keep it alive
@@ -78,6 +83,8 @@ class KernelVariant {
   std::set<std::string> pair_words(const Context& context);  // returns the uses that pairs cannot stand for
   const std::vector<uint32_t>& spirv() const { return paired_ ? *paired_ : shader_->spirv; }
   std::vector<uint32_t> contained() const;  // a user's shader as a driver gets it
+  std::vector<uint32_t> submitted() const;  // any shader as a driver gets it
+  PipelineDesc description(const std::vector<uint32_t>& module) const;
 
   mutable std::once_flag once_, folded_once_;
   mutable std::shared_ptr<const Pipeline> pipeline_;

@@ -8,7 +8,7 @@ import operator
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ..base.log import forward_log
 from .context import default_context
 from .glsl_words import is_reserved
 from .kernel_file import KernelFile, Path
+
+if TYPE_CHECKING:
+    from .kernel_statistics import KernelStatistics
 
 # Arrays of 16-bit floats are of the storage type: buffer_ld1 and buffer_st1 read and write their elements.
 _GLSL_TYPES = {
@@ -385,6 +388,17 @@ class Kernel(_pumice.Kernel):
         if self._shapes:
             self._check_shapes({**(given or {}), **arguments})
         return super().bind(**arguments) if given is None else super().bind(given, **arguments)
+
+    def statistics(self, storage: str | None = None) -> KernelStatistics:
+        """What the driver tells of the program that it makes of one build: registers, spills, shared memory, assembly.
+
+        The driver compiles the kernel once more for it. storage: one of `variants`; None: the fp32 build (or that of
+        the given options). Sizes of the SPIR-V are there on every driver; KernelStatistics says what is not.
+        Raises BindingError (K1) for a build that has not been made.
+        """
+        from .kernel_statistics import KernelStatistics
+
+        return KernelStatistics(self.name, self._driver_record(storage))
 
     def __repr__(self) -> str:
         if not self._is_made:

@@ -203,3 +203,16 @@ def local_sizes(context: pumice.Context) -> None:
         made.append(x)
     differ(*made)
     assert pumice.compile(text, local_size=(2, 1, 1)).spirv != pumice.compile(text, local_size=(4, 1, 1)).spirv
+
+
+@covers("Kernel.statistics.storage")
+def kernel_statistics(context: pumice.Context) -> None:
+    scale = pumice.Kernel(
+        "layout(binding = 0) buffer X { sfp x[]; };\n"
+        "void main() { buffer_st1(x, gl_GlobalInvocationID.x, buffer_ld1(x, gl_GlobalInvocationID.x) * afp(2)); }",
+        context,
+    )
+    scale(x=np.ones(4, "float16"), threads=4)
+    (half,) = set(scale.variants) - {"fp32"}
+    differ(*(scale.statistics(storage).storage for storage in (None, half)))
+    refused(lambda: scale.statistics("fp12"), "fp12")

@@ -1,0 +1,86 @@
+#include "device/pipeline_executables.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "device/context_state.h"
+#include "device/pipeline.h"
+
+namespace pumice {
+namespace {
+
+std::variant<bool, int64_t, uint64_t, double> value_of(const VkPipelineExecutableStatisticKHR& statistic) {
+  switch (statistic.format) {
+    case VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_BOOL32_KHR:
+      return statistic.value.b32 == VK_TRUE;
+    case VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_INT64_KHR:
+      return statistic.value.i64;
+    case VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_FLOAT64_KHR:
+      return statistic.value.f64;
+    default:
+      return statistic.value.u64;
+  }
+}
+
+std::vector<ExecutableStatistic> statistics_of(DeviceTable& vk, const VkPipelineExecutableInfoKHR& which) {
+  uint32_t count = 0;
+  constexpr const char* kCall = "vkGetPipelineExecutableStatisticsKHR";
+  check(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &which, &count, nullptr), kCall);
+  std::vector<VkPipelineExecutableStatisticKHR> told(count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR});
+  check(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &which, &count, told.data()), kCall);
+  std::vector<ExecutableStatistic> result;
+  for (const auto& one : told) result.push_back({one.name, one.description, value_of(one)});
+  return result;
+}
+
+// Two calls give the contents: the first one says how many bytes each has.
+std::vector<ExecutableRepresentation> representations_of(DeviceTable& vk, const VkPipelineExecutableInfoKHR& which) {
+  uint32_t count = 0;
+  constexpr const char* kCall = "vkGetPipelineExecutableInternalRepresentationsKHR";
+  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &which, &count, nullptr), kCall);
+  std::vector<VkPipelineExecutableInternalRepresentationKHR> told(count,
+                                                                  {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INTERNAL_REPRESENTATION_KHR});
+  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &which, &count, told.data()), kCall);
+  std::vector<std::string> contents;
+  for (const auto& one : told) contents.emplace_back(one.dataSize, '\0');
+  for (size_t i = 0; i < told.size(); ++i) told[i].pData = contents[i].data();
+  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &which, &count, told.data()), kCall);
+  std::vector<ExecutableRepresentation> result;
+  for (size_t i = 0; i < told.size(); ++i) {
+    contents[i].resize(std::min(contents[i].size(), told[i].dataSize));
+    const bool is_text = told[i].isText == VK_TRUE;
+    while (is_text && contents[i].ends_with('\0')) contents[i].pop_back();
+    result.push_back({told[i].name, told[i].description, is_text, std::move(contents[i])});
+  }
+  return result;
+}
+
+}  // namespace
+
+void check_tells_executables(const Context& context) {
+  if (context.feature(kExecutablesFeature)) return;
+  const DeviceInfo& info = context.info();
+  throw UnsupportedError("the driver '" + info.driver + "' of '" + info.name +
+                         "' tells nothing of the programs that it makes: statistics need the feature " + kExecutablesFeature +
+                         " of VK_KHR_pipeline_executable_properties");
+}
+
+std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline) {
+  auto& vk = *state_of(context).vk;
+  VkPipelineInfoKHR of{VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR};
+  of.pipeline = pipeline.handle();
+  uint32_t count = 0;
+  check(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, nullptr), "vkGetPipelineExecutablePropertiesKHR");
+  std::vector<VkPipelineExecutablePropertiesKHR> told(count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR});
+  check(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, told.data()), "vkGetPipelineExecutablePropertiesKHR");
+  std::vector<PipelineExecutable> result;
+  for (uint32_t i = 0; i < count; ++i) {
+    VkPipelineExecutableInfoKHR which{VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR};
+    which.pipeline = pipeline.handle();
+    which.executableIndex = i;
+    result.push_back({told[i].name, told[i].description, told[i].subgroupSize, statistics_of(vk, which), representations_of(vk, which)});
+  }
+  return result;
+}
+
+}  // namespace pumice

@@ -1,0 +1,79 @@
+#include "bindings.h"
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+py::dict record_of(const ExecutableStatistic& one) {
+  py::dict record;
+  record["name"] = one.name;
+  record["description"] = one.description;
+  record["value"] = std::visit([](const auto value) -> py::object { return py::cast(value); }, one.value);
+  return record;
+}
+
+py::dict record_of(const ExecutableRepresentation& one) {
+  py::dict record;
+  record["name"] = one.name;
+  record["description"] = one.description;
+  // Drivers promise UTF-8 of what they call text; a byte that is none becomes a mark in place of an error.
+  record["content"] = one.is_text ? py::reinterpret_steal<py::object>(
+                                        PyUnicode_DecodeUTF8(one.content.data(), static_cast<py::ssize_t>(one.content.size()), "replace"))
+                                  : py::object(py::bytes(one.content));
+  return record;
+}
+
+py::dict record_of(const PipelineExecutable& one) {
+  py::list statistics, representations;
+  for (const auto& statistic : one.statistics) statistics.append(record_of(statistic));
+  for (const auto& representation : one.representations) representations.append(record_of(representation));
+  py::dict record;
+  record["name"] = one.name;
+  record["description"] = one.description;
+  record["subgroup_size"] = one.subgroup_size;
+  record["statistics"] = statistics;
+  record["representations"] = representations;
+  return record;
+}
+
+}  // namespace
+
+Record driver_record(const KernelVariant& variant) {
+  size_t bytes = 0;
+  std::vector<PipelineExecutable> told;
+  std::optional<std::string> refusal;
+  {
+    const ReleasedGil release;  // the driver compiles
+    bytes = variant.spirv_bytes();
+    try {
+      told = variant.executables();
+    } catch (const UnsupportedError& error) {
+      refusal = error.what();
+    }
+  }
+  py::list executables;
+  for (const auto& one : told) executables.append(record_of(one));
+  Record record;
+  record["storage"] = std::string(name(variant.shader()->options.storage));
+  record["local_size"] = py::make_tuple(variant.local_size()[0], variant.local_size()[1], variant.local_size()[2]);
+  record["spirv_bytes"] = variant.shader()->spirv.size() * sizeof(uint32_t);
+  record["submitted_bytes"] = bytes;
+  record["refusal"] = refusal;
+  record["executables"] = executables;
+  return record;
+}
+
+std::shared_ptr<const KernelVariant> build_of(Kernel& kernel, const std::shared_ptr<const KernelVariant>& plain,
+                                              const std::optional<std::string>& storage) {
+  if (!storage) return plain;
+  std::string builds;
+  for (const auto& variant : kernel.variants()) {
+    const std::string build(name(variant->shader()->options.storage));
+    if (build == *storage) return variant;
+    builds += (builds.empty() ? "" : ", ") + build;
+  }
+  throw BindingError("K1", "storage", kernel.name(), "one of the builds so far, " + builds + "; a call makes the one that its arrays need",
+                     *storage);
+}
+
+}  // namespace pumice

@@ -1,0 +1,100 @@
+"""What a driver tells of the programs that it makes of kernels, and what is said where it tells nothing."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import pumice
+from features import need_features
+from pumice.device.kernel_statistics import KernelStatistics
+
+SCALE = """
+layout(binding = 0) readonly  buffer X { sfp x[]; };
+layout(binding = 1) writeonly buffer Y { sfp y[]; };
+void main() {
+  uint i = gl_GlobalInvocationID.x;
+  buffer_st1(y, i, buffer_ld1(x, i) * afp(2));
+}
+"""
+
+
+@pytest.fixture
+def scale(context: pumice.Context) -> pumice.Kernel:
+    return pumice.Kernel(SCALE, context, name="scale")
+
+
+def test_sizes_are_told_on_every_driver(scale: pumice.Kernel) -> None:
+    told = scale.statistics()
+    assert (told.name, told.storage) == ("scale", "fp32")
+    assert told.spirv_bytes == len(scale.shader.spirv)
+    assert told.submitted_bytes > 0
+    assert told.local_size == tuple(scale.shader.interface["local_size"])
+    assert json.loads(json.dumps(told.as_dict()))["spirv_bytes"] == told.spirv_bytes
+    assert f"{told.spirv_bytes:,} bytes" in repr(told)
+    assert "<table>" in told._repr_html_()
+
+
+def test_the_statistics_are_those_of_one_build(scale: pumice.Kernel) -> None:
+    x = np.arange(64, dtype="float16")
+    scale(x=x, y=np.empty_like(x), threads=64)
+    (build,) = set(scale.variants) - {"fp32"}
+    assert scale.statistics(build).storage == build
+    assert scale.statistics(build).spirv_bytes == len(scale.variants[build].spirv)
+    with pytest.raises(pumice.BindingError, match=r"one of the builds so far, fp.*given.*bf16") as refused:
+        scale.statistics("bf16")
+    assert refused.value.rule == "K1"
+
+
+def test_a_driver_that_tells_nothing_is_refused_by_name(context: pumice.Context) -> None:
+    without = pumice.Context(context.info.name, without=["pipelineExecutableInfo"])
+    told = pumice.Kernel(SCALE, without).statistics()
+    assert told.executables == ()
+    for read in (lambda: told.registers, lambda: told.subgroup_size, told.disassembly):
+        with pytest.raises(pumice.UnsupportedError, match="VK_KHR_pipeline_executable_properties"):
+            read()
+    assert context.info.driver in str(told.refusal)
+    assert "pipelineExecutableInfo" in repr(told)
+
+
+def test_a_driver_tells_of_its_programs(context: pumice.Context, scale: pumice.Kernel) -> None:
+    need_features(context, "pipelineExecutableInfo")
+    before = context.pipelines_created
+    told = scale.statistics()
+    assert context.pipelines_created == before, "the one for the statistics is not counted"
+    assert told.refusal is None
+    assert told.executables
+    assert all(one.name for one in told.executables)
+    assert all(one.name and one.value is not None for each in told.executables for one in each.statistics)
+    if told.registers is not None:
+        assert 0 < told.registers < 1024
+
+
+def record(**statistics: object) -> KernelStatistics:
+    """Statistics as a driver with these numbers tells them."""
+    numbers = [{"name": name, "description": "", "value": value} for name, value in statistics.items()]
+    forms = [
+        {"name": "asm", "description": "", "content": "MOV R1"},
+        {"name": "raw", "description": "", "content": b"1"},
+    ]
+    program = {"name": "main", "description": "", "subgroup_size": 32, "statistics": numbers, "representations": forms}
+    about = {"storage": "fp32", "local_size": (64, 1, 1), "spirv_bytes": 4, "submitted_bytes": 4, "refusal": None}
+    return KernelStatistics("k", {**about, "executables": [program]})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ({"Register Count": 40, "Stack Size": 16, "Binary Size": 900}, (40, 16, None, None, 900)),
+        ({"VGPRs": 24, "Spilled VGPRs": 3, "LDS size": 512, "Subgroups per SIMD": 10}, (24, 3, 512, 10, None)),
+        ({"Instruction Count": 7, "Spill count": 0, "Code size": 64}, (None, 0, None, None, 64)),
+    ],
+)
+def test_the_words_of_drivers_are_understood(numbers: dict[str, int], expected: tuple[int | None, ...]) -> None:
+    told = record(**numbers)
+    assert (told.registers, told.spills, told.shared_bytes, told.occupancy, told.code_bytes) == expected
+    assert told.subgroup_size == 32
+    assert told.disassembly() == "// main: asm\nMOV R1"
+    assert told.as_dict()["executables"][0]["statistics"] == numbers
