@@ -49,6 +49,7 @@ void bind_shader(py::module_& module);
 void bind_messages(py::module_& module);
 void bind_kernel(py::module_& module);
 void bind_dispatch(py::module_& module);
+void bind_profile(py::module_& module);
 void bind_operators(py::module_& module);
 void bind_graph(py::module_& module);
 void bind_program(py::module_& module);

@@ -13,6 +13,7 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_messages(module);
   pumice::bind_kernel(module);
   pumice::bind_dispatch(module);
+  pumice::bind_profile(module);
   pumice::bind_operators(module);
   pumice::bind_graph(module);
   pumice::bind_nnapi(module);

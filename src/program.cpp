@@ -5,6 +5,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "core/host_trace.h"
 #include "core/number_text.h"
 #include "core/strided_copy.h"
 #include "graph/flow/flow_observation.h"
@@ -178,6 +179,7 @@ Submission start(const Program& self, Lease& lease, std::optional<double> timeou
 
 Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
             const std::optional<MaybeArrays>& out) {
+  const HostSpan span("model", self.name());
   const Deadline deadline(timeout);
   const GivenOutputs given = out ? GivenOutputs(self, *out) : GivenOutputs();
   const Arguments arguments(self, inputs);
@@ -452,8 +454,7 @@ void bind_program(py::module_& module) {
           },
           py::arg("inputs"), py::arg("loop_timeout") = kLoopSeconds,
           "Starts an execution and returns at once, or where the program has control flow or is cut when it has ended: execution().start() "
-          "does not "
-          "wait for that. Arrays in graph order. loop_timeout: see __call__.")
+          "does not wait for that. Arrays in graph order. loop_timeout: see __call__.")
       .def("compiled", &compiled, py::arg("shapes"),
            "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
       .def_property_readonly("persistent", &Program::persistent, "The range that holds the weights.")
@@ -478,8 +479,7 @@ void bind_program(py::module_& module) {
       .def(
           "observe_runs", &observe_runs, py::arg("inputs"), py::arg("most") = 2, py::arg("loop_timeout") = kLoopSeconds,
           "The same for a program with control flow or cuts, which is several lists of dispatches, one for each of its regions. Gives "
-          "runs:\n"
-          "the first `most` of each region, with the name of its graph, number, inputs by name, and tensors, as observe() gives them;\n"
+          "runs:\nthe first `most` of each region, with the name of its graph, number, inputs by name, and tensors, as in observe();\n"
           "regions: graph, runs and observed of each; single_loops: loops that one kernel runs whole. The host drives all other loops and\n"
           "branches; each observed run is one more on the same inputs. Raises UnsupportedError for a program that is one list, "
           "TimeoutError.")

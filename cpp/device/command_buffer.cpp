@@ -260,7 +260,7 @@ uint64_t CommandBuffer::submit(const std::function<void()>& check) {
   return id;
 }
 
-std::vector<double> CommandBuffer::timestamps() const {
+std::vector<uint64_t> CommandBuffer::ticks() const {
   if (!queries_) return {};
   auto& vk = context_->vk();
   std::vector<uint64_t> ticks(timestamp_count_);
@@ -268,10 +268,19 @@ std::vector<double> CommandBuffer::timestamps() const {
                                  VK_QUERY_RESULT_64_BIT),
         "vkGetQueryPoolResults");
   const uint64_t mask = vk.timestamp_bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << vk.timestamp_bits) - 1;
+  for (uint64_t& tick : ticks) tick &= mask;
+  return ticks;
+}
+
+double CommandBuffer::tick_nanoseconds() const {
+  return context_->vk().timestamp_period;
+}
+
+std::vector<double> CommandBuffer::timestamps() const {
   constexpr double kNanosecond = 1e-9;
+  const std::vector<uint64_t> stamps = ticks();
   std::vector<double> seconds;
-  for (const uint64_t tick : ticks)
-    seconds.push_back(static_cast<double>((tick & mask) - (ticks[0] & mask)) * vk.timestamp_period * kNanosecond);
+  for (const uint64_t tick : stamps) seconds.push_back(static_cast<double>(tick - stamps[0]) * tick_nanoseconds() * kNanosecond);
   return seconds;
 }
 

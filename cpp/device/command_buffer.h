@@ -69,6 +69,8 @@ class CommandBuffer {
   uint64_t last_submission() const { return last_; }
   // Seconds from the first stamp of the last finished submission to each of them.
   std::vector<double> timestamps() const;
+  std::vector<uint64_t> ticks() const;  // the same stamps as the device's counter has them; empty without stamps
+  double tick_nanoseconds() const;
   const std::shared_ptr<Context>& context() const { return context_; }
 
  private:

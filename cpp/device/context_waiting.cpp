@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "core/error.h"
+#include "core/host_trace.h"
 #include "core/interrupts.h"
 #include "core/log.h"
 #include "core/number_text.h"
@@ -151,6 +152,7 @@ void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Int
   ContextState& state = state_of(*this);
   if (id > submitted())
     throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()), "L7");
+  const HostSpan span("wait");
   const auto begin = Clock::now();
   const double limit = timeout_seconds.value_or(1e18);
   if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count()))) return;

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/files/hash.h"
+#include "core/host_trace.h"
 #include "device/context_state.h"
 #include "device/driver/instance.h"
 
@@ -94,6 +95,7 @@ std::vector<std::string> distinct_pipelines() {
 }
 
 std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const PipelineDesc& desc) {
+  const HostSpan span("pipeline", desc.name);
   auto& state = state_of(context);
   auto& vk = *state.vk;
   const std::shared_ptr<Pipeline> made(new Pipeline);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/host_trace.h"
 #include "core/rounding.h"
 #include "device/buffer.h"
 #include "device/command_buffer.h"
@@ -165,10 +166,12 @@ void upload(const BufferRange& target, std::span<const std::byte> source, const 
 }
 
 void copy_in(std::byte* mapped, std::span<const std::byte> source, Store store) {
+  const HostSpan span("copy in", {}, source.size());
   copy_bytes(mapped, source, store);
 }
 
 void copy_out(const std::byte* mapped, std::span<std::byte> target) {
+  const HostSpan span("copy out", {}, target.size());
   copy_bytes(target.data(), {mapped, target.size()});
 }
 
@@ -177,6 +180,7 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
   const auto use = checked_use(*target, pieces, source.size());
   if (source.empty()) return;
   const auto& context = target->context();
+  const HostSpan span("upload", {}, source.size());
   if (!target->mappable()) return upload_staged(target, pieces, source, interrupted);
   context->wait_idle(interrupted);
   // All work in flight has finished, so the host may write the memory itself.
@@ -199,6 +203,7 @@ void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece
   const auto use = checked_use(*source, pieces, target.size());
   if (target.empty()) return;
   const auto& context = source->context();
+  const HostSpan span("download", {}, target.size());
   if (!source->mappable()) return download_staged(source, pieces, target, interrupted);
   context->wait_idle(interrupted);
   const std::byte* const mapped = source->host_bytes();

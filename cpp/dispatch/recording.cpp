@@ -6,8 +6,11 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/host_trace.h"
 #include "device/command_buffer.h"
 #include "dispatch/hazards.h"
+#include "dispatch/profiler.h"
+#include "dispatch/stamps.h"
 
 namespace pumice {
 namespace {
@@ -30,7 +33,7 @@ bool is_same(const BufferRange& a, const BufferRange& b) {
   return a.buffer == b.buffer && a.offset == b.offset && a.bytes == b.bytes;
 }
 
-class RecordedList : public Recording, public std::enable_shared_from_this<RecordedList> {
+class RecordedList : public Recording, public ProfiledSource, public std::enable_shared_from_this<RecordedList> {
  public:
   RecordedList(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options)
       : context_(std::move(context)), dispatches_(std::move(dispatches)), options_(options) {
@@ -40,27 +43,36 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     // These keep another thread's close() from freeing a buffer while it is recorded.
     std::vector<Buffer::Use> uses;
     for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
-    record();
+    find_barriers();
+    if (options_.timestamps || options_.total_time)
+      stamps_ = options_.timestamps ? plain_stamps(dispatches_.size()) : whole_stamps(dispatches_.size());
+    commands_ = record(stamps_);
   }
 
   // The device may still run the kernels; buffers and images see to themselves.
   ~RecordedList() override {
-    if (!commands_ || !context_->in_flight(commands_->last_submission())) return;
-    auto kernels = std::make_shared<std::vector<std::shared_ptr<const KernelVariant>>>();
-    for (const Dispatch& dispatch : dispatches_) kernels->push_back(dispatch.kernel);
-    commands_->keep(std::move(kernels));
+    for (CommandBuffer* commands : {commands_.get(), profiled_.get()}) {
+      if (!commands || !context_->in_flight(commands->last_submission())) continue;
+      auto kernels = std::make_shared<std::vector<std::shared_ptr<const KernelVariant>>>();
+      for (const Dispatch& dispatch : dispatches_) kernels->push_back(dispatch.kernel);
+      commands->keep(std::move(kernels));
+    }
   }
 
   Submission exec() override {
-    // The check runs under the context's submit lock: what it finds open stays until the submission has finished.
-    last_ = commands_->submit([this] {
-      for (const Buffer* buffer : buffers_)
-        if (buffer->closed()) throw StateError("a Buffer that this list uses is closed", "L1");
-      for (const Image* image : images_)
-        if (image->closed()) throw StateError("an Image that this list uses is closed", "L1");
-    });
-    std::call_once(first_run_, [this] { note_first_run(); });
-    return {shared_from_this(), last_};
+    if (const auto profiler = current_profiler()) return exec_profiled(*profiler);
+    return {shared_from_this(), submit(*commands_)};
+  }
+
+  void read(uint64_t id, uint64_t& base, ProfiledRun& run) override {
+    context_->wait(id);
+    const bool is_own = stamps_.count > 0;
+    const CommandBuffer& commands = is_own ? *commands_ : *profiled_;
+    if (commands.last_submission() != id) return;
+    const std::vector<uint64_t> ticks = commands.ticks();
+    if (ticks.empty()) return;
+    if (base == 0) base = ticks[0];
+    fill_spans(is_own ? stamps_ : profiled_stamps_, ticks, base, commands.tick_nanoseconds(), run);
   }
 
   const std::shared_ptr<Context>& context() const override { return context_; }
@@ -92,6 +104,54 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   }
 
  private:
+  uint64_t submit(CommandBuffer& commands) {
+    // The check runs under the context's submit lock: what it finds open stays until the submission has finished.
+    const uint64_t id = commands.submit([this] {
+      for (const Buffer* buffer : buffers_)
+        if (buffer->closed()) throw StateError("a Buffer that this list uses is closed", "L1");
+      for (const Image* image : images_)
+        if (image->closed()) throw StateError("an Image that this list uses is closed", "L1");
+    });
+    last_ = id;
+    std::call_once(first_run_, [this] { note_first_run(); });
+    return id;
+  }
+
+  // Executes a second recording of the same dispatches, with stamps; a list that has stamps of its own keeps to them. An execution waits
+  // for the one before, whose stamps it writes anew.
+  Submission exec_profiled(Profiler& profiler) {
+    const std::lock_guard lock(profile_mutex_);
+    profiler.collect(*this);
+    const bool is_own = stamps_.count > 0;
+    if (!is_own && (!profiled_ || profiled_level_ != profiler.level())) {
+      const HostSpan span("record");
+      profiled_level_ = profiler.level();
+      profiled_stamps_ = stamps_of(dispatches_, barriers_before_, profiled_level_);
+      profiled_ = record(profiled_stamps_);
+    }
+    if (!described_) described_ = described(dispatches_, barriers_before_);
+    ProfiledRun run;
+    run.dispatches = described_;
+    run.context = context_;
+    run.submitted = trace_clock();
+    const uint64_t id = run.id = submit(is_own ? *commands_ : *profiled_);
+    add_event({"submit", "", run.submitted, trace_clock(), 0, 0});
+    run.cold = is_cold(id);
+    profiler.add(shared_from_this(), std::move(run));
+    return {shared_from_this(), id};
+  }
+
+  void find_barriers() {
+    HazardTracker hazards(guard_memories());
+    std::vector<MemoryAccess> accesses;
+    for (const Dispatch& dispatch : dispatches_) {
+      accesses.clear();
+      append_accesses(dispatch, accesses);
+      barriers_before_.push_back(hazards.needed(accesses));
+      barriers_ += barriers_before_.back() != Barrier::none;
+    }
+  }
+
   void note_first_run() {
     bool is_cold = false;
     for (const Dispatch& dispatch : dispatches_) is_cold |= was_cold_.emplace_back(dispatch.kernel->pipeline().note_run());
@@ -125,12 +185,12 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     images_.erase(std::unique(images_.begin(), images_.end()), images_.end());
   }
 
-  CommandBufferSizes sizes() const {
+  CommandBufferSizes sizes(const Stamps& stamps) const {
     CommandBufferSizes sizes;
     for (const auto& dispatch : dispatches_)
       for (const auto& binding : dispatch.kernel->pipeline().bindings()) ++sizes.descriptors[static_cast<size_t>(binding.kind)];
     sizes.sets = static_cast<uint32_t>(dispatches_.size());
-    sizes.timestamps = options_.timestamps ? static_cast<uint32_t>(dispatches_.size()) + 1 : options_.total_time ? 2 : 0;
+    sizes.timestamps = stamps.count;
     sizes.guards = std::ranges::any_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.guard.buffer != nullptr; });
     return sizes;
   }
@@ -153,44 +213,47 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     return memories;
   }
 
-  void record() {
-    const CommandBufferSizes wanted = sizes();
+  std::unique_ptr<CommandBuffer> record(const Stamps& stamps) {
+    const CommandBufferSizes wanted = sizes(stamps);
     descriptors_ = std::accumulate(wanted.descriptors.begin(), wanted.descriptors.end(), size_t{0});
-    commands_ = std::make_unique<CommandBuffer>(context_, wanted);
-    commands_->begin();
+    auto commands = std::make_unique<CommandBuffer>(context_, wanted);
+    commands->begin();
     check_groups(*context_, dispatches_);
     std::vector<std::vector<BufferRange>> ranges;  // ranges of each dispatch, none absent
-    std::vector<DescriptorUse> described;
-    ranges.reserve(dispatches_.size()), described.reserve(dispatches_.size());
+    std::vector<DescriptorUse> uses;
+    ranges.reserve(dispatches_.size()), uses.reserve(dispatches_.size());
     for (const Dispatch& dispatch : dispatches_) {
       fill_absent(ranges.emplace_back(dispatch.buffers));
-      described.push_back({&dispatch.kernel->pipeline(), ranges.back(), dispatch.images});
+      uses.push_back({&dispatch.kernel->pipeline(), ranges.back(), dispatch.images});
     }
-    commands_->describe(described);
-    if (wanted.timestamps) commands_->timestamp(0);
-    HazardTracker hazards(guard_memories());
-    std::vector<MemoryAccess> accesses;
+    commands->describe(uses);
+    record_dispatches(*commands, stamps);
+    commands->end();
+    return commands;
+  }
+
+  void record_dispatches(CommandBuffer& commands, const Stamps& stamps) const {
+    uint32_t stamp = 0;
+    const auto write = [&](bool is_wanted) {
+      if (is_wanted) commands.timestamp(stamp++);
+    };
+    write(stamps.count > 0);
     const BufferRange* guard = nullptr;  // the guard whose dispatches are being recorded
     for (size_t i = 0; i < dispatches_.size(); ++i) {
       const Dispatch& dispatch = dispatches_[i];
-      accesses.clear();
-      append_accesses(dispatch, accesses);
       // Neighbouring dispatches with the same guard share one conditional region.
-      if (guard && !is_same(*guard, dispatch.guard)) commands_->end_guard(), guard = nullptr;
-      if (const Barrier barrier = hazards.needed(accesses); barrier != Barrier::none) {
-        commands_->barrier(barrier == Barrier::guards);
-        ++barriers_;
-      }
-      if (!guard && dispatch.guard.bytes == kGuardWord) commands_->begin_guard(*(guard = &dispatch.guard));
+      if (guard && !is_same(*guard, dispatch.guard)) commands.end_guard(), guard = nullptr;
+      if (barriers_before_[i] != Barrier::none) commands.barrier(barriers_before_[i] == Barrier::guards);
+      write(stamps.is_ready_at(i));
+      if (!guard && dispatch.guard.bytes == kGuardWord) commands.begin_guard(*(guard = &dispatch.guard));
       if (dispatch.guard.bytes == kGuardCounts)
-        commands_->dispatch_indirect(dispatch.kernel->pipeline(), dispatch.push, dispatch.guard);
+        commands.dispatch_indirect(dispatch.kernel->pipeline(), dispatch.push, dispatch.guard);
       else
-        commands_->dispatch(dispatch.kernel->pipeline(), dispatch.push, dispatch.groups);
-      if (options_.timestamps) commands_->timestamp(static_cast<uint32_t>(i) + 1);
+        commands.dispatch(dispatch.kernel->pipeline(), dispatch.push, dispatch.groups);
+      write(stamps.ends_at(i));
     }
-    if (guard) commands_->end_guard();
-    if (!options_.timestamps && options_.total_time) commands_->timestamp(1);
-    commands_->end();
+    if (guard) commands.end_guard();
+    write(stamp + 1 == stamps.count);  // the end of a list without dispatches
   }
 
   std::shared_ptr<Context> context_;
@@ -200,7 +263,14 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   std::vector<const Image*> images_;
   std::shared_ptr<Buffer> placeholder_;
   std::unique_ptr<CommandBuffer> commands_;
+  Stamps stamps_;                         // of commands_
+  std::vector<Barrier> barriers_before_;  // by dispatch
   size_t barriers_ = 0, descriptors_ = 0;
+  std::mutex profile_mutex_;  // guards what follows up to profiled_level_
+  std::unique_ptr<CommandBuffer> profiled_;
+  Stamps profiled_stamps_;
+  std::shared_ptr<const std::vector<ProfiledDispatch>> described_;
+  ProfileLevel profiled_level_ = ProfileLevel::dispatch;
   std::atomic<uint64_t> last_{0};
   std::once_flag first_run_;
   std::vector<bool> was_cold_;        // by dispatch, in the first execution

@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "core/error.h"
+#include "core/host_trace.h"
 #include "shader/compiler.h"
 #include "shader/shader.h"
 #include "shader/shader_cache.h"
@@ -59,6 +60,7 @@ std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std
 
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
                                       const Macros& macros, const Includes& includes, const std::optional<LocalSize>& local_size) {
+  HostSpan span("compile", name);
   check_options(options);
   if (local_size && std::ranges::find(*local_size, 0u) != local_size->end())
     throw BindingError("K2", "local_size", "", "one to three whole numbers from 1 on", "0");
@@ -67,10 +69,12 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
   const std::string key = shader_key(sources, head, options, local_size);
   if (auto shader = state().cache.find(key)) {
     ++state().from_memory;
+    span.rename("shader from memory");
     return with_options(std::move(shader), options);
   }
   if (auto shader = shader_from_disk(key, name, options, head, local_size)) {
     ++state().from_disk;
+    span.rename("shader from disk");
     return with_options(state().cache.insert(key, std::move(shader)), options);
   }
   CompiledShader compiled = compile_to_spirv(sources, head, options, local_size);

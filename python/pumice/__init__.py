@@ -98,6 +98,11 @@ if TYPE_CHECKING:
     from .device.kernel_statistics import KernelStatistics as KernelStatistics
     from .model.model import Model as Model
     from .model.model import load as load
+    from .profiling.comparison import Comparison as Comparison
+    from .profiling.peaks import Peaks as Peaks
+    from .profiling.peaks import calibrate as calibrate
+    from .profiling.profile import Profile as Profile
+    from .profiling.profile import profile as profile
     from .tools.catalogue import OperatorSchema as OperatorSchema
     from .tools.catalogue import operators as operators
     from .validation.candidate import onnxruntime_candidate as onnxruntime_candidate
@@ -117,6 +122,11 @@ _HOMES = {
     "KernelStatistics": "device.kernel_statistics",
     "TunedPrecision": "validation.tuner",
     "onnxruntime_candidate": "validation.candidate",
+    "Comparison": "profiling.comparison",
+    "Peaks": "profiling.peaks",
+    "Profile": "profiling.profile",
+    "calibrate": "profiling.peaks",
+    "profile": "profiling.profile",
     "ValidationReport": "validation.report",
     "tune_precision": "validation.tuner",
     "Reduction": "validation.reduce",

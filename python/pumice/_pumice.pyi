@@ -1577,7 +1577,7 @@ class Program:
     def observe_runs(self, inputs: tuple[typing.Any, ...], most: typing.SupportsInt | typing.SupportsIndex = 2, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, typing.Any]:
         """
         The same for a program with control flow or cuts, which is several lists of dispatches, one for each of its regions. Gives runs:
-        the first `most` of each region, with the name of its graph, number, inputs by name, and tensors, as observe() gives them;
+        the first `most` of each region, with the name of its graph, number, inputs by name, and tensors, as in observe();
         regions: graph, runs and observed of each; single_loops: loops that one kernel runs whole. The host drives all other loops and
         branches; each observed run is one more on the same inputs. Raises UnsupportedError for a program that is one list, TimeoutError.
         """
@@ -2091,6 +2091,22 @@ class TimeoutError(Error, builtins.TimeoutError):
     A wait, loop or execution ran out of time; transient: trying again may succeed.
     """
     transient: bool
+def _is_profiling() -> bool:
+    """
+    Whether a profile is on.
+    """
+def _profile_event(kind: str, name: str, begin: typing.SupportsInt | typing.SupportsIndex, end: typing.SupportsInt | typing.SupportsIndex, bytes: typing.SupportsInt | typing.SupportsIndex = 0) -> None:
+    """
+    Adds a span of the host's time, in nanoseconds of time.perf_counter_ns().
+    """
+def _start_profile(level: str) -> None:
+    """
+    Every execution is stamped from now on. Raises StateError where that is so already.
+    """
+def _stop_profile() -> dict[str, typing.Any]:
+    """
+    Ends it: host, the spans of the host's time, and runs, the executions with their stamps.
+    """
 def binding_rules() -> dict[str, str]:
     """
     The rules of operators, initializers, binding tables, kernels and the dv interface by their ids, as BindingError.rule names them.

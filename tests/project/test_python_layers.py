@@ -24,6 +24,7 @@ STAGES = [
     "text",
     "testing",
     "validation",
+    "profiling",
     "dv",
     "onnx",
     "bench",

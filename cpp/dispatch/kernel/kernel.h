@@ -169,6 +169,7 @@ struct Dispatch {
   // Memory, written by other dispatches, that decides on the device whether this one runs: a word, zero for not at all (needs
   // conditionalRendering), or three words, the group counts in place of `groups`. Without a guard the dispatch always runs.
   BufferRange guard;
+  uint64_t flop = 0;  // floating-point operations of the node that it is of, for profiles; 0: none, or not known
 };
 
 inline constexpr uint64_t kGuardWord = 4, kGuardCounts = 12;  // bytes of either

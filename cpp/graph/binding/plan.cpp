@@ -285,10 +285,7 @@ class Binder {
     lowering_.input_phases.clear();
     lowering_.constant_packed.clear();
     lowering_.shapes.clear();
-    lowering_.steps.clear();
-    lowering_.temporaries.clear();
-    lowering_.host_blocks.clear();
-    lowering_.additions = 0;
+    static_cast<LoweredNode&>(lowering_) = {};
   }
 
   // The place from which node i reads input k.
@@ -372,6 +369,7 @@ class Binder {
       planned.groups = step.groups;
       planned.label = node.name;
       planned.additions = lowered.additions;
+      planned.flop = lowered.flop;
     }
   }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/host_trace.h"
 #include "graph/binding/pipeline_builds.h"
 #include "graph/binding/plan.h"
 #include "graph/binding/weight_upload.h"
@@ -202,6 +203,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
       bound_.splice(bound_.begin(), bound_, one);
       return checked(values);
     }
+  const HostSpan span("bind", graph_.name);
   check_shapes(graph_.name, inputs_, shapes);
   if (reads_values_ && values.size() != inputs_.size())
     throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "their shapes alone");

@@ -105,6 +105,7 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
     dispatch.push = step.push;
     dispatch.groups = step.groups;
     dispatch.label = step.label;
+    dispatch.flop = step.flop;
     dispatch.buffers.reserve(step.operands.size());
     for (size_t i = 0; i < step.operands.size(); ++i) {
       const BufferRange& base = base_of(step.operands[i], ranges, host_values);

@@ -37,6 +37,7 @@ struct PlannedStep {
   std::string label;      // node name
   uint32_t wave = 0;      // steps of one wave do not depend on each other
   int64_t additions = 0;  // of its node, see LoweredNode
+  uint64_t flop = 0;      // likewise
 };
 
 // The steps that fill the persistent resource: free of data shapes, so that all plans of one program share them.

@@ -10,6 +10,7 @@
 #include "operators/means/compose.h"
 #include "operators/means/cut_axes.h"
 #include "operators/means/strided.h"
+#include "operators/row/flop.h"
 
 namespace pumice {
 namespace {
@@ -366,6 +367,7 @@ bool has_excess(const LowerContext& node, int64_t room) {
 }  // namespace
 
 void lower_in_parts(LowerContext& node, Lower lower) {
+  node.flop = node_flop(node);
   const Mark mark(node);
   const int64_t room = largest_range(*node.context);
   std::exception_ptr refused;

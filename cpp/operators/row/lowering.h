@@ -155,6 +155,7 @@ struct LoweredNode {
   // The most roundings that one term goes through in the sums of the node's kernels: its own product's and those of the additions behind
   // it. 0: no kernel has told; it is as many as a sum has terms.
   int64_t additions = 0;
+  uint64_t flop = 0;  // of the node: node_flop()
 };
 
 // One node at bind. The descs of inputs and outputs are concrete; float values have dtype float_dtype, or float32 at the border.

@@ -25,6 +25,7 @@ from .validate_command import add_validate_options, validate
 
 if TYPE_CHECKING:
     from ..model.model import Model
+    from ..profiling.profile import Profile
 
 _FAILED = 1
 _WRONG_USE = 2
@@ -234,12 +235,15 @@ def _bench(arguments: argparse.Namespace) -> int:
         arrays, made = model_inputs(model, arguments)
         with telling(made), Progress("runs", not arguments.json) as progress:
             timing = measure(model, arrays, arguments.runs, progress)
+        profiled = _profiled(model, arrays, arguments.runs) if arguments.profile else None
         fresh = (
             first_results(arguments.model, arguments.policy or arguments.precision, arrays) if arguments.cold else ()
         )
         if arguments.json:
             record = {**model_record(model), "inputs": described(arrays, model), "made_up": made.made_up}
             record["timing"] = timing._asdict()
+            if profiled:
+                record["profile"] = profiled.as_dict()
             if fresh:
                 record["first_result"] = {name: r._asdict() for name, r in zip(("cold", "warm"), fresh, strict=True)}
             print(json.dumps(record, indent=2))
@@ -252,9 +256,36 @@ def _bench(arguments: argparse.Namespace) -> int:
         median, p99 = timing.median_seconds, timing.p99_seconds
         print(f"  {timing.runs} calls: min {timing.min_seconds:.6f}, median {median:.6f}, p99 {p99:.6f}")
         print(f"  on the device {timing.device_seconds:.6f}")
+        if profiled:
+            print(profiled.table())
     for name, result in zip(("cold", "warm"), fresh, strict=bool(fresh)):
         print(f"  process start to first result, {name} caches: {result.total_seconds:.3f}")
         print("    " + ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.phase_seconds.items()))
+    return 0
+
+
+def _profiled(model: Model, arrays: Sequence[Array], runs: int) -> Profile:
+    """The nodes' times in further calls, which are not among those that are measured."""
+    from ..profiling.profile import profile
+
+    with profile() as measured:
+        for _ in range(runs):
+            model(*arrays)
+    return measured
+
+
+def _calibrate(arguments: argparse.Namespace) -> int:
+    from ..profiling.peaks import calibrate
+
+    with Context(arguments.device or "") as context:
+        peaks = calibrate(context, again=True)
+    if arguments.json:
+        print(json.dumps(peaks.as_dict(), indent=2))
+        return 0
+    print(f"{peaks.device}, {peaks.driver}")
+    print(f"  memory {peaks.bytes_per_second * 1e-9:,.1f} GB/s, read and written by a copy")
+    for name, speed in peaks.flop_per_second.items():
+        print(f"  {name:6} {speed * 1e-9:,.1f} GFLOP/s of multiply-adds")
     return 0
 
 
@@ -303,8 +334,14 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--cold", action="store_true", help="time fresh processes too, from start to first result, phase by phase"
     )
+    bench.add_argument("--profile", action="store_true", help="print each node's time, bytes and operations too")
     add_generator_options(bench)
     add_image_options(bench)
+
+    text = "Measures the peaks of a device, which profiles compare with, and keeps them in the cache."
+    peaks = command("calibrate", _calibrate, text)
+    peaks.add_argument("--device", help="the device, as PUMICE_DEVICE has it")
+    peaks.add_argument("--json", action="store_true", help="print JSON")
 
     text = "Has a language model go on with a text."
     add_generate_options(command("generate", generate, text))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..base.plain_text import plain
 from .view.charts import BLUE, GREY, ORANGE, RED, error_chart, legend, range_chart
+from .view.document import document, file_text
 from .view.findings import findings_section
 from .view.graph_picture import picture
 from .view.markup import Markup, data_island, element, joined
 from .view.tables import badge, facts_table, matrix, policy_section, row_details, rows_table
 
-_FOLDER = Path(__file__).parent / "view"
 _ORDER = {"right": 0, "unproved": 1, "wrong": 2}
-_NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 Record = Mapping[str, Any]
 
@@ -37,18 +35,9 @@ def page(reports: Sequence[Record], title: str) -> str:
             matrix(reports) if len(reports) > 1 else None,
             *(_report(i, report, i == opened or len(reports) == 1) for i, report in enumerate(reports)),
         ),
-        element("script", Markup(_file("script.js"))),
+        element("script", Markup(file_text("script.js"))),
     ]
-    head = [
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", http_equiv="Content-Security-Policy", content=_NO_NETWORK),
-        element("title", plain(title)),
-        element("style", Markup(_file("style.css"))),
-    ]
-    document = element("html", element("head", *head), element("body", *body), lang="en")
-    return f"<!DOCTYPE html>\n{document}\n"
+    return document(title, body)
 
 
 def compact(report: Record) -> Markup:
@@ -67,10 +56,6 @@ def compact(report: Record) -> Markup:
 def _opened(reports: Sequence[Record]) -> int:
     """The report that is open at first: the first that is not right."""
     return next((i for i, report in enumerate(reports) if report["verdict"] != "right"), 0)
-
-
-def _file(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def _report(index: int, report: Record, opened: bool) -> Markup:

@@ -1,0 +1,174 @@
+"""The peaks of a device, measured once and kept: what its memory moves and its units compute at the most."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .._pumice import (
+    CommandList,
+    Context,
+    DeviceInfo,
+    UnsupportedError,
+    cache_directory,
+    devices,
+    read_cache_file,
+    sha256,
+    write_cache_file,
+)
+from ..device.context import default_context, empty
+from ..device.kernel import Kernel
+
+if TYPE_CHECKING:
+    from .records import Row
+
+_KIND = "calibration 1"
+_RUNS = 9
+_CHAIN = 256  # multiply-adds of each of the accumulators
+_ACCUMULATORS = 8
+
+_COPY = """
+layout(local_size_x = 256) in;
+layout(binding = 0) readonly  buffer X { vec4 x[]; };
+layout(binding = 1) writeonly buffer Y { vec4 y[]; };
+void main() {
+  uint i = gl_GlobalInvocationID.x;
+  if (i < x.length()) y[i] = x[i];
+}
+"""
+
+# Numbers stay bounded (a * 0.5 + 1 goes to 2), and the sum is stored, so that no driver leaves the chain out.
+_MULTIPLY_ADD = """
+#ifdef HALF
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#endif
+layout(local_size_x = 256) in;
+layout(binding = 0) writeonly buffer Y { float y[]; };
+layout(push_constant) uniform Parameters { float factor; float term; };
+void main() {
+  uint i = gl_GlobalInvocationID.x;
+  TYPE f = TYPE(factor), t = TYPE(term);
+  TYPE a[ACCUMULATORS];
+  for (int k = 0; k < ACCUMULATORS; ++k) a[k] = TYPE(float(i % 7u) + float(k));
+  for (int n = 0; n < CHAIN; ++n)
+    for (int k = 0; k < ACCUMULATORS; ++k) a[k] = fma(a[k], f, t);
+  TYPE sum = TYPE(0);
+  for (int k = 0; k < ACCUMULATORS; ++k) sum += a[k];
+  if (i < y.length()) y[i] = float(SUM);
+}
+"""
+
+
+class Peaks(NamedTuple):
+    """What a device did at the most when it was measured.
+
+    bytes_per_second: read and written by a copy in its memory. flop_per_second: multiply-adds, two operations each, by
+    the type of numbers: "fp32", and "fp16" (in pairs) where the device computes with it. seconds_since_epoch: when.
+    """
+
+    device: str
+    uuid: str
+    driver: str
+    bytes_per_second: float
+    flop_per_second: dict[str, float]
+    seconds_since_epoch: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, of values that JSON has."""
+        return self._asdict()
+
+    def share_text(self, row: Row) -> str:
+        """What a row reaches of the peak that is nearest: "71% memory", "38% fp32"; "" where it does neither."""
+        shares = {"memory": row.bytes_per_second / self.bytes_per_second}
+        shares |= {name: row.flop_per_second / speed for name, speed in self.flop_per_second.items() if name == "fp32"}
+        name, share = max(shares.items(), key=lambda one: one[1])
+        return f"{share:.0%} {name}" if share > 0 else ""
+
+
+def calibrate(context: Context | None = None, again: bool = False) -> Peaks:
+    """The peaks of a device: those in the cache, by device and driver, or measured now, which takes some seconds.
+
+    context: its device; None: the default context's. again: measure, whatever the cache has. Where there is no cache
+    (PUMICE_NO_CACHE) every call measures. Raises UnsupportedError for a queue without time stamps.
+    """
+    context = context or default_context()
+    if not again and (known := _read(context.info)) is not None:
+        return known
+    info = context.info
+    peaks = Peaks(info.name, info.uuid, _driver(info), _bandwidth(context), _multiply_adds(context), time.time())
+    if path := _path(info):
+        write_cache_file(path, _KIND, json.dumps(peaks.as_dict()).encode())
+    return peaks
+
+
+def known_peaks(device: str) -> Peaks | None:
+    """What the cache has of a device of this name and its driver; nothing is measured."""
+    found = (peaks for info in devices() if info.name == device and (peaks := _read(info)) is not None)
+    return next(found, None)
+
+
+def _driver(info: DeviceInfo) -> str:
+    return f"{info.driver} {info.driver_info} {info.driver_version}"
+
+
+def _path(info: DeviceInfo) -> str | None:
+    folder = cache_directory()
+    key = sha256(f"{info.uuid}\n{_driver(info)}".encode())
+    return os.path.join(folder, f"{key}.calibration") if folder else None
+
+
+def _read(info: DeviceInfo) -> Peaks | None:
+    path = _path(info)
+    entry = read_cache_file(path, _KIND) if path else None
+    try:
+        return None if entry is None else Peaks(**json.loads(entry))
+    except (TypeError, ValueError):  # another version's
+        return None
+
+
+def _best_seconds(context: Context, record: Callable[[CommandList], None]) -> float:
+    """The least device time of several executions of one list."""
+    commands = CommandList(context)
+    record(commands)
+    commands.commit(timing=True)
+    times = []
+    for _ in range(_RUNS):
+        submission = commands.exec()
+        submission.wait()
+        times.append(submission.device_seconds)
+    if any(one is None for one in times):
+        raise UnsupportedError(f"calibrate: the queue of '{context.info.name}' has no time stamps")
+    return min(one for one in times if one)
+
+
+def _bandwidth(context: Context) -> float:
+    bytes_moved = min(
+        (1 << 22) if context.info.kind == "software" else 1 << 28, context.limit("maxStorageBufferRange") // 2
+    )
+    count = bytes_moved // 16
+    x, y = (empty((count, 4), "float32", context=context) for _ in range(2))
+    bound = Kernel(_COPY, context, "copy").bind(x=x, y=y, groups=(count + 255) // 256)
+    return 2 * count * 16 / _best_seconds(context, lambda commands: commands.dispatch(bound))
+
+
+def _multiply_adds(context: Context) -> dict[str, float]:
+    software = context.info.kind == "software"
+    invocations = 1 << (12 if software else 20)
+    y = empty((invocations,), "float32", context=context)
+    kinds = {"fp32": ("float", "sum", 1)}
+    if context.feature("shaderFloat16"):
+        kinds["fp16"] = ("f16vec2", "sum.x + sum.y", 2)
+    speeds = {}
+    for name, (kind, total, width) in kinds.items():
+        macros: dict[str, str | float] = {"HALF": 1} if width == 2 else {}
+        macros |= {"TYPE": kind, "SUM": total, "CHAIN": _CHAIN, "ACCUMULATORS": _ACCUMULATORS}
+        kernel = Kernel(_MULTIPLY_ADD, context, f"multiply_add_{name}", macros=macros)
+        bound = kernel.bind(y=y, factor=np.float32(0.5), term=np.float32(1), groups=invocations // 256)
+        operations = 2 * width * _CHAIN * _ACCUMULATORS * invocations
+        speeds[name] = operations / _best_seconds(context, lambda commands, one=bound: commands.dispatch(one))  # type: ignore[misc]
+    return speeds

@@ -1,0 +1,67 @@
+"""Pictures of a profile, by matplotlib."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._pumice import UnsupportedError
+from ..base.errors import InputError
+
+if TYPE_CHECKING:
+    from .profile import Profile
+
+_MOST_KERNELS = 15
+
+
+def plot(profile: Profile, kind: str, axes: Any) -> Any:
+    """Draws a "timeline", a "roofline" or the top "kernels". Raises InputError, UnsupportedError."""
+    drawings = {"timeline": _timeline, "roofline": _roofline, "kernels": _kernels}
+    if kind not in drawings:
+        raise InputError(f"Profile.plot: kind: expected one of {', '.join(drawings)}, given {kind!r}")
+    if axes is None:
+        try:
+            from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            raise UnsupportedError("Profile.plot needs matplotlib: pip install 'pumice[plot]'") from None
+        _, axes = pyplot.subplots(figsize=(10, 4))
+    drawings[kind](profile, axes)
+    return axes
+
+
+def _timeline(profile: Profile, axes: Any) -> None:
+    def bars(begins_and_ends: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        return [((begin - profile.begin) * 1e-3, (end - begin) * 1e-3) for begin, end in begins_and_ends]
+
+    lanes = {
+        "host": [(float(one.begin), float(one.end)) for one in profile.host],
+        "executions": [(one.begin, one.end) for one in profile.executions],
+        "nodes": [(one.ready, one.end) for one in profile.spans],
+    }
+    for i, spans in enumerate(lanes.values()):
+        axes.broken_barh(bars(spans), (-i - 0.4, 0.8), facecolors=f"C{i}", alpha=0.8)
+    axes.set_yticks([-i for i in range(len(lanes))], list(lanes))
+    axes.set_xlabel("us")
+
+
+def _kernels(profile: Profile, axes: Any) -> None:
+    rows = profile.rows("kernel")[:_MOST_KERNELS][::-1]
+    axes.barh([row.name for row in rows], [row.seconds * 1e6 for row in rows])
+    axes.set_xlabel("us on the device")
+
+
+def _roofline(profile: Profile, axes: Any) -> None:
+    """Speed against operations for each byte; the roof is there where the device is calibrated."""
+    rows = [row for row in profile.rows("node") if row.intensity > 0 and row.seconds > 0]
+    for row in rows:
+        axes.loglog(row.intensity, row.flop_per_second * 1e-9, "o", color="C0")
+        axes.annotate(row.name, (row.intensity, row.flop_per_second * 1e-9), fontsize=7)
+    if peaks := profile.peaks:
+        least, most = (min(row.intensity for row in rows), max(row.intensity for row in rows)) if rows else (0.1, 100.0)
+        x = np.geomspace(least / 4, most * 4, 100)
+        for name, speed in peaks.flop_per_second.items():
+            axes.loglog(x, np.minimum(x * peaks.bytes_per_second, speed) * 1e-9, label=name)
+        axes.legend()
+    axes.set_xlabel("FLOP / byte")
+    axes.set_ylabel("GFLOP/s")

@@ -1,0 +1,248 @@
+"""`pumice.profile()`: where the time of everything that runs in a block goes, on the device and on the host."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .._pumice import StateError, _profile_event, _start_profile, _stop_profile
+from ..base.errors import InputError
+from ..base.files import Path, write_whole
+from .records import NANOSECOND, DeviceSpan, Execution, HostSpan, Row, executions_of, rows_of
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+    from .peaks import Peaks
+
+LEVELS = ("execution", "node", "dispatch")
+GROUPS = ("node", "kernel", "dispatch")
+_HEADS = ("", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
+
+
+def profile(level: str = "node") -> Profile:
+    """Measures everything that runs in a `with` block: models, kernels, command lists, dv; on all contexts.
+
+    level: "execution" stamps submissions as a whole, "node" wherever the next dispatch is of another node, "dispatch"
+    every dispatch, which keeps those that could overlap apart from each other. While a profile is on, executions of one
+    recording wait for each other: a loop that the device runs by itself is slower than without.
+    Raises InputError for another level; StateError on entry where a profile is on already: one at a time measures.
+    """
+    if level not in LEVELS:
+        raise InputError(f"profile: level: expected one of {', '.join(LEVELS)}, given {level!r}")
+    return Profile(level)
+
+
+class Profile:
+    """What a profile measured; complete when its block has ended.
+
+    level: see `profile`. begin, end: nanoseconds of time.perf_counter_ns() at which the block began and ended.
+    executions: all submissions with their spans. host: spans of the host's time: calls, waits, transfers, bindings,
+    compilations, what came from caches. Clocks of host and device are not read together: the device's is placed so that
+    no execution begins before its submission, so that the two are as far apart as the quickest start takes.
+    """
+
+    def __init__(self, level: str) -> None:
+        self.level = level
+        self.begin = self.end = 0
+        self.executions: tuple[Execution, ...] = ()
+        self.host: tuple[HostSpan, ...] = ()
+        self._state = "new"
+
+    def __enter__(self) -> Profile:
+        if self._state != "new":
+            raise StateError("a Profile is of one block; make another one with pumice.profile()")
+        _start_profile(self.level)
+        self._state = "on"
+        self.begin = time.perf_counter_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end = time.perf_counter_ns()
+        self._state = "done"
+        record = _stop_profile()
+        self.executions = executions_of(record["runs"])
+        spans = (HostSpan(**one) for one in record["host"])
+        self.host = tuple(sorted(spans, key=lambda span: (span.begin, -span.end)))
+
+    def _complete(self) -> None:
+        if self._state != "done":
+            raise StateError("a profile can be read when its block has ended")
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Adds what runs in this block to the host's spans, by this name and the kind "user"."""
+        begin = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            _profile_event("user", name, begin, time.perf_counter_ns())
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the block, on the host's clock."""
+        return (self.end - self.begin) * NANOSECOND
+
+    @property
+    def device_seconds(self) -> float:
+        """Seconds of all executions on the device, barriers among them."""
+        return sum(one.seconds for one in self.executions)
+
+    @property
+    def barrier_seconds(self) -> float:
+        """Seconds in the barriers between spans."""
+        return sum(span.barrier_seconds for span in self.spans)
+
+    @property
+    def gap_seconds(self) -> float:
+        """Seconds between one execution and the next in which the device has nothing to do."""
+        gaps, last = 0.0, dict[int, float]()
+        for one in self.executions:
+            if (before := last.get(one.context)) is not None:
+                gaps += max(one.begin - before, 0.0) * NANOSECOND
+            last[one.context] = max(one.end, before or one.end)
+        return gaps
+
+    @property
+    def spans(self) -> list[DeviceSpan]:
+        """The spans of all executions, in their order."""
+        self._complete()
+        return [span for one in self.executions for span in one.spans]
+
+    @property
+    def peaks(self) -> Peaks | None:
+        """The peaks of the device that most of the time was spent on; None where `pumice.calibrate` has not measured it."""
+        from .peaks import known_peaks
+
+        names = [one.device for one in sorted(self.executions, key=lambda one: one.seconds)]
+        return known_peaks(names[-1]) if names else None
+
+    def rows(self, by: str = "node") -> list[Row]:
+        """The spans added up by "node", "kernel", or each "dispatch" of a list apart; the longest first.
+
+        Raises InputError for another grouping.
+        """
+        if by not in GROUPS:
+            raise InputError(f"Profile: by: expected one of {', '.join(GROUPS)}, given {by!r}")
+        return rows_of(self.spans, by, self.device_seconds)
+
+    def host_rows(self) -> list[tuple[str, int, float, int]]:
+        """(kind, count, seconds, bytes) of the host's spans; the longest first. Spans lie in one another: no sum is the whole."""
+        self._complete()
+        kinds: dict[str, list[HostSpan]] = {}
+        for one in self.host:
+            kinds.setdefault(one.kind, []).append(one)
+        rows = [(kind, len(own), sum(s.seconds for s in own), sum(s.bytes for s in own)) for kind, own in kinds.items()]
+        return sorted(rows, key=lambda row: -row[2])
+
+    def summary(self) -> str:
+        """One sentence: the device's time, barriers, gaps, and the block's time on the host."""
+        self._complete()
+        parts = (self.device_seconds, self.barrier_seconds, self.gap_seconds, self.seconds)
+        device, barriers, gaps, host = (f"{one * 1e6:,.1f} us" for one in parts)
+        return (
+            f"{len(self.executions)} executions: {device} on the device, {barriers} of it in barriers; "
+            f"{gaps} between executions; {host} on the host"
+        )
+
+    def cells(self, by: str = "node") -> list[tuple[str, ...]]:
+        """The texts of a table's rows, see `table`."""
+        peaks = self.peaks
+        return [_cells(row, peaks) for row in self.rows(by)]
+
+    def table(self, by: str = "node", most: int = 30) -> str:
+        """A table as text: rows by "node", "kernel" or "dispatch", at most so many, the longest first."""
+        cells = [_HEADS, *self.cells(by)[:most]]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(_HEADS))]
+        lines = [_line(row, widths) for row in cells]
+        left = len(self.rows(by)) - most
+        return "\n".join([self.summary(), *lines, *([f"... and {left} more"] if left > 0 else [])])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, of values that JSON has; times in nanoseconds of time.perf_counter_ns()."""
+        self._complete()
+        executions = [{**one._asdict(), "spans": [span._asdict() for span in one.spans]} for one in self.executions]
+        peaks = self.peaks
+        return {
+            "level": self.level,
+            "begin": self.begin,
+            "end": self.end,
+            "seconds": self.seconds,
+            "device_seconds": self.device_seconds,
+            "barrier_seconds": self.barrier_seconds,
+            "gap_seconds": self.gap_seconds,
+            "peaks": peaks and peaks.as_dict(),
+            "executions": executions,
+            "host": [one._asdict() for one in self.host],
+        }
+
+    def save_json(self, path: Path) -> None:
+        """Writes as_dict() to a file. Raises OSError."""
+        write_whole(path, json.dumps(self.as_dict()))
+
+    def save_trace(self, path: Path) -> None:
+        """Writes a trace in Chrome's JSON format, for ui.perfetto.dev or chrome://tracing. Raises OSError."""
+        from .trace import trace_of
+
+        self._complete()
+        write_whole(path, json.dumps(trace_of(self)))
+
+    def save_html(self, path: Path, title: str = "pumice profile") -> None:
+        """Writes one page that needs no network and no other file. Raises OSError."""
+        from .page import page
+
+        write_whole(path, page(self, title))
+
+    def plot(self, kind: str = "timeline", axes: Any = None) -> Any:
+        """Draws a "timeline", a "roofline" or the top "kernels" with matplotlib, and gives the axes.
+
+        axes: to draw into; None: new ones. Raises InputError for another kind, UnsupportedError without matplotlib.
+        """
+        from .plots import plot
+
+        self._complete()
+        return plot(self, kind, axes)
+
+    def compare(self, other: Profile, by: str = "node") -> Comparison:
+        """This profile beside another one, row by row: what got slower and what quicker. Raises InputError as `rows` does."""
+        from .comparison import Comparison
+
+        return Comparison(self.rows(by), other.rows(by), by)
+
+    def __repr__(self) -> str:
+        return self.table() if self._state == "done" else f"<Profile, {self._state}>"
+
+    def _repr_html_(self) -> str:
+        from ..base.html import table, text_below
+
+        if self._state != "done":
+            return text_below("Profile", f"its block is {self._state}")
+        return text_below("Profile", self.summary()) + table(_HEADS, self.cells())
+
+
+def _cells(row: Row, peaks: Peaks | None) -> tuple[str, ...]:
+    return (
+        row.name,
+        str(row.spans),
+        f"{row.seconds * 1e6:,.1f}",
+        f"{row.barrier_seconds * 1e6:,.1f}",
+        f"{row.share:.1%}",
+        f"{row.bytes_per_second * 1e-9:,.2f}",
+        f"{row.flop_per_second * 1e-9:,.2f}" if row.flop else "",
+        peaks.share_text(row) if peaks else "",
+        row.kernel,
+    )
+
+
+def _line(cells: tuple[str, ...], widths: list[int]) -> str:
+    ends = (0, len(cells) - 1)
+    texts = [
+        f"{one:<{width}}" if i in ends else f"{one:>{width}}"
+        for i, (one, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(texts).rstrip()

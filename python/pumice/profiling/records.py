@@ -1,0 +1,206 @@
+"""What a profile is made of: executions on the device, the host's spans, and rows that add them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+NANOSECOND = 1e-9
+
+
+class HostSpan(NamedTuple):
+    """A span of the host's time.
+
+    kind: "model", "kernel", "wait", "copy in", "copy out", "upload", "download", "bind", "compile", "shader from memory",
+    "shader from disk", "pipeline", "record", "submit", or "user" of `Profile.span`. begin, end: nanoseconds of
+    time.perf_counter_ns(). bytes: what was moved.
+    """
+
+    kind: str
+    name: str
+    begin: int
+    end: int
+    bytes: int
+    thread: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.end - self.begin) * NANOSECOND
+
+
+class DeviceSpan(NamedTuple):
+    """Consecutive dispatches of one execution between two stamps.
+
+    node: the node's name, or the kernel's; of a whole execution "". kernel: names of the kernels. dispatches: how many.
+    before: the stamp before it; ready: behind the barrier that precedes it, where there is one; end: all of it is done.
+    Nanoseconds on the host's clock, see `Profile`. read_bytes, written_bytes: of the ranges that are bound, each once.
+    flop: floating-point operations of the node, credited to its longest span; 0 where none are known. execution: the
+    number of the execution in the profile.
+    """
+
+    node: str
+    kernel: str
+    dispatches: int
+    before: float
+    ready: float
+    end: float
+    read_bytes: int
+    written_bytes: int
+    flop: int
+    groups: tuple[int, int, int]
+    storage: str
+    execution: int
+
+    @property
+    def seconds(self) -> float:
+        """The dispatches' own time."""
+        return (self.end - self.ready) * NANOSECOND
+
+    @property
+    def barrier_seconds(self) -> float:
+        """What the barrier before them took."""
+        return (self.ready - self.before) * NANOSECOND
+
+
+class Execution(NamedTuple):
+    """One submission. begin, end: nanoseconds on the host's clock. cold: a kernel ran for the first time.
+
+    context: tells the contexts of a profile apart; device: the device's name.
+    """
+
+    device: str
+    context: int
+    submitted: int
+    begin: float
+    end: float
+    cold: bool
+    spans: tuple[DeviceSpan, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Its time on the device."""
+        return (self.end - self.begin) * NANOSECOND
+
+
+class Row(NamedTuple):
+    """The spans of one node, kernel or dispatch, added up.
+
+    spans: how many. seconds: without barrier_seconds. share: of the device's time.
+    """
+
+    name: str
+    kernel: str
+    spans: int
+    seconds: float
+    barrier_seconds: float
+    share: float
+    read_bytes: int
+    written_bytes: int
+    flop: int
+
+    @property
+    def bytes_per_second(self) -> float:
+        """What the bound ranges would have been moved at, each once."""
+        return (self.read_bytes + self.written_bytes) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def flop_per_second(self) -> float:
+        """The floating-point operations in a second."""
+        return self.flop / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def intensity(self) -> float:
+        """Floating-point operations for each byte."""
+        moved = self.read_bytes + self.written_bytes
+        return self.flop / moved if moved else 0.0
+
+
+def executions_of(runs: Sequence[Mapping[str, Any]]) -> tuple[Execution, ...]:
+    """The executions that have stamps, on the host's clock.
+
+    The clocks of host and device are not read together: an execution begins behind its submission, so that the device's
+    clock is put where the closest pair of the two meets.
+    """
+    stamped = [run for run in runs if run["spans"] or run["end"] > run["begin"]]
+    offsets: dict[int, float] = {}
+    for run in stamped:
+        ahead = run["submitted"] - run["begin"]
+        offsets[run["context"]] = max(offsets.get(run["context"], ahead), ahead)
+    return tuple(_execution(i, run, offsets[run["context"]]) for i, run in enumerate(stamped))
+
+
+def _execution(number: int, run: Mapping[str, Any], offset: float) -> Execution:
+    credited = _credited(run)
+    spans = tuple(_span(number, run["dispatches"], span, flop, offset) for span, flop in credited)
+    begin, end = run["begin"] + offset, run["end"] + offset
+    return Execution(run["device"], run["context"], run["submitted"], begin, end, run["cold"], spans)
+
+
+def _credited(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
+    """Each span with the operations that are its own: those of a node go to the longest of its spans."""
+    dispatches = run["dispatches"]
+    longest: dict[str, tuple[float, int]] = {}
+    flops: dict[int, int] = {}
+    for i, (first, last, _, ready, end) in enumerate(run["spans"]):
+        nodes = {dispatches[k]["node"]: dispatches[k]["flop"] for k in range(first, last + 1)}
+        if len(nodes) > 1:  # a whole execution: all of its nodes
+            flops[i] = sum(nodes.values())
+            continue
+        (node,) = nodes
+        if end - ready >= longest.get(node, (-1.0, 0))[0]:
+            longest[node] = (end - ready, i)
+    for node, (_, i) in longest.items():
+        flops[i] = next(one["flop"] for one in dispatches if one["node"] == node)
+    return [(span, flops.get(i, 0)) for i, span in enumerate(run["spans"])]
+
+
+def _span(
+    number: int, dispatches: Sequence[Mapping[str, Any]], span: Sequence[float], flop: int, offset: float
+) -> DeviceSpan:
+    first, last, before, ready, end = span
+    own = dispatches[int(first) : int(last) + 1]
+    nodes = {one["node"] for one in own}
+    return DeviceSpan(
+        nodes.pop() if len(nodes) == 1 else "",
+        ", ".join(dict.fromkeys(one["kernel"] for one in own)),
+        len(own),
+        before + offset,
+        ready + offset,
+        end + offset,
+        sum(one["read_bytes"] for one in own),
+        sum(one["written_bytes"] for one in own),
+        flop,
+        tuple(own[0]["groups"]),
+        own[0]["storage"],
+        number,
+    )
+
+
+def rows_of(spans: Iterable[DeviceSpan], by: str, whole: float) -> list[Row]:
+    """Rows by "node", "kernel", or one for each "dispatch" of a list; the longest first. whole: seconds of all."""
+    groups: dict[Any, list[DeviceSpan]] = {}
+    places: dict[int, int] = {}
+    for one in spans:
+        place = places[one.execution] = places.get(one.execution, -1) + 1
+        key = {"node": one.node, "kernel": one.kernel, "dispatch": (place, one.node, one.kernel)}[by]
+        groups.setdefault(key, []).append(one)
+    rows = [_row(by, members, whole) for members in groups.values()]
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def _row(by: str, members: Sequence[DeviceSpan], whole: float) -> Row:
+    seconds = sum(one.seconds for one in members)
+    kernels = ", ".join(dict.fromkeys(one.kernel for one in members))
+    name = members[0].kernel if by == "kernel" else members[0].node or "(whole executions)"
+    return Row(
+        name,
+        kernels,
+        len(members),
+        seconds,
+        sum(one.barrier_seconds for one in members),
+        seconds / whole if whole > 0 else 0.0,
+        sum(one.read_bytes for one in members),
+        sum(one.written_bytes for one in members),
+        sum(one.flop for one in members),
+    )

@@ -1,0 +1,67 @@
+"""A profile as a trace in the JSON format of Chrome's tracing, which Perfetto (ui.perfetto.dev) and chrome://tracing open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .records import DeviceSpan, Execution
+
+if TYPE_CHECKING:
+    from .profile import Profile
+
+_HOST = 1  # the process that the host's spans are in; devices follow
+_MICROSECOND = 1e-3  # of nanoseconds: times in a trace are microseconds
+
+
+def trace_of(profile: Profile) -> dict[str, Any]:
+    """The trace as an object for JSON: complete events ("ph": "X") in tracks of the host's threads and of each device."""
+    begin = profile.begin
+    events: list[dict[str, Any]] = [_named(_HOST, "host")]
+    threads = {thread: i + 1 for i, thread in enumerate(dict.fromkeys(one.thread for one in profile.host))}
+    for one in profile.host:
+        arguments = {"bytes": one.bytes} if one.bytes else {}
+        title = f"{one.kind} {one.name}".strip()
+        events.append(_event(_HOST, threads[one.thread], title, one.kind, one.begin, one.end, begin, arguments))
+    contexts = {
+        one.context: i + _HOST + 1 for i, one in enumerate({each.context: each for each in profile.executions}.values())
+    }
+    for context, process in contexts.items():
+        own = [each for each in profile.executions if each.context == context]
+        events.append(_named(process, own[0].device))
+        for execution in own:
+            events += _of_execution(process, execution, begin)
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _of_execution(process: int, execution: Execution, begin: int) -> list[dict[str, Any]]:
+    about = {"cold": execution.cold}
+    events = [_event(process, 1, "execution", "execution", execution.begin, execution.end, begin, about)]
+    for span in execution.spans:
+        title = span.node or "execution"
+        events.append(_event(process, 2, title, "dispatch", span.ready, span.end, begin, _arguments(span)))
+        if span.ready > span.before:
+            events.append(_event(process, 2, "barrier", "barrier", span.before, span.ready, begin, {}))
+    return events
+
+
+def _arguments(span: DeviceSpan) -> dict[str, Any]:
+    return {
+        "kernel": span.kernel,
+        "storage": span.storage,
+        "groups": list(span.groups),
+        "dispatches": span.dispatches,
+        "read bytes": span.read_bytes,
+        "written bytes": span.written_bytes,
+        "flop": span.flop,
+    }
+
+
+def _event(
+    process: int, thread: int, name: str, kind: str, first: float, last: float, begin: int, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    times = {"ts": (first - begin) * _MICROSECOND, "dur": max(last - first, 0) * _MICROSECOND}
+    return {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": kind, **times, "args": arguments}
+
+
+def _named(process: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": process, "tid": 0, "name": "process_name", "args": {"name": name}}

@@ -1,0 +1,31 @@
+"""A page as one HTML document that needs no network and no other file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...base.plain_text import plain
+from .markup import Markup, element
+
+_FOLDER = Path(__file__).parent
+_NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+
+def file_text(name: str) -> str:
+    """The text of a file beside this one."""
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def document(title: str, body: Sequence[Markup]) -> str:
+    """The document around a page's body, with the pages' style sheet; it is allowed to load nothing."""
+    head = [
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", http_equiv="Content-Security-Policy", content=_NO_NETWORK),
+        element("title", plain(title)),
+        element("style", Markup(file_text("style.css"))),
+    ]
+    html = element("html", element("head", *head), element("body", *body), lang="en")
+    return f"<!DOCTYPE html>\n{html}\n"

@@ -1,0 +1,115 @@
+#include <functional>
+#include <thread>
+
+#include "bindings.h"
+#include "core/error.h"
+#include "core/host_trace.h"
+#include "dispatch/profiler.h"
+
+namespace pumice {
+namespace {
+
+ProfileLevel level_of(const std::string& level) {
+  if (level == "execution") return ProfileLevel::execution;
+  if (level == "node") return ProfileLevel::node;
+  if (level == "dispatch") return ProfileLevel::dispatch;
+  throw Error("level: expected 'execution', 'node' or 'dispatch', given '" + level + "'");
+}
+
+Record record_of(const ProfiledDispatch& one) {
+  Record record;
+  record["node"] = one.label;
+  record["kernel"] = one.kernel;
+  record["storage"] = one.storage;
+  record["groups"] = one.groups;
+  record["local_size"] = one.local_size;
+  record["read_bytes"] = one.read_bytes;
+  record["written_bytes"] = one.written_bytes;
+  record["flop"] = one.flop;
+  record["barrier"] = one.barrier;
+  record["guarded"] = one.guarded;
+  return record;
+}
+
+// Executions of one recording share the list of its dispatches, in Python too.
+class RunRecords {
+ public:
+  Record record_of(const ProfiledRun& run) {
+    py::list spans;
+    for (const auto& span : run.spans) spans.append(py::make_tuple(span.first, span.last, span.before, span.ready, span.end));
+    Record record;
+    record["device"] = run.context->info().name;
+    record["context"] = reinterpret_cast<uintptr_t>(run.context.get());
+    record["id"] = run.id;
+    record["submitted"] = run.submitted;
+    record["cold"] = run.cold;
+    record["begin"] = run.begin;
+    record["end"] = run.end;
+    record["dispatches"] = dispatches_of(run);
+    record["spans"] = spans;
+    return record;
+  }
+
+ private:
+  py::list dispatches_of(const ProfiledRun& run) {
+    const auto [found, is_new] = known_.emplace(run.dispatches.get(), py::list());
+    if (is_new)
+      for (const auto& one : *run.dispatches) found->second.append(pumice::record_of(one));
+    return found->second;
+  }
+
+  std::map<const void*, py::list> known_;
+};
+
+Record record_of(const HostEvent& event) {
+  Record record;
+  record["kind"] = event.kind;
+  record["name"] = event.name;
+  record["begin"] = event.begin;
+  record["end"] = event.end;
+  record["bytes"] = event.bytes;
+  record["thread"] = event.thread;
+  return record;
+}
+
+Record stop() {
+  std::vector<HostEvent> events;
+  std::vector<ProfiledRun> runs;
+  {
+    const ReleasedGil release;
+    const auto profiler = stop_profiler();
+    events = stop_trace();
+    if (profiler) runs = profiler->finish();
+  }
+  py::list host, made;
+  for (const auto& event : events) host.append(record_of(event));
+  RunRecords records;
+  for (const auto& run : runs) made.append(records.record_of(run));
+  Record record;
+  record["host"] = host;
+  record["runs"] = made;
+  return record;
+}
+
+}  // namespace
+
+void bind_profile(py::module_& module) {
+  module.def(
+      "_start_profile",
+      [](const std::string& level) {
+        start_profiler(level_of(level));
+        start_trace();
+      },
+      py::arg("level"), "Every execution is stamped from now on. Raises StateError where that is so already.");
+  module.def("_stop_profile", &stop, "Ends it: host, the spans of the host's time, and runs, the executions with their stamps.");
+  module.def(
+      "_profile_event",
+      [](const std::string& kind, const std::string& name, int64_t begin, int64_t end, uint64_t bytes) {
+        add_event({kind, name, begin, end, bytes, std::hash<std::thread::id>{}(std::this_thread::get_id())});
+      },
+      py::arg("kind"), py::arg("name"), py::arg("begin"), py::arg("end"), py::arg("bytes") = 0,
+      "Adds a span of the host's time, in nanoseconds of time.perf_counter_ns().");
+  module.def("_is_profiling", &is_tracing, "Whether a profile is on.");
+}
+
+}  // namespace pumice

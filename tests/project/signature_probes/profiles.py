@@ -1,0 +1,74 @@
+"""Profiles and peaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+import pumice
+from signature_probes.probe import covers, differ, refused
+
+
+@covers(
+    "profile.level", "Profile.rows.by", "Profile.cells.by", "Profile.table.by", "Profile.table.most", "Profile.compare.by",
+    "Profile.plot.kind", "Profile.plot.axes", "Profile.save_html.title"
+)  # fmt: skip
+def profiles(context: pumice.Context) -> None:
+    kernel = pumice.Kernel("layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1; }", context, "one")
+    commands = pumice.CommandList(context)
+    x = pumice.zeros((4,), context=context)
+    for name in ("a", "a", "b"):
+        commands.dispatch(kernel.bind(x=x, threads=1) if name == "a" else kernel.bind(x=x, threads=4))
+    commands.commit()
+
+    def profiled(level: str) -> pumice.Profile:
+        with pumice.profile(level) as measured:
+            commands.exec().wait()
+        return measured
+
+    differ(*(len(profiled(level).spans) for level in ("node", "dispatch")))
+    refused(lambda: pumice.profile("wobble"), "wobble")
+    measured = profiled("dispatch")
+    for read in (measured.rows, measured.cells, lambda by: measured.compare(measured, by)):
+        refused(lambda read=read: read("wobble"), "wobble")
+    differ(*(len(measured.rows(by)) for by in ("kernel", "dispatch")))
+    differ(*(len(measured.cells(by)) for by in ("kernel", "dispatch")))
+    differ(*(measured.table(by) for by in ("kernel", "dispatch")))
+    differ(*(measured.table("dispatch", most) for most in (1, 2)))
+    differ(*(len(measured.compare(measured, by).by) for by in ("kernel", "dispatch")))
+    with TemporaryDirectory() as folder:
+        for title in ("one", "another"):
+            measured.save_html(Path(folder) / title, title)
+        differ(*((Path(folder) / title).read_text() for title in ("one", "another")))
+    refused(lambda: measured.plot("wobble"), "wobble")
+    axes = Axes()
+    assert measured.plot("kernels", axes) is axes
+    assert axes.drawn == ["one"]
+
+
+class Axes:
+    """What a plot of kernels draws into."""
+
+    drawn: list[str]
+
+    def barh(self, names: list[str], widths: list[float]) -> None:
+        """Keeps the names of bars."""
+        assert len(names) == len(widths)
+        self.drawn = names
+
+    def set_xlabel(self, text: str) -> None:
+        """Takes the label."""
+        assert text
+
+
+@covers("calibrate.context", "calibrate.again")
+def peaks(context: pumice.Context) -> None:
+    measured = pumice.calibrate(context, again=True)
+    assert measured.uuid == context.info.uuid
+    differ(measured.seconds_since_epoch, pumice.calibrate(context, again=True).seconds_since_epoch)
+    closed = pumice.Context(f"uuid:{context.info.uuid}")
+    closed.close()
+    refused(lambda: pumice.calibrate(closed, again=True), "closed")
+    assert np.isfinite(measured.bytes_per_second)
