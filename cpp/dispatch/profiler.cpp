@@ -28,7 +28,10 @@ void Profiler::read(Pending& pending) {
   const Context* context = pending.run.context.get();
   auto base = std::ranges::find(bases_, context, &std::pair<const Context*, uint64_t>::first);
   if (base == bases_.end()) base = bases_.insert(bases_.end(), {context, 0});
-  pending.source->read(pending.run.id, base->second, pending.run);
+  try {
+    pending.source->read(pending.run.id, base->second, pending.run);
+  } catch (const Error&) {  // the context was closed in the block, or its device is lost: the execution is counted as one without stamps
+  }
   runs_.push_back(std::move(pending.run));
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,46 @@ def test_one_profile_at_a_time_measures(model: pumice.Model) -> None:
         pumice.profile("fine")
     with pytest.raises(pumice.Error, match="by: expected one of"):
         empty.rows("op")
+
+
+def test_a_context_may_be_closed_in_the_block(context: pumice.Context) -> None:
+    with pumice.profile() as measured, pumice.Context(f"uuid:{context.info.uuid}") as own:
+        x = np.ones(8, "float32")
+        pumice.Kernel(SCALE, own)(x=x, y=np.empty_like(x), threads=8)
+    assert len(measured.executions) + measured.lost == 1
+    assert ("have no stamps" in measured.summary()) == (measured.lost > 0)
+
+
+def test_more_executions_than_are_kept_are_read_meanwhile(context: pumice.Context) -> None:
+    """Calls with tensors make a recording each; the profile does not keep all of them alive."""
+    count = 100
+    scale = pumice.Kernel(SCALE, context)
+    x, y = (pumice.zeros((8,), "float32", context=context) for _ in range(2))
+    with pumice.profile("execution") as measured:
+        for _ in range(count):
+            scale(x=x, y=y, threads=8)
+    assert len(measured.executions) == count
+    assert measured.lost == 0
+
+
+def test_kernels_that_check_bounds_are_profiled(context: pumice.Context) -> None:
+    scale = pumice.Kernel(SCALE, context, debug=True)
+    x = np.ones(8, "float32")
+    with pumice.profile() as measured:
+        scale(x=x, y=np.empty_like(x), threads=8)
+        with pytest.raises(pumice.OutOfBoundsError):
+            scale(x=x, y=np.empty_like(x), threads=9)
+    assert len(measured.executions) >= 2
+
+
+def test_threads_are_profiled(context: pumice.Context) -> None:
+    with pumice.load(DIGITS / "digits.onnx", context) as model:
+        expected = model(IMAGES)
+        with pumice.profile() as measured, ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda _: model(IMAGES), range(16)))
+    assert all(np.array_equal(one, expected) for one in results)
+    assert len(measured.executions) == 16
+    assert len({one.thread for one in measured.host if one.kind == "model"}) > 1
 
 
 def test_an_error_in_the_block_ends_the_profile(model: pumice.Model) -> None:

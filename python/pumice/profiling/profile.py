@@ -41,7 +41,8 @@ class Profile:
 
     level: see `profile`. begin, end: nanoseconds of time.perf_counter_ns() at which the block began and ended.
     executions: all submissions with their spans. host: spans of the host's time: calls, waits, transfers, bindings,
-    compilations, what came from caches. Clocks of host and device are not read together: the device's is placed so that
+    compilations, what came from caches. lost: executions without stamps, since their context was closed in the block,
+    their device was lost, or its queue has none. Clocks of host and device are not read together: the device's is placed so that
     no execution begins before its submission, so that the two are as far apart as the quickest start takes.
     """
 
@@ -50,6 +51,7 @@ class Profile:
         self.begin = self.end = 0
         self.executions: tuple[Execution, ...] = ()
         self.host: tuple[HostSpan, ...] = ()
+        self.lost = 0
         self._state = "new"
 
     def __enter__(self) -> Profile:
@@ -67,6 +69,7 @@ class Profile:
         self._state = "done"
         record = _stop_profile()
         self.executions = executions_of(record["runs"])
+        self.lost = len(record["runs"]) - len(self.executions)
         spans = (HostSpan(**one) for one in record["host"])
         self.host = tuple(sorted(spans, key=lambda span: (span.begin, -span.end)))
 
@@ -148,6 +151,7 @@ class Profile:
         return (
             f"{len(self.executions)} executions: {device} on the device, {barriers} of it in barriers; "
             f"{gaps} between executions; {host} on the host"
+            + (f"; {self.lost} more executions have no stamps" if self.lost else "")
         )
 
     def cells(self, by: str = "node") -> list[tuple[str, ...]]:
@@ -176,6 +180,7 @@ class Profile:
             "device_seconds": self.device_seconds,
             "barrier_seconds": self.barrier_seconds,
             "gap_seconds": self.gap_seconds,
+            "lost": self.lost,
             "peaks": peaks and peaks.as_dict(),
             "executions": executions,
             "host": [one._asdict() for one in self.host],
