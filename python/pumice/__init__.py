@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from . import text as text
     from .device.images import load_image as load_image
     from .device.kernel_statistics import KernelStatistics as KernelStatistics
+    from .device.kernel_times import KernelTimes as KernelTimes
     from .model.model import Model as Model
     from .model.model import load as load
     from .profiling.comparison import Comparison as Comparison
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from .profiling.profile import profile as profile
     from .tools.catalogue import OperatorSchema as OperatorSchema
     from .tools.catalogue import operators as operators
+    from .tools.versions import show_versions as show_versions
     from .validation.candidate import onnxruntime_candidate as onnxruntime_candidate
     from .validation.reduce import Reduction as Reduction
     from .validation.reduce import reduce as reduce
@@ -119,6 +121,8 @@ _HOMES = {
     "Model": "model.model",
     "load": "model.model",
     "load_image": "device.images",
+    "KernelTimes": "device.kernel_times",
+    "show_versions": "tools.versions",
     "KernelStatistics": "device.kernel_statistics",
     "TunedPrecision": "validation.tuner",
     "onnxruntime_candidate": "validation.candidate",

@@ -119,6 +119,30 @@ def test_info_as_json(capsys: pytest.CaptureFixture[str], context: pumice.Contex
     (device,) = [d for d in record["devices"] if d["uuid"] == context.info.uuid]
     assert device["limits"]["maxStorageBufferRange"] == context.info.limits["maxStorageBufferRange"]
     assert device["features"] == pumice.devices()[device["index"]].features
+    assert record["versions"]["pumice"] == pumice.__version__
+    assert record["versions"]["packages"]["numpy"] == np.__version__
+
+
+def test_versions_are_shown(capsys: pytest.CaptureFixture[str], context: pumice.Context) -> None:
+    pumice.show_versions()
+    text = capsys.readouterr().out
+    assert np.__version__ in text
+    assert pumice.__version__ in text
+    assert context.info.name in text
+    assert str(Path.home()) not in text
+
+
+def test_the_peaks_of_a_device_are_measured(capsys: pytest.CaptureFixture[str], context: pumice.Context) -> None:
+    assert "GB/s" in output(capsys, "calibrate")
+    record = json.loads(output(capsys, "calibrate", "--json", "--device", f"uuid:{context.info.uuid}"))
+    assert record["uuid"] == context.info.uuid
+    assert record["bytes_per_second"] > 0
+
+
+def test_bench_profiles_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert re.search(r"conv2 +3 ", output(capsys, "bench", DIGITS, "--runs", 3, "--profile"))
+    record = json.loads(output(capsys, "bench", DIGITS, "--runs", 3, "--profile", "--json"))
+    assert len(record["profile"]["executions"]) == 3
 
 
 # ---- run

@@ -24,6 +24,7 @@ from .kernel_file import KernelFile, Path
 
 if TYPE_CHECKING:
     from .kernel_statistics import KernelStatistics
+    from .kernel_times import KernelTimes
 
 # Arrays of 16-bit floats are of the storage type: buffer_ld1 and buffer_st1 read and write their elements.
 _GLSL_TYPES = {
@@ -248,7 +249,8 @@ class Kernel(_pumice.Kernel):
         optional |= {"local_size": _local_size(local_size)}
         optional |= {"debug": bool(debug), "message_bytes": message_bytes}
         texts = _texts("macros", {} if macros is None else macros, numbers=True)
-        super().__init__(source, context or default_context(), name, texts, dict(spec or {}), **optional)
+        self._on = context or default_context()
+        super().__init__(source, self._on, name, texts, dict(spec or {}), **optional)
         self._is_made = True
         self._file: KernelFile | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}  # shapes that from_body was given
@@ -388,6 +390,17 @@ class Kernel(_pumice.Kernel):
         if self._shapes:
             self._check_shapes({**(given or {}), **arguments})
         return super().bind(**arguments) if given is None else super().bind(given, **arguments)
+
+    def time(self, given: Mapping[str, Any] | None = None, /, *, runs: int = 20, **arguments: Any) -> KernelTimes:
+        """Seconds on the device of each of `runs` runs, between time stamps, after one run that is not measured.
+
+        Arguments as bind takes them, besides NumPy arrays of buffers, which are copied to the device once and not back: the
+        arrays stay as they are. given: arguments in a dict, for names that this call has. Raises BindingError,
+        InputError for runs below 1, UnsupportedError for a queue without time stamps.
+        """
+        from .kernel_times import times_of
+
+        return times_of(self, self._on, (dict(given or {}), arguments), runs)
 
     def statistics(self, storage: str | None = None) -> KernelStatistics:
         """What the driver tells of the program that it makes of one build: registers, spills, shared memory, assembly.

@@ -22,6 +22,7 @@ from .generate_command import add_generate_options, generate
 from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
 from .reduce_command import add_reduce_options, reduce_model
 from .validate_command import add_validate_options, validate
+from .versions import versions
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -85,6 +86,7 @@ def _info(arguments: argparse.Namespace) -> int:
             "choice": choice,
             "devices": [_device_record(d) for d in found],
             "cache": _cache_record(),
+            "versions": versions(),
         }
         print(json.dumps(record, indent=2))
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -216,3 +217,21 @@ def kernel_statistics(context: pumice.Context) -> None:
     (half,) = set(scale.variants) - {"fp32"}
     differ(*(scale.statistics(storage).storage for storage in (None, half)))
     refused(lambda: scale.statistics("fp12"), "fp12")
+
+
+@covers("Kernel.time.given", "Kernel.time.runs", "Kernel.time.**arguments")
+def kernel_times(context: pumice.Context) -> None:
+    kernel = pumice.Kernel("layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1; }", context)
+    differ(*(len(kernel.time(runs=runs, x=np.ones(4, "float32"), threads=1).seconds) for runs in (1, 3)))
+    refused(lambda: kernel.time(runs=0, x=np.ones(4, "float32"), threads=1), "runs")
+    refused(lambda: kernel.time(x=np.ones(4, "float32"), threads=1, wobble=1), "wobble")
+    x = pumice.zeros((4,), context=context)
+    kernel.time({"x": x}, threads=1)
+    assert x.numpy()[0] == 1
+
+
+@covers("show_versions.file")
+def shown_versions(context: pumice.Context) -> None:
+    file = StringIO()
+    pumice.show_versions(file)
+    assert context.info.name in file.getvalue()

@@ -1,0 +1,71 @@
+"""How long a kernel takes on the device, without what a call moves."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .._pumice import CommandList, Context, UnsupportedError
+from ..base.errors import InputError
+from .context import tensor
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+
+
+class KernelTimes(NamedTuple):
+    """Seconds on the device of each run of a kernel, in their order."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def min(self) -> float:
+        """The least of them."""
+        return min(self.seconds)
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return float(np.median(self.seconds))
+
+    def __repr__(self) -> str:
+        return (
+            f"<KernelTimes: {len(self.seconds)} runs, min {self.min * 1e6:,.2f} us, median {self.median * 1e6:,.2f} us>"
+        )
+
+
+def times_of(
+    kernel: Kernel, context: Context, arguments: tuple[Mapping[str, Any], Mapping[str, Any]], runs: int
+) -> KernelTimes:
+    """Runs a kernel so many times on tensors, after one run that is not measured; see Kernel.time.
+
+    arguments: those in a dict, and those by name.
+    """
+    count = operator.index(runs)
+    if count < 1:
+        raise InputError(f"Kernel.time: runs: expected a number from 1 on, given {runs}")
+    in_dict, by_name = (_on_device(kernel, context, each) for each in arguments)
+    commands = CommandList(context)
+    commands.dispatch(kernel.bind(in_dict, **by_name))
+    commands.commit(timing=True)
+    commands.warm_up()
+    seconds = []
+    for _ in range(count):
+        submission = commands.exec()
+        submission.wait()
+        if submission.device_seconds is None:
+            raise UnsupportedError(f"kernel '{kernel.name}': the queue of '{context.info.name}' has no time stamps")
+        seconds.append(submission.device_seconds)
+    return KernelTimes(tuple(seconds))
+
+
+def _on_device(kernel: Kernel, context: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies of the arrays of the host that buffers are bound to; everything else as it is."""
+    buffers = {name for one in kernel.shader.interface["bindings"] for name in (one["name"], *one["aliases"])}
+    return {
+        name: tensor(given, context=context) if name in buffers and isinstance(given, np.ndarray) else given
+        for name, given in arguments.items()
+    }

@@ -1,0 +1,55 @@
+"""What a report of a defect has to say of the machine that it happened on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+from typing import Any, TextIO
+
+from .._pumice import Error, __version__, devices, glslang_version
+
+_PACKAGES = (
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "ml_dtypes",
+    "Pillow",
+    "tokenizers",
+    "matplotlib",
+    "ipython",
+    "pytest",
+    "torch",
+)
+
+
+def versions() -> dict[str, Any]:
+    """Versions of pumice, Python, the system, the shader compiler, of packages that are installed, and every device's driver."""
+    try:
+        found = [f"{one.name}: {one.driver} {one.driver_info}, Vulkan {one.api_version}" for one in devices()]
+    except Error as error:
+        found = [str(error)]
+    return {
+        "pumice": __version__,
+        "python": sys.version.split()[0],
+        "system": platform.platform(),
+        "glslang": glslang_version(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "devices": found,
+    }
+
+
+def show_versions(file: TextIO | None = None) -> None:
+    """Prints versions(), which a report of a defect needs. file: where to; None: standard output. No folder is named."""
+    told = versions()
+    pairs = [(name, told[name]) for name in ("pumice", "python", "system", "glslang")]
+    pairs += [*told["packages"].items(), *(("device", one) for one in told["devices"])]
+    width = max(len(name) for name, _ in pairs)
+    print("\n".join(f"{name:<{width}}  {value}" for name, value in pairs), file=file)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
