@@ -97,7 +97,7 @@ void bind_profile(py::module_& module) {
   module.def(
       "_start_profile",
       [](const std::string& level) {
-        start_profiler(level_of(level));
+        if (!start_profiler(level_of(level))) throw StateError("a profile is on already; one at a time measures");
         start_trace();
       },
       py::arg("level"), "Every execution is stamped from now on. Raises StateError where that is so already.");

@@ -65,11 +65,12 @@ std::shared_ptr<Profiler> current_profiler() {
   return current().profiler;
 }
 
-void start_profiler(ProfileLevel level) {
+bool start_profiler(ProfileLevel level) {
   const std::lock_guard lock(current().mutex);
-  if (current().profiler) throw StateError("a profile is on already; one at a time measures");
+  if (current().profiler) return false;
   current().profiler = std::make_shared<Profiler>(level);
   current().is_on = true;
+  return true;
 }
 
 std::shared_ptr<Profiler> stop_profiler() {

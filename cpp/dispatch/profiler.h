@@ -73,8 +73,7 @@ class Profiler {
 };
 
 std::shared_ptr<Profiler> current_profiler();  // null where no profile is on: one relaxed load
-// Throws StateError where a profile is on.
-void start_profiler(ProfileLevel level);
-std::shared_ptr<Profiler> stop_profiler();  // null where none was on
+bool start_profiler(ProfileLevel level);       // false where a profile is on already
+std::shared_ptr<Profiler> stop_profiler();     // null where none was on
 
 }  // namespace pumice

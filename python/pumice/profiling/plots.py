@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .profile import Profile
 
 _MOST_KERNELS = 15
+_COLOURS = ("tab:gray", "tab:blue", "tab:orange")  # of host, executions and nodes
 
 
 def plot(profile: Profile, kind: str, axes: Any) -> Any:
@@ -40,7 +41,7 @@ def _timeline(profile: Profile, axes: Any) -> None:
         "nodes": [(one.ready, one.end) for one in profile.spans],
     }
     for i, spans in enumerate(lanes.values()):
-        axes.broken_barh(bars(spans), (-i - 0.4, 0.8), facecolors=f"C{i}", alpha=0.8)
+        axes.broken_barh(bars(spans), (-i - 0.4, 0.8), facecolors=_COLOURS[i], alpha=0.8)
     axes.set_yticks([-i for i in range(len(lanes))], list(lanes))
     axes.set_xlabel("us")
 
@@ -55,7 +56,7 @@ def _roofline(profile: Profile, axes: Any) -> None:
     """Speed against operations for each byte; the roof is there where the device is calibrated."""
     rows = [row for row in profile.rows("node") if row.intensity > 0 and row.seconds > 0]
     for row in rows:
-        axes.loglog(row.intensity, row.flop_per_second * 1e-9, "o", color="C0")
+        axes.loglog(row.intensity, row.flop_per_second * 1e-9, "o", color=_COLOURS[0])
         axes.annotate(row.name, (row.intensity, row.flop_per_second * 1e-9), fontsize=7)
     if peaks := profile.peaks:
         least, most = (min(row.intensity for row in rows), max(row.intensity for row in rows)) if rows else (0.1, 100.0)
