@@ -108,7 +108,7 @@ void bind_profile(py::module_& module) {
         add_event({kind, name, begin, end, bytes, std::hash<std::thread::id>{}(std::this_thread::get_id())});
       },
       py::arg("kind"), py::arg("name"), py::arg("begin"), py::arg("end"), py::arg("bytes") = 0,
-      "Adds a span of the host's time, in nanoseconds of time.perf_counter_ns().");
+      "Adds a span of the host's time, in whole units of the finest of Python's performance counters.");
   module.def("_is_profiling", &is_tracing, "Whether a profile is on.");
 }
 

@@ -2097,7 +2097,7 @@ def _is_profiling() -> bool:
     """
 def _profile_event(kind: str, name: str, begin: typing.SupportsInt | typing.SupportsIndex, end: typing.SupportsInt | typing.SupportsIndex, bytes: typing.SupportsInt | typing.SupportsIndex = 0) -> None:
     """
-    Adds a span of the host's time, in nanoseconds of time.perf_counter_ns().
+    Adds a span of the host's time, in whole units of the finest of Python's performance counters.
     """
 def _start_profile(level: str) -> None:
     """

@@ -36,14 +36,13 @@ def page(profile: Profile, title: str) -> str:
 
 def timeline(profile: Profile) -> Markup:
     """Three lanes of bars as SVG: the host's spans, executions, and dispatches with the barriers between them."""
-    whole = max(profile.end - profile.begin, 1)
+    whole = max(profile.seconds, 1e-9)
     bars: list[tuple[int, float, float, str, str]] = []
     bars += [(0, one.begin, one.end, GREY, f"{one.kind} {one.name}".strip()) for one in profile.host]
     bars += [(1, one.begin, one.end, BLUE, "execution") for one in profile.executions]
     bars += [(2, one.ready, one.end, ORANGE, _said(one)) for one in profile.spans]
     drawn = [
-        _bar(lane, begin - profile.begin, end - begin, whole, colour, text)
-        for lane, begin, end, colour, text in bars[:_MOST_BARS]
+        _bar(lane, begin, end - begin, whole, colour, text) for lane, begin, end, colour, text in bars[:_MOST_BARS]
     ]
     names = [
         element("text", name, x=4, y=lane * _LANE + 18, fill="currentColor", font_size=12)

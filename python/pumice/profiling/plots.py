@@ -33,10 +33,10 @@ def plot(profile: Profile, kind: str, axes: Any) -> Any:
 
 def _timeline(profile: Profile, axes: Any) -> None:
     def bars(begins_and_ends: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        return [((begin - profile.begin) * 1e-3, (end - begin) * 1e-3) for begin, end in begins_and_ends]
+        return [(begin * 1e6, (end - begin) * 1e6) for begin, end in begins_and_ends]
 
     lanes = {
-        "host": [(float(one.begin), float(one.end)) for one in profile.host],
+        "host": [(one.begin, one.end) for one in profile.host],
         "executions": [(one.begin, one.end) for one in profile.executions],
         "nodes": [(one.ready, one.end) for one in profile.spans],
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._pumice import StateError, _profile_event, _start_profile, _stop_profile
 from ..base.errors import InputError
 from ..base.files import Path, write_whole
-from .records import NANOSECOND, DeviceSpan, Execution, HostSpan, Row, executions_of, rows_of
+from .records import DeviceSpan, Execution, HostSpan, Row, executions_of, host_spans_of, rows_of
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -39,7 +39,7 @@ def profile(level: str = "node") -> Profile:
 class Profile:
     """What a profile measured; complete when its block has ended.
 
-    level: see `profile`. begin, end: nanoseconds of time.perf_counter_ns() at which the block began and ended.
+    level: see `profile`. seconds: those of the block, on the host's clock; all times are seconds from its beginning.
     executions: all submissions with their spans. host: spans of the host's time: calls, waits, transfers, bindings,
     compilations, what came from caches. lost: executions without stamps, since their context was closed in the block,
     their device was lost, or its queue has none. Clocks of host and device are not read together: the device's is placed so that
@@ -48,7 +48,8 @@ class Profile:
 
     def __init__(self, level: str) -> None:
         self.level = level
-        self.begin = self.end = 0
+        self.seconds = 0.0
+        self._start = 0
         self.executions: tuple[Execution, ...] = ()
         self.host: tuple[HostSpan, ...] = ()
         self.lost = 0
@@ -59,19 +60,18 @@ class Profile:
             raise StateError("a Profile is of one block; make another one with pumice.profile()")
         _start_profile(self.level)
         self._state = "on"
-        self.begin = time.perf_counter_ns()
+        self._start = time.perf_counter_ns()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end = time.perf_counter_ns()
+        self.seconds = (time.perf_counter_ns() - self._start) * 1e-9
         self._state = "done"
         record = _stop_profile()
-        self.executions = executions_of(record["runs"])
+        self.executions = executions_of(record["runs"], self._start)
         self.lost = len(record["runs"]) - len(self.executions)
-        spans = (HostSpan(**one) for one in record["host"])
-        self.host = tuple(sorted(spans, key=lambda span: (span.begin, -span.end)))
+        self.host = host_spans_of(record["host"], self._start)
 
     def _complete(self) -> None:
         if self._state != "done":
@@ -85,11 +85,6 @@ class Profile:
             yield
         finally:
             _profile_event("user", name, begin, time.perf_counter_ns())
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the block, on the host's clock."""
-        return (self.end - self.begin) * NANOSECOND
 
     @property
     def device_seconds(self) -> float:
@@ -107,7 +102,7 @@ class Profile:
         gaps, last = 0.0, dict[int, float]()
         for one in self.executions:
             if (before := last.get(one.context)) is not None:
-                gaps += max(one.begin - before, 0.0) * NANOSECOND
+                gaps += max(one.begin - before, 0.0)
             last[one.context] = max(one.end, before or one.end)
         return gaps
 
@@ -168,14 +163,12 @@ class Profile:
         return "\n".join([self.summary(), *lines, *([f"... and {left} more"] if left > 0 else [])])
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, of values that JSON has; times in nanoseconds of time.perf_counter_ns()."""
+        """Everything, of values that JSON has; times are seconds from the beginning of the block."""
         self._complete()
         executions = [{**one._asdict(), "spans": [span._asdict() for span in one.spans]} for one in self.executions]
         peaks = self.peaks
         return {
             "level": self.level,
-            "begin": self.begin,
-            "end": self.end,
             "seconds": self.seconds,
             "device_seconds": self.device_seconds,
             "barrier_seconds": self.barrier_seconds,

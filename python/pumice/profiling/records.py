@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-NANOSECOND = 1e-9
+_TICK = 1e-9  # seconds of the engine's clocks
 
 
 class HostSpan(NamedTuple):
     """A span of the host's time.
 
     kind: "model", "kernel", "wait", "copy in", "copy out", "upload", "download", "bind", "compile", "shader from memory",
-    "shader from disk", "pipeline", "record", "submit", or "user" of `Profile.span`. begin, end: nanoseconds of
-    time.perf_counter_ns(). bytes: what was moved.
+    "shader from disk", "pipeline", "record", "submit", or "user" of `Profile.span`. begin, end: seconds from the beginning
+    of the block. bytes: what was moved.
     """
 
     kind: str
     name: str
-    begin: int
-    end: int
+    begin: float
+    end: float
     bytes: int
     thread: int
 
     @property
     def seconds(self) -> float:
         """How long it took."""
-        return (self.end - self.begin) * NANOSECOND
+        return self.end - self.begin
 
 
 class DeviceSpan(NamedTuple):
@@ -34,7 +34,7 @@ class DeviceSpan(NamedTuple):
 
     node: the node's name, or the kernel's; of a whole execution "". kernel: names of the kernels. dispatches: how many.
     before: the stamp before it; ready: behind the barrier that precedes it, where there is one; end: all of it is done.
-    Nanoseconds on the host's clock, see `Profile`. read_bytes, written_bytes: of the ranges that are bound, each once.
+    Seconds from the beginning of the block, see `Profile`. read_bytes, written_bytes: of the ranges that are bound, each once.
     flop: floating-point operations of the node, credited to its longest span; 0 where none are known. execution: the
     number of the execution in the profile.
     """
@@ -55,23 +55,23 @@ class DeviceSpan(NamedTuple):
     @property
     def seconds(self) -> float:
         """The dispatches' own time."""
-        return (self.end - self.ready) * NANOSECOND
+        return self.end - self.ready
 
     @property
     def barrier_seconds(self) -> float:
         """What the barrier before them took."""
-        return (self.ready - self.before) * NANOSECOND
+        return self.ready - self.before
 
 
 class Execution(NamedTuple):
-    """One submission. begin, end: nanoseconds on the host's clock. cold: a kernel ran for the first time.
+    """One submission. submitted, begin, end: seconds from the beginning of the block. cold: a kernel ran for the first time.
 
     context: tells the contexts of a profile apart; device: the device's name.
     """
 
     device: str
     context: int
-    submitted: int
+    submitted: float
     begin: float
     end: float
     cold: bool
@@ -80,7 +80,7 @@ class Execution(NamedTuple):
     @property
     def seconds(self) -> float:
         """Its time on the device."""
-        return (self.end - self.begin) * NANOSECOND
+        return self.end - self.begin
 
 
 class Row(NamedTuple):
@@ -116,8 +116,14 @@ class Row(NamedTuple):
         return self.flop / moved if moved else 0.0
 
 
-def executions_of(runs: Sequence[Mapping[str, Any]]) -> tuple[Execution, ...]:
-    """The executions that have stamps, on the host's clock.
+def host_spans_of(events: Sequence[Mapping[str, Any]], start: int) -> tuple[HostSpan, ...]:
+    """The host's spans by their beginnings, outer ones first. start: the engine's clock when the block began."""
+    times = [{**one, "begin": (one["begin"] - start) * _TICK, "end": (one["end"] - start) * _TICK} for one in events]
+    return tuple(sorted((HostSpan(**one) for one in times), key=lambda span: (span.begin, -span.end)))
+
+
+def executions_of(runs: Sequence[Mapping[str, Any]], start: int) -> tuple[Execution, ...]:
+    """The executions that have stamps, on the host's clock. start: the engine's clock when the block began.
 
     The clocks of host and device are not read together: an execution begins behind its submission, so that the device's
     clock is put where the closest pair of the two meets.
@@ -125,16 +131,17 @@ def executions_of(runs: Sequence[Mapping[str, Any]]) -> tuple[Execution, ...]:
     stamped = [run for run in runs if run["spans"] or run["end"] > run["begin"]]
     offsets: dict[int, float] = {}
     for run in stamped:
-        ahead = run["submitted"] - run["begin"]
+        ahead = run["submitted"] - start - run["begin"]
         offsets[run["context"]] = max(offsets.get(run["context"], ahead), ahead)
-    return tuple(_execution(i, run, offsets[run["context"]]) for i, run in enumerate(stamped))
+    return tuple(_execution(i, run, offsets[run["context"]], start) for i, run in enumerate(stamped))
 
 
-def _execution(number: int, run: Mapping[str, Any], offset: float) -> Execution:
+def _execution(number: int, run: Mapping[str, Any], offset: float, start: int) -> Execution:
     credited = _credited(run)
     spans = tuple(_span(number, run["dispatches"], span, flop, offset) for span, flop in credited)
-    begin, end = run["begin"] + offset, run["end"] + offset
-    return Execution(run["device"], run["context"], run["submitted"], begin, end, run["cold"], spans)
+    begin, end = (run["begin"] + offset) * _TICK, (run["end"] + offset) * _TICK
+    submitted = (run["submitted"] - start) * _TICK
+    return Execution(run["device"], run["context"], submitted, begin, end, run["cold"], spans)
 
 
 def _credited(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
@@ -165,9 +172,9 @@ def _span(
         nodes.pop() if len(nodes) == 1 else "",
         ", ".join(dict.fromkeys(one["kernel"] for one in own)),
         len(own),
-        before + offset,
-        ready + offset,
-        end + offset,
+        (before + offset) * _TICK,
+        (ready + offset) * _TICK,
+        (end + offset) * _TICK,
         sum(one["read_bytes"] for one in own),
         sum(one["written_bytes"] for one in own),
         flop,

@@ -10,18 +10,17 @@ if TYPE_CHECKING:
     from .profile import Profile
 
 _HOST = 1  # the process that the host's spans are in; devices follow
-_MICROSECOND = 1e-3  # of nanoseconds: times in a trace are microseconds
+_UNIT = 1e6  # times in a trace are microseconds
 
 
 def trace_of(profile: Profile) -> dict[str, Any]:
     """The trace as an object for JSON: complete events ("ph": "X") in tracks of the host's threads and of each device."""
-    begin = profile.begin
     events: list[dict[str, Any]] = [_named(_HOST, "host")]
     threads = {thread: i + 1 for i, thread in enumerate(dict.fromkeys(one.thread for one in profile.host))}
     for one in profile.host:
         arguments = {"bytes": one.bytes} if one.bytes else {}
         title = f"{one.kind} {one.name}".strip()
-        events.append(_event(_HOST, threads[one.thread], title, one.kind, one.begin, one.end, begin, arguments))
+        events.append(_event(_HOST, threads[one.thread], title, one.kind, one.begin, one.end, arguments))
     contexts = {
         one.context: i + _HOST + 1 for i, one in enumerate({each.context: each for each in profile.executions}.values())
     }
@@ -29,18 +28,18 @@ def trace_of(profile: Profile) -> dict[str, Any]:
         own = [each for each in profile.executions if each.context == context]
         events.append(_named(process, own[0].device))
         for execution in own:
-            events += _of_execution(process, execution, begin)
+            events += _of_execution(process, execution)
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def _of_execution(process: int, execution: Execution, begin: int) -> list[dict[str, Any]]:
+def _of_execution(process: int, execution: Execution) -> list[dict[str, Any]]:
     about = {"cold": execution.cold}
-    events = [_event(process, 1, "execution", "execution", execution.begin, execution.end, begin, about)]
+    events = [_event(process, 1, "execution", "execution", execution.begin, execution.end, about)]
     for span in execution.spans:
         title = span.node or "execution"
-        events.append(_event(process, 2, title, "dispatch", span.ready, span.end, begin, _arguments(span)))
+        events.append(_event(process, 2, title, "dispatch", span.ready, span.end, _arguments(span)))
         if span.ready > span.before:
-            events.append(_event(process, 2, "barrier", "barrier", span.before, span.ready, begin, {}))
+            events.append(_event(process, 2, "barrier", "barrier", span.before, span.ready, {}))
     return events
 
 
@@ -57,9 +56,9 @@ def _arguments(span: DeviceSpan) -> dict[str, Any]:
 
 
 def _event(
-    process: int, thread: int, name: str, kind: str, first: float, last: float, begin: int, arguments: dict[str, Any]
+    process: int, thread: int, name: str, kind: str, first: float, last: float, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    times = {"ts": (first - begin) * _MICROSECOND, "dur": max(last - first, 0) * _MICROSECOND}
+    times = {"ts": first * _UNIT, "dur": max(last - first, 0) * _UNIT}
     return {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": kind, **times, "args": arguments}
 
 
