@@ -11,7 +11,7 @@ namespace pumice {
 namespace {
 
 enum AttentionInput : size_t { kQ, kK, kV };
-enum RotaryInput : size_t { kX, kCosines, kSines, kPlaces };
+enum RotaryInput : size_t { kTurned, kCosines, kSines, kPlaces };
 enum ScatterInput : size_t { kPast, kUpdate, kFirsts };
 
 // The nodes that become one.
@@ -78,8 +78,8 @@ class CacheSearch {
     const DType dtype = graph_.value(rows.keys->outputs[0]).dtype;
     const auto is_same = [&](ValueId id) { return graph_.value(id).dtype == dtype; };
     const auto made_same = [&](const ProgramNode* node) { return is_same(node->outputs[0]); };
-    return is_known && std::ranges::all_of(rows.all(), made_same) && is_same(rows.values->inputs[kUpdate]) && is_same(rows.k->inputs[kX]) &&
-           is_same(rows.q->inputs[kX]);
+    return is_known && std::ranges::all_of(rows.all(), made_same) && is_same(rows.values->inputs[kUpdate]) &&
+           is_same(rows.k->inputs[kTurned]) && is_same(rows.q->inputs[kTurned]);
   }
 
   // Nothing reads a result before the last of the nodes.
@@ -101,7 +101,7 @@ ProgramNode joined(const CachedRows& rows) {
   Attributes attributes;
   for (const char* name : {"interleaved", "rotary_embedding_dim"}) attributes.set(name, rows.q->attributes.integer(name, 0));
   node.attributes = checked_attributes(*node.row, node.name, attributes);
-  node.inputs = {rows.q->inputs[kX],       rows.k->inputs[kX],         rows.values->inputs[kUpdate],
+  node.inputs = {rows.q->inputs[kTurned],  rows.k->inputs[kTurned],    rows.values->inputs[kUpdate],
                  rows.q->inputs[kCosines], rows.q->inputs[kSines],     rows.q->inputs[kPlaces],
                  rows.keys->inputs[kPast], rows.values->inputs[kPast], rows.keys->inputs[kFirsts]};
   node.outputs = {rows.q->outputs[0], rows.keys->outputs[0], rows.values->outputs[0]};

@@ -11,11 +11,11 @@
 namespace pumice {
 namespace {
 
-enum Input : size_t { kQ, kK, kV, kCosines, kSines, kPlaces, kPastKeys, kPastValues, kFirsts };
-enum Output : size_t { kY, kKeys, kValues };
+enum RotaryCachesInput : size_t { kNewQueries, kNewKeys, kNewValues, kCosines, kSines, kPlaces, kPastKeys, kPastValues, kFirsts };
+enum RotaryCachesOutput : size_t { kTurnedQueries, kKeys, kValues };
 
 // Copies a cache, which is left out where the output is the memory of the input.
-void add_copy(LowerContext& node, Input from, Output to) {
+void add_copy(LowerContext& node, RotaryCachesInput from, RotaryCachesOutput to) {
   const TensorDesc& cache = node.output(to);
   const auto words = static_cast<int64_t>((cache.bytes() + 3) / 4);
   StepBuilder copy(node.kernel("copy_words.comp", DType::float32, {{"ELEMENT_BITS", std::to_string(bits(cache.dtype)) + "u"}}));
@@ -31,8 +31,8 @@ void lower_rotary_caches(LowerContext& node) {
   if (node.output(kKeys).elements() == 0) return;
   add_copy(node, kPastKeys, kKeys);
   add_copy(node, kPastValues, kValues);
-  const Heads q = heads_of(node, node.input(kQ), node.in(kQ)), k = heads_of(node, node.input(kK), node.in(kK)),
-              v = heads_of(node, node.input(kV), node.in(kV));
+  const Heads q = heads_of(node, node.input(kNewQueries), node.in(kNewQueries)),
+              k = heads_of(node, node.input(kNewKeys), node.in(kNewKeys)), v = heads_of(node, node.input(kNewValues), node.in(kNewValues));
   const int64_t given = node.attributes->integer("rotary_embedding_dim"), turned = given == 0 ? q.size() : given;
   StepBuilder step(
       node.kernel("rotary_caches.comp", node.float_dtype, {{"INTERLEAVED", node.attributes->integer("interleaved") != 0 ? "1" : "0"}}));
@@ -42,7 +42,7 @@ void lower_rotary_caches(LowerContext& node) {
   }
   step.bind("cosines", dense_input(node, kCosines)).bind("sines", dense_input(node, kSines));
   step.bind("places", dense_input(node, kPlaces)).bind("firsts", dense_input(node, kFirsts));
-  step.bind("y", node.out(kY)).bind("keys", node.out(kKeys)).bind("values", node.out(kValues));
+  step.bind("y", node.out(kTurnedQueries)).bind("keys", node.out(kKeys)).bind("values", node.out(kValues));
   const int64_t pairs = q.batch() * (q.heads() + 2 * k.heads()) * q.rows() * (q.size() / 2);
   step.set("pairs", pairs).set("heads", q.heads()).set("groups", k.heads()).set("rows", q.rows()).set("size", q.size());
   step.set("turned", turned).set("table_rows", node.input(kCosines).shape[0]).set("room", node.output(kKeys).shape[2]);
@@ -50,9 +50,9 @@ void lower_rotary_caches(LowerContext& node) {
 }
 
 void shape_of_rotary_caches(ShapeContext& node) {
-  const Shape &q = node.input(kQ).shape, &k = node.input(kK).shape, &keys = node.input(kPastKeys).shape;
-  const auto shapes = [&] { return to_string(q) + ", " + to_string(k) + " and " + to_string(node.input(kV).shape); };
-  if (q.size() != 4 || k.size() != 4 || node.input(kV).shape != k || q[0] != k[0] || q[2] != k[2] || q[3] != k[3])
+  const Shape &q = node.input(kNewQueries).shape, &k = node.input(kNewKeys).shape, &keys = node.input(kPastKeys).shape;
+  const auto shapes = [&] { return to_string(q) + ", " + to_string(k) + " and " + to_string(node.input(kNewValues).shape); };
+  if (q.size() != 4 || k.size() != 4 || node.input(kNewValues).shape != k || q[0] != k[0] || q[2] != k[2] || q[3] != k[3])
     node.fail("queries, keys and values of as many rows expected; given " + shapes() + "; without fusion that is run as it is written");
   const int64_t given = node.attributes().integer("rotary_embedding_dim"), turned = given == 0 ? q[3] : given;
   if (q[3] % 2 != 0 || turned % 2 != 0 || turned < 0 || turned > q[3])
@@ -67,7 +67,7 @@ void shape_of_rotary_caches(ShapeContext& node) {
               to_string(node.input(kPastValues).shape));
   if (node.input(kFirsts).shape != Shape{k[0]})
     node.fail("write_indices of shape " + to_string(Shape{k[0]}) + " expected; given " + to_string(node.input(kFirsts).shape));
-  node.output(kY, node.input(kQ).dtype, q);
+  node.output(kTurnedQueries, node.input(kNewQueries).dtype, q);
   node.output(kKeys, node.input(kPastKeys).dtype, keys);
   node.output(kValues, node.input(kPastValues).dtype, keys);
 }
