@@ -108,7 +108,7 @@ def memory_of(product: Product, copies: int, context: pumice.Context) -> dict[st
     half = context.info.kind != "software"
     x = np.ones(product.depth, np.float16 if half else np.float32)
     return {
-        "x": pumice.tensor(x.view(np.uint32).reshape(-1, 4) if half else x.reshape(-1, 4), context),
+        "x": pumice.tensor(x.reshape(-1, 8 if half else 4), context),
         "y": pumice.empty([product.columns], "float16" if half else "float32", context),
         "w": pumice.empty([copies * words // 4, 4], "uint32", context),
         "scale": pumice.tensor(np.ones(product.columns * product.depth // BLOCK, np.float32), context),

@@ -101,8 +101,12 @@ class KernelStatistics:
 
     @property
     def spill_bytes(self) -> Number | None:
-        """Bytes of memory of one invocation that hold what has no register: spills, and arrays that are indexed."""
-        return self._most(_SPILL_BYTES)
+        """Bytes of memory of one invocation that hold what has no register: spills, and arrays that are indexed.
+
+        None where the driver tells more than an invocation can address: NVIDIA 580.159 tells 2^36 bytes of a kernel without any.
+        """
+        told = self._most(_SPILL_BYTES)
+        return None if told is None or told >= 2**32 else told
 
     @property
     def shared_bytes(self) -> Number | None:
