@@ -97,6 +97,9 @@ if TYPE_CHECKING:
     from .device.images import load_image as load_image
     from .device.kernel_statistics import KernelStatistics as KernelStatistics
     from .device.kernel_times import KernelTimes as KernelTimes
+    from .device.tuning import Tuning as Tuning
+    from .device.tuning_store import export_tuning as export_tuning
+    from .device.tuning_store import import_tuning as import_tuning
     from .model.model import Model as Model
     from .model.model import load as load
     from .profiling.comparison import Comparison as Comparison
@@ -122,6 +125,9 @@ _HOMES = {
     "load": "model.model",
     "load_image": "device.images",
     "KernelTimes": "device.kernel_times",
+    "Tuning": "device.tuning",
+    "export_tuning": "device.tuning_store",
+    "import_tuning": "device.tuning_store",
     "show_versions": "tools.versions",
     "KernelStatistics": "device.kernel_statistics",
     "TunedPrecision": "validation.tuner",

@@ -7,7 +7,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from .kernel_file import KernelFile, Path
 if TYPE_CHECKING:
     from .kernel_statistics import KernelStatistics
     from .kernel_times import KernelTimes
+    from .tuning import Arguments, Configs, Tuning
 
 # Arrays of 16-bit floats are of the storage type: buffer_ld1 and buffer_st1 read and write their elements.
 _GLSL_TYPES = {
@@ -250,6 +251,15 @@ class Kernel(_pumice.Kernel):
         optional |= {"debug": bool(debug), "message_bytes": message_bytes}
         texts = _texts("macros", {} if macros is None else macros, numbers=True)
         self._on = context or default_context()
+        self._given: dict[str, Any] = {
+            "name": name,
+            "macros": texts,
+            "spec": dict(spec or {}),
+            "includes": includes,
+            "options": options,
+        }
+        self._given |= {"include_dirs": tuple(include_dirs), "debug": debug, "local_size": local_size, "_path": _path}
+        self._given["message_bytes"] = message_bytes
         super().__init__(source, self._on, name, texts, dict(spec or {}), **optional)
         self._is_made = True
         self._file: KernelFile | None = None
@@ -371,14 +381,27 @@ class Kernel(_pumice.Kernel):
             else:
                 self.run(given, **arguments)
             return None
-        every = {**(given or {}), **arguments}
-        made = {key: _empty(*result) for key, result in self._results.items() if key not in every}
-        every |= made
+        arguments = {**(given or {}), **arguments}
+        every = self._completed(arguments)
         self._check_shapes(every)
+        self.run(**every)
+        made = {key: every[key] for key in self._results if key not in arguments}
+        return next(iter(made.values())) if len(made) == 1 else made or None
+
+    def _completed(self, every: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with the outputs and the threads that from_body tells and a call leaves out."""
+        every = {**every, **{key: _empty(*result) for key, result in self._results.items() if key not in every}}
         if self._first_output in every and "threads" not in every and "groups" not in every:
             every["threads"] = int(np.prod(np.shape(every[self._first_output]), dtype=np.int64))
-        self.run(**every)
-        return next(iter(made.values())) if len(made) == 1 else made or None
+        return every
+
+    def _variant(self, local_size: Any, spec: Mapping[str, Any], macros: Mapping[str, Any]) -> Kernel:
+        """A kernel of the same text with other constants, macros and, where one is given, local size."""
+        given = {**self._given, "spec": {**self._given["spec"], **spec}, "macros": {**self._given["macros"], **macros}}
+        given |= {} if local_size is None else {"local_size": local_size}
+        made = Kernel(self.source, self._on, **given)
+        made._shapes, made._results, made._first_output = self._shapes, self._results, self._first_output
+        return made
 
     def bind(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> BoundKernel:
         """A BoundKernel for command lists: Tensors and push constants as a call takes them, and threads= or groups=.
@@ -401,6 +424,44 @@ class Kernel(_pumice.Kernel):
         from .kernel_times import times_of
 
         return times_of(self, self._on, (dict(given or {}), arguments), runs)
+
+    def tune(
+        self,
+        configs: Configs,
+        arguments: Arguments,
+        *,
+        check: Callable[..., Any] | None = None,
+        tolerance: float | None = None,
+        allow_spills: bool = False,
+        runs: int = 20,
+        again: bool = False,
+        progress: bool = True,
+    ) -> Tuning:
+        """Measures variants of this kernel, chooses the quickest, and keeps on disk what was measured.
+
+        configs: a grid, names -> lists of values, of which every combination is a variant; or a callable that gives dicts
+        of values. Names: specialization constants, macros that the text names, "local_size", and "precision" ("fp32",
+        "fp16", "bf16": the type that arrays of floats in buffers of sfp are converted to).
+        arguments: those of a call in a dict; or a callable that gives them for a variant's dict, as where the number of
+        groups follows from a tile. Arrays stay as they are.
+        check: a function that is called with the arrays and numbers by name and returns what the kernel should write, one
+        array or a dict of them; a variant that differs is rejected. tolerance: the largest difference, as a part of the
+        largest value, by default the square root of the type's epsilon, 0 for whole numbers. allow_spills: keep variants
+        whose registers spill, where the driver tells that. runs: executions of each variant, of which the median counts.
+        again: measure, whatever is known. progress: a bar, on a terminal and in a notebook.
+
+        What is known of a variant, by device, driver, text, class of sizes, and whether it was checked and how, is not
+        measured again, in this process and later ones. After an interruption the next call goes on where this one was.
+        A reference cannot be told from another one: use again=True after a change of check.
+        Raises InputError for configurations and arguments that cannot be, or where all variants are rejected, which it
+        lists, BindingError for arguments that do not fit, UnsupportedError for a queue without time stamps.
+        """
+        from .tuning import Demand, listed, tuned
+
+        if self._file is not None:
+            self._reload_if_changed()
+        demand = Demand(check, tolerance, allow_spills, runs)
+        return tuned(self, self._on, listed(self, configs), arguments, demand, (again, progress))
 
     def statistics(self, storage: str | None = None) -> KernelStatistics:
         """What the driver tells of the program that it makes of one build: registers, spills, shared memory, assembly.

@@ -17,10 +17,12 @@ from .._pumice import Context, DeviceInfo, Error, cache_state, devices, precisio
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.plain_text import plain
+from ..device.tuning_store import groups
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive
 from .generate_command import add_generate_options, generate
 from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
 from .reduce_command import add_reduce_options, reduce_model
+from .tuning_command import add_tuning_options, tuning, tuning_lines
 from .validate_command import add_validate_options, validate
 from .versions import versions
 
@@ -86,6 +88,7 @@ def _info(arguments: argparse.Namespace) -> int:
             "choice": choice,
             "devices": [_device_record(d) for d in found],
             "cache": _cache_record(),
+            "tuning": [one._asdict() for one in groups()],
             "versions": versions(),
         }
         print(json.dumps(record, indent=2))
@@ -100,6 +103,8 @@ def _info(arguments: argparse.Namespace) -> int:
         if cache
         else "cache:   none"
     )
+    for line in tuning_lines():
+        print(line)
     return 0
 
 
@@ -344,6 +349,9 @@ def _parser() -> argparse.ArgumentParser:
     peaks = command("calibrate", _calibrate, text)
     peaks.add_argument("--device", help="the device, as PUMICE_DEVICE has it")
     peaks.add_argument("--json", action="store_true", help="print JSON")
+
+    text = "Shows what tuning has kept on this machine, writes it to a file, or takes it from one."
+    add_tuning_options(command("tuning", tuning, text))
 
     text = "Has a language model go on with a text."
     add_generate_options(command("generate", generate, text))

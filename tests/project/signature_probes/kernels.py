@@ -5,11 +5,15 @@ from __future__ import annotations
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 import pumice
+from pumice.base.progress import Progress
+from pumice.device.kernel_times import KernelTimes
 from signature_probes.probe import covers, differ, refused
 
 # Options of shaders: for each a value that is not the default, with others that it needs.
@@ -228,6 +232,49 @@ def kernel_times(context: pumice.Context) -> None:
     x = pumice.zeros((4,), context=context)
     kernel.time({"x": x}, threads=1)
     assert x.numpy()[0] == 1
+
+
+def _ones(x: Any) -> Any:
+    return np.ones_like(x)
+
+
+@covers(
+    "Kernel.tune.check",
+    "Kernel.tune.tolerance",
+    "Kernel.tune.allow_spills",
+    "Kernel.tune.runs",
+    "Kernel.tune.again",
+    "Kernel.tune.progress",
+)
+def tunings(context: pumice.Context) -> None:
+    text = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = VALUE; }"
+    kernel = pumice.Kernel(text, context, macros={"VALUE": 1.0})
+
+    def tuned(**options: Any) -> Any:
+        return kernel.tune({"VALUE": [1.0, 1.5]}, {"x": np.zeros(1, "float32"), "threads": 1}, **options)
+
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.delenv("PUMICE_NO_CACHE", raising=False)
+        patched.setenv("PUMICE_CACHE_DIR", folder)
+        differ(*(len(tuned(check=check).rejected) for check in (None, _ones)))
+        differ(*(len(tuned(check=_ones, tolerance=tolerance).rejected) for tolerance in (None, 0.6)))
+        differ(*(tuned(again=again).measured for again in (False, True)))
+        runs: list[int] = []
+        patched.setattr("pumice.device.tuning.times_of", lambda *given: runs.append(given[-1]) or KernelTimes((1e-6,)))
+        tuned(runs=3, again=True)
+        assert runs == [3, 3]
+        bars: list[bool] = []
+        patched.setattr(
+            "pumice.device.tuning.Progress", lambda what, wanted: bars.append(wanted) or Progress(what, False)
+        )
+        for progress in (True, False):
+            tuned(progress=progress)
+        assert bars == [True, False]
+        patched.setattr(pumice.Kernel, "statistics", lambda self, storage=None: SimpleNamespace(refusal=None, spills=1))
+        assert not tuned(allow_spills=True, again=True).rejected
+        refused(lambda: tuned(again=True), "spills")
+    refused(lambda: tuned(runs=0), "runs")
+    refused(lambda: tuned(tolerance=-1), "tolerance")
 
 
 @covers("show_versions.file")

@@ -1,0 +1,362 @@
+"""Finds the quickest variant of a kernel, and remembers it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import operator
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+import pumice._pumice as _pumice
+
+from .._pumice import (
+    BindingError,
+    Context,
+    OutOfBoundsError,
+    OutOfMemoryError,
+    ShaderCompileError,
+    UnsupportedError,
+    sha256,
+)
+from ..base.errors import InputError
+from ..base.progress import Progress
+from .kernel_times import times_of
+from .tuning_call import PRECISIONS, Call, arrays_of, described, size_class
+from .tuning_store import Record, config_text, device_name, driver_name, read, write
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+
+Arguments = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
+Configs = Mapping[str, Iterable[Any]] | Callable[[], Iterable[Mapping[str, Any]]]
+
+
+class Demand(NamedTuple):
+    """What variants have to fulfil; Kernel.tune says more."""
+
+    check: Callable[..., Any] | None
+    tolerance: float | None
+    allow_spills: bool
+    runs: int
+
+    @property
+    def text(self) -> str:
+        """The same text for demands that what is kept of one serves for the other."""
+        checked = "unchecked" if self.check is None else f"checked to {self.tolerance}"
+        return f"{checked}, {'spills allowed' if self.allow_spills else 'no spills'}"
+
+
+class Variant(NamedTuple):
+    """One configuration, its median seconds on the device, or why it was rejected, in which case they are None."""
+
+    config: dict[str, Any]
+    seconds: float | None
+    rejected: str
+
+
+class Tuning:
+    """What `kernel.tune()` found.
+
+    name: the kernel's. best: the quickest configuration; seconds: its median time on the device. variants: all that were
+    asked for, in their order. measured: how many of them were run or built by this call; the others were known.
+    """
+
+    def __init__(self, kernel: Kernel, variants: list[Variant], measured: int) -> None:
+        self.name = kernel.name
+        self.variants = tuple(variants)
+        self.measured = measured
+        right = [(one.seconds, i) for i, one in enumerate(variants) if one.seconds is not None]
+        if not right:
+            listed = "".join(f"\n  {_shown(one.config)}: {one.rejected}" for one in variants)
+            raise InputError(f"kernel '{self.name}': no variant can be taken ({len(variants)}):{listed}")
+        position = min(right)[1]
+        self.best: dict[str, Any] = dict(variants[position].config)
+        self.seconds: float = min(right)[0]
+        self._base = kernel
+        self._made: Kernel | None = None
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of the best configuration, built when it is first asked for."""
+        if self._made is None:
+            self._made = variant_of(self._base, self.best)
+        return self._made
+
+    @property
+    def rejected(self) -> tuple[Variant, ...]:
+        """The variants that were rejected, each with its reason."""
+        return tuple(one for one in self.variants if one.seconds is None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, of values that JSON has."""
+        variants = [one._asdict() for one in self.variants]
+        return {
+            "kernel": self.name,
+            "best": self.best,
+            "seconds": self.seconds,
+            "measured": self.measured,
+            "variants": variants,
+        }
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """(configuration, time or reason), the quickest first, those that were rejected last."""
+        ordered = sorted(self.variants, key=lambda one: math.inf if one.seconds is None else one.seconds)
+        return [(_shown(one.config), one.rejected or f"{(one.seconds or 0) * 1e6:,.2f} us") for one in ordered]
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        width = max(len(config) for config, _ in rows)
+        head = f"<Tuning of '{self.name}', {self.measured} of {len(self.variants)} variants measured now>"
+        return head + "".join(f"\n{config:<{width}}  {said}" for config, said in rows)
+
+    def _repr_html_(self) -> str:
+        from ..base.html import table, text_below
+
+        return text_below(f"Tuning of kernel {self.name}", "") + table(("variant", "time"), self._rows(), marked=(0,))
+
+
+def _shown(config: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in config.items()) or "as it is"
+
+
+# ---- configurations
+
+
+def listed(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
+    """Every configuration of a grid, or of a callable, once. Raises InputError for what is none, or is not the kernel's."""
+    if isinstance(configs, Mapping):
+        for name, values in configs.items():
+            if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+                raise InputError(f"Kernel.tune: configs['{name}']: expected a list of values; given {values!r}")
+        grid = [list(values) for values in configs.values()]
+        every: Iterable[Any] = (dict(zip(configs, point, strict=True)) for point in itertools.product(*grid))
+    elif callable(configs):
+        every = configs()
+    else:
+        raise InputError(
+            f"Kernel.tune: configs: expected a dict of lists or a callable; given {type(configs).__name__}"
+        )
+    plain = [_plain(one) for one in every]
+    if not plain:
+        raise InputError("Kernel.tune: configs: expected a variant at least; given none")
+    for name in dict.fromkeys(name for one in plain for name in one):
+        _check_known(kernel, name)
+    return list({config_text(one): one for one in plain}.values())
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """A configuration of values that JSON has."""
+    if not isinstance(config, Mapping):
+        raise InputError(f"Kernel.tune: configs: expected dicts; given {type(config).__name__}")
+    return {str(name): _plain_value(name, value) for name, value in config.items()}
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    if name == "precision" and value not in PRECISIONS:
+        raise InputError(f"Kernel.tune: precision: expected one of {', '.join(PRECISIONS)}; given {value!r}")
+    if name == "local_size":
+        try:
+            return [operator.index(one) for one in (value if isinstance(value, Iterable) else (value,))]
+        except TypeError:
+            raise InputError(f"Kernel.tune: local_size: expected whole numbers; given {value!r}") from None
+    if isinstance(value, (np.number, np.bool_)):
+        value = value.item()
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        raise InputError(f"Kernel.tune: configs['{name}']: expected text or numbers; given {value!r}")
+    return value
+
+
+def _constants(kernel: Kernel) -> set[str]:
+    return {one["name"] for one in kernel.shader.interface["spec_constants"]}
+
+
+def _check_known(kernel: Kernel, name: str) -> None:
+    """A name that the text does not have would change nothing, and the times of its variants would be noise."""
+    if name == "precision" and kernel._given["options"] is not None:
+        raise InputError("Kernel.tune: precision: the kernel's options= fix the types of its arrays")
+    known = name in ("precision", "local_size") or name in _constants(kernel)
+    if not known and not re.search(rf"\b{re.escape(name)}\b", kernel.source) and "#include" not in kernel.source:
+        expected = ", ".join([*sorted(_constants(kernel)), "local_size", "precision"])
+        raise InputError(
+            f"Kernel.tune: '{name}': expected a specialization constant or another of {expected}, or a macro that the text names"
+        )
+
+
+def variant_of(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
+    """The kernel of a configuration. Raises ShaderCompileError, UnsupportedError, BindingError."""
+    constants = _constants(kernel)
+    rest = {name: value for name, value in config.items() if name not in ("precision", "local_size")}
+    spec = {name: value for name, value in rest.items() if name in constants}
+    macros = {name: value for name, value in rest.items() if name not in constants}
+    return kernel._variant(config.get("local_size"), spec, macros)
+
+
+def _text_of(kernel: Kernel) -> str:
+    """A checksum of everything that a kernel's builds are made of, besides what a configuration changes."""
+    given = kernel._given
+    path, includes = given["_path"] or kernel.name, dict(given["includes"] or {})
+    folders = [str(folder) for folder in given["include_dirs"]]
+    built_of = ("macros", "spec", "includes", "options", "debug", "local_size")
+    parts = [kernel.source, kernel.shader.preamble, *(repr(given[name]) for name in built_of)]
+    read = [json.dumps(parts).encode()]
+    if "#include" in kernel.source:
+        found = _pumice.included_files(kernel.source, path, includes, folders)
+        read += [Path(file).read_bytes() if Path(file).is_file() else b"" for file in found]
+    return sha256(json.dumps([sha256(one) for one in read]).encode())
+
+
+# ---- measuring
+
+
+class _Search:
+    """One call of Kernel.tune."""
+
+    def __init__(self, kernel: Kernel, context: Context, arguments: Arguments, demand: Demand) -> None:
+        self._kernel = kernel
+        self._context = context
+        self._arguments = arguments
+        self._demand = demand
+        self._text = _text_of(kernel)
+        self._bindings = kernel.shader.interface["bindings"]
+        self._expected: dict[str, Any] | None = None  # of arguments that are the same for all variants
+        self.measured = 0
+
+    def call_of(self, config: dict[str, Any]) -> Call:
+        given = self._arguments(dict(config)) if callable(self._arguments) else self._arguments
+        if not isinstance(given, Mapping):
+            raise InputError(f"Kernel.tune: arguments: expected a dict or a callable that gives one; given {given!r}")
+        every = self._kernel._completed(dict(given))
+        precision = config.get("precision")
+        call = Call(self._kernel.source, self._bindings, self._context, every, precision)
+        if precision is not None and not call.followers:
+            raise InputError("Kernel.tune: precision: no array of floats is bound to a buffer of sfp")
+        return call
+
+    def blank(self, config: dict[str, Any], call: Call) -> Record:
+        """The record of a variant of which nothing is known."""
+        info, every = self._context.info, call.arguments
+        return Record(
+            kernel=self._kernel.name,
+            device=device_name(info),
+            driver=driver_name(info),
+            text=self._text,
+            demand=self._demand.text,
+            arguments=described(every, size_class),
+            shapes=described(arrays_of(every), size_class),
+            config=config,
+            seconds=None,
+            rejected="",
+            calls=[described(every, str)],
+            measured=time.time(),
+        )
+
+    def record_of(self, config: dict[str, Any], again: bool) -> Record:
+        """What is known of a variant; measured and kept where nothing is."""
+        call = self.call_of(config)
+        blank = self.blank(config, call)
+        if not again and (known := read(blank)) is not None:
+            return known._replace(config=config)
+        self.measured += 1
+        try:
+            variant = variant_of(self._kernel, config)
+        except (ShaderCompileError, UnsupportedError, BindingError) as error:
+            return self._kept(blank, rejected=f"is not built: {_first_line(error)}")
+        try:
+            reason = self._fault(variant, call)
+            if reason:
+                return self._kept(blank, rejected=reason)
+            seconds = times_of(variant, self._context, ({}, call.on_device()), self._demand.runs).median
+        except OutOfMemoryError as error:  # it may have memory another time, so that this is not kept
+            return blank._replace(rejected=f"has no memory: {_first_line(error)}")
+        if seconds <= 0:
+            return blank._replace(rejected="is over before the clock of the device ticks: give it more to do")
+        return self._kept(blank, seconds=seconds)
+
+    def _kept(self, record: Record, **found: Any) -> Record:
+        made = record._replace(**found)
+        write(made)
+        return made
+
+    def _fault(self, variant: Kernel, call: Call) -> str:
+        """Why a variant cannot be taken; "" where it can."""
+        if self._demand.check is not None and (wrong := self._wrong(variant, call)):
+            return f"is wrong: {wrong}"
+        if self._demand.allow_spills:
+            return ""
+        if self._demand.check is None:
+            variant.bind({}, **call.on_device())  # makes the build for these arrays
+        build = next((name for name in variant.variants if name != "fp32"), None)
+        told = variant.statistics(build)
+        spills = told.spills if told.refusal is None else None
+        return f"spills: {spills:,} as the driver counts" if spills else ""
+
+    def _wrong(self, variant: Kernel, call: Call) -> str:
+        assert self._demand.check is not None
+        expected = self._expected
+        if expected is None:
+            expected = call.expected(self._demand.check)
+            self._expected = None if callable(self._arguments) else expected
+        given = call.on_device()
+        try:
+            variant.run({}, **given)
+        except OutOfBoundsError as error:
+            return _first_line(error)
+        results = ((name, given[name].numpy(), array) for name, array in expected.items())
+        said = (call.difference(name, got, array, self._demand.tolerance) for name, got, array in results)
+        return next((one for one in said if one), "")
+
+    def proved(self, record: Record) -> Record:
+        """The record, checked once more where it was checked with other sizes of its class."""
+        call = self.call_of(record.config)
+        exact = described(call.arguments, str)
+        if self._demand.check is None or exact in record.calls:
+            return record
+        self.measured += 1
+        wrong = self._wrong(variant_of(self._kernel, record.config), call)
+        if wrong:
+            return self._kept(record, seconds=None, rejected=f"is wrong: {wrong}")
+        return self._kept(record, calls=[*record.calls, exact])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0] or type(error).__name__
+
+
+def tuned(
+    kernel: Kernel,
+    context: Context,
+    configs: list[dict[str, Any]],
+    arguments: Arguments,
+    demand: Demand,
+    shown: tuple[bool, bool],
+) -> Tuning:
+    """Measures what is not known of the configurations, and chooses; see Kernel.tune. shown: (again, progress)."""
+    if operator.index(demand.runs) < 1:
+        raise InputError(f"Kernel.tune: runs: expected a number from 1 on, given {demand.runs}")
+    if demand.tolerance is not None and not 0 <= demand.tolerance < math.inf:
+        raise InputError(f"Kernel.tune: tolerance: expected a number from 0 on, given {demand.tolerance}")
+    search = _Search(kernel, context, arguments, demand)
+    again, progress = shown
+    found: list[Record] = []
+    with Progress("variants", progress) as bar:
+        for config in configs:
+            bar(len(found), len(configs))
+            found.append(search.record_of(config, again))
+    while (best := _best(found)) is not None:
+        checked = search.proved(found[best])
+        found[best] = checked
+        if checked.seconds is not None:
+            break
+    return Tuning(kernel, [Variant(one.config, one.seconds, one.rejected) for one in found], search.measured)
+
+
+def _best(found: list[Record]) -> int | None:
+    right = [(one.seconds, i) for i, one in enumerate(found) if one.seconds is not None]
+    return min(right)[1] if right else None

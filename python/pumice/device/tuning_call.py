@@ -1,0 +1,159 @@
+"""The arguments of a kernel that is tuned: on the device, in classes of sizes, and against a reference."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._pumice import Context, Image, Tensor
+from ..base.element_types import Array
+from ..base.errors import InputError
+from .context import tensor
+
+LAUNCH = ("threads", "groups")
+PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+# The square root of each type's distance between 1 and the next number.
+_TOLERANCES = {"float64": 1.5e-8, "float32": 3.5e-4, "float16": 3.2e-2, "bfloat16": 9e-2}
+_LARGEST_STEP = 256
+
+
+def size_class(size: int) -> str:
+    """The class of a size: the power of two that it reaches at most, and the largest, up to 256, that divides it.
+
+    A tile that fits one size of a class fits them all, where its sides are such powers.
+    """
+    if size < 1:
+        return str(size)
+    return f"{1 << (size - 1).bit_length()}/{min(size & -size, _LARGEST_STEP)}"
+
+
+def described(arguments: Mapping[str, Any], of_size: Callable[[int], str]) -> str:
+    """Every argument by name: arrays by dtype and sizes, whole numbers as sizes, others by their type."""
+    return ", ".join(f"{name}: {_described(arguments[name], of_size)}" for name in sorted(arguments))
+
+
+def _described(value: Any, of_size: Callable[[int], str]) -> str:
+    if isinstance(value, (np.ndarray, Tensor)):
+        return f"{value.dtype}[{', '.join(of_size(int(size)) for size in value.shape)}]"
+    if isinstance(value, Image):
+        return f"image {value.format}[{', '.join(of_size(int(size)) for size in value.shape)}]"
+    if isinstance(value, Mapping):
+        return f"({described(value, of_size)})"
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(_described(one, of_size) for one in value)})"
+    try:
+        return of_size(operator.index(value))
+    except TypeError:
+        return type(value).__name__
+
+
+def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are arrays."""
+    return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
+
+
+class Call:
+    """The arguments of one variant. The caller's arrays and tensors stay as they are."""
+
+    def __init__(
+        self,
+        source: str,
+        bindings: Sequence[Mapping[str, Any]],
+        context: Context,
+        arguments: Mapping[str, Any],
+        precision: str | None,
+    ) -> None:
+        """source, bindings: the kernel's text and the buffers of its interface."""
+        self._source = source
+        self._context = context
+        self.arguments = dict(arguments)
+        self._written = [one["name"] for one in bindings if one["access"] != "read"]
+        self._names = {name for one in bindings for name in (one["name"], *one["aliases"])}
+        self._precision = precision
+        self.followers = self._following() if precision is not None else set()
+
+    def _following(self) -> set[str]:
+        """The arrays of floats whose buffers have elements of the storage type, which a precision is about."""
+        return {
+            name
+            for name, value in arrays_of(self.arguments).items()
+            if name in self._names
+            and str(value.dtype) in PRECISIONS.values()
+            and re.search(rf"\bsfp\w*\s+{re.escape(name)}\s*\[", self._source)
+        }
+
+    def host(self) -> dict[str, Any]:
+        """Copies of the arrays, and the numbers: what a reference is called with."""
+        return {
+            name: np.array(value.numpy() if isinstance(value, Tensor) else value)
+            if isinstance(value, (np.ndarray, Tensor))
+            else value
+            for name, value in self.arguments.items()
+            if name not in LAUNCH
+        }
+
+    def on_device(self) -> dict[str, Any]:
+        """Copies of the arrays in tensors, of the precision's type where there is one; everything else as it is."""
+        return {name: self._on_device(name, value) for name, value in self.arguments.items()}
+
+    def _on_device(self, name: str, value: Any) -> Any:
+        if name not in self._names or not isinstance(value, (np.ndarray, Tensor)):
+            return value
+        array = value.numpy() if isinstance(value, Tensor) else value
+        if self._precision is not None and name in self.followers:
+            array = array.astype(_dtype(PRECISIONS[self._precision]))
+        return tensor(array, context=self._context)
+
+    def expected(self, reference: Callable[..., Any]) -> dict[str, Array]:
+        """What a reference says, by the names of buffers. Raises InputError where it says something else."""
+        told = reference(**self.host())
+        if not isinstance(told, Mapping):
+            if len(self._written) != 1:
+                raise InputError(
+                    f"Kernel.tune: check: expected a dict with some of {', '.join(self._written)}; given one value"
+                )
+            told = {self._written[0]: told}
+        arrays = {name: np.asarray(value) for name, value in told.items()}
+        if not arrays:
+            raise InputError("Kernel.tune: check: expected an array at least; given an empty dict")
+        for name, array in arrays.items():
+            given = self.arguments.get(name)
+            if name not in self._names or given is None:
+                raise InputError(f"Kernel.tune: check: '{name}' is no array of the kernel's call")
+            if array.shape != tuple(given.shape):
+                raise InputError(
+                    f"Kernel.tune: check: '{name}': expected shape {tuple(given.shape)}; given {array.shape}"
+                )
+        return arrays
+
+    def difference(self, name: str, result: Array, expected: Array, tolerance: float | None) -> str:
+        """By how much a result is wrong; "" where it is right."""
+        allowed = _TOLERANCES.get(str(self.arguments[name].dtype), 0.0) if tolerance is None else tolerance
+        wide = [np.asarray(one, np.float64) for one in (result, expected)]
+        if not allowed:
+            wrong = int(np.count_nonzero(~((result == expected) | (np.isnan(wide[0]) & np.isnan(wide[1])))))
+            return f"'{name}' differs in {wrong:,} of {expected.size:,} elements" if wrong else ""
+        finite = [np.isfinite(one) for one in wide]
+        odd_result, odd_expected = (np.where(ok, 0.0, one) for ok, one in zip(finite, wide, strict=True))
+        if not np.array_equal(odd_result, odd_expected, equal_nan=True):
+            return f"'{name}' has NaN or infinity at other places than the reference"
+        both = finite[0] & finite[1]
+        scale = float(np.max(np.abs(wide[1]), where=both, initial=0.0)) or 1.0
+        error = float(np.max(np.abs(wide[0] - wide[1], where=both, out=np.zeros_like(wide[0])), initial=0.0)) / scale
+        return (
+            ""
+            if error <= allowed
+            else f"'{name}' differs by {error:.2g} of its largest value; {allowed:.2g} is allowed"
+        )
+
+
+def _dtype(name: str) -> Any:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return ml_dtypes.bfloat16
+    return np.dtype(name)
