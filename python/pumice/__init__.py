@@ -100,6 +100,8 @@ if TYPE_CHECKING:
     from .device.tuning import Tuning as Tuning
     from .device.tuning_store import export_tuning as export_tuning
     from .device.tuning_store import import_tuning as import_tuning
+    from .importer.expression_operator import ElementwiseOperator as ElementwiseOperator
+    from .importer.expression_operator import operator as operator
     from .model.model import Model as Model
     from .model.model import load as load
     from .profiling.comparison import Comparison as Comparison
@@ -121,6 +123,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "OperatorSchema": "tools.catalogue",
     "operators": "tools.catalogue",
+    "ElementwiseOperator": "importer.expression_operator",
+    "operator": "importer.expression_operator",
     "Model": "model.model",
     "load": "model.model",
     "load_image": "device.images",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from .._pumice import Program
+    from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable
 
 _MOST_SIGNATURES = 256  # signatures (shapes and dtypes of arguments) that are remembered as checked
@@ -62,6 +63,8 @@ class Model:
     check_indices: a call raises IndexRangeError, which names the node, the index and its element, where a Gather, a Scatter or another
     node with indices meets one out of range that only the device knows (those that the host knows are always refused). Every call then
     waits, run_async too, and the host drives all control flow: it is for finding mistakes.
+    operators: elementwise operators that the file's nodes have and pumice does not, of `pumice.operator()`. Model.source is the file with
+    a function for each of them, so that `validate` and `reduce` know them too. Raises as that says.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError;
     InputError for a policy with other precisions than these, with two narrow ones, or with an entry that matches no node.
@@ -80,11 +83,16 @@ class Model:
         overridable: Overridable = False,
         check_indices: bool = False,
         deterministic: bool = False,
+        operators: Sequence[ElementwiseOperator] = (),
         **unknown: NoReturn,
     ) -> None:
         refuse_unknown(unknown)
         context, policy = checked_context(context), policy_of(precision)
         source = reread(source)
+        if operators:
+            from ..importer.expression_operator import with_operators
+
+            source, folder = with_operators(source, folder, operators)
         fuse, overridable = listed(fuse, "fuse"), listed(overridable, "overridable")
         with Progress("nodes", progress) as bar:
             # No context is made for a model that turns out not to run.

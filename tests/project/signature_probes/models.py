@@ -226,3 +226,18 @@ def ordered_updates(context: pumice.Context) -> None:
         for chosen in (False, True)
     ]
     differ(*kernels)
+
+
+@covers("Model.__init__.operators", "operator.inputs", "operator.attributes")
+def expressions(context: pumice.Context) -> None:
+    proto = model([node("Custom", ["x", "z"], domain="mine")], [value("x", [4]), value("z", [4])])
+    proto.opset_import.add(domain="mine", version=1)
+
+    def results(**options: Any) -> Any:
+        made = pumice.operator("mine::Custom", "a - 2 * b + c", attributes={"c": 1}, **options)
+        return pumice.load(proto, context, operators=[made])(np.ones(4, "float32"), np.zeros(4, "float32"))
+
+    differ(*(results(inputs=names) for names in (["a", "b"], ["b", "a"])))
+    assert (results() == 2).all()
+    refused(lambda: pumice.operator("mine::Custom", "a - c", attributes={"d": 1}), "'d'")
+    refused(lambda: pumice.load(proto, context, operators=["mine::Custom"]), "pumice.operator")  # type: ignore[list-item]

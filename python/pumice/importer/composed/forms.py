@@ -15,6 +15,22 @@ if TYPE_CHECKING:
     from ..._pumice import Value
 
 INT64 = 7  # TensorProto.DataType
+# The same for types of numbers and truth values. The onnx package is not imported here: a warm start does without it.
+_CODES = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": INT64,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
+    "bfloat16": 16,
+}
 
 
 def _one_hot(builder: Builder, node: NodeRecipe) -> None:
@@ -26,6 +42,16 @@ def _one_hot(builder: Builder, node: NodeRecipe) -> None:
             converted[i] = builder.free_name(f"{node.name}/{name} as int64")
             builder.values[converted[i]] = builder.helper(node, "Cast", value, to=INT64)
     builder.add_plain(node._replace(inputs=converted))
+
+
+def _cast_like(builder: Builder, node: NodeRecipe) -> None:
+    """CastLike: only the type of its second input counts, which is known here, so that a constant stays one."""
+    _, like = builder.operands(node, 2, 2)
+    to = _CODES.get(str(like.dtype))
+    if to is None:
+        builder.add_plain(node)
+        return
+    builder.add_plain(node._replace(op="Cast", inputs=node.inputs[:1], attributes={**node.attributes, "to": to}))
 
 
 def _rank(builder: Builder, node: NodeRecipe, value: Value) -> int:
@@ -103,6 +129,7 @@ def _deform_conv(builder: Builder, node: NodeRecipe) -> None:
 
 
 FORM_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
+    "CastLike": _cast_like,
     "BatchNormalization": _batch_normalization,
     "DeformConv": _deform_conv,
     "OneHot": _one_hot,

@@ -1,0 +1,291 @@
+"""Elementwise operators of one expression, which become functions that a model brings.
+
+Everything that reads models knows such functions: the engine fuses their nodes like any others, and each is validated.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..base.errors import InputError, graph_error
+
+if TYPE_CHECKING:
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+
+    from .file.model_file import Folder, Source
+
+_OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+_LEAST_OPSET = 15  # has CastLike, and functions of a model
+_LEAST_IR = 8  # of files with functions
+_LARGEST = 3.4028234663852886e38  # of float32
+_DEEPEST = 100  # levels of an expression
+_BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
+_COMPARISONS = {ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual", ast.Eq: "Equal"}
+_LOGIC = {ast.And: "And", ast.Or: "Or"}
+_ONE = {
+    **{name: name.capitalize() for name in ("abs", "ceil", "erf", "exp", "floor", "log", "round", "sign", "sqrt")},
+    **{name: name.capitalize() for name in ("sigmoid", "softplus", "relu", "reciprocal")},
+    **{
+        f"{arc}{name}{h}": f"{arc}{name}{h}".capitalize()
+        for name in ("sin", "cos", "tan")
+        for arc in ("", "a")
+        for h in ("", "h")
+    },
+}
+_MORE = {"min": ("Min", 2), "max": ("Max", 2), "pow": ("Pow", 2), "where": ("Where", 3)}
+
+
+class ElementwiseOperator:
+    """What `pumice.operator()` made. `name`, `expression`, `inputs` and `attributes` are as they were given or found."""
+
+    def __init__(
+        self, name: str, expression: str, inputs: tuple[str, ...], attributes: dict[str, float | None]
+    ) -> None:
+        self.name = name
+        self.expression = expression
+        self.inputs = inputs
+        self.attributes = attributes
+
+    def __repr__(self) -> str:
+        given = "".join(f", {name}={value}" for name, value in self.attributes.items())
+        return f"<operator {self.name}({', '.join(self.inputs)}{given}) = {self.expression}>"
+
+
+def operator(
+    name: str,
+    expression: str,
+    inputs: Sequence[str] | None = None,
+    attributes: Mapping[str, float | None] | None = None,
+) -> ElementwiseOperator:
+    """An elementwise operator for `load(model, operators=[...])`, as `operator("Softcap", "cap * tanh(x / cap)", ["x"], {"cap": 30})`.
+
+    name: the node's operator, as "my.domain::Softcap", or "Softcap" for every domain but ONNX's own. expression: of names,
+    numbers, + - * / **, comparisons, and, or, not, `a if condition else b`, and functions: abs, ceil, erf, exp, floor, log,
+    round, sign, sqrt, sigmoid, softplus, relu, reciprocal, sin, cos, tan with their a- and -h, min, max, pow, where.
+    inputs: the names of the node's inputs, in their order; None: all names but those of attributes, in that of their
+    first use. attributes: the node's float attributes with their defaults, None for one that a node has to have.
+
+    Inputs are broadcast as ONNX does. Numbers and attributes have the type of the first input. Raises InputError.
+    """
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.rpartition("::")[2:]):
+        raise InputError(f"operator: name: expected an operator, as 'my.domain::Softcap'; given {name!r}")
+    if "::" in name and name.rpartition("::")[0] in _OWN_DOMAINS:
+        raise InputError(f"operator: name: expected a domain that is not ONNX's own; given {name!r}")
+    tree = _parsed(name, expression)
+    kept = {str(key): None if value is None else float(value) for key, value in (attributes or {}).items()}
+    found = list(dict.fromkeys(_names(tree)))
+    names = tuple(one for one in found if one not in kept) if inputs is None else tuple(inputs)
+    if isinstance(inputs, str) or not names or len({*names, *kept}) != len(names) + len(kept):
+        raise InputError(
+            f"operator '{name}': inputs: expected different names, one at least, and no attribute's; given {inputs!r}"
+        )
+    for one in (*names, *kept):
+        if one not in found or keyword.iskeyword(one):
+            raise InputError(
+                f"operator '{name}': expected only names of the expression, {', '.join(found)}; given {one!r}"
+            )
+    if missing := [one for one in found if one not in names and one not in kept]:
+        raise InputError(f"operator '{name}': '{missing[0]}' is neither an input nor an attribute")
+    _Body(name, names, kept).result(tree)  # raises for what has no node
+    return ElementwiseOperator(name, expression, names, kept)
+
+
+def _parsed(name: str, expression: str) -> ast.expr:
+    try:
+        return ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError, AttributeError) as error:
+        raise InputError(f"operator '{name}': expected an expression, given {expression!r} ({error})") from None
+
+
+def _names(tree: ast.expr) -> Iterator[str]:
+    """Names of values, in the order in which they stand."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    named = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
+    return (node.id for node in sorted(named, key=lambda node: (node.lineno, node.col_offset)))
+
+
+class _Body:
+    """The nodes of an expression: (operator, inputs, result, attributes)."""
+
+    def __init__(self, name: str, inputs: tuple[str, ...], attributes: Mapping[str, float | None]) -> None:
+        self._name = name
+        self._inputs = inputs
+        self._attributes = attributes
+        self.nodes: list[tuple[str, list[str], str, dict[str, Any]]] = []
+
+    def result(self, tree: ast.expr) -> str:
+        """Adds the nodes of an expression, and says which value they make."""
+        return self._value(tree, _DEEPEST)
+
+    def _added(self, op: str, *inputs: str, **attributes: Any) -> str:
+        made = f"pm_{len(self.nodes)}"  # no name of the expression, which may not begin so
+        self.nodes.append((op, list(inputs), made, attributes))
+        return made
+
+    def _like_the_first(self, **attributes: Any) -> str:
+        return self._added("CastLike", self._added("Constant", **attributes), self._inputs[0])
+
+    def _value(self, tree: ast.expr, levels: int) -> str:
+        if levels == 0:
+            raise InputError(f"operator '{self._name}': expected at most {_DEEPEST} levels of an expression")
+
+        def of(*trees: ast.expr) -> list[str]:
+            return [self._value(one, levels - 1) for one in trees]
+
+        if isinstance(tree, ast.Name):
+            return self._named(tree.id)
+        if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and not isinstance(tree.value, bool):
+            return self._number(tree.value)
+        if isinstance(tree, ast.BinOp) and type(tree.op) in _BINARY:
+            return self._added(_BINARY[type(tree.op)], *of(tree.left, tree.right))
+        if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub | ast.Not):
+            return self._added("Neg" if isinstance(tree.op, ast.USub) else "Not", *of(tree.operand))
+        if isinstance(tree, ast.BoolOp):
+            first, *rest = of(*tree.values)
+            for one in rest:
+                first = self._added(_LOGIC[type(tree.op)], first, one)
+            return first
+        if isinstance(tree, ast.IfExp):
+            return self._added("Where", *of(tree.test, tree.body, tree.orelse))
+        if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
+            operands = of(tree.left, *tree.comparators)
+            if isinstance(tree.ops[0], ast.NotEq):
+                return self._added("Not", self._added("Equal", *operands))
+            if type(tree.ops[0]) in _COMPARISONS:
+                return self._added(_COMPARISONS[type(tree.ops[0])], *operands)
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.keywords:
+            return self._added(self._called(tree.func.id, len(tree.args)), *of(*tree.args))
+        raise InputError(f"operator '{self._name}': '{ast.unparse(tree)}' has no meaning in an expression of elements")
+
+    def _number(self, value: int | float) -> str:
+        if abs(value) > _LARGEST:
+            raise InputError(f"operator '{self._name}': expected numbers of float32, of {_LARGEST:.3g} at most")
+        return self._like_the_first(value_float=float(value))
+
+    def _named(self, name: str) -> str:
+        if name.startswith("pm_"):
+            raise InputError(f"operator '{self._name}': names that begin with pm_ are those of the nodes that are made")
+        if name in self._attributes:
+            return self._like_the_first(of=name)
+        return name
+
+    def _called(self, function: str, count: int) -> str:
+        op, expected = _MORE.get(function, (_ONE.get(function, ""), 1))
+        if not op:
+            raise InputError(
+                f"operator '{self._name}': expected one of {', '.join([*_ONE, *_MORE])}; given '{function}'"
+            )
+        if count != expected and not (function in ("min", "max") and count > expected):
+            raise InputError(f"operator '{self._name}': {function} takes {expected} arguments; given {count}")
+        return op
+
+
+# ---- functions of a model
+
+
+def with_operators(
+    source: Source, folder: Folder | None, operators: Sequence[ElementwiseOperator]
+) -> tuple[bytes, Folder | None]:
+    """The model's file with a function for each operator, and the folder of its weights.
+
+    Raises InputError for an operator that no node is of, for one of which the model has a function, and for a model of an
+    operator set below 15; GraphError for a node with other inputs or attributes.
+    """
+    from onnx import ModelProto
+
+    from .file.model_file import ModelFile
+    from .parse import parse
+
+    file = ModelFile(source, folder)
+    model = ModelProto()
+    model.CopyFrom(parse(file))
+    version = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    if version < _LEAST_OPSET:
+        raise InputError(f"operators: expected a model of operator set {_LEAST_OPSET} or more; given {version}")
+    known = {entry.domain for entry in model.opset_import}
+    for one in operators:
+        if not isinstance(one, ElementwiseOperator):
+            raise InputError(f"operators: expected what pumice.operator() makes; given {type(one).__name__}")
+        for domain in _domains(model, one, file.name):
+            model.functions.append(_function(one, domain, version))
+            if domain not in known:
+                model.opset_import.add(domain=domain, version=1)
+                known.add(domain)
+    model.ir_version = max(model.ir_version, _LEAST_IR)
+    beside = folder if folder is not None else os.path.dirname(os.path.abspath(file.path)) if file.path else None
+    return model.SerializeToString(), beside
+
+
+def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
+    yield graph
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            yield from _graphs(inner)
+
+
+def _domains(model: ModelProto, one: ElementwiseOperator, file: str) -> list[str]:
+    """The domains of nodes of an operator, each of which is checked. Raises InputError where there is none, GraphError."""
+    domain, _, op = one.name.rpartition("::")
+    bodies = [model.graph, *model.functions]
+    nodes = [node for body in bodies for graph in _graphs(body) for node in graph.node if node.op_type == op]
+    nodes = [node for node in nodes if (node.domain == domain if domain else node.domain not in _OWN_DOMAINS)]
+    if not nodes:
+        raise InputError(f"operators: '{one.name}': no node of '{file}' is of this operator")
+    for function in model.functions:
+        if function.name == op and function.domain in {node.domain for node in nodes}:
+            raise InputError(f"operators: '{one.name}': '{file}' has a function of this name, or it is given twice")
+    for node in nodes:
+        _check_node(node, one)
+    return list(dict.fromkeys(node.domain for node in nodes))
+
+
+def _check_node(node: NodeProto, one: ElementwiseOperator) -> None:
+    from onnx import AttributeProto
+
+    what = node.name or (node.output[0] if node.output else "")
+    if len(node.input) != len(one.inputs) or not all(node.input) or len(node.output) != 1:
+        counts = f"{len(node.input)} inputs and {len(node.output)} outputs"
+        raise graph_error(
+            "node", what, f"expected {', '.join(one.inputs)} and one output, as {one.name} has; given {counts}"
+        )
+    for attribute in node.attribute:
+        if attribute.name not in one.attributes or attribute.type != AttributeProto.FLOAT:
+            expected = f"float attributes of {one.name}: {', '.join(one.attributes) or 'none'}"
+            raise graph_error("node", what, f"attribute '{attribute.name}': expected {expected}")
+    given = {attribute.name for attribute in node.attribute}
+    for name, default in one.attributes.items():
+        if default is None and name not in given:
+            raise graph_error("node", what, f"attribute '{name}' is missing, for which {one.name} has no default")
+
+
+def _function(one: ElementwiseOperator, domain: str, version: int) -> FunctionProto:
+    from onnx import AttributeProto, helper
+
+    short = one.name.rpartition("::")[2]
+    body = _Body(one.name, one.inputs, one.attributes)
+    result = body.result(_parsed(one.name, one.expression))
+    made = []
+    for index, (op, inputs, output, attributes) in enumerate(body.nodes):
+        reference = attributes.pop("of", None)
+        node = helper.make_node(op, inputs, [output], f"{short}/{op}_{index}", **attributes)
+        if reference is not None:
+            node.attribute.append(
+                AttributeProto(name="value_float", ref_attr_name=reference, type=AttributeProto.FLOAT)
+            )
+        made.append(node)
+    if not made:
+        made, result = [helper.make_node("Identity", [result], ["pm_0"])], "pm_0"
+    return helper.make_function(
+        domain,
+        short,
+        list(one.inputs),
+        [result],
+        made,
+        [helper.make_opsetid("", version)],
+        [name for name, default in one.attributes.items() if default is None],
+        [helper.make_attribute(name, default) for name, default in one.attributes.items() if default is not None],
+    )
