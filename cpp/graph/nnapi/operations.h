@@ -22,6 +22,7 @@ Operations lstm_operations();
 Operations lookup_operations();
 Operations detection_operations();
 Operations quantized_lstm_operations();
+Operations signed_lstm_operations();
 Operations region_operations();
 Operations random_operations();
 
