@@ -204,6 +204,26 @@ CALLS: dict[str, tuple[Call, ...]] = {
             Quantized(quantized(2, 4).array, 1 / 128, 128),
         ),
     ),
+    "QUANTIZED_LSTM": (
+        call(
+            quantized(2, 3, dtype="int8"),
+            *(Quantized(quantized(4, 3, dtype="int8", seed=k).array, 0.01, 0) for k in range(4)),
+            *(Quantized(quantized(4, 4, dtype="int8", seed=k).array, 0.01, 0) for k in range(4)),
+            *[None] * 3,
+            *(integers(4) for _ in range(4)),
+            *[None] * 2,
+            quantized(2, 4, dtype="int8"),
+            Quantized(integers(2, 4).astype("int16"), 2.0**-11, 0),
+            *(Quantized(1000 * integers(4, seed=k).astype("int16"), 2.0**-15, 0) for k in range(4)),
+            *[0.5, 0.0],
+            *[0.01] * 4,
+            *[3, 0.01],
+        ),
+    ),
+    "DETECTION_POSTPROCESSING": (
+        call(np.abs(X), reals(2, 3, 4, seed=1), np.abs(reals(3, 4)) + 1, *[8.0] * 4, True, 5, 1, 2, 0.1, 0.5, True),
+        call(np.abs(X), reals(2, 3, 5, seed=1), np.abs(reals(3, 4)) + 1, *[8.0] * 4, False, 2, 2, 1, 0.1, 0.5, False),
+    ),
     "RANDOM_MULTINOMIAL": (call(X[0], 5, [1, 2]),),
     "ROI_ALIGN": (call(IMAGE, BOXES / 2, np.array([1, 0], "int32"), 2, 3, 1.0, 1.0, 0, 2, False),),
     "ROI_POOLING": (call(IMAGE, BOXES / 2, np.array([1, 0], "int32"), 2, 3, 1.0, 1.0, False),),
@@ -220,7 +240,7 @@ SHAPES = ["rank", "sizes"]
 
 def test_every_operation_is_called() -> None:
     names = {one.name.removeprefix("nnapi::") for one in pumice.operators() if one.name.startswith("nnapi::")}
-    assert len(names) == 100
+    assert len(names) == 102
     assert set(CALLS) == names
 
 

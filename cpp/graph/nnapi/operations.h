@@ -23,6 +23,7 @@ Operations lookup_operations();
 Operations detection_operations();
 Operations quantized_lstm_operations();
 Operations signed_lstm_operations();
+Operations postprocessing_operations();
 Operations region_operations();
 Operations random_operations();
 
