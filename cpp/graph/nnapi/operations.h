@@ -24,6 +24,7 @@ Operations detection_operations();
 Operations quantized_lstm_operations();
 Operations signed_lstm_operations();
 Operations postprocessing_operations();
+Operations proposal_operations();
 Operations region_operations();
 Operations random_operations();
 
