@@ -5,6 +5,7 @@
 #include "core/files/onnx_skeleton.h"
 #include "core/mapped_file.h"
 #include "graph/binding/weight_upload.h"
+#include "graph/description/declared_output.h"
 #include "graph/description/graph_rules.h"
 #include "graph/description/shape_sources.h"
 #include "graph/nnapi/compounds.h"
@@ -335,12 +336,20 @@ void bind_graph(py::module_& module) {
            "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).")
       .def(
           "output",
-          [](const std::shared_ptr<Graph>& self, std::string name, const py::object& value) {
+          [](const std::shared_ptr<Graph>& self, std::string name, const py::object& value,
+             const std::optional<std::vector<std::optional<Integer>>>& shape, const std::optional<py::object>& dtype, const Scale& scale,
+             const std::optional<Integer>& zero_point) {
             const ValueId id = value_argument(self, value, name);
             if (id == kAbsent) throw GraphError(name, "an output needs a value", "G7");
-            self->output(std::move(name), id);
+            const DeclaredOutput declared{shape_argument(shape), dtype ? std::optional(dtype_argument(*dtype)) : std::nullopt,
+                                          quantization_argument(scale, zero_point, {})};
+            const ValueId given = declared.is_empty() ? id : declared_output(*self, name, id, declared);
+            self->output(std::move(name), given);
           },
-          py::arg("name"), py::arg("value"))
+          py::arg("name"), py::arg("value"), py::arg("shape") = py::none(), py::arg("dtype") = py::none(), py::arg("scale") = py::none(),
+          py::arg("zero_point") = py::none(),
+          "Gives a value as an output. shape (None or 0 for any size), dtype, scale and zero_point declare what it is: sizes that are not "
+          "known are taken to be the declared ones, and looked at when a program is bound. Raises GraphError, then too, where it is not.")
       .def(
           "shape_sources",
           [](const std::shared_ptr<Graph>& self, const PyValue& value, bool elements) {

@@ -1834,8 +1834,10 @@ class Graph:
         """
         The names of the nodes from that position on.
         """
-    def output(self, name: str, value: typing.Any) -> None:
-        ...
+    def output(self, name: str, value: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex | None] | None = None, dtype: typing.Any | None = None, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None) -> None:
+        """
+        Gives a value as an output. shape (None or 0 for any size), dtype, scale and zero_point declare what it is: sizes that are not known are taken to be the declared ones, and looked at when a program is bound. Raises GraphError, then too, where it is not.
+        """
     def shape_sources(self, value: Value, elements: bool = False) -> list[Value] | None:
         """
         The inputs whose elements decide about the shape of a value, or about its elements, beside the shapes of all inputs; None where what only a device or an IF or WHILE makes decides about it.
