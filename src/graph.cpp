@@ -110,19 +110,6 @@ Record attributes_of_node(const PyNode& self) {
   return attributes;
 }
 
-py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& given_outputs,
-               const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
-  std::vector<ValueId> ids;
-  const size_t outputs = outputs_argument(given_outputs, name.empty() ? op : name);
-  const nnapi::Operation* operation = nnapi::find_operation(op);
-  for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, operation != nullptr));
-  const Attributes given = attributes_of(attributes);
-  const auto made = operation ? self->add(nnapi::compound_of(*operation), std::move(ids), given, outputs, name, std::move(output_names))
-                              : self->add(op, std::move(ids), given, outputs, name, std::move(output_names));
-  if (made.size() == 1) return py::cast(PyValue{self, made[0]});
-  return tuple_of(self, made);
-}
-
 Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
               const std::vector<py::object>& inputs, const std::string& name, std::vector<std::string> output_names) {
   const std::string user = name.empty() ? "If" : name;
@@ -138,6 +125,70 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
   const auto first = graph_argument(condition, "condition", user), second = graph_argument(body, "body", user);
   return tuple_of(self, self->while_(first, second, value_arguments(self, carried, user), value_arguments(self, state, user),
                                      value_arguments(self, invariant, user), name, std::move(output_names)));
+}
+
+// One output as a Value, several as a tuple.
+py::object result_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& made) {
+  if (made.size() == 1) return py::cast(PyValue{self, made[0]});
+  return tuple_of(self, made);
+}
+
+// Operands of NNAPI's IF and WHILE from `first` on, behind the graphs.
+std::vector<ValueId> flow_operands(const std::shared_ptr<Graph>& self, const py::args& operands, size_t first, std::string_view leading,
+                                   const std::string& user) {
+  if (operands.size() < first)
+    throw GraphError(user, std::string(leading) + " and inputs expected; given " + std::to_string(operands.size()) + " operands", "G1");
+  std::vector<ValueId> ids;
+  for (size_t i = first; i < operands.size(); ++i) ids.push_back(value_argument(self, operands[i], user, true));
+  return ids;
+}
+
+py::object add_nnapi_if(const std::shared_ptr<Graph>& self, const py::args& operands, size_t outputs, const std::string& name,
+                        std::vector<std::string> output_names) {
+  const std::string user = name.empty() ? "nnapi::IF" : name;
+  auto inputs = flow_operands(self, operands, 3, "a condition, two graphs", user);
+  const auto then = graph_argument(operands[1], "then", user), orelse = graph_argument(operands[2], "else", user);
+  if (then && outputs != 1 && outputs != then->outputs().size())
+    throw GraphError(user,
+                     std::to_string(then->outputs().size()) + " outputs are given by 'then'; " + std::to_string(outputs) + " asked for");
+  return result_of(self,
+                   self->if_(value_argument(self, operands[0], user), then, orelse, std::move(inputs), name, std::move(output_names)));
+}
+
+// As many operands are carried as there are outputs; those of the body's outputs that are left are states.
+py::object add_nnapi_while(const std::shared_ptr<Graph>& self, const py::args& operands, size_t outputs, const std::string& name,
+                           std::vector<std::string> output_names) {
+  const std::string user = name.empty() ? "nnapi::WHILE" : name;
+  const auto inputs = flow_operands(self, operands, 2, "two graphs", user);
+  const auto condition = graph_argument(operands[0], "condition", user), body = graph_argument(operands[1], "body", user);
+  const size_t made = body ? body->outputs().size() : outputs;
+  if (made < outputs || inputs.size() < made)
+    throw GraphError(user,
+                     "a body expected with an output for each of " + std::to_string(outputs) +
+                         " results, and an input for each of them; it has " + std::to_string(made) + " outputs, given " +
+                         std::to_string(inputs.size()) + " inputs",
+                     "B2.5");
+  const auto at = [&](size_t i) { return inputs.begin() + static_cast<std::ptrdiff_t>(i); };
+  return result_of(self, self->while_(condition, body, {at(0), at(outputs)}, {at(outputs), at(made)}, {at(made), inputs.end()}, name,
+                                      std::move(output_names)));
+}
+
+py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& given_outputs,
+               const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
+  if (op == "nnapi::IF" || op == "nnapi::WHILE") {
+    if (!attributes.empty()) throw GraphError(name.empty() ? op : name, "no keywords expected beside name, outputs and output_names");
+    const size_t count = outputs_argument(given_outputs, name.empty() ? op : name);
+    return op == "nnapi::IF" ? add_nnapi_if(self, inputs, count, name, std::move(output_names))
+                             : add_nnapi_while(self, inputs, count, name, std::move(output_names));
+  }
+  std::vector<ValueId> ids;
+  const size_t outputs = outputs_argument(given_outputs, name.empty() ? op : name);
+  const nnapi::Operation* operation = nnapi::find_operation(op);
+  for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, operation != nullptr));
+  const Attributes given = attributes_of(attributes);
+  const auto made = operation ? self->add(nnapi::compound_of(*operation), std::move(ids), given, outputs, name, std::move(output_names))
+                              : self->add(op, std::move(ids), given, outputs, name, std::move(output_names));
+  return result_of(self, made);
 }
 
 // Constants of a file of at most so many bytes are copied. Shapes may depend on small ones, which are read often: a read past the end of a
@@ -319,7 +370,9 @@ void bind_graph(py::module_& module) {
            "Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; "
            "attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own "
            "('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of "
-           "int32, float32 or bool, and scale, zero_point and dtype are the output's.\n"
+           "int32, float32 or bool, and scale, zero_point and dtype are the output's. 'nnapi::IF' takes a condition, two "
+           "Graphs and their inputs, 'nnapi::WHILE' the Graphs of condition and body, then the carried values, of which there are as "
+           "many as outputs, the body's states, and what does not change.\n"
            "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, "
            "shapes where they are known).")
       .def("if_", &add_if, py::arg("condition"), py::arg("then"), py::arg("orelse"), py::arg("inputs") = std::vector<py::object>(),

@@ -91,6 +91,7 @@ from .device.kernel import Kernel as Kernel
 
 if TYPE_CHECKING:
     from . import dv as dv
+    from . import nnapi as nnapi
     from . import onnx as onnx
     from . import testing as testing
     from . import text as text
@@ -147,7 +148,7 @@ _HOMES = {
     "reduce": "validation.reduce",
     "validate": "validation.validate",
 }
-_MODULES = ("demo", "dv", "onnx", "testing", "text")
+_MODULES = ("demo", "dv", "nnapi", "onnx", "testing", "text")
 
 
 def _repr_html_(shown: Any) -> str:

@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "python" / "pumice"
 STAGES = [
     "_pumice",
     "base",
+    "nnapi",
     "device",
     "importer.file",
     "importer.build",

@@ -69,6 +69,17 @@ def inputs(context: pumice.Context) -> None:
     assert pumice.Graph().input("q", "uint8", [2], scale=0.5, zero_point=7).zero_point == 7
 
 
+@covers("Graph.output.shape", "Graph.output.dtype", "Graph.output.scale", "Graph.output.zero_point")
+def declared_outputs(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    x = graph.input("x", "uint8", None, scale=0.5, zero_point=3)
+    graph.output("y", x, shape=[2])
+    assert x.shape == (2,)
+    refused(lambda: graph.output("z", x, dtype="int8"), "declared of int8")
+    refused(lambda: graph.output("z", x, scale=0.25), "declared of scale 0.25")
+    refused(lambda: graph.output("z", x, scale=0.5, zero_point=4), "zero point 4")
+
+
 @covers(
     "Graph.constant.name",
     "Graph.constant.scale",

@@ -1,0 +1,101 @@
+"""IF and WHILE by their own names and in that system's order of operands, and the list of operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+import pumice.nnapi
+
+TWO = np.array([1, -2], "float32")
+
+
+def branch(op: str, outputs: int = 1) -> pumice.Graph:
+    graph = pumice.Graph(op)
+    x, y = graph.input("x", "float32", [2]), graph.input("y", "float32", [2])
+    for i in range(outputs):
+        graph.output(f"out{i}", graph.add(f"nnapi::{op}", x, y, 0))
+    return graph
+
+
+def test_IF_takes_a_condition_two_graphs_and_inputs(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    c, x = graph.input("c", "bool", [1]), graph.input("x", "float32", [2])
+    made = graph.add("nnapi::IF", c, branch("ADD"), branch("MUL"), x, [3.0, 4.0], name="choice")
+    assert isinstance(made, pumice.Value)
+    graph.output("y", made)
+    program = graph.compile(context)
+    assert program({"c": np.array([True]), "x": TWO})["y"].tolist() == [4, 2]
+    assert program({"c": np.array([False]), "x": TWO})["y"].tolist() == [3, -8]
+
+
+def test_IF_gives_a_tuple_of_several() -> None:
+    graph = pumice.Graph()
+    c, x = graph.input("c", "bool", [1]), graph.input("x", "float32", [2])
+    for given in ({}, {"outputs": 2}):
+        made = graph.add("nnapi::IF", c, branch("ADD", 2), branch("MUL", 2), x, x, output_names=[], **given)
+        assert [one.shape for one in made] == [(2,), (2,)]
+
+
+def loop(context: pumice.Context, outputs: int) -> list[np.ndarray[Any, Any]]:
+    """i, x and a state s: while i < limit, x += s and s += s."""
+    condition, body, graph = pumice.Graph("condition"), pumice.Graph("body"), pumice.Graph("main")
+    values = [("i", "int32", [1]), ("x", "float32", [2]), ("s", "float32", [2]), ("limit", "int32", [1])]
+    tested, inside, given = ([one.input(*value) for value in values] for one in (condition, body, graph))
+    condition.output("more", condition.add("nnapi::LESS", tested[0], tested[3]))
+    body.output("i", body.add("nnapi::ADD", inside[0], [1], 0))
+    body.output("x", body.add("nnapi::ADD", inside[1], inside[2], 0))
+    body.output("s", body.add("nnapi::ADD", inside[2], inside[2], 0))
+    made = graph.add("nnapi::WHILE", condition, body, *given, outputs=outputs)
+    results = made if isinstance(made, tuple) else (made,)
+    assert len(results) == outputs
+    for i, value in enumerate(results):
+        graph.output(f"y{i}", value)
+    fed = {"i": np.zeros(1, "int32"), "x": TWO, "s": np.ones(2, "float32"), "limit": np.array([3], "int32")}
+    run = graph.compile(context)(fed)
+    return [run[f"y{i}"] for i in range(outputs)]
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_WHILE_carries_as_many_values_as_there_are_outputs(context: pumice.Context, outputs: int) -> None:
+    """The rest of what the body gives are states, which begin as the operands behind."""
+    expected: list[list[float]] = [[3], [8, 5], [8, 8]]
+    assert [one.tolist() for one in loop(context, outputs)] == expected[:outputs]
+
+
+def test_what_IF_and_WHILE_refuse() -> None:
+    graph = pumice.Graph()
+    c, x = graph.input("c", "bool", [1]), graph.input("x", "float32", [2])
+
+    def refused(match: str, op: str, *operands: Any, **keywords: Any) -> None:
+        with pytest.raises(pumice.GraphError, match=match):
+            graph.add(f"nnapi::{op}", *operands, **keywords)
+
+    refused("G1.*a condition, two graphs", "IF", c, branch("ADD"))
+    refused("G1.*two graphs", "WHILE", branch("ADD"))
+    refused("B2.2", "IF", c, branch("ADD"), x, x, x)
+    refused("B2.2", "WHILE", x, branch("ADD"), x, x)
+    refused("B2.1", "IF", x, branch("ADD"), branch("MUL"), x, x)
+    refused("B2.3", "IF", c, branch("ADD"), branch("MUL"), x)
+    refused("B2.5", "WHILE", branch("ADD"), branch("ADD"), x, x, outputs=2)
+    refused("B2.5", "WHILE", branch("ADD"), branch("ADD"))
+    refused("1 outputs are given", "IF", c, branch("ADD"), branch("MUL"), x, x, outputs=2)
+    refused("keywords", "IF", c, branch("ADD"), branch("MUL"), x, x, scale=0.5)
+
+
+def test_operations_by_feature_level() -> None:
+    everything = pumice.nnapi.operations()
+    names = [one.name for one in everything]
+    assert names == sorted(set(names))
+    assert {"nnapi::IF", "nnapi::WHILE", "nnapi::ADD", "nnapi::DENSIFY"} <= set(names)
+    of = {one.name: one.level for one in everything}
+    assert (of["nnapi::ADD"], of["nnapi::TRANSPOSE_CONV_2D"], of["nnapi::WHILE"]) == (1, 3, 4)
+    assert of["nnapi::DENSIFY"] == pumice.nnapi.EXPERIMENTAL
+    for level in (1, 2, 3, 4, 5):
+        assert pumice.nnapi.operations(level) == [one for one in everything if one.level <= level]
+    assert all(one.summary for one in everything)
+    with pytest.raises(ValueError, match="from 1 on"):
+        pumice.nnapi.operations(0)
