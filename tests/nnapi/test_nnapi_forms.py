@@ -52,3 +52,25 @@ def test_an_empty_order_reverses_the_axes(context: pumice.Context) -> None:
     made = graph.add("nnapi::TRANSPOSE", graph.input("x", "float32", [2, 3, 4]), graph.constant(np.zeros(0, "int32")))
     graph.output("y", made)
     np.testing.assert_array_equal(graph.compile(context)({"x": x})["y"], x.transpose())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+@pytest.mark.parametrize("shape", [(2, 3), (0, 4), (1,), ()])
+def test_FILL_with_a_value_that_a_program_is_given(context: pumice.Context, dtype: str, shape: tuple[int, ...]) -> None:
+    """The sizes are constants, or those that the program is given too."""
+    for known in (True, False):
+        graph = pumice.Graph()
+        dims = list(shape) if known else graph.input("dims", "int32", [len(shape)])
+        graph.output("y", graph.add("nnapi::FILL", dims, graph.input("value", dtype, [])))
+        program = graph.compile(context)
+        for value in (-3, 7):
+            fed = {"value": np.array(value, dtype)} | ({} if known else {"dims": np.array(shape, "int32")})
+            made = program(fed)["y"]
+            assert made.dtype == np.dtype(dtype)
+            np.testing.assert_array_equal(made, np.full(shape, value, dtype))
+
+
+def test_FILL_with_a_value_of_more_than_one_element_is_refused() -> None:
+    graph = pumice.Graph()
+    with pytest.raises(pumice.GraphError, match="a scalar expected"):
+        graph.add("nnapi::FILL", [2, 3], graph.input("value", "float32", [1]))
