@@ -74,3 +74,23 @@ def test_FILL_with_a_value_of_more_than_one_element_is_refused() -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match="a scalar expected"):
         graph.add("nnapi::FILL", [2, 3], graph.input("value", "float32", [1]))
+
+
+REDUCED = {"MEAN": np.mean, "REDUCE_SUM": np.sum, "REDUCE_PROD": np.prod, "REDUCE_MAX": np.max, "REDUCE_MIN": np.min}
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("op", list(REDUCED))
+def test_reductions_by_axes_that_a_program_is_given(context: pumice.Context, op: str, keep: bool) -> None:
+    graph = pumice.Graph()
+    x, axes = graph.input("x", "float32", [2, 3, 4]), graph.input("axes", "int32", [None])
+    graph.output("y", graph.add(f"nnapi::{op}", x, axes, int(keep) if op == "MEAN" else keep))
+    program = graph.compile(context)
+    array = (np.random.default_rng(0).integers(1, 9, (2, 3, 4)) / 4).astype("float32")
+    for given in ([0], [1, -1], [2, 0], [0, 1, 2], [-3, -2, -1]):
+        expected = REDUCED[op](array, axis=tuple({axis % 3 for axis in given}), keepdims=keep)
+        made = program({"x": array, "axes": np.array(given, "int32")})["y"]
+        assert_near(made, np.reshape(expected, expected.shape or (1,)).astype("float32"), ulp=16)
+    for given, match in (([3], "axis 3"), ([-4], "axis -4"), ([1, 1], "given twice"), ([1, -2], "given twice")):
+        with pytest.raises(pumice.GraphError, match=match):
+            program({"x": array, "axes": np.array(given, "int32")})
