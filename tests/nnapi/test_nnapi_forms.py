@@ -94,3 +94,21 @@ def test_reductions_by_axes_that_a_program_is_given(context: pumice.Context, op:
     for given, match in (([3], "axis 3"), ([-4], "axis -4"), ([1, 1], "given twice"), ([1, -2], "given twice")):
         with pytest.raises(pumice.GraphError, match=match):
             program({"x": array, "axes": np.array(given, "int32")})
+
+
+def test_SQUEEZE_of_axes_that_a_program_is_given(context: pumice.Context) -> None:
+    def program_of(*shape: int) -> pumice.Program:
+        graph = pumice.Graph()
+        x, axes = graph.input("x", "float32", list(shape)), graph.input("axes", "int32", [None])
+        graph.output("y", graph.add("nnapi::SQUEEZE", x, axes))
+        return graph.compile(context)
+
+    x = np.arange(3, dtype="float32").reshape(1, 3, 1)
+    program = program_of(1, 3, 1)
+    for axes, shape in (([0], (3, 1)), ([-1], (1, 3)), ([2, 0], (3,))):
+        np.testing.assert_array_equal(program({"x": x, "axes": np.array(axes, "int32")})["y"], x.reshape(shape))
+    for wrong in ([1], [3], [-4], [0, 0]):
+        with pytest.raises(pumice.GraphError):
+            program({"x": x, "axes": np.array(wrong, "int32")})
+    one = np.full((1, 1), 5, "float32")
+    assert program_of(1, 1)({"x": one, "axes": np.array([0, 1], "int32")})["y"].tolist() == [5]

@@ -330,6 +330,13 @@ ValueId Expansion::reshaped(ValueId id, const std::vector<Length>& lengths) {
 }
 
 // Twice there and back is the value itself: operations over images that follow each other keep one layout.
+ValueId Expansion::with_an_axis(ValueId id) {
+  const ValueId sizes = add("Shape", {id}), one = integers({1}), none = integers({0});
+  const ValueId missing = add("Max", {add("Sub", {one, add("Shape", {sizes})}), none});
+  const ValueId before = add("Slice", {one, none, missing, none});
+  return add("Reshape", {id, add("Concat", {before, sizes}, with({{"axis", int64_t{0}}}))}, with({{"allowzero", int64_t{1}}}));
+}
+
 ValueId Expansion::transposed(ValueId id, const std::vector<int64_t>& permutation) {
   if (const int32_t producer = of(id).producer; producer >= 0) {
     const GraphNode& node = graph_.nodes()[static_cast<size_t>(producer)];

@@ -79,6 +79,8 @@ class Expansion {
   ValueId sizes(const std::vector<Length>& lengths);  // as an int64 vector
   // `id` in another shape, of which one length may be -1.
   ValueId reshaped(ValueId id, const std::vector<Length>& lengths);
+  // `id` itself, or as a vector of one element where it turns out to have no axis.
+  ValueId with_an_axis(ValueId id);
   // Tells a value's shape beyond what its node tells.
   void refine(ValueId id, const Shape& shape) { graph_.refine(id, shape); }
   ValueId transposed(ValueId id, const std::vector<int64_t>& permutation);

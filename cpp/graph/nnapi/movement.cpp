@@ -295,6 +295,7 @@ void reshape(Expansion& e) {
 
 // Never less than one axis is left.
 void squeeze(Expansion& e) {
+  if (e.has(1) && !e.known(1)) return give_moved(e, e.with_an_axis(e.add("Squeeze", {e[0], e.as_int64(1)})));
   const size_t rank = e.rank(0);
   std::vector<int64_t> axes;
   if (e.has(1)) {

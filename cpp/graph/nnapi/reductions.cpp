@@ -19,15 +19,11 @@ std::vector<int64_t> distinct_axes(const Expansion& e) {
   return axes;
 }
 
-// A reduction over axes that the program computes. Where no axis is left, a size of 1 is put before none.
+// A reduction over axes that the program computes.
 ValueId reduced_by_value(Expansion& e, std::string_view op, ValueId x) {
   const bool keep = e.integer(2) != 0;
   const ValueId y = e.add(op, {x, e.as_int64(1)}, with({{"keepdims", int64_t{keep}}, {"noop_with_empty_axes", int64_t{1}}}));
-  if (keep) return y;
-  const ValueId sizes = e.add("Shape", {y}), one = e.integers({1}), none = e.integers({0});
-  const ValueId missing = e.add("Max", {e.add("Sub", {one, e.add("Shape", {sizes})}), none});
-  const ValueId before = e.add("Slice", {one, none, missing, none});
-  return e.add("Reshape", {y, e.add("Concat", {before, sizes}, with({{"axis", int64_t{0}}}))}, with({{"allowzero", int64_t{1}}}));
+  return keep ? y : e.with_an_axis(y);
 }
 
 // A reduction over the given axes. Where no axis is left, the result has one of size 1.
