@@ -1,6 +1,3 @@
-#include <functional>
-#include <thread>
-
 #include "bindings.h"
 #include "core/error.h"
 #include "core/host_trace.h"
@@ -105,7 +102,7 @@ void bind_profile(py::module_& module) {
   module.def(
       "_profile_event",
       [](const std::string& kind, const std::string& name, int64_t begin, int64_t end, uint64_t bytes) {
-        add_event({kind, name, begin, end, bytes, std::hash<std::thread::id>{}(std::this_thread::get_id())});
+        add_event({kind, name, begin, end, bytes});
       },
       py::arg("kind"), py::arg("name"), py::arg("begin"), py::arg("end"), py::arg("bytes") = 0,
       "Adds a span of the host's time, in whole units of the finest of Python's performance counters.");

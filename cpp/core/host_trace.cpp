@@ -46,6 +46,7 @@ std::vector<HostEvent> stop_trace() {
 }
 
 void add_event(HostEvent event) {
+  event.thread = std::hash<std::thread::id>{}(std::this_thread::get_id());
   const std::lock_guard lock(trace().mutex);
   if (trace().is_on && trace().events.size() < kMostEvents) trace().events.push_back(std::move(event));
 }
@@ -53,8 +54,7 @@ void add_event(HostEvent event) {
 // A span that finds no memory is left out: it is never the reason that what it measures fails.
 void HostSpan::close() noexcept {
   try {
-    const uint64_t thread = std::hash<std::thread::id>{}(std::this_thread::get_id());
-    add_event({std::string(kind_), std::string(name_), begin_, trace_clock(), bytes_, thread});
+    add_event({std::string(kind_), std::string(name_), begin_, trace_clock(), bytes_});
   } catch (...) {
   }
 }

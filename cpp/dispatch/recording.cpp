@@ -135,7 +135,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     run.context = context_;
     run.submitted = trace_clock();
     const uint64_t id = run.id = submit(is_own ? *commands_ : *profiled_);
-    add_event({"submit", "", run.submitted, trace_clock(), 0, 0});
+    add_event({"submit", "", run.submitted, trace_clock()});
     run.cold = is_cold(id);
     profiler.add(shared_from_this(), std::move(run));
     return {shared_from_this(), id};
