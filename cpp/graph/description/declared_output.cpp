@@ -10,17 +10,11 @@
 namespace pumice {
 namespace {
 
-std::string text_of(const Shape& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + (size == kUnknownSize ? std::string("?") : std::to_string(size));
-  return "[" + text + "]";
-}
-
 void check_shape(const std::string& name, const Shape& declared, const Shape& given) {
   bool fits = declared.size() == given.size();
   for (size_t axis = 0; fits && axis < given.size(); ++axis)
     fits = declared[axis] == kUnknownSize || given[axis] == kUnknownSize || declared[axis] == given[axis];
-  if (!fits) throw GraphError(name, "the output is declared of shape " + text_of(declared) + "; its value is of " + text_of(given));
+  if (!fits) throw GraphError(name, "the output is declared of shape " + shape_text(declared) + "; its value is of " + shape_text(given));
 }
 
 struct ShapeCheck : NodeCheck {

@@ -6,16 +6,20 @@
 
 namespace pumice {
 
+std::string shape_text(const std::optional<Shape>& shape) {
+  if (!shape) return "[...]";
+  std::string text = "[";
+  for (size_t axis = 0; axis < shape->size(); ++axis) {
+    const int64_t size = (*shape)[axis];
+    text += (axis ? ", " : "") + (size == kUnknownSize ? std::string("?") : std::to_string(size));
+  }
+  return text + "]";
+}
+
 std::string to_string(const GraphValue& value) {
   std::string text(name(value.dtype));
   const std::string quantized = value.quantization == Quantization{} ? "" : " with " + to_string(value.quantization);
-  if (!value.shape) return text + "[...]" + quantized;
-  text += "[";
-  for (size_t axis = 0; axis < value.shape->size(); ++axis) {
-    const int64_t size = (*value.shape)[axis];
-    text += (axis ? ", " : "") + (size == kUnknownSize ? std::string("?") : std::to_string(size));
-  }
-  return text + "]" + quantized;
+  return text + shape_text(value.shape) + quantized;
 }
 
 bool GraphValue::is_known() const {

@@ -40,7 +40,8 @@ struct GraphValue {
 
   bool is_known() const;  // every size
 };
-std::string to_string(const GraphValue& value);  // "float32[?, 3]"; "float32[...]" where the rank is unknown
+std::string shape_text(const std::optional<Shape>& shape);  // "[?, 3]", "[...]" for an unknown rank
+std::string to_string(const GraphValue& value);             // "float32[?, 3]"; "float32[...]" where the rank is unknown
 
 class Graph;
 

@@ -47,12 +47,7 @@ void Operands::refuse(size_t i, const std::string& message) const {
 }
 
 std::string Operands::shape_text(size_t i) const {
-  const auto& shape = facts_.at(i).shape;
-  if (!shape) return "[...]";
-  std::string text = "[";
-  for (size_t axis = 0; axis < shape->size(); ++axis)
-    text += (axis ? ", " : "") + ((*shape)[axis] == kUnknownSize ? std::string("?") : std::to_string((*shape)[axis]));
-  return text + "]";
+  return pumice::shape_text(facts_.at(i).shape);
 }
 
 // ---- questions
