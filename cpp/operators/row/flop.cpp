@@ -10,9 +10,7 @@ namespace pumice {
 namespace {
 
 uint64_t elements_of(const TensorDesc& desc) {
-  uint64_t count = 1;
-  for (const int64_t size : desc.shape) count *= static_cast<uint64_t>(size);
-  return count;
+  return static_cast<uint64_t>(desc.elements());
 }
 
 // The filters are the first input behind the image that has its rank: quantised convolutions have scales in between.
