@@ -38,6 +38,22 @@ BITS = {
     "int2": 2,
     "uint2": 2,
 }
+# ONNX's numbers (TensorProto.DataType) for types of numbers and truth values. The onnx package is not asked: a warm start does without it.
+ONNX_NUMBERS = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
+    "bfloat16": 16,
+}
 _OF_NUMPY = [name for name, bits in BITS.items() if bits >= 8 and not name.startswith(("bfloat", "float8"))]
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.element_types import Array
+from ..base.element_types import ONNX_NUMBERS, Array
 from ..importer.composed.attention import FIXED_ROOM
 from ..importer.file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe
 from .errors import FolderError
@@ -22,7 +22,6 @@ _PASSES = ("Cast", "Identity", "Tanh")  # operators between the last product and
 _WITH_NUMBER = ("Add", "Div", "Mul", "Sub")
 _PRODUCTS = ("MatMul", "MatMulNBits", "Gemm")
 _NORMS = ("RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization")
-_DTYPES = {"bool": 9, "bfloat16": 16, "float16": 10, "float32": 1, "int32": 6, "int64": 7}  # TensorProto.DataType
 STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # what the caches of a precision are stored as
 
 
@@ -158,12 +157,12 @@ class _Rewriter:
             return cache
         name, output = f"{cache.name}.stored", f"{cache.output}.stored"
         self.renamed[cache.name] = self.front_cast(cache, name)
-        self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": _DTYPES[self.stored]}))
+        self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": ONNX_NUMBERS[self.stored]}))
         return cache._replace(name=name, output=output, dtype=self.stored)
 
     def front_cast(self, cache: Cache, name: str) -> str:
         made = f"{cache.name}.taken"
-        self.front.append(NodeRecipe("Cast", made, [name], [made], {"to": _DTYPES[cache.dtype]}))
+        self.front.append(NodeRecipe("Cast", made, [name], [made], {"to": ONNX_NUMBERS[cache.dtype]}))
         return made
 
     # ---- masks and places
@@ -182,7 +181,7 @@ class _Rewriter:
         return self.add("Unsqueeze", "past.column", PAST, self.constant("first", np.array([1])))
 
     def cast(self, name: str, value: str, dtype: str) -> str:
-        return self.add("Cast", name, value, to=_DTYPES[dtype])
+        return self.add("Cast", name, value, to=ONNX_NUMBERS[dtype])
 
     def fix_places(self) -> None:
         """Replaces the places and the mask by what they are for PAST rows and those of now."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...base.element_types import ONNX_NUMBERS
 from ...base.errors import graph_error
 from ..build.builder import Builder, Refused
 from ..file.recipe import NodeRecipe, integers, number
@@ -15,22 +16,6 @@ if TYPE_CHECKING:
     from ..._pumice import Value
 
 INT64 = 7  # TensorProto.DataType
-# The same for types of numbers and truth values. The onnx package is not imported here: a warm start does without it.
-_CODES = {
-    "float32": 1,
-    "uint8": 2,
-    "int8": 3,
-    "uint16": 4,
-    "int16": 5,
-    "int32": 6,
-    "int64": INT64,
-    "bool": 9,
-    "float16": 10,
-    "float64": 11,
-    "uint32": 12,
-    "uint64": 13,
-    "bfloat16": 16,
-}
 
 
 def _one_hot(builder: Builder, node: NodeRecipe) -> None:
@@ -47,7 +32,7 @@ def _one_hot(builder: Builder, node: NodeRecipe) -> None:
 def _cast_like(builder: Builder, node: NodeRecipe) -> None:
     """CastLike: only the type of its second input counts, which is known here, so that a constant stays one."""
     _, like = builder.operands(node, 2, 2)
-    to = _CODES.get(str(like.dtype))
+    to = ONNX_NUMBERS.get(str(like.dtype))
     if to is None:
         builder.add_plain(node)
         return
