@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -19,7 +16,7 @@ from onnx import numpy_helper
 
 import pumice
 from onnx_models import gemm, model, node, value
-from process import NO_DRIVER, output_of, python
+from process import NO_DRIVER, python
 from pumice.tools.cli import main
 
 DATA = Path(pumice.__file__).parent / "data" / "digits"
@@ -447,53 +444,6 @@ def test_a_reader_that_stops_is_no_error() -> None:
     piped = f"{sys.executable} -m pumice info --json | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
-
-
-PROGRESS = """
-import time
-from pumice.base.progress import Progress
-with Progress("nodes") as progress:
-    for i in range(30):
-        time.sleep(0.05)
-        progress(i + 1, 30)
-"""
-
-
-def test_progress_is_shown_on_a_terminal_after_a_second_and_nowhere_else() -> None:
-    assert output_of("-c", PROGRESS) == ""
-    terminal, inside = pty.openpty()
-    subprocess.run(
-        [sys.executable, "-c", PROGRESS], stdout=inside, stderr=inside, check=True, env={**os.environ, "TERM": "xterm"}
-    )
-    os.close(inside)
-    shown = os.read(terminal, 1 << 16).decode()
-    os.close(terminal)
-    assert "nodes" in shown
-    assert "/30" in shown
-
-
-LOADING = """
-import sys
-import pumice, pumice.base.progress
-pumice.base.progress._PATIENCE_SECONDS = 0
-pumice.load(sys.argv[1], progress=sys.argv[2] == "yes")
-"""
-
-
-@pytest.mark.parametrize("wanted", ["yes", "no"])
-def test_loading_a_model_shows_how_far_it_is(wanted: str) -> None:
-    assert output_of("-c", LOADING, DIGITS, wanted) == ""
-    terminal, inside = pty.openpty()
-    command = [sys.executable, "-c", LOADING, DIGITS, wanted]
-    subprocess.run(command, stdout=inside, stderr=inside, check=True, env={**os.environ, "TERM": "xterm"})
-    os.close(inside)
-    shown = b""
-    with contextlib.suppress(OSError):  # where nothing is left to read
-        while part := os.read(terminal, 1 << 16):  # a terminal gives at most a page at once
-            shown += part
-    os.close(terminal)
-    for phase in (b"nodes", b"weights"):
-        assert (phase in shown) == (wanted == "yes")
 
 
 def test_results_of_the_command_are_those_of_the_model(context: pumice.Context, tmp_path: Path) -> None:
