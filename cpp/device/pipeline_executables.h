@@ -1,4 +1,4 @@
-// What a driver says of the programs that it made of a pipeline (VK_KHR_pipeline_executable_properties).
+// A driver says of the programs that it made of a pipeline how they use the device (VK_KHR_pipeline_executable_properties).
 #pragma once
 
 #include <cstddef>

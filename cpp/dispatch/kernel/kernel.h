@@ -65,7 +65,7 @@ class KernelVariant {
   bool is_folded() const { return is_folded_; }
   // Whether pairs of words stand for the shader's 64-bit integers, which the device lacks.
   bool is_paired() const { return paired_ != nullptr; }
-  // What the driver says of the programs that it makes of this kernel: it compiles the kernel once more for that.
+  // The driver compiles the kernel once more and says of the programs that it makes how they use the device.
   // Throws UnsupportedError where the driver says nothing (pipelineExecutableInfo).
   std::vector<PipelineExecutable> executables() const;
   size_t spirv_bytes() const;  // the module as the driver gets it

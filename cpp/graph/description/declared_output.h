@@ -1,4 +1,4 @@
-// What an output of a graph was declared to be, beside what its nodes tell.
+// An output of a graph may be declared by its maker, beside what its nodes tell.
 #pragma once
 
 #include <optional>

@@ -127,7 +127,7 @@ class Expansion {
   std::vector<Output> outputs_;
 };
 
-// What is known of operands.
+// The facts that the graph knows of operands.
 std::vector<Fact> facts_of(const Graph& graph, const std::vector<ValueId>& operands);
 
 // Attributes of a node.

@@ -12,7 +12,7 @@ struct LstmCell {
   size_t projection_bias() const { return projection + 1; }
 };
 
-// What an operation says of all its steps.
+// The options of an operation are those of all its steps.
 struct LstmOptions {
   std::string activation;
   double cell_clip, projection_clip;

@@ -1,4 +1,4 @@
-// What a detector gives: boxes decoded from anchors, those kept that overlap no better one, in a table of a fixed size.
+// A detector gives a table of a fixed size: boxes decoded from anchors, of which those stay that overlap no better one.
 #include <algorithm>
 #include <cmath>
 

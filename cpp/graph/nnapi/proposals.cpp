@@ -114,7 +114,7 @@ class Proposals {
     return shaped(both, {images_, 1, count});
   }
 
-  // Of boxes from the best on, the numbers of those that are kept, plus 1: [images, most].
+  // The boxes come from the best on; the result is the numbers of those that are kept, plus 1: [images, most].
   ValueId kept(ValueId boxes, ValueId limit, int64_t count) {
     const double overlap = e_.real(kOverlap);
     const int64_t after = e_.integer(kMostAfter), wanted = after < 0 ? count : std::min(after, count);
