@@ -27,7 +27,8 @@ import pumice._pumice
 import stubs
 from process import NO_DRIVER, output_of
 
-PROJECT = tomllib.loads((stubs.STUB.parents[2] / "pyproject.toml").read_text())["project"]
+CONFIGURATION = tomllib.loads((stubs.STUB.parents[2] / "pyproject.toml").read_text())
+PROJECT = CONFIGURATION["project"]
 PACKAGE = Path(pumice.__file__).parent
 LIBRARIES = Path(pumice._pumice.__file__).parent
 SANITIZED = "PUMICE_SANITIZED" in os.environ
@@ -82,6 +83,41 @@ def mypy(path: Path) -> subprocess.CompletedProcess[str]:
 def test_mypy_strict_accepts_a_consumer() -> None:
     done = mypy(Path(__file__).resolve().parents[1] / "support" / "consumer_sample.py")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def imported_packages(folder: Path) -> set[str]:
+    """The packages that the files of a folder import for mypy to read, those of the folder itself left out."""
+    found: set[str] = set()
+    for path in folder.rglob("*.py"):
+        lines = path.read_text().splitlines()
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if (
+                not isinstance(node, (ast.Import, ast.ImportFrom))
+                or "type: ignore[import-not-found" in lines[node.lineno - 1]
+            ):
+                continue
+            if isinstance(node, ast.Import):
+                found.update(alias.name.partition(".")[0] for alias in node.names)
+            elif node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return {name for name in found if not any(folder.rglob(f"{name}.py"))}
+
+
+@pytest.mark.parametrize("folder", ["python/pumice", "examples"])
+def test_lint_installs_what_mypy_reads(folder: str) -> None:
+    """mypy reads imports inside functions as well, and lint's environment has the packages of these extras alone."""
+    unread = {
+        name.partition(".")[0]
+        for row in CONFIGURATION["tool"]["mypy"]["overrides"]
+        if row.get("ignore_missing_imports")
+        for name in row["module"]
+    }
+    extras = [text for extra in ("image", "test", "dev") for text in PROJECT["optional-dependencies"][extra]]
+    installed = {re.split("[^a-z0-9_-]", text.lower())[0] for text in [*PROJECT["dependencies"], *extras]}
+    distributions = importlib.metadata.packages_distributions()
+    for name in imported_packages(stubs.STUB.parents[2] / folder) - set(sys.stdlib_module_names) - unread - {"pumice"}:
+        known = {name.lower(), *(one.lower() for one in distributions.get(name, []))}
+        assert installed & known, f"{name} is in none of the extras that ./dev lint installs"
 
 
 @needs_install
