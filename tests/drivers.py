@@ -1,29 +1,41 @@
 """Runs the tests on every software driver that this machine can have, and says what each passes.
 
-    ./dev test --drivers [--write] [ARGS]     ARGS go to pytest; --write puts the table at the end of docs/drivers.md
+    ./dev test --drivers [--only NAME] [--rest] [--write] [ARGS]
 
-The drivers are the installed lavapipe at three vector widths (subgroups of 4 and 8), the newer lavapipe of the distribution's
+ARGS go to pytest. `--only` runs the drivers whose names hold NAME. `--rest` runs what the kept reports say neither passed nor was
+skipped: the rest of a run that was interrupted, and what has been mended since. `--write` puts the table of all kept reports
+at the end of docs/drivers.md, and with `--only none` it runs nothing.
+
+The drivers are the installed lavapipe at three vector widths (subgroups of 4, 8 and 16), the newer lavapipe of the distribution's
 backports, SwiftShader from the package of Chromium, and those that PUMICE_TEST_DRIVERS names: manifests, with a colon between two.
 Packages are downloaded into build/drivers and unpacked there; nothing is installed. What cannot be had is named with the reason.
+Reports are kept in build/drivers/reports, one folder a driver, until a run without `--rest` begins there.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
+
+from rest_of_a_run import Case, case_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "drivers"
 PAGE = ROOT / "docs" / "drivers.md"
 HEADING = "## What each software driver passes"
 WIDTHS = (128, 256, 512)
+NO_TESTS = 5  # pytest's exit status where nothing is left to run
 
 
 class AbsentError(Exception):
@@ -39,12 +51,19 @@ class Driver:
     variables: dict[str, str] = field(default_factory=dict)
 
     @property
+    def label(self) -> str:
+        return re.sub("[^a-z0-9]+", "_", self.name.lower())
+
+    @property
+    def reports(self) -> Path:
+        return FOLDER / "reports" / self.label
+
+    @property
     def environment(self) -> dict[str, str]:
-        label = self.name.replace(" ", "_")
         chosen = {"VK_DRIVER_FILES": str(self.manifest), "VK_ICD_FILENAMES": str(self.manifest)}
         caches = {
-            "MESA_SHADER_CACHE_DIR": str(FOLDER / f"mesa-{label}"),
-            "PUMICE_CACHE_DIR": str(FOLDER / f"cache-{label}"),
+            "MESA_SHADER_CACHE_DIR": str(FOLDER / f"mesa-{self.label}"),
+            "PUMICE_CACHE_DIR": str(FOLDER / f"cache-{self.label}"),
         }
         return {**os.environ, **chosen, **caches, **self.variables}
 
@@ -127,62 +146,103 @@ def command(*words: str, why: str, folder: Path | None = None) -> str:
         raise AbsentError(f"{why} ({last})" if last else why) from error
 
 
-# ---- what each passes
+# ---- runs and their reports
 
 
 @dataclass(frozen=True)
 class Outcome:
+    """What the kept reports of one driver say; of a test that ran twice the later run counts."""
+
     device: str
-    counts: Counter[str]  # passed, failed, skipped
-    skips: Counter[str]  # number of tests skipped for each reason
-    status: int  # exit status of pytest
+    runs: tuple[str, ...]  # day and commit of each
+    results: dict[Case, str]  # "passed", "failed", or the reason of a skip
+
+    def count(self, kind: str) -> int:
+        return sum(result == kind for result in self.results.values())
+
+    @property
+    def skips(self) -> Counter[str]:
+        return Counter(result for result in self.results.values() if result not in ("passed", "failed"))
 
 
-def run(driver: Driver, arguments: list[str]) -> Outcome:
+def run(driver: Driver, arguments: list[str], is_rest: bool) -> int:
+    """Runs the tests on a driver and keeps their report. Returns the exit status of pytest."""
     for name in ("MESA_SHADER_CACHE_DIR", "PUMICE_CACHE_DIR"):
         Path(driver.environment[name]).mkdir(parents=True, exist_ok=True)
-    shown = [sys.executable, "-c", "import pumice; d = pumice.devices()[0]; print(d.name, d.driver_info, sep=' | ')"]
-    device = subprocess.run(shown, env=driver.environment, capture_output=True, text=True, check=True).stdout.strip()
-    report = FOLDER / "report.xml"
-    report.unlink(missing_ok=True)
+    shown = [sys.executable, "-c", "import pumice; d = pumice.devices()[0]; print(d.name, d.driver_info, sep=', ')"]
+    device = subprocess.run(shown, env=driver.environment, capture_output=True, text=True, check=True).stdout.strip(
+        " ,\n"
+    )
+    if not is_rest:
+        shutil.rmtree(driver.reports, ignore_errors=True)
+    driver.reports.mkdir(parents=True, exist_ok=True)
+    done = outcome(driver.reports)
+    (driver.reports / "done.json").write_text(
+        json.dumps([case for case, result in done.results.items() if result != "failed"])
+    )
+    report = driver.reports / f"{len(list(driver.reports.glob('*.xml'))):03}.xml"
+    report.with_suffix(".json").write_text(json.dumps({"device": device, "run": f"{date.today()} {commit()}"}))
     print(f"==> {driver.name}: {device}", flush=True)
-    words = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", "-r", "fE", f"--junitxml={report}"]
-    status = subprocess.run([*words, *arguments], cwd=ROOT, env=driver.environment, check=False).returncode
-    counts, skips = counted(report)
-    return Outcome(device, counts, skips, status)
+    words = [sys.executable, "-m", "pytest", "-p", "rest_of_a_run", "-n", "2", "--dist", "worksteal", "-q", "-r", "fE"]
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    chosen = {"PYTHONPATH": path, "PUMICE_TESTS_DONE": str(driver.reports / "done.json")}
+    status = subprocess.run(
+        [*words, f"--junitxml={report}", *arguments], cwd=ROOT, env=driver.environment | chosen, check=False
+    ).returncode
+    return 0 if status == NO_TESTS and is_rest else status
 
 
-def counted(report: Path) -> tuple[Counter[str], Counter[str]]:
-    """How many cases of a report of pytest's passed, failed and were skipped, and why they were skipped."""
-    counts: Counter[str] = Counter()
-    skips: Counter[str] = Counter()
-    cases = ElementTree.parse(report).iter("testcase") if report.is_file() else []
-    for case in cases:
+def commit() -> str:
+    """The commit that the tests are of, shortened; "?" outside a clone."""
+    words = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "?"
+
+
+def outcome(reports: Path) -> Outcome:
+    """What the reports in a folder say together."""
+    results: dict[Case, str] = {}
+    facts = []
+    for report in sorted(reports.glob("*.xml")):
+        facts.append(json.loads(report.with_suffix(".json").read_text()))
+        results.update(results_of(report))
+    ran = {module for module, _ in results}
+    # A file that a run could not import is one skip without a module of its own; its tests may have run later.
+    kept = {case: result for case, result in results.items() if case[0] or case[1] not in ran}
+    return Outcome(facts[-1]["device"] if facts else "", tuple(fact["run"] for fact in facts), kept)
+
+
+def results_of(report: Path) -> Iterator[tuple[Case, str]]:
+    """Each case of a report of pytest's and its result."""
+    for case in ElementTree.parse(report).iter("testcase"):
         skipped = case.find("skipped")
-        if skipped is not None:
-            counts["skipped"] += 1
-            skips[skipped.get("message", "")] += 1
-        else:
-            went_wrong = any(case.find(kind) is not None for kind in ("failure", "error"))
-            counts["failed" if went_wrong else "passed"] += 1
-    return counts, skips
+        went_wrong = any(case.find(kind) is not None for kind in ("failure", "error"))
+        result = "failed" if went_wrong else "passed" if skipped is None else skipped.get("message", "")
+        yield (case.get("classname", ""), case.get("name", "")), result
 
 
-def section(outcomes: dict[str, Outcome], absent: list[str]) -> str:
+def collected() -> set[Case]:
+    """Every test of the default tier."""
+    words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "not slow"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    return {case_of(line) for line in listed.splitlines() if "::" in line}
+
+
+# ---- the page
+
+
+def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -> str:
     """The part of the page that this program writes."""
-    rows = [
-        f"| {name} | {one.device.replace(' | ', ', ')} | {one.counts['passed']} | {one.counts['failed']} | {one.counts['skipped']} |"
-        for name, one in outcomes.items()
-    ]
     lines = [
         HEADING,
         "",
-        "Each row is a run of the default tier of the tests, whole, on one software driver. `./dev test --drivers --write` makes it.",
+        f"Each row is the default tier of the tests, {len(tests)} of them, on a software driver; `./dev test --drivers --write` makes it.",
         "",
-        "| Driver | Device | Passed | Failed | Skipped |",
-        "|---|---|---|---|---|",
-        *rows,
+        "| Driver | Device | Passed | Failed | Skipped | Not run | Days and commits |",
+        "|---|---|---|---|---|---|---|",
     ]
+    for name, one in outcomes.items():
+        counts = [one.count("passed"), one.count("failed"), one.skips.total(), len(tests - one.results.keys())]
+        lines.append(f"| {name} | {one.device} | {' | '.join(map(str, counts))} | {', '.join(one.runs)} |")
     for name, one in outcomes.items():
         lines += ["", f"### What is skipped on {name}", ""]
         lines += [f"- {count} times: {reason}" for reason, count in one.skips.most_common() if is_of_driver(reason)]
@@ -205,20 +265,26 @@ def page(written: str, text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="./dev test --drivers", allow_abbrev=False)
+    parser.add_argument("--only", default="", metavar="NAME")
+    parser.add_argument("--rest", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    chosen, others = parser.parse_known_args(arguments)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    is_written = "--write" in arguments
     absent: list[str] = []
-    outcomes = {one.name: run(one, [text for text in arguments if text != "--write"]) for one in drivers(absent)}
+    known = list(drivers(absent))
+    statuses = [run(one, others, chosen.rest) for one in known if chosen.only in one.name]
+    outcomes = {one.name: outcome(one.reports) for one in known if any(one.reports.glob("*.xml"))}
     for name, one in outcomes.items():
-        print(f"{name}: {one.counts['passed']} passed, {one.counts['failed']} failed, {one.counts['skipped']} skipped")
+        print(f"{name}: {one.count('passed')} passed, {one.count('failed')} failed, {one.skips.total()} skipped")
     for line in absent:
         print(f"not run: {line}")
-    if is_written:
-        PAGE.write_text(page(PAGE.read_text(), section(outcomes, absent)))
+    if chosen.write:
+        PAGE.write_text(page(PAGE.read_text(), section(outcomes, collected(), absent)))
     if not outcomes:
         print("no driver could be run")
         return 1
-    return int(any(one.status for one in outcomes.values()))
+    return int(any(statuses))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,91 @@
+"""`./dev test --drivers`: reports that are kept, the rest of a run, the table of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import drivers
+from rest_of_a_run import case_of
+
+TESTS = """
+import os
+import pytest
+
+@pytest.mark.parametrize("case", ["a::b", "c[0]", "d/e.py", "plain"])
+def test_case(case):
+    assert case != "plain" or "MENDED" in os.environ
+
+class TestNouns:
+    def test_of_a_class(self):
+        pytest.skip("needs shaderNothing")
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> drivers.Driver:
+    """A driver whose tests are those of TESTS."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_few.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    monkeypatch.setattr(drivers, "ROOT", tmp_path)
+    monkeypatch.setattr(drivers, "FOLDER", tmp_path / "reports")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    return drivers.Driver(
+        "A driver, of 4 lanes", Path(os.environ.get("VK_DRIVER_FILES", "")), {"PYTHONDONTWRITEBYTECODE": "1"}
+    )
+
+
+def test_the_rest_of_a_run_is_what_failed(driver: drivers.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drivers.run(driver, [], is_rest=False) == 1
+    first = drivers.outcome(driver.reports)
+    assert first.results == {
+        ("tests.test_few", "test_case[a::b]"): "passed",
+        ("tests.test_few", "test_case[c[0]]"): "passed",
+        ("tests.test_few", "test_case[d/e.py]"): "passed",
+        ("tests.test_few", "test_case[plain]"): "failed",
+        ("tests.test_few.TestNouns", "test_of_a_class"): "needs shaderNothing",
+    }
+    monkeypatch.setenv("MENDED", "1")
+    assert drivers.run(driver, [], is_rest=True) == 0
+    assert [case for case, _ in drivers.results_of(driver.reports / "001.xml")] == [
+        ("tests.test_few", "test_case[plain]")
+    ]
+    assert drivers.outcome(driver.reports).count("passed") == 4
+    assert drivers.run(driver, [], is_rest=True) == 0  # nothing is left
+    assert len(drivers.outcome(driver.reports).runs) == 3
+
+
+def test_a_new_run_forgets_the_reports_before(driver: drivers.Driver) -> None:
+    drivers.run(driver, ["-k", "plain"], is_rest=False)
+    drivers.run(driver, ["-k", "nouns"], is_rest=False)
+    assert list(drivers.outcome(driver.reports).results) == [("tests.test_few.TestNouns", "test_of_a_class")]
+
+
+def test_the_table_counts_what_did_not_run() -> None:
+    results = {
+        ("tests.a", "test_b"): "passed",
+        ("tests.a", "test_c"): "failed",
+        ("tests.a", "test_d"): "needs shaderInt64",
+    }
+    one = drivers.Outcome("A device", ("2026-01-02 abcdef0",), results)
+    text = drivers.section({"a driver": one}, {*results, ("tests.a", "test_e")}, ["another: no package"])
+    assert "| a driver | A device | 1 | 1 | 1 | 1 | 2026-01-02 abcdef0 |" in text
+    assert "- 1 times: needs shaderInt64" in text
+    assert "- another: no package" in text
+
+
+def test_a_file_that_could_not_be_imported_counts_until_its_tests_run(tmp_path: Path) -> None:
+    whole = '<testcase classname="" name="tests.a"><skipped message="could not import"/></testcase>'
+    later = '<testcase classname="tests.a" name="test_b"/>'
+    for number, case in enumerate([whole, later]):
+        (tmp_path / f"{number:03}.xml").write_text(f"<testsuites><testsuite>{case}</testsuite></testsuites>")
+        (tmp_path / f"{number:03}.json").write_text('{"device": "A device", "run": "today"}')
+        expected = [{("", "tests.a"): "could not import"}, {("tests.a", "test_b"): "passed"}][number]
+        assert drivers.outcome(tmp_path).results == expected
+
+
+def test_cases_are_named_as_in_reports() -> None:
+    assert case_of("tests/a/test_b.py::TestC::test_d[x::y/z.py]") == ("tests.a.test_b.TestC", "test_d[x::y/z.py]")

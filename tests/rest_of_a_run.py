@@ -1,0 +1,26 @@
+"""A plugin of pytest: leaves out the tests that the file named by PUMICE_TESTS_DONE says are done (`-p rest_of_a_run`)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+Case = tuple[
+    str, str
+]  # the module (and class) of a test with dots, and the test's name, as reports of pytest's have them
+
+
+def case_of(node_id: str) -> Case:
+    """The case of the test `tests/a/test_b.py::test_c[d]`."""
+    path, bracket, parameters = node_id.partition("[")
+    module, *names = path.split("::")
+    *classes, name = names
+    return ".".join([module.removesuffix(".py").replace("/", "."), *classes]), name + bracket + parameters
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    done = {tuple(case) for case in json.loads(Path(os.environ["PUMICE_TESTS_DONE"]).read_text())}
+    items[:] = [item for item in items if case_of(item.nodeid) not in done]
