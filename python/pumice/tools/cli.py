@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import __version__
-from .._pumice import Context, DeviceInfo, Error, cache_state, devices, precision_support
+from .._pumice import Context, DeviceInfo, Error, cache_state, precision_support
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.plain_text import plain
+from ..device.context import devices as listed_devices
 from ..device.tuning_store import groups
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive
 from .generate_command import add_generate_options, generate
@@ -79,7 +80,7 @@ def _default_device() -> tuple[str | None, str]:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    found = devices()
+    found = listed_devices()
     uuid, choice = _default_device()
     if arguments.json:
         record = {
@@ -87,6 +88,8 @@ def _info(arguments: argparse.Namespace) -> int:
             "default": uuid,
             "choice": choice,
             "devices": [_device_record(d) for d in found],
+            "hidden": [_device_record(d) for d in found.hidden],
+            "hidden_because": found.note,
             "cache": _cache_record(),
             "tuning": [one._asdict() for one in groups()],
             "versions": versions(),
@@ -96,6 +99,8 @@ def _info(arguments: argparse.Namespace) -> int:
     print(f"pumice {__version__}")
     for device in found:
         _print_device(device, device.uuid == uuid)
+    if found.note:
+        print(f"hidden:  {found.note}")
     print(f"default: {choice}")
     cache = cache_state()
     print(
