@@ -20,6 +20,7 @@ from ..base.plain_text import plain
 from ..device.context import devices as listed_devices
 from ..device.tuning_store import groups
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive
+from .doctor.command import add_doctor_options, doctor
 from .generate_command import add_generate_options, generate
 from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
 from .reduce_command import add_reduce_options, reduce_model
@@ -333,6 +334,9 @@ def _parser() -> argparse.ArgumentParser:
 
     info = command("info", _info, "The devices of this machine, and which one is taken.")
     info.add_argument("--json", action="store_true", help="print JSON, with all features, limits and extensions")
+
+    text = "Looks at what Vulkan needs on this machine, and says what is wrong and which line mends it; exit status 1 then."
+    add_doctor_options(command("doctor", doctor, text))
 
     run = command("run", _run, "Runs a model once.")
     add_model_options(run)
