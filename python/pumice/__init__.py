@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from .device.tuning_store import import_tuning as import_tuning
     from .importer.expression_operator import ElementwiseOperator as ElementwiseOperator
     from .importer.expression_operator import operator as operator
+    from .model.batch_predictor import BatchPredictor as BatchPredictor
     from .model.model import Model as Model
     from .model.model import load as load
     from .profiling.comparison import Comparison as Comparison
@@ -126,6 +127,7 @@ _HOMES = {
     "operators": "tools.catalogue",
     "ElementwiseOperator": "importer.expression_operator",
     "operator": "importer.expression_operator",
+    "BatchPredictor": "model.batch_predictor",
     "Model": "model.model",
     "load": "model.model",
     "load_image": "device.images",
