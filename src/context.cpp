@@ -271,6 +271,10 @@ void bind_context(py::module_& module) {
       "device_macros", [](Context& context) { return *device_macros(context); }, py::arg("context").none(false),
       "The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for "
       "compile() and ShaderOptions.");
+  module.def(
+      "lose_device_after", &lose_device_after, py::arg("context").none(false), py::arg("submissions"),
+      "The context's queue answers that the device is lost, on purpose, once it has taken so many further submissions: for tests of what "
+      "is done then.");
   module.def("take_validation_messages", &take_validation_messages,
              "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");
   module.def(

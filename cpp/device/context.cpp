@@ -239,9 +239,17 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   info.signalSemaphoreCount = 1;
   info.pSignalSemaphores = &state.timeline;
   state.begun[id % state.begun.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
+  if (id >= state.losing_at) {
+    state.vk->vkQueueWaitIdle(state.vk->queue);  // the device goes on by itself, and memory that it uses is about to be freed
+    state.check_alive(VK_ERROR_DEVICE_LOST, "vkQueueSubmit");
+  }
   state.check_alive(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
   state.submitted.store(id, std::memory_order_release);
   return id;
+}
+
+void lose_device_after(Context& context, uint64_t submissions) {
+  context.state().losing_at = context.submitted() + submissions + 1;
 }
 
 uint64_t Context::submitted() const {

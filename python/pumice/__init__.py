@@ -104,8 +104,9 @@ if TYPE_CHECKING:
     from .importer.expression_operator import ElementwiseOperator as ElementwiseOperator
     from .importer.expression_operator import operator as operator
     from .model.batch_predictor import BatchPredictor as BatchPredictor
+    from .model.loading import load as load
     from .model.model import Model as Model
-    from .model.model import load as load
+    from .model.parallel_model import ParallelModel as ParallelModel
     from .profiling.comparison import Comparison as Comparison
     from .profiling.peaks import Peaks as Peaks
     from .profiling.peaks import calibrate as calibrate
@@ -129,7 +130,8 @@ _HOMES = {
     "operator": "importer.expression_operator",
     "BatchPredictor": "model.batch_predictor",
     "Model": "model.model",
-    "load": "model.model",
+    "ParallelModel": "model.parallel_model",
+    "load": "model.loading",
     "load_image": "device.images",
     "KernelTimes": "device.kernel_times",
     "Tuning": "device.tuning",

@@ -48,13 +48,13 @@ def device(context: pumice.Context) -> str:
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of each run, as the model is given them."""
     seen: list[int] = []
-    start = pumice.model.runs._started
+    start = pumice.model.runs.start_case
 
     def started(loaded: Any, case: Any, timeout: Any) -> Any:
         seen.append(len(next(iter(case.values()))))
         return start(loaded, case, timeout)
 
-    monkeypatch.setattr(pumice.model.runs, "_started", started)
+    monkeypatch.setattr(pumice.model.runs, "start_case", started)
     return seen
 
 
@@ -194,7 +194,7 @@ def test_an_error_of_what_makes_the_batches_comes_in_its_place(images: Array, de
 def test_runs_are_halved_where_memory_is_short_and_nothing_is_lost(
     images: Array, expected: Array, device: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    start = pumice.model.runs._started
+    start = pumice.model.runs.start_case
     refused: list[int] = []
 
     def started(loaded: Any, case: Any, timeout: Any) -> Any:
@@ -204,7 +204,7 @@ def test_runs_are_halved_where_memory_is_short_and_nothing_is_lost(
             raise pumice.OutOfMemoryError(f"no room for {rows} rows")
         return start(loaded, case, timeout)
 
-    monkeypatch.setattr(pumice.model.runs, "_started", started)
+    monkeypatch.setattr(pumice.model.runs, "start_case", started)
     with caplog.at_level(logging.WARNING, "pumice"), pumice.BatchPredictor(DIGITS, device=device) as predictor:
         first = predictor.model
         results = np.concatenate([*predictor.map([images[:2], images[2:18], images[18:]])])
@@ -225,7 +225,7 @@ def test_one_row_without_room_and_a_fixed_number_of_rows_raise(
     def started(*_: Any) -> Any:
         raise pumice.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(pumice.model.runs, "_started", started)
+    monkeypatch.setattr(pumice.model.runs, "start_case", started)
     with pumice.BatchPredictor(DIGITS, device=device) as predictor:
         with pytest.raises(pumice.OutOfMemoryError, match="no room"):
             predictor(images[:4])

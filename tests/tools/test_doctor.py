@@ -32,7 +32,7 @@ class MadeUp:
     unloadable: dict[str, str] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     told: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=lambda: {"HOME": "/home/ann"})
+    environment: dict[str, str] = field(default_factory=lambda: {"HOME": "/people/ann"})
 
     def put(self, path: str, text: str = "") -> None:
         file = self.root / path.lstrip("/")
@@ -70,7 +70,7 @@ class MadeUp:
 def made_up(tmp_path: Path) -> MadeUp:
     made = MadeUp(tmp_path)
     made.driver("lvp_icd.json", "libvulkan_lvp.so")
-    made.put("/home/ann/.cache/pumice/kept")
+    made.put("/people/ann/.cache/pumice/kept")
     return made
 
 
@@ -172,8 +172,8 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
         *("cache", "nothing is kept between processes", "export PUMICE_CACHE_DIR="),
     ),
     "a cache that cannot be written": (
-        lambda made: made.closed.add("/home/ann/.cache/pumice"),
-        *("cache", "/home/ann/.cache/pumice cannot be written", "export PUMICE_CACHE_DIR="),
+        lambda made: made.closed.add("/people/ann/.cache/pumice"),
+        *("cache", "/people/ann/.cache/pumice cannot be written", "export PUMICE_CACHE_DIR="),
     ),
     "a cache below a file": (
         _full_path_is_a_file,
@@ -226,7 +226,7 @@ def test_display_adapters_of_boards_and_drivers_of_32_bits_are_not_wrong(made_up
 def test_the_loaders_folders_are_searched(made_up: MadeUp) -> None:
     made_up.environment["XDG_DATA_DIRS"] = "/opt/share"
     assert "No Vulkan driver can be loaded" in made_up.only().text
-    for folder in ("/opt/share", "/etc", "/home/ann/.local/share", "/home/ann/.config", "/etc/xdg"):
+    for folder in ("/opt/share", "/etc", "/people/ann/.local/share", "/people/ann/.config", "/etc/xdg"):
         made_up.driver("a.json", "liba.so", folder)
         assert not made_up.wrong()
         (made_up.root / folder.lstrip("/") / "vulkan/icd.d/a.json").unlink()

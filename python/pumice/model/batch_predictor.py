@@ -195,7 +195,7 @@ class BatchPredictor:
         results = batch.results()
         if batch.is_named or self._named:
             return {**batch.kept, **{value.name: one for value, one in zip(model.outputs, results, strict=True)}}
-        return results[0] if len(results) == 1 else model._outputs(results)
+        return model.outputs_of(results)
 
     # ---- what it is, and its lifetime
 
