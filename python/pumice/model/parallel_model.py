@@ -29,7 +29,7 @@ def contexts_of(devices: str | Sequence[str | int | Context]) -> list[Context]:
             raise InputError(f"devices: 'all' or a list of devices expected; given {devices!r}")
         found = listed_devices()
         hardware = [one for one in found if one.kind != "software"]
-        return [Context(f"uuid:{one.uuid}") for one in hardware or found] or [Context()]  # which says why there is none
+        return [Context(one.index) for one in hardware or found] or [Context()]  # which says why there is none
     if not devices:
         raise InputError("devices: at least one device expected; given an empty list")
     return [one if isinstance(one, Context) else Context(one) for one in devices]
