@@ -1,0 +1,61 @@
+"""Ray Data with actors that die in the middle: nothing is lost and nothing comes twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pumice.demo
+from process import python
+
+DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
+SCRIPT = """
+import os, sys
+from pathlib import Path
+import numpy as np
+import pumice, ray
+
+path, marks, count, every = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+
+class Mortal(pumice.BatchPredictor):
+    # Its process dies at every so many batches, each time once.
+    def __call__(self, batch):
+        number = int(batch["n"][0]) // len(batch["n"])
+        mark = marks / str(number)
+        if number % every == every - 1 and not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return super().__call__(batch)
+
+rng = np.random.default_rng(1)
+images = rng.random((count * 4, 1, 8, 8), dtype="float32")
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+ray.data.DataContext.get_current().enable_progress_bars = False
+blocks = ray.data.from_items([{"image": image, "n": n} for n, image in enumerate(images)], override_num_blocks=count)
+scored = blocks.map_batches(
+    Mortal,
+    fn_constructor_args=[path],
+    fn_constructor_kwargs={"keep": ["n"], "batch_size": 4},
+    batch_size=4,
+    compute=ray.data.ActorPoolStrategy(size=2),
+)
+rows = sorted(scored.take_all(), key=lambda row: row["n"])
+ray.shutdown()
+assert [row["n"] for row in rows] == [*range(count * 4)], "rows are lost or doubled"
+with pumice.load(path) as model:
+    expected = model(images)
+np.testing.assert_allclose([row["probabilities"] for row in rows], expected, rtol=1e-5, atol=1e-6)
+print(len([*marks.iterdir()]), "deaths")
+"""
+
+
+@pytest.mark.slow
+def test_actors_that_die_lose_no_batch_and_double_none(tmp_path: Path) -> None:
+    pytest.importorskip("ray.data")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    arguments = [str(DIGITS), str(marks), "100", "25"]
+    done = python("-c", SCRIPT, *arguments, seconds=600, RAY_USAGE_STATS_ENABLED="0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "4 deaths"
