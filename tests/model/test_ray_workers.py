@@ -1,4 +1,4 @@
-"""Ray Data with actors that die in the middle: nothing is lost and nothing comes twice."""
+"""Ray's actors: those that die in the middle lose nothing and double nothing, and each has the GPU that Ray assigned to it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 import pumice.demo
 from process import python
+from stand_in_gpus import Gpu, stand_in_driver, stand_in_nvml
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 SCRIPT = """
@@ -59,3 +60,40 @@ def test_actors_that_die_lose_no_batch_and_double_none(tmp_path: Path) -> None:
     done = python("-c", SCRIPT, *arguments, seconds=600, RAY_USAGE_STATS_ENABLED="0")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "4 deaths"
+
+
+ASSIGNED = """
+import os
+import ray
+
+ray.init(num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False)
+
+@ray.remote(num_gpus=1, num_cpus=1)
+class Probe:
+    def told(self):
+        import pumice
+        with pumice.Context() as context:
+            return os.environ["CUDA_VISIBLE_DEVICES"], context.info.uuid, len(pumice.devices()), context.choice
+
+actors = [Probe.remote() for _ in range(2)]
+for told in sorted(ray.get([actor.told.remote() for actor in actors])):
+    print(*told[:3], told[3], sep="|")
+ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_each_actor_has_the_gpu_that_ray_assigned(tmp_path: Path) -> None:
+    """The stand-in drivers are listed in the order that NVML does not have."""
+    pytest.importorskip("ray")
+    gpus = [Gpu("5a1c" * 8, "0000:1b:00.0"), Gpu("5a2d" * 8, "0000:3b:00.0")]
+    manifests = ":".join(str(stand_in_driver(tmp_path, gpu)) for gpu in reversed(gpus))
+    library = stand_in_nvml(tmp_path, [*gpus])
+    machine = {"VK_DRIVER_FILES": manifests, "VK_ICD_FILENAMES": manifests, "LD_LIBRARY_PATH": str(library.parent)}
+    more = {"PUMICE_DEVICE": "", "PUMICE_VALIDATION": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    done = python("-c", ASSIGNED, seconds=300, **machine, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for number, line in enumerate(done.stdout.splitlines()[-2:]):
+        variable, uuid, count, choice = line.split("|")
+        assert (variable, uuid, count) == (str(number), gpus[number].uuid, "1")
+        assert f"CUDA_VISIBLE_DEVICES={number}, whose {number} is {gpus[number].label} by NVML" in choice
