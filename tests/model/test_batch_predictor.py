@@ -310,6 +310,29 @@ def test_processes_open_a_device_of_their_own(images: Array, expected: Array, de
     assert not predictor.is_open
 
 
+def test_a_forked_child_opens_a_device_of_its_own_on_a_software_driver(images: Array) -> None:
+    code = f"""
+import os
+import numpy as np, pumice
+predictor = pumice.BatchPredictor({str(DIGITS)!r}, batch_size=4)
+rows = np.zeros((6, 1, 8, 8), np.float32)
+expected = predictor(rows)
+software = predictor.model.device.kind == "software"
+child = os.fork()
+if child == 0:
+    try:
+        np.testing.assert_array_equal(predictor(rows), expected)
+    except pumice.StateError as error:
+        assert not software and "hardware drivers do not survive a fork" in str(error)
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+np.testing.assert_array_equal(predictor(rows), expected)
+print("fine")
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
 def test_joblib_runs_it(images: Array, expected: Array, device: str) -> None:
     joblib = pytest.importorskip("joblib")
     predictor = pumice.BatchPredictor(DIGITS, device=device, batch_size=4)

@@ -216,7 +216,7 @@ class BatchPredictor:
 
     def _open(self) -> tuple[Model, Layout]:
         opened = self._opened
-        if opened is None:
+        if opened is None or opened.process != os.getpid():
             key = ModelKey(self._source, self._digest, self._device, repr(self._precision), repr(self._options))
             opened = self._opened = opened_model(key, self._precision, self._folder, self._options)
             if self._digest:

@@ -31,6 +31,7 @@ class OpenedModel:
         self._key, self._precision, self._folder, self._options = key, precision, folder, options
         self._lock = threading.Lock()
         self._model: Model | None = None
+        self.process = os.getpid()  # a forked child can use neither the model nor the lock
 
     def model(self) -> Model:
         """The model, which is loaded now where it is not. Raises as loading does, GraphError for another file."""
