@@ -9,7 +9,6 @@
 #include "device/context_options.h"
 #include "device/device_macros.h"
 #include "device/driver/device_info.h"
-#include "device/driver/devices.h"
 #include "device/driver/validation_log.h"
 #include "device/pipeline.h"
 #include "dispatch/kernel/driver_trial.h"
@@ -101,7 +100,7 @@ void bind_device_info(py::module_& module) {
       });
   py::class_<DeviceInfo>(module, "DeviceInfo",
                          "Identity, kind, features and limits of a Vulkan device: a value, which can be compared, hashed and pickled.")
-      .def_readonly("index", &DeviceInfo::index, "The device's position in devices().")
+      .def_readonly("index", &DeviceInfo::index, "The device's position in devices(); -1 for one that the environment hides.")
       .def_readonly("name", &DeviceInfo::name)
       .def_property_readonly(
           "kind", [](const DeviceInfo& self) { return std::string(name(self.kind)); },
@@ -268,12 +267,14 @@ void bind_context(py::module_& module) {
   importing_thread = std::this_thread::get_id();
   set_interrupt_hooks({.probe = &was_interrupted, .check = &check_and_forward});
   py::module_::import("atexit").attr("register")(py::cpp_function(&finish_at_end));
-  module.def("devices", &devices, py::call_guard<ReleasedGil>(),
-             "The system's Vulkan devices; empty where there is no loader or no driver.");
   module.def(
       "device_macros", [](Context& context) { return *device_macros(context); }, py::arg("context").none(false),
       "The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for "
       "compile() and ShaderOptions.");
+  module.def(
+      "lose_device_after", &lose_device_after, py::arg("context").none(false), py::arg("submissions"),
+      "The context's queue answers that the device is lost, on purpose, once it has taken so many further submissions: for tests of what "
+      "is done then.");
   module.def("take_validation_messages", &take_validation_messages,
              "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");
   module.def(

@@ -6,6 +6,7 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_errors(module);
   pumice::bind_core(module);
   pumice::bind_context(module);
+  pumice::bind_visibility(module);
   pumice::bind_buffer(module);
   pumice::bind_tensor(module);
   pumice::bind_image(module);

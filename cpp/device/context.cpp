@@ -8,6 +8,7 @@
 #include "core/number_text.h"
 #include "device/context_options.h"
 #include "device/context_state.h"
+#include "device/driver/device_choice.h"
 #include "device/driver/devices.h"
 #include "device/driver/features.h"
 #include "device/driver/instance.h"
@@ -26,74 +27,9 @@ double abandon_seconds() {
   throw DeviceError(std::string("PUMICE_ABANDON_SECONDS: expected a number of seconds, or inf; given '") + given + "'");
 }
 
-struct Choice {
-  size_t index;
-  std::string why;
-};
-
-std::string list_of(const std::vector<DeviceInfo>& infos) {
-  std::string text;
-  for (const auto& info : infos)
-    text += (text.empty() ? "the devices are [" : ", [") + std::to_string(info.index) + "] '" + info.name + "' (" +
-            std::string(name(info.kind)) + ", uuid:" + info.uuid + ")";
-  return text.empty() ? "there is no device" : text;
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
-bool is_number(const std::string& text) {
-  return !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
-}
-
-bool matches(const DeviceInfo& info, const std::string& wanted) {
-  const std::string spec = lower(wanted);
-  if (spec.starts_with("uuid:")) {
-    std::string digits = spec.substr(5);
-    std::erase(digits, '-');
-    return info.uuid == digits;
-  }
-  if (spec.starts_with("pci:")) return !info.pci.empty() && lower(info.pci) == spec.substr(4);
-  if (is_number(spec)) return info.index == std::stoi(spec);
-  if (spec == name(info.kind)) return true;
-  return lower(info.name).find(spec) != std::string::npos;
-}
-
-int rank(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::discrete:
-      return 0;
-    case DeviceKind::integrated:
-      return 1;
-    case DeviceKind::virtual_:
-      return 2;
-    case DeviceKind::other:
-      return 3;
-    default:
-      return 4;
-  }
-}
-
-Choice choose_named(const std::vector<DeviceInfo>& infos, const std::string& wanted, const std::string& source) {
-  std::vector<size_t> found;
-  for (size_t i = 0; i < infos.size(); ++i)
-    if (matches(infos[i], wanted)) found.push_back(i);
-  if (found.empty()) throw DeviceError("no Vulkan device matches '" + wanted + "' (" + source + "); " + list_of(infos));
-  const bool by_text = found.size() > 1 && !lower(wanted).starts_with("uuid:");
-  return {found[0], source + (by_text ? ", the first of " + std::to_string(found.size()) + " that match" : "")};
-}
-
-Choice choose(const std::vector<DeviceInfo>& infos, const std::string& wanted) {
-  if (!wanted.empty()) return choose_named(infos, wanted, "asked for as '" + wanted + "'");
-  const char* environment = std::getenv("PUMICE_DEVICE");
-  if (environment && *environment) return choose_named(infos, environment, std::string("PUMICE_DEVICE=") + environment);
-  if (infos.size() == 1) return {0, "the only Vulkan device"};
-  size_t best = 0;
-  for (size_t i = 1; i < infos.size(); ++i)
-    if (rank(infos[i].kind) < rank(infos[best].kind)) best = i;
-  return {best, "the first " + std::string(name(infos[best].kind)) + " device of " + std::to_string(infos.size())};
+DeviceChoice chosen_device(const std::vector<DeviceInfo>& infos, const std::string& wanted) {
+  const char* const environment = std::getenv("PUMICE_DEVICE");
+  return choose_device(infos, visibility_of(infos, VisibilitySources::of_process()), wanted, environment ? environment : "");
 }
 
 uint32_t compute_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
@@ -192,18 +128,19 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   std::vector<DeviceInfo> infos;
   for (size_t i = 0; i < physicals.size(); ++i) infos.push_back(describe(physicals[i], static_cast<int>(i)));
   if (infos.empty()) throw DeviceError("there is no Vulkan 1.2 device with a compute queue");
-  const Choice choice = choose(infos, options.device);
+  const DeviceChoice choice = chosen_device(infos, options.device);
   const double patience = abandon_seconds();
   const std::shared_ptr<Context> context(new Context);
   ContextState& state = *context->state_;
-  state.info = infos[choice.index];
+  state.info = infos[choice.place];
+  state.info.index = choice.index;
   state.choice = choice.why;
   state.abandon_seconds = patience;
   state.masked = options.without;
   state.assumed_quirks = known_quirks(state.info) | QuirkSet::named(options.quirks);
   auto& vk = *state.vk;
   vk.generation = fork_generation();
-  vk.physical = physicals[choice.index];
+  vk.physical = physicals[choice.place];
   vk.family = compute_family(vk.physical, vk.timestamp_bits);
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(vk.physical, &properties);
@@ -302,9 +239,17 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   info.signalSemaphoreCount = 1;
   info.pSignalSemaphores = &state.timeline;
   state.begun[id % state.begun.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
+  if (id >= state.losing_at) {
+    state.vk->vkQueueWaitIdle(state.vk->queue);  // the device goes on by itself, and memory that it uses is about to be freed
+    state.check_alive(VK_ERROR_DEVICE_LOST, "vkQueueSubmit");
+  }
   state.check_alive(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
   state.submitted.store(id, std::memory_order_release);
   return id;
+}
+
+void lose_device_after(Context& context, uint64_t submissions) {
+  context.state().losing_at = context.submitted() + submissions + 1;
 }
 
 uint64_t Context::submitted() const {

@@ -55,6 +55,8 @@ struct ContextState {
   VkSemaphore timeline = VK_NULL_HANDLE;
   std::atomic<bool> closed{false}, lost{false}, abandoned{false};
 
+  std::atomic<uint64_t> losing_at{~uint64_t{0}};  // the execution at whose submission the device is lost on purpose: a test's fault
+
   std::mutex submit_mutex;
   std::atomic<uint64_t> submitted{0}, finished{0};
   std::array<std::atomic<int64_t>, 64> begun{};  // nanoseconds of the clock at which the latest executions were submitted, by id modulo 64

@@ -103,8 +103,10 @@ if TYPE_CHECKING:
     from .device.tuning_store import import_tuning as import_tuning
     from .importer.expression_operator import ElementwiseOperator as ElementwiseOperator
     from .importer.expression_operator import operator as operator
+    from .model.batch_predictor import BatchPredictor as BatchPredictor
+    from .model.loading import load as load
     from .model.model import Model as Model
-    from .model.model import load as load
+    from .model.parallel_model import ParallelModel as ParallelModel
     from .profiling.comparison import Comparison as Comparison
     from .profiling.peaks import Peaks as Peaks
     from .profiling.peaks import calibrate as calibrate
@@ -126,8 +128,10 @@ _HOMES = {
     "operators": "tools.catalogue",
     "ElementwiseOperator": "importer.expression_operator",
     "operator": "importer.expression_operator",
+    "BatchPredictor": "model.batch_predictor",
     "Model": "model.model",
-    "load": "model.model",
+    "ParallelModel": "model.parallel_model",
+    "load": "model.loading",
     "load_image": "device.images",
     "KernelTimes": "device.kernel_times",
     "Tuning": "device.tuning",

@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_file', 'reflect', 'sha256', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'whc8_index', 'write_cache_file']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'lose_device_after', 'nnapi_operations', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_file', 'reflect', 'sha256', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_file']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -308,7 +308,7 @@ class DeviceInfo:
     @property
     def index(self) -> int:
         """
-        The device's position in devices().
+        The device's position in devices(); -1 for one that the environment hides.
         """
     @property
     def kind(self) -> str:
@@ -2126,6 +2126,10 @@ def cache_state() -> CacheState | None:
     """
     The state of the cache on disk; None where there is none (PUMICE_NO_CACHE).
     """
+def choose_device(devices: collections.abc.Sequence[DeviceInfo], variables: collections.abc.Mapping[str, str], nvml: str, kfd: str, wanted: str, environment: str) -> tuple[int, str]:
+    """
+    Which of the given devices a Context takes, as a place in the list, and why. environment: PUMICE_DEVICE. Raises DeviceError.
+    """
 def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None, profile: collections.abc.Mapping[str, str] | None = None, include_dirs: collections.abc.Sequence[str] = [], local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> Shader:
     """
     Compiles GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into next; profile: device macros in place of the options' own.
@@ -2136,13 +2140,17 @@ def compile_counts() -> CompileCounts:
     """
     How many shaders this process compiled and how many it found in the caches.
     """
+def device_list() -> tuple[list[DeviceInfo], list[DeviceInfo], str]:
+    """
+    devices(), the devices that CUDA_VISIBLE_DEVICES and its like hide, and why they do in words.
+    """
 def device_macros(context: Context) -> dict[str, str]:
     """
     The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for compile() and ShaderOptions.
     """
 def devices() -> list[DeviceInfo]:
     """
-    The system's Vulkan devices; empty where there is no loader or no driver.
+    The Vulkan devices that the environment leaves to this process; empty where there is no loader or no driver.
     """
 def distinct_pipelines() -> list[str]:
     """
@@ -2221,6 +2229,10 @@ def has_operator(name: str, domain: str = '') -> bool:
 def included_files(source: str, name: str, includes: collections.abc.Mapping[str, str], include_dirs: collections.abc.Sequence[str]) -> list[str]:
     """
     Paths of the files that a shader in the file `name` includes, also under conditions, and of those that were looked for in vain.
+    """
+def lose_device_after(context: Context, submissions: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+    The context's queue answers that the device is lost, on purpose, once it has taken so many further submissions: for tests of what is done then.
     """
 def nnapi_operations() -> list[NnapiOperation]:
     """
@@ -2328,6 +2340,10 @@ def unpack_fc_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: coll
     """
     The weights and biases that pack_fc_weights packed; shape: that of its weights, packed as of unpack_conv_weights. Raises
     BindingError (D1, D2, D3).
+    """
+def visible_places(devices: collections.abc.Sequence[DeviceInfo], variables: collections.abc.Mapping[str, str], nvml: str, kfd: str) -> tuple[list[int], str]:
+    """
+    Which of the given devices variables of the environment leave, as places in the list in the order of devices(), and why in words. nvml: the file of NVIDIA's management library. kfd: the folder of the nodes of the kernel's compute topology.
     """
 def whc8_index(shape: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], channel: typing.SupportsInt | typing.SupportsIndex, y: typing.SupportsInt | typing.SupportsIndex, x: typing.SupportsInt | typing.SupportsIndex) -> int:
     """

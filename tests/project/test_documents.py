@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,19 @@ from process import python
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NEEDS = re.compile(r"^<!-- needs: ([\w ]+) -->$", re.MULTILINE)  # packages that no extra of the tests brings
 SCRIPTS = [page for page in PAGES if page.parent.name == "docs" and BLOCK.search(page.read_text())]
 
 
 @pytest.mark.parametrize("page", SCRIPTS, ids=lambda page: page.stem)
 def test_the_scripts_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path, context: pumice.Context) -> None:
+    text = page.read_text()
+    for packages in NEEDS.findall(text):
+        for package in packages.split():
+            if find_spec(package) is None:
+                pytest.skip(f"the page needs the package {package}")
     folder = Path(shutil.copytree(pumice.demo.DATA, tmp_path / "digits"))
-    (folder / "page.py").write_text("\n".join(BLOCK.findall(page.read_text())))
+    (folder / "page.py").write_text("\n".join(BLOCK.findall(text)))
     done = python("page.py", cwd=folder, seconds=900)
     if done.returncode and (lacking := lacking_features(done.stderr, context)):
         pytest.skip(f"the device lacks {', '.join(lacking)}")

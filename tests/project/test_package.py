@@ -132,6 +132,13 @@ def test_version_is_the_projects() -> None:
     assert pumice.__version__ == PROJECT["version"]
 
 
+def test_the_list_of_changes_begins_with_the_version() -> None:
+    changes = (Path(__file__).resolve().parents[2] / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## (\S+)", changes, re.MULTILINE)
+    assert versions[0] == PROJECT["version"]
+    assert len({*versions}) == len(versions)
+
+
 @needs_install
 def test_version_is_the_installed_one() -> None:
     assert pumice.__version__ == importlib.metadata.version("pumice")

@@ -115,11 +115,11 @@ def public() -> Iterator[str]:
 
 
 def unalike(names: Iterator[str]) -> set[str]:
-    """One name for what a class has from another one that is public too, and for `load`, which is Model."""
+    """One name for what a class has from another one that is public too."""
     found = set()
     for name in names:
         path, _, argument = name.rpartition(".")
-        if path.startswith("load.") or path.split(".")[0] in ("CompiledOperator", "Initializer"):
+        if path.split(".")[0] in ("CompiledOperator", "Initializer"):
             continue
         found.add(f"{path}.{argument}")
     return found

@@ -22,7 +22,7 @@ struct MatrixShape {  // one cooperative-matrix shape at subgroup scope
 };
 
 struct DeviceInfo {
-  int index = 0;  // position in devices()
+  int index = 0;  // position in devices(); -1 for one that the environment hides
   std::string name;
   DeviceKind kind = DeviceKind::other;
   std::string uuid;  // 32 hex digits

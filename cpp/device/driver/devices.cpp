@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/error.h"
+#include "device/driver/device_choice.h"
 #include "device/driver/features.h"
 #include "device/driver/instance.h"
 
@@ -186,16 +187,26 @@ DeviceInfo describe(VkPhysicalDevice_T* physical, int index) {
   return info;
 }
 
-std::vector<DeviceInfo> devices() {
+DeviceList devices() {
   std::vector<VkPhysicalDevice> physicals;
   try {
     physicals = physical_devices();
   } catch (const DeviceError&) {
     return {};
   }
-  std::vector<DeviceInfo> result;
-  for (size_t i = 0; i < physicals.size(); ++i) result.push_back(describe(physicals[i], static_cast<int>(i)));
-  return result;
+  std::vector<DeviceInfo> all;
+  for (size_t i = 0; i < physicals.size(); ++i) all.push_back(describe(physicals[i], static_cast<int>(i)));
+  const Visibility visibility = visibility_of(all, VisibilitySources::of_process());
+  DeviceList list{{}, {}, visibility_text(all, visibility)};
+  for (const VisibleDevice& one : visibility.visible) {
+    list.visible.push_back(all[one.place]);
+    list.visible.back().index = static_cast<int>(list.visible.size()) - 1;
+  }
+  for (const HiddenDevice& one : visibility.hidden) {
+    list.hidden.push_back(all[one.place]);
+    list.hidden.back().index = -1;
+  }
+  return list;
 }
 
 }  // namespace pumice

@@ -140,12 +140,13 @@ def _device(info: DeviceInfo) -> dict[str, Any]:
     }
 
 
-def devices_html(devices: Sequence[DeviceInfo]) -> str:
-    """A table with a row for each device, or a sentence that says why there is none."""
+def devices_html(devices: Sequence[DeviceInfo], note: str = "") -> str:
+    """A table with a row for each device, or a sentence that says why there is none; note: what is hidden and why."""
     if not devices:
-        return text_below("No Vulkan device", "There is no Vulkan loader, or no driver for it.")
+        return text_below("No Vulkan device", note or "There is no Vulkan loader, or no driver for it.")
     rows = [(info.index, info.name, *_device(info).values()) for info in devices]
-    return table(("", "name", *_device(devices[0])), rows)
+    shown = table(("", "name", *_device(devices[0])), rows)
+    return shown + text_below("Hidden devices", note) if note else shown
 
 
 def _context(context: Context) -> str:

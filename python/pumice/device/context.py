@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -97,17 +97,32 @@ def context_at(place: Place | None) -> Context:
 
 
 class Devices(list[DeviceInfo]):
-    """The system's Vulkan devices, in the order of their indices; a table in a notebook."""
+    """The Vulkan devices that this process may use, in the order of their indices; a table in a notebook.
+
+    hidden: devices that CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides, whose index is -1.
+    note: which these are and why, in words; "" where nothing is hidden.
+    """
+
+    def __init__(self, visible: Iterable[DeviceInfo] = (), hidden: Iterable[DeviceInfo] = (), note: str = "") -> None:
+        super().__init__(visible)
+        self.hidden = tuple(hidden)
+        self.note = note
+
+    def __repr__(self) -> str:
+        return f"<{list(self)!r}; {self.note}>" if self.note else super().__repr__()
 
     def _repr_html_(self) -> str:
         from ..base.html import devices_html
 
-        return devices_html(self)
+        return devices_html(self, self.note)
 
 
 def devices() -> Devices:
-    """The system's Vulkan devices; empty where there is no loader or no driver."""
-    return Devices(_pumice.devices())
+    """The Vulkan devices that this process may use; empty where there is no loader or no driver.
+
+    What CUDA_VISIBLE_DEVICES and its like hide is left out, and stands in `.hidden` and, with the reason, in `.note`.
+    """
+    return Devices(*_pumice.device_list())
 
 
 def default_context() -> Context:

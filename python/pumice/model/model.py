@@ -238,10 +238,14 @@ class Model:
         """
         return mapped(self, cases, depth, loop_timeout)
 
+    def outputs_of(self, arrays: tuple[Array, ...]) -> Any:
+        """Arrays for the outputs, in their order, as a call gives them: one alone, several as Outputs."""
+        return arrays[0] if self._single else self._outputs(arrays)
+
     def _results(self, results: tuple[Array, ...], strings: CallStrings | None) -> Any:
         if self._packing and strings:
             results = self._packing.gathered(results, strings)
-        return results[0] if self._single else self._outputs(results)
+        return self.outputs_of(results)
 
     # ---- arguments
 
@@ -449,6 +453,3 @@ def _reopened(
     source: Source, place: Place | None, precision: Precision, folder: Folder | None, options: dict[str, Any]
 ) -> Model:
     return Model(source, context_at(place), precision, folder=folder, progress=False, **options)
-
-
-load = Model

@@ -118,7 +118,7 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
         """Starts the next case. What fails, the case itself or what makes it, is raised in its place."""
         try:
             for case in cases:
-                started.append(_started(model, case, loop_timeout))
+                started.append(start_case(model, case, loop_timeout))
                 return True
         except Exception as error:
             started.append(error)
@@ -143,7 +143,8 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
                     run.wait()
 
 
-def _started(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
+def start_case(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
+    """Starts one case: an array, a tuple of arguments or a dict of them by name. Raises as Model.run_async does."""
     if isinstance(case, Mapping):
         return model.run_async(loop_timeout=loop_timeout, **case)
     arguments = case if isinstance(case, tuple) else (case,)

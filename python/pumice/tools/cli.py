@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import __version__
-from .._pumice import Context, DeviceInfo, Error, cache_state, devices, precision_support
+from .._pumice import Context, DeviceInfo, Error, cache_state, precision_support
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.plain_text import plain
+from ..device.context import devices as listed_devices
 from ..device.tuning_store import groups
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive
+from .doctor.command import add_doctor_options, doctor
 from .generate_command import add_generate_options, generate
 from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
 from .reduce_command import add_reduce_options, reduce_model
@@ -79,7 +81,7 @@ def _default_device() -> tuple[str | None, str]:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    found = devices()
+    found = listed_devices()
     uuid, choice = _default_device()
     if arguments.json:
         record = {
@@ -87,6 +89,8 @@ def _info(arguments: argparse.Namespace) -> int:
             "default": uuid,
             "choice": choice,
             "devices": [_device_record(d) for d in found],
+            "hidden": [_device_record(d) for d in found.hidden],
+            "hidden_because": found.note,
             "cache": _cache_record(),
             "tuning": [one._asdict() for one in groups()],
             "versions": versions(),
@@ -96,6 +100,8 @@ def _info(arguments: argparse.Namespace) -> int:
     print(f"pumice {__version__}")
     for device in found:
         _print_device(device, device.uuid == uuid)
+    if found.note:
+        print(f"hidden:  {found.note}")
     print(f"default: {choice}")
     cache = cache_state()
     print(
@@ -328,6 +334,9 @@ def _parser() -> argparse.ArgumentParser:
 
     info = command("info", _info, "The devices of this machine, and which one is taken.")
     info.add_argument("--json", action="store_true", help="print JSON, with all features, limits and extensions")
+
+    text = "Looks at what Vulkan needs on this machine, and says what is wrong and which line mends it; exit status 1 then."
+    add_doctor_options(command("doctor", doctor, text))
 
     run = command("run", _run, "Runs a model once.")
     add_model_options(run)

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 def load_model(arguments: argparse.Namespace) -> Model:
     """The model, on the device and at the precision that the arguments name."""
-    from ..model.model import load
+    from ..model.model import Model
 
     context = Context(arguments.device) if arguments.device else None
     if arguments.policy and arguments.precision != "fp32":
         raise InputError("--policy says the precision of every node: --precision does not go with it")
     precision = arguments.policy or arguments.precision
-    return load(arguments.model, context, precision, progress=not arguments.json, seed=arguments.seed)
+    return Model(arguments.model, context, precision, progress=not arguments.json, seed=arguments.seed)
 
 
 def model_inputs(

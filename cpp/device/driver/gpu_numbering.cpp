@@ -1,0 +1,136 @@
+#include "device/driver/gpu_numbering.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+
+namespace pumice {
+namespace {
+
+// ---- NVIDIA: the part of NVML's stable C interface that is used here
+
+using NvmlDevice = void*;
+
+struct NvmlPci {  // nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3
+  char short_address[16];
+  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+  char address[32];
+};
+
+class Nvml {
+ public:
+  explicit Nvml(const std::string& library) : library_(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL), &close_library) {
+    if (!library_) return;
+    const bool is_whole = find(start_, "nvmlInit_v2") && find(stop_, "nvmlShutdown") && find(count_, "nvmlDeviceGetCount_v2") &&
+                          find(device_, "nvmlDeviceGetHandleByIndex_v2") && find(uuid_, "nvmlDeviceGetUUID") &&
+                          find(pci_, "nvmlDeviceGetPciInfo_v3") && find(name_, "nvmlDeviceGetName");
+    started_ = is_whole && start_() == 0;
+  }
+  ~Nvml() {
+    if (started_) stop_();
+  }
+  Nvml(const Nvml&) = delete;
+
+  bool started() const { return started_; }
+
+  std::vector<NumberedGpu> gpus() const {
+    unsigned count = 0;
+    if (count_(&count) != 0) return {};
+    std::vector<NumberedGpu> found(count);  // a GPU that cannot be opened keeps its number
+    for (unsigned i = 0; i < count; ++i) {
+      NvmlDevice device = nullptr;
+      if (device_(i, &device) == 0) describe_gpu(device, found[i]);
+    }
+    return found;
+  }
+
+ private:
+  static void close_library(void* library) {
+    if (library) dlclose(library);
+  }
+
+  template <typename Function>
+  bool find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library_.get(), name));
+    return function != nullptr;
+  }
+
+  void describe_gpu(NvmlDevice device, NumberedGpu& gpu) const {
+    std::array<char, 96> text{};
+    if (uuid_(device, text.data(), text.size()) == 0) {
+      gpu.label = text.data();
+      for (const char c : gpu.label.substr(std::min<size_t>(gpu.label.size(), 4)))  // behind "GPU-"
+        if (std::isxdigit(static_cast<unsigned char>(c))) gpu.uuid += static_cast<char>(std::tolower(c));
+    }
+    if (name_(device, text.data(), text.size()) == 0) gpu.model = text.data();
+    NvmlPci pci{};
+    if (pci_(device, &pci) != 0) return;
+    std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.0", pci.domain, pci.bus, pci.device);
+    gpu.pci = text.data();
+  }
+
+  std::unique_ptr<void, void (*)(void*)> library_;
+  int (*start_)() = nullptr;
+  int (*stop_)() = nullptr;
+  int (*count_)(unsigned*) = nullptr;
+  int (*device_)(unsigned, NvmlDevice*) = nullptr;
+  int (*uuid_)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*pci_)(NvmlDevice, NvmlPci*) = nullptr;
+  int (*name_)(NvmlDevice, char*, unsigned) = nullptr;
+  bool started_ = false;
+};
+
+// ---- AMD: the kernel's own list
+
+std::map<std::string, uint64_t> node_properties(const std::filesystem::path& file) {
+  std::map<std::string, uint64_t> properties;
+  std::ifstream lines(file);
+  std::string key;
+  uint64_t value = 0;
+  while (lines >> key >> value) properties[key] = value;
+  return properties;
+}
+
+std::optional<NumberedGpu> kfd_gpu(const std::filesystem::path& node) {
+  auto properties = node_properties(node / "properties");
+  if (properties["simd_count"] == 0) return {};  // a node of processors alone
+  const uint64_t place = properties["location_id"];
+  char text[40];
+  NumberedGpu gpu;
+  std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", static_cast<unsigned>(properties["domain"]),
+                static_cast<unsigned>(place >> 8 & 255), static_cast<unsigned>(place >> 3 & 31), static_cast<unsigned>(place & 7));
+  gpu.pci = text;
+  std::snprintf(text, sizeof text, "GPU-%016llx", static_cast<unsigned long long>(properties["unique_id"]));
+  gpu.label = properties["unique_id"] ? text : "";
+  return gpu;
+}
+
+}  // namespace
+
+std::optional<std::vector<NumberedGpu>> nvml_gpus(const std::string& library) {
+  const Nvml nvml(library);
+  if (!nvml.started()) return {};
+  return nvml.gpus();
+}
+
+std::optional<std::vector<NumberedGpu>> kfd_gpus(const std::string& folder) {
+  std::vector<NumberedGpu> found;
+  for (int node = 0;; ++node) {
+    const std::filesystem::path path = std::filesystem::path(folder) / std::to_string(node);
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(path, ignored)) break;
+    if (auto gpu = kfd_gpu(path)) found.push_back(std::move(*gpu));
+  }
+  if (found.empty()) return {};
+  return found;
+}
+
+}  // namespace pumice

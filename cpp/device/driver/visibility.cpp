@@ -1,0 +1,233 @@
+#include "device/driver/visibility.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <optional>
+#include <set>
+
+#include "device/driver/gpu_numbering.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint32_t kNvidia = 0x10de, kAmd = 0x1002;
+constexpr const char* kNames[] = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"};
+
+struct Numbering {
+  std::vector<NumberedGpu> gpus;
+  std::string authority;  // "by NVML"
+};
+
+std::vector<std::string> names_in(const std::string& value) {
+  std::vector<std::string> names;
+  size_t begin = 0;
+  while (begin <= value.size()) {
+    const size_t end = std::min(value.find(',', begin), value.size());
+    std::string name = value.substr(begin, end - begin);
+    std::erase_if(name, [](unsigned char c) { return std::isspace(c) != 0; });
+    names.push_back(std::move(name));
+    begin = end + 1;
+  }
+  return names;
+}
+
+bool is_ordinal(const std::string& text) {
+  return !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+std::string folded(std::string text) {
+  std::erase(text, '-');
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// A vendor's devices in the order of their PCI addresses: its numbering, where its own library is not there to be asked.
+Numbering by_address(const std::vector<DeviceInfo>& devices, uint32_t vendor) {
+  Numbering numbering{{}, "by the order of PCI addresses"};
+  for (const DeviceInfo& info : devices)
+    if (info.vendor_id == vendor) numbering.gpus.push_back({"GPU-" + info.uuid, info.uuid, info.pci, info.name});
+  std::ranges::stable_sort(numbering.gpus, {}, &NumberedGpu::pci);
+  return numbering;
+}
+
+// One vendor's variables, read one after the other: each names GPUs of those that the ones before it have left.
+class VendorVisibility {
+ public:
+  VendorVisibility(const std::vector<DeviceInfo>& devices, uint32_t vendor, Numbering numbering)
+      : devices_(devices), vendor_(vendor), authority_(std::move(numbering.authority)) {
+    for (NumberedGpu& gpu : numbering.gpus) left_.push_back({std::move(gpu), ""});
+  }
+
+  void apply(const std::string& variable, const std::string& value) {
+    statement_ += (statement_.empty() ? "" : " and ") + variable + "=" + value;
+    std::vector<Named> named;
+    for (const std::string& name : names_in(value)) {
+      if (name.starts_with("MIG-"))
+        return refuse(variable + "=" + value + " names " + name +
+                      ", a part of a GPU, which no Vulkan driver offers; "
+                      "name the whole GPU by its index or as GPU-...");
+      const auto found = find(name, variable, value);
+      if (!found) break;
+      const auto is_found = [&](const Named& one) { return one.number == found->number; };
+      if (std::ranges::any_of(named, is_found)) return refuse(variable + "=" + value + " names one GPU twice (" + name + ")");
+      named.push_back(*found);
+    }
+    std::vector<Left> left;
+    for (const Named& one : named) {
+      Left& gpu = left_[one.number];
+      const std::string by_index = is_ordinal(one.name) ? ", whose " + one.name + " is " + shown(gpu.gpu) + " " + authority_ : "";
+      left.push_back({gpu.gpu, (gpu.rule.empty() ? "" : gpu.rule + ", and ") + variable + "=" + value + by_index});
+    }
+    left_ = std::move(left);
+  }
+
+  // Adds to the visibility what the variables make of the vendor's devices.
+  void finish(Visibility& visibility) {
+    std::vector<VisibleDevice> visible;
+    for (const Left& left : refusal_.empty() ? left_ : std::vector<Left>{}) {
+      if (const auto place = place_of(left.gpu)) {
+        visible.push_back({*place, left.rule});
+      } else {
+        notes_.push_back(statement_ + " names " + shown(left.gpu) + ", which is no Vulkan device here");
+      }
+    }
+    std::set<size_t> places;
+    for (const VisibleDevice& one : visible) places.insert(one.place);
+    for (size_t i = 0; i < devices_.size(); ++i)
+      if (devices_[i].vendor_id == vendor_ && !places.contains(i)) visibility.hidden.push_back({i, statement_});
+    visibility.visible.insert(visibility.visible.end(), visible.begin(), visible.end());
+    visibility.notes.insert(visibility.notes.end(), notes_.begin(), notes_.end());
+    if (!refusal_.empty()) visibility.refusal += (visibility.refusal.empty() ? "" : "; ") + refusal_;
+  }
+
+  void refuse(const std::string& sentence) {
+    if (refusal_.empty()) refusal_ = sentence;
+  }
+
+ private:
+  struct Left {
+    NumberedGpu gpu;
+    std::string rule;
+  };
+  struct Named {
+    size_t number;
+    std::string name;
+  };
+
+  static std::string shown(const NumberedGpu& gpu) {
+    if (!gpu.label.empty()) return gpu.label;
+    return gpu.pci.empty() ? "a GPU that this process may not open" : "the GPU at pci:" + gpu.pci;
+  }
+
+  // The GPU that a name names; nothing for a name that ends the list.
+  std::optional<Named> find(const std::string& name, const std::string& variable, const std::string& value) {
+    if (is_ordinal(name) && std::stoul(name) < left_.size()) return Named{std::stoul(name), name};
+    if (name.starts_with("GPU-") && name.size() > 4) {
+      std::vector<size_t> found;  // a UUID may be cut short
+      for (size_t i = 0; i < left_.size(); ++i)
+        if (folded(left_[i].gpu.label).starts_with(folded(name))) found.push_back(i);
+      if (found.size() == 1) return Named{found[0], name};
+      if (found.size() > 1) refuse(variable + "=" + value + ": " + name + " begins the names of " + std::to_string(found.size()) + " GPUs");
+    }
+    if (value.empty() || value == "-1" || value == "NoDevFiles") return {};  // the ways to hide all
+    notes_.push_back(variable + "=" + value + ": the list ends before '" + name + "', which names none of " + std::to_string(left_.size()) +
+                     " GPUs");
+    return {};
+  }
+
+  std::optional<size_t> place_of(const NumberedGpu& gpu) const {
+    const auto find_by = [&](const auto& is_same) -> std::optional<size_t> {
+      for (size_t i = 0; i < devices_.size(); ++i)
+        if (devices_[i].vendor_id == vendor_ && is_same(devices_[i])) return i;
+      return {};
+    };
+    if (const auto place = find_by([&](const DeviceInfo& info) { return !gpu.uuid.empty() && info.uuid == gpu.uuid; })) return place;
+    return find_by([&](const DeviceInfo& info) { return !gpu.pci.empty() && folded(info.pci) == folded(gpu.pci); });
+  }
+
+  const std::vector<DeviceInfo>& devices_;
+  uint32_t vendor_;
+  std::string authority_, statement_, refusal_;
+  std::vector<Left> left_;
+  std::vector<std::string> notes_;
+};
+
+// CUDA's default order puts the fastest GPU first, by a measure that only its driver knows: an index then says which GPU is meant only
+// where all are alike.
+bool is_order_known(const std::vector<NumberedGpu>& gpus, const VisibilitySources& sources) {
+  const auto order = sources.variables.find("CUDA_DEVICE_ORDER");
+  if (order != sources.variables.end() && order->second == "PCI_BUS_ID") return true;
+  return std::ranges::all_of(gpus, [&](const NumberedGpu& gpu) { return gpu.model == gpus.front().model; });
+}
+
+void apply_cuda(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources, Visibility& visibility) {
+  const std::string variable = "CUDA_VISIBLE_DEVICES", value = sources.variables.at(variable);
+  const std::vector<std::string> names = names_in(value);
+  const bool has_index = std::ranges::any_of(names, is_ordinal);
+  auto asked = has_index || value.find("GPU-") != std::string::npos ? nvml_gpus(sources.nvml) : std::nullopt;
+  Numbering numbering = asked ? Numbering{std::move(*asked), "by NVML"} : by_address(devices, kNvidia);
+  const bool is_known = !has_index || is_order_known(numbering.gpus, sources);
+  VendorVisibility nvidia(devices, kNvidia, std::move(numbering));
+  nvidia.apply(variable, value);
+  if (!is_known)
+    nvidia.refuse(variable + "=" + value +
+                  " gives an index, and this host's GPUs differ: in CUDA's own order only its driver knows which is "
+                  "meant; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the GPU as GPU-...");
+  nvidia.finish(visibility);
+}
+
+void apply_rocm(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources, Visibility& visibility) {
+  auto asked = kfd_gpus(sources.kfd);
+  Numbering numbering = asked ? Numbering{std::move(*asked), "by the kernel's compute topology"} : by_address(devices, kAmd);
+  VendorVisibility amd(devices, kAmd, std::move(numbering));
+  for (const char* const variable : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
+    if (const auto given = sources.variables.find(variable); given != sources.variables.end()) amd.apply(variable, given->second);
+  amd.finish(visibility);
+}
+
+// Devices that no variable speaks of keep their places, and those that one names share theirs, in the order in which it names them.
+void put_in_order(const std::vector<DeviceInfo>& devices, Visibility& visibility) {
+  std::ranges::sort(visibility.hidden, {}, &HiddenDevice::place);
+  std::set<size_t> named, hidden;
+  std::map<uint32_t, std::vector<VisibleDevice>> ruled;  // by vendor
+  for (const HiddenDevice& one : visibility.hidden) hidden.insert(one.place);
+  for (VisibleDevice& one : visibility.visible) {
+    named.insert(one.place);
+    ruled[devices[one.place].vendor_id].push_back(std::move(one));
+  }
+  std::map<uint32_t, size_t> taken;
+  visibility.visible.clear();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const uint32_t vendor = devices[i].vendor_id;
+    if (named.contains(i)) {
+      visibility.visible.push_back(ruled[vendor][taken[vendor]++]);
+    } else if (!hidden.contains(i)) {
+      visibility.visible.push_back({i, ""});
+    }
+  }
+}
+
+}  // namespace
+
+VisibilitySources VisibilitySources::of_process() {
+  VisibilitySources sources;
+  for (const char* const name : kNames)
+    if (const char* const value = std::getenv(name)) sources.variables[name] = value;
+  return sources;
+}
+
+Visibility visibility_of(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources) {
+  const auto has = [&](uint32_t vendor) {
+    return std::ranges::any_of(devices, [&](const auto& info) { return info.vendor_id == vendor; });
+  };
+  const bool cuda = has(kNvidia) && sources.variables.contains("CUDA_VISIBLE_DEVICES");
+  const bool rocm = has(kAmd) && (sources.variables.contains("ROCR_VISIBLE_DEVICES") || sources.variables.contains("HIP_VISIBLE_DEVICES"));
+  Visibility visibility;
+  if (cuda) apply_cuda(devices, sources, visibility);
+  if (rocm) apply_rocm(devices, sources, visibility);
+  put_in_order(devices, visibility);
+  return visibility;
+}
+
+}  // namespace pumice

@@ -1,0 +1,260 @@
+"""A model for batches of rows in the workers of other engines: threads, processes, joblib, Dask, Ray Data, Spark."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from .._pumice import OutOfMemoryError
+from ..base.element_types import PRECISIONS, Array
+from ..base.errors import InputError
+from ..base.log import log_warning
+from ..importer.file.model_file import Folder, Source, portable, reread
+from .batches import Batch, Layout, batch_of, checked_rows, layout_of, rows_of
+from .model import Model
+from .opened_models import ModelKey, OpenedModel, digest_of, keep, opened_model
+from .options import refuse_unknown
+from .policy import Precision, policy_of
+
+_OPTIONS = ("seed", "fuse", "check_indices", "deterministic")
+_RAGGED = ("pad", "rebind")
+
+
+def _check_precision(precision: Precision) -> None:
+    """Raises InputError or BindingError for what is no precision, before the predictor goes to a worker."""
+    name = policy_of(precision).precision
+    if name not in PRECISIONS:
+        raise InputError(f"BatchPredictor: precision is one of {', '.join(PRECISIONS)}, or a policy; given {name!r}")
+
+
+class BatchPredictor:
+    """A model that is called with batches of rows, and that can be pickled before and after its first call. A context manager.
+
+    It opens its device in the process that calls it, at the first call: predictors of one process share one context a device, and one
+    model where they were made alike. That is freed when the last predictor is dropped or closed; of predictors that came by pickle the
+    last one's model stays open until the next comes, since engines unpickle a predictor for each task: see release(). All methods may
+    be called from several threads.
+
+    model: as for load(). A path is read by every worker, and must name there the file that it named here, by its SHA-256, when the
+    predictor was pickled; bytes travel in the pickle.
+    device: what Context takes; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md.
+    precision, folder, and the options seed, fuse, check_indices and deterministic: as for load().
+    batch_size: rows of one run, at most; None: all rows of a batch. Where the file has a fixed number of rows, that.
+    ragged: what becomes of a run with fewer rows than batch_size, as the last one of a batch: "pad" repeats its last row and drops the
+    results of these, so that the model is bound once, but the rows of a batch must not depend on each other; "rebind" binds the model to
+    that number too. A file with a fixed number of rows can only be padded.
+    columns: names of a batch's columns by the inputs that take them, where they differ. keep: columns that are given back beside the
+    results; others that are no inputs are dropped. named: results come as a dict by name, whatever form a batch has.
+    depth: runs in flight, 1 to 8, so that transfers and work overlap.
+
+    Where a run does not fit the device's memory the number of rows is halved, for good; the logger "pumice" and `notes` say so.
+    Raises InputError and BindingError for arguments that it does not take; what is wrong with the model is found by the first call.
+    """
+
+    def __init__(
+        self,
+        model: Source,
+        *,
+        device: str = "",
+        precision: Precision = "fp32",
+        batch_size: int | None = None,
+        ragged: str = "pad",
+        columns: Mapping[str, str] | None = None,
+        keep: Sequence[str] = (),
+        named: bool = False,
+        depth: int = 2,
+        folder: Folder | None = None,
+        **options: Any,
+    ) -> None:
+        refuse_unknown({name: value for name, value in options.items() if name not in _OPTIONS})
+        _check_precision(precision)
+        if ragged not in _RAGGED:
+            raise InputError(f"BatchPredictor: ragged is 'pad' or 'rebind'; given {ragged!r}")
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise InputError(f"BatchPredictor: batch_size is a number of rows from 1 on, or None; given {batch_size!r}")
+        self._source = portable(reread(model))
+        if isinstance(self._source, str) and not os.path.exists(self._source):
+            raise FileNotFoundError(2, os.strerror(2), self._source)
+        self._digest = ""  # of the file that a worker must find; "" in the process where the predictor was made
+        self._own_digest = ""  # the same where the predictor was made, once it has been pickled
+        self._device, self._precision = device, precision
+        self._folder = None if folder is None else os.path.abspath(folder)
+        self._options = options
+        self._limit, self._ragged, self._depth = batch_size, ragged, depth
+        self._columns, self._keep, self._named = dict(columns or {}), [*keep], named
+        self._opened: OpenedModel | None = None
+        self._layout: Layout | None = None
+        self.notes: list[str] = []  # what has become otherwise than was asked for, in sentences
+
+    # ---- calls
+
+    def __call__(self, *arrays: Any) -> Any:
+        """The results of all rows of one batch.
+
+        A batch is an array, arrays in the order of the inputs, or one dict of columns; a dict gives a dict of arrays by name, otherwise
+        one output gives an array and several give Outputs. Raises BindingError for a batch that does not fit the model and for an
+        output that has no rows, OutOfMemoryError where one row does not fit, and as loading does.
+        """
+        (result,) = self.map([arrays[0] if len(arrays) == 1 else arrays])
+        return result
+
+    def map(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The results of one batch after the other, in their order, runs of the next batches being in flight: a generator.
+
+        A batch is an array, a tuple of arrays in the order of the inputs, or a dict of columns. Raises as a call does, in the place of the
+        batch; an error of what makes the batches ends the generator.
+        """
+        return self._stream(iter(batches))
+
+    def make_predict_fn(self) -> Callable[..., Any]:
+        """A function with one argument for each input, for Spark's predict_batch_udf(predictor.make_predict_fn, ...).
+
+        It gives an array, or a dict of arrays by name where the model has several outputs. It opens the device.
+        """
+        model = self.model
+
+        def predict(*arrays: Array) -> Any:
+            result = self(*arrays)
+            return dict(result._asdict()) if hasattr(result, "_asdict") else result
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = (f"input_{i}" for i in range(len(model.inputs)))
+        predict.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+        return predict
+
+    # ---- runs
+
+    def _stream(self, batches: Iterator[Any]) -> Iterator[Any]:
+        pending: deque[Batch] = deque()
+        while True:
+            model, layout = self._open()
+            limit = layout.fixed or self._limit
+            sent: deque[tuple[Batch, int, int]] = deque()
+            try:
+                for results in model.map(self._runs(layout, limit, batches, pending, sent), self._depth):
+                    batch, rows, count = sent.popleft()
+                    parts = (results,) if len(model.outputs) == 1 else tuple(results)
+                    batch.parts.append(checked_rows(model, parts, rows, count))
+                    batch.done += count
+                    if batch.done == batch.rows:
+                        pending.popleft()
+                        yield self._result(model, batch)
+                return
+            except OutOfMemoryError as error:
+                if not sent:  # what makes the batches has no memory
+                    raise
+                rows = sent[0][1]
+                sent.clear()
+                for batch in pending:  # their runs in flight were dropped
+                    batch.sent, batch.is_begun = batch.done, bool(batch.done)
+                self._halve(layout, rows, error)
+
+    def _runs(
+        self,
+        layout: Layout,
+        limit: int | None,
+        batches: Iterator[Any],
+        pending: deque[Batch],
+        sent: deque[tuple[Batch, int, int]],
+    ) -> Iterator[dict[str, Array]]:
+        """The arguments of one run after the other, as they are asked for; `sent` gets the batch, rows and rows that count of each."""
+        while True:
+            batch = next((one for one in pending if one.sent < one.rows or not one.is_begun), None)
+            if batch is None:
+                try:
+                    given = next(batches)
+                except StopIteration:
+                    return
+                batch = batch_of(layout, given, self._columns, self._keep)
+                pending.append(batch)
+            count = min(batch.rows - batch.sent, limit or batch.rows)
+            is_padded = layout.fixed is not None or self._ragged == "pad"
+            rows = limit if limit and is_padded else count
+            sent.append((batch, rows, count))
+            arguments = rows_of(layout, batch, batch.sent, count, rows)
+            batch.sent += count
+            batch.is_begun = True
+            yield arguments
+
+    def _halve(self, layout: Layout, rows: int, error: OutOfMemoryError) -> None:
+        """Later runs have half the rows. Raises the error again where that is no way out."""
+        if layout.fixed is not None or rows <= 1:
+            raise error
+        self._limit = min(self._limit or rows, rows // 2)  # another thread may have halved it too
+        note = f"a run of {rows} rows does not fit the device's memory ({error}); runs have at most {self._limit} rows from now on"
+        self.notes.append(note)
+        log_warning(f"BatchPredictor: {note}")
+        if self._opened is not None:
+            self._opened.start_again()  # memory of the larger runs is freed
+
+    def _result(self, model: Model, batch: Batch) -> Any:
+        results = batch.results()
+        if batch.is_named or self._named:
+            return {**batch.kept, **{value.name: one for value, one in zip(model.outputs, results, strict=True)}}
+        return model.outputs_of(results)
+
+    # ---- what it is, and its lifetime
+
+    @property
+    def model(self) -> Model:
+        """The model, which is loaded now where it is not. Raises as loading does."""
+        return self._open()[0]
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of one run, at most: as it was asked for, or less where memory was short; None: all rows of a batch."""
+        return self._limit
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the predictor has used its device in this process, and was not closed since."""
+        return self._opened is not None
+
+    def _open(self) -> tuple[Model, Layout]:
+        opened = self._opened
+        if opened is None or opened.process != os.getpid():
+            key = ModelKey(self._source, self._digest, self._device, repr(self._precision), repr(self._options))
+            opened = self._opened = opened_model(key, self._precision, self._folder, self._options)
+            if self._digest:
+                keep(opened)
+        model = opened.model()
+        if self._layout is None:
+            self._layout = layout_of(model)
+        return model, self._layout
+
+    def close(self) -> None:
+        """Lets go of the model; the device's memory is freed where no other predictor of the process uses it. The next call opens it
+        again. Idempotent.
+        """
+        self._opened = None
+        if self._digest:
+            keep(None)
+
+    @staticmethod
+    def release() -> None:
+        """Lets go of the model that this process keeps open for predictors that come by pickle."""
+        keep(None)
+
+    def __enter__(self) -> BatchPredictor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels: how to open the model, never the device. Raises OSError for a file that is gone."""
+        source = self._source
+        if not self._own_digest:
+            self._own_digest = self._digest or (digest_of(source) if isinstance(source, str) else "bytes")
+        return {**self.__dict__, "_digest": self._own_digest, "_opened": None, "_layout": None, "notes": []}
+
+    def __repr__(self) -> str:
+        source = repr(self._source) if isinstance(self._source, str) else f"{len(self._source)} bytes"
+        rows = "all rows of a batch" if self._limit is None else f"at most {self._limit} rows"
+        return f"<BatchPredictor of {source}, runs of {rows}, {'open' if self.is_open else 'not open'}>"

@@ -1,0 +1,77 @@
+"""The door to models: on one device, or on several."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from ..base.errors import binding_error
+from .model import Model
+
+if TYPE_CHECKING:
+    from .._pumice import Context
+    from ..importer.expression_operator import ElementwiseOperator
+    from ..importer.file.model_file import Folder, Source
+    from ..importer.file.recipe import Overridable
+    from .parallel_model import ParallelModel
+    from .policy import Precision
+
+
+@overload
+def load(
+    source: Source,
+    context: Context | None = None,
+    precision: Precision = "fp32",
+    *,
+    folder: Folder | None = None,
+    progress: bool = True,
+    seed: int | None = None,
+    fuse: bool | Collection[str] = True,
+    overridable: Overridable = False,
+    check_indices: bool = False,
+    deterministic: bool = False,
+    operators: Sequence[ElementwiseOperator] = (),
+) -> Model: ...
+
+
+@overload
+def load(
+    source: Source,
+    *,
+    devices: str | Sequence[str | int | Context],
+    precision: Precision = "fp32",
+    folder: Folder | None = None,
+    progress: bool = True,
+    seed: int | None = None,
+    fuse: bool | Collection[str] = True,
+    check_indices: bool = False,
+    deterministic: bool = False,
+    operators: Sequence[ElementwiseOperator] = (),
+) -> ParallelModel: ...
+
+
+def load(
+    source: Source,
+    context: Context | None = None,
+    precision: Precision = "fp32",
+    *,
+    devices: str | Sequence[str | int | Context] | None = None,
+    **options: Any,
+) -> Model | ParallelModel:
+    """Loads an ONNX model, and lists every unsupported node before anything runs.
+
+    devices: None for one device, that of `context`, which gives a Model. "all", or a list of names of devices or contexts, gives a
+    ParallelModel, whose calls divide their rows among the devices and whose map() gives each device the next case; "all" leaves software
+    drivers out where there is another device. What a model is made from, the other arguments and what is raised: see Model. Raises
+    BindingError (K4) where both a context and devices are given, or a model on several devices is asked for what only one has.
+    """
+    if devices is None:
+        return Model(source, context, precision, **options)
+    from .parallel_model import ParallelModel
+
+    if context is not None:
+        raise binding_error("K4", "devices", "a context or devices", "both", kind="argument")
+    if options.get("overridable"):
+        hint = "a call on several devices divides what is given by rows"
+        raise binding_error("K4", "overridable", "no initializers to override", "some", hint, kind="argument")
+    return ParallelModel(source, devices, precision, **options)

@@ -1,0 +1,158 @@
+"""A model on several devices of one machine: each call's rows, or each case of a map, go to whichever device is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from .._pumice import Context, DeviceLostError
+from ..base.errors import InputError
+from ..base.log import forward_log, log_warning
+from ..device.context import devices as listed_devices
+from ..importer.file.model_file import Source, reread
+from .batches import batch_of, checked_rows, layout_of, rows_of
+from .device_work import DeviceWork, LostDevice
+from .model import Model
+from .policy import Precision
+from .runs import MOST_IN_FLIGHT
+from .values import ModelValue
+
+
+def contexts_of(devices: str | Sequence[str | int | Context]) -> list[Context]:
+    """The contexts of devices by name: "all" names every visible device, but software drivers only where there is no other.
+
+    A device that is named twice gets two contexts. Raises DeviceError, InputError for what names no devices.
+    """
+    if isinstance(devices, str):
+        if devices != "all":
+            raise InputError(f"devices: 'all' or a list of devices expected; given {devices!r}")
+        found = listed_devices()
+        hardware = [one for one in found if one.kind != "software"]
+        return [Context(one.index) for one in hardware or found] or [Context()]  # which says why there is none
+    if not devices:
+        raise InputError("devices: at least one device expected; given an empty list")
+    return [one if isinstance(one, Context) else Context(one) for one in devices]
+
+
+class ParallelModel:
+    """A model loaded on several devices, for calls whose rows are independent and for map(). A context manager.
+
+    `load(..., devices=...)` makes it. One thread a device takes the next part of the work when it is free, so that a slower device gets
+    less of it. Where a device is lost the others do its work again, and `lost` and the logger "pumice" say so. Its methods may be called
+    from several threads.
+    """
+
+    def __init__(
+        self, source: Source, devices: str | Sequence[str | int | Context], precision: Precision, **options: Any
+    ) -> None:
+        source = reread(source)
+        given = {id(one) for one in devices if isinstance(one, Context)} if not isinstance(devices, str) else set()
+        contexts = contexts_of(devices)
+        self._own = [one for one in contexts if id(one) not in given]
+        try:
+            first = Model(source, contexts[0], precision, **options)
+            rest = [Model(source, one, precision, **{**options, "progress": False}) for one in contexts[1:]]
+        except BaseException:
+            for context in self._own:
+                context.close()
+            raise
+        self.models = (first, *rest)  # one a device, in the order of the devices
+        self.lost: list[LostDevice] = []  # devices that were lost since, each with what became of its work
+
+    def __call__(self, *arrays: Any, **by_name: Any) -> Any:
+        """Runs the model on rows that are divided among the devices, and gives the results of all of them, as Model's call does.
+
+        Rows lie along the first axis of each input where that has no fixed size, and of each output. Raises as Model's call does,
+        BindingError for a file with another number of rows and for an output without rows, DeviceLostError where no device is left.
+        """
+        model = self._alive()[0][1]
+        layout = layout_of(model)
+        batch = batch_of(layout, tuple(model.named(*arrays, **by_name)[name] for name in layout.inputs), {}, ())
+        size = layout.fixed or max(-(-batch.rows // len(self._alive())), 1)
+        counts = [min(size, batch.rows - begin) for begin in range(0, batch.rows, size)] or [0]
+        if layout.fixed and any(count != size for count in counts):
+            raise InputError(
+                f"the file has {size} rows; expected a multiple of them, given {batch.rows}: BatchPredictor pads"
+            )
+        cases = [rows_of(layout, batch, i * size, count, count) for i, count in enumerate(counts)]
+        for count, results in zip(counts, self.map(cases), strict=True):
+            parts = (results,) if len(model.outputs) == 1 else tuple(results)
+            batch.parts.append(checked_rows(model, parts, count, count))
+        return model.outputs_of(batch.results())
+
+    def map(self, cases: Iterable[Any], depth: int = 2) -> Iterator[Any]:
+        """Runs the model on one case after the other and gives the results in their order: a generator.
+
+        cases: arrays, tuples of arguments or dicts of them by name. depth: cases in flight on each device, 1 to 8. An error is raised in
+        its case's place and ends the generator. Raises InputError for another depth, DeviceLostError where no device is left.
+        """
+        if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MOST_IN_FLIGHT:
+            raise InputError(f"map: a depth of 1 to {MOST_IN_FLIGHT} cases expected; given {depth!r}")
+        return DeviceWork(self._alive(), depth, self._note_lost).run(cases)
+
+    def _alive(self) -> list[tuple[int, Model]]:
+        gone = {one.place for one in self.lost}
+        alive = [(place, model) for place, model in enumerate(self.models) if place not in gone]
+        if not alive:
+            raise DeviceLostError(f"all devices were lost: {'; '.join(map(str, self.lost))}")
+        return alive
+
+    def _note_lost(self, lost: LostDevice) -> None:
+        self.lost.append(lost)
+        log_warning(f"model '{self.name}': {lost}")
+
+    # ---- what it is
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.models[0].name
+
+    @property
+    def precision(self) -> str:
+        """The precision, as Model.precision."""
+        return self.models[0].precision
+
+    @property
+    def inputs(self) -> list[ModelValue]:
+        """The inputs, as Model.inputs."""
+        return self.models[0].inputs
+
+    @property
+    def outputs(self) -> list[ModelValue]:
+        """The outputs, as Model.outputs."""
+        return self.models[0].outputs
+
+    def report(self) -> str:
+        """A line for each device, with why it was chosen, and a sentence for each that was lost."""
+        lines = [
+            f"device {i}: {one.device.name} ({one.device.kind}), {one.context.choice}"
+            for i, one in enumerate(self.models)
+        ]
+        return "\n".join([*lines, *map(str, self.lost)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuses to be pickled: a worker of another engine takes a BatchPredictor, which opens its own device."""
+        raise TypeError("a model on several devices cannot be pickled; give workers a pumice.BatchPredictor")
+
+    def __repr__(self) -> str:
+        return f"<ParallelModel '{self.name}' on {len(self.models)} devices, {len(self.lost)} of them lost>"
+
+    # ---- lifetime
+
+    def close(self) -> None:
+        """Frees the models' device memory, and the devices that were not given as contexts. Idempotent."""
+        for model in self.models:
+            model.close()
+        for context in self._own:
+            context.close()
+        forward_log()
+
+    def __enter__(self) -> ParallelModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

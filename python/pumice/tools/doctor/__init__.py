@@ -1,0 +1,1 @@
+"""`pumice doctor`: what is wrong with a machine, in sentences, and which line mends it."""

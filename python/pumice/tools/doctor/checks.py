@@ -1,0 +1,295 @@
+"""The checks of `pumice doctor`: each looks at one thing that Vulkan needs, in the order in which the loader does."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .machine import Finding, Machine, note, right, wrong
+
+_VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
+_LEAST_FREE_BYTES = 64 << 20
+# Variables that pumice, its tests and its script read; tests/tools/test_doctor.py compares them with the sources.
+VARIABLES = (
+    "PUMICE_ABANDON_SECONDS",
+    "PUMICE_CACHE_DIR",
+    "PUMICE_CACHE_MB",
+    "PUMICE_DEVICE",
+    "PUMICE_DV_STRICT",
+    "PUMICE_FAULT",
+    "PUMICE_NO_CACHE",
+    "PUMICE_PYTHON",
+    "PUMICE_SHADERS",
+    "PUMICE_SLOW_COMPILE_SECONDS",
+    "PUMICE_TEST_DEVICE",
+    "PUMICE_TEST_DRIVERS",
+    "PUMICE_VALIDATION",
+)
+# What a manifest's file or library is called that drives a vendor's GPUs, and the line that installs one.
+_DRIVERS = {
+    "NVIDIA": (("nvidia", "nouveau", "nvk"), "apt-get install nvidia-vulkan-icd"),
+    "AMD": (("radeon", "amd"), "apt-get install mesa-vulkan-drivers"),
+    "Intel": (("intel",), "apt-get install mesa-vulkan-drivers"),
+}
+_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu", "Intel": "i915"}  # of the kernel
+_IN_CONTAINER = "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics ..."
+
+
+def examine(machine: Machine) -> list[Finding]:
+    """All findings about a machine, in the order of the checks."""
+    checks = (loader, drivers, gpus, permissions, layers, variables, cache, devices)
+    return [finding for check in checks for finding in check(machine)]
+
+
+# ---- loader and drivers
+
+
+def loader(machine: Machine) -> Iterator[Finding]:
+    """The Vulkan loader."""
+    if reason := machine.loading_error("libvulkan.so.1"):
+        text = f"The Vulkan loader libvulkan.so.1 cannot be loaded: {reason}."
+        yield wrong("loader", text, "apt-get install libvulkan1")
+    else:
+        yield right("loader", "The Vulkan loader libvulkan.so.1 is there.")
+
+
+def named_manifests(machine: Machine) -> tuple[str, list[Path]] | None:
+    """The variable that names drivers' manifests, in place of the loader's folders, and these; None where none does."""
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        if given := machine.value(name):
+            paths = [machine.path(one) for one in given.split(":") if one]
+            return name, [file for one in paths for file in (sorted(one.glob("*.json")) if one.is_dir() else [one])]
+    return None
+
+
+def drivers(machine: Machine) -> Iterator[Finding]:
+    """The manifests of drivers, and the libraries that they name."""
+    named = named_manifests(machine)
+    manifests = named[1] if named else machine.manifests("icd.d")
+    for manifest in manifests:
+        if named and not manifest.is_file():
+            yield wrong("drivers", f"{named[0]} names {manifest}, which is no file.", f"unset {named[0]}")
+    found = [finding for one in manifests if one.is_file() for finding in driver(machine, one)]
+    yield from found
+    if not any(one.verdict == "right" for one in found):
+        text = "No Vulkan driver can be loaded. A GPU needs its vendor's; without a GPU, Mesa's software driver runs pumice."
+        yield wrong("drivers", text, "apt-get install mesa-vulkan-drivers")
+
+
+def driver(machine: Machine, manifest: Path) -> Iterator[Finding]:
+    """One manifest of a driver."""
+    try:
+        told = json.loads(manifest.read_text())["ICD"]
+        library = str(told["library_path"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = f"{manifest} is no manifest of a driver ({type(error).__name__}: {error}), and the loader leaves it out."
+        yield wrong("drivers", text, f"rm {manifest}, and install its package again")
+        return
+    if str(told.get("library_arch", "64")) != "64":
+        yield note("drivers", f"{manifest.name} is for programs of {told['library_arch']} bits.")
+        return
+    if "/" in library and not library.startswith("/"):
+        library = str(manifest.parent / library)
+    if reason := machine.loading_error(library):
+        text = f"{manifest} names the driver {library}, which cannot be loaded: {reason}."
+        yield wrong("drivers", text, f"install the package of {manifest.name} again, or remove that file")
+    else:
+        yield right("drivers", f"{manifest.name}: {library} can be loaded.")
+
+
+def gpus(machine: Machine) -> Iterator[Finding]:
+    """A driver for each vendor whose GPU is on the PCI bus or has files of devices."""
+    named = named_manifests(machine)
+    names = [f"{one.name} {_library(one)}".lower() for one in (named[1] if named else machine.manifests("icd.d"))]
+    vendors = machine.gpu_vendors()
+    if machine.path("/dev/nvidiactl").exists() and "NVIDIA" not in vendors:
+        vendors.append("NVIDIA")
+    for vendor in vendors:
+        words, install = _DRIVERS.get(vendor, ((), ""))
+        if not words:
+            yield note(
+                "drivers", f"A display adapter of the vendor {vendor} is there, whose drivers are not known here."
+            )
+        elif any(word in name for word in words for name in names):
+            yield right("drivers", f"A GPU of {vendor} is there, and a manifest of a driver for it.")
+        elif named:
+            text = f"A GPU of {vendor} is there, and {named[0]} names no driver for it."
+            yield note("drivers", text)
+        else:
+            is_inside = vendor == "NVIDIA" and is_container(machine)
+            where = (
+                " This is a container, which gets the driver's Vulkan part only if it is asked for."
+                if is_inside
+                else ""
+            )
+            text = f"A GPU of {vendor} is there, and no manifest of a Vulkan driver for it.{where}"
+            yield wrong("drivers", text, _IN_CONTAINER if is_inside else install)
+
+
+def _library(manifest: Path) -> str:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads(manifest.read_text())["ICD"]["library_path"])
+    return ""
+
+
+def is_container(machine: Machine) -> bool:
+    """Whether the process runs in a container, as far as its files tell."""
+    return machine.path("/.dockerenv").exists() or machine.path("/run/.containerenv").exists()
+
+
+# ---- permissions
+
+
+def permissions(machine: Machine) -> Iterator[Finding]:
+    """The files of devices that drivers open."""
+    nodes = sorted(machine.path("/dev/dri").glob("renderD*"))
+    files = [*nodes, *sorted(machine.path("/dev").glob("nvidia[0-9]*")), *machine.path("/dev").glob("nvidiactl")]
+    for file in files:
+        shown = "/" + str(file.relative_to(machine.root))
+        if machine.may_open(file):
+            yield right("permissions", f"This user may open {shown}.")
+            continue
+        status = file.stat()
+        group = _group(status.st_gid) if status.st_mode & stat.S_IWGRP else ""
+        owner = f", which belongs to the group {group}" if group else ""
+        mend = f"sudo usermod -aG {group} $USER, then log in again" if group and group != "root" else ""
+        yield wrong("permissions", f"This user may not open {shown}{owner}.", mend or f"sudo chmod a+rw {shown}")
+    vendors = [one for one in machine.gpu_vendors() if one in _DRIVERS]
+    if vendors and not files:
+        text = f"A GPU ({', '.join(vendors)}) is on the PCI bus, and neither /dev/dri nor /dev/nvidia* is there."
+        mend = "docker run --gpus all ..." if "NVIDIA" in vendors else "docker run --device /dev/dri ..."
+        modules = " && ".join(f"sudo modprobe {_MODULES[one]}" for one in vendors)
+        yield wrong("permissions", text, mend if is_container(machine) else modules)
+
+
+def _group(number: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
+
+
+# ---- layers and the environment
+
+
+def layers(machine: Machine) -> Iterator[Finding]:
+    """Layers that are asked for, and those that come into every program."""
+    known = {
+        name
+        for kind in ("explicit_layer.d", "implicit_layer.d")
+        for one in machine.manifests(kind)
+        for name in layer_names(one)
+    }
+    if machine.is_on("PUMICE_VALIDATION"):
+        if _VALIDATION_LAYER in known or machine.value("VK_LAYER_PATH"):
+            yield note("layers", "PUMICE_VALIDATION is on: every Vulkan call is checked, which takes time.")
+        else:
+            text = f"PUMICE_VALIDATION is on, and {_VALIDATION_LAYER} is not installed: no context can be made."
+            yield wrong("layers", text, "apt-get install vulkan-validationlayers, or unset PUMICE_VALIDATION")
+    for name in ("VK_INSTANCE_LAYERS", "VK_LOADER_LAYERS_ENABLE"):
+        if given := machine.value(name):
+            yield note("layers", f"{name}={given} puts layers between pumice and the driver.")
+    for manifest in machine.manifests("implicit_layer.d"):
+        for name in layer_names(manifest):
+            yield note(
+                "layers", f"The layer {name} may come between every Vulkan program and its driver ({manifest.name})."
+            )
+
+
+def layer_names(manifest: Path) -> list[str]:
+    """The names of the layers in a manifest; none where it cannot be read."""
+    try:
+        told = json.loads(manifest.read_text())
+        return [str(one["name"]) for one in told.get("layers", [told.get("layer")]) if one]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def variables(machine: Machine) -> Iterator[Finding]:
+    """Variables of the environment that change what pumice does, and those that look as if they did."""
+    for name in sorted(machine.environment):
+        if name.startswith("PUMICE_") and name not in VARIABLES:
+            close = difflib.get_close_matches(name, VARIABLES, 1)
+            text = f"{name} is set, and pumice reads no variable of that name" + (
+                f"; {close[0]} is one." if close else "."
+            )
+            yield wrong("environment", text, f"unset {name}")
+        elif name in VARIABLES:
+            yield note("environment", f"{name}={machine.environment[name]} is set.")
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE"):
+        if given := machine.value(name):
+            yield note("environment", f"{name}={given} decides which drivers are loaded.")
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        if name in machine.environment:
+            yield note("environment", f"{name}={machine.environment[name]} decides which GPUs are visible.")
+    if machine.is_on("PUMICE_FAULT"):
+        yield wrong("environment", "PUMICE_FAULT puts faults into plans on purpose, for tests.", "unset PUMICE_FAULT")
+
+
+# ---- the cache
+
+
+def cache(machine: Machine) -> Iterator[Finding]:
+    """The folder in which compiled kernels are kept."""
+    if machine.is_on("PUMICE_NO_CACHE"):
+        text = "PUMICE_NO_CACHE is on: every process compiles its kernels again."
+        yield note("cache", text)
+        return
+    folder = cache_folder(machine)
+    if folder is None:
+        text = "Neither HOME, XDG_CACHE_HOME nor PUMICE_CACHE_DIR is set, so that nothing is kept between processes."
+        yield wrong("cache", text, "export PUMICE_CACHE_DIR=/var/tmp/pumice")
+        return
+    existing = machine.path(folder)
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        yield wrong("cache", f"The cache {folder} cannot be made: {existing} is a file.", f"rm {existing}")
+    elif not machine.may_open(existing):
+        text = f"The cache {folder} cannot be written, and every process compiles its kernels again."
+        yield wrong("cache", text, "export PUMICE_CACHE_DIR=/var/tmp/pumice")
+    elif (free := shutil.disk_usage(existing).free) < _LEAST_FREE_BYTES:
+        text = f"The cache {folder} is on a disk with {free >> 20} MiB left."
+        yield wrong("cache", text, "export PUMICE_CACHE_DIR=... on another disk")
+    else:
+        yield right("cache", f"The cache {folder} can be written.")
+
+
+def cache_folder(machine: Machine) -> str | None:
+    """The folder of the cache, as the engine finds it; None where it keeps nothing."""
+    if given := machine.value("PUMICE_CACHE_DIR"):
+        return given
+    if given := machine.value("XDG_CACHE_HOME"):
+        return os.path.join(given, "pumice")
+    return os.path.join(machine.value("HOME"), ".cache", "pumice") if machine.value("HOME") else None
+
+
+# ---- what comes of it
+
+
+def devices(machine: Machine) -> Iterator[Finding]:
+    """The devices that a process of its own finds, and the one that it takes."""
+    told: dict[str, Any] = machine.probe()
+    for one in told["devices"]:
+        kind = "a software driver, no GPU" if one["kind"] == "software" else one["kind"]
+        yield right("devices", f"{one['name']} is a Vulkan device ({kind}; {one['driver']}).")
+    if told["hidden"]:
+        yield note("devices", f"Hidden: {told['hidden']}.")
+    if told["error"]:
+        mend = "unset CUDA_VISIBLE_DEVICES or PUMICE_DEVICE" if told["hidden"] or told["devices"] else ""
+        yield wrong("devices", f"No context can be made: {told['error']}.", mend or "mend what is wrong above first")
+        return
+    vendors = [one for one in machine.gpu_vendors() if one in _DRIVERS]
+    if vendors and not told["hidden"] and all(one["kind"] == "software" for one in told["devices"]):
+        text = f"A GPU ({', '.join(vendors)}) is there, and only software drivers answer: its Vulkan driver is missing or older than 1.2."
+        yield wrong("devices", text, "mend what is wrong above first, or install the vendor's newest driver")
+    yield right("devices", f"A context takes {told['choice']}.")

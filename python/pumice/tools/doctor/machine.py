@@ -1,0 +1,149 @@
+"""What the checks of `pumice doctor` look at, so that tests can give them other machines."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_SECONDS = 60
+_PROBE = """
+import json, pumice
+found, told = pumice.devices(), {"devices": [], "choice": "", "error": ""}
+for one in found:
+    told["devices"].append({"name": one.name, "kind": one.kind, "driver": f"{one.driver} {one.driver_info}".strip()})
+told["hidden"] = found.note
+try:
+    with pumice.Context() as context:
+        told["choice"] = f"{context.info.name}: {context.choice}"
+except pumice.Error as error:
+    told["error"] = str(error)
+print("\\n" + json.dumps(told))
+"""
+
+
+class Finding(NamedTuple):
+    """What one check has found."""
+
+    verdict: str  # "right", "note" (worth knowing, nothing to mend) or "wrong"
+    subject: str  # "loader", "drivers", "permissions", "layers", "environment", "cache" or "devices"
+    text: str  # one or more sentences
+    mend: str = ""  # the line that mends it; "" where nothing is wrong
+
+
+def right(subject: str, text: str) -> Finding:
+    """A finding that all is well."""
+    return Finding("right", subject, text)
+
+
+def note(subject: str, text: str) -> Finding:
+    """A finding that is worth knowing."""
+    return Finding("note", subject, text)
+
+
+def wrong(subject: str, text: str, mend: str) -> Finding:
+    """A finding that has to be mended."""
+    return Finding("wrong", subject, text, mend)
+
+
+def loading_error(library: str) -> str | None:
+    """The system's reason why a shared library cannot be loaded; None where it can."""
+    try:
+        ctypes.CDLL(library)
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def probed_devices() -> dict[str, Any]:
+    """The devices of a process of their own, which a driver may end: "devices", "hidden", "choice" and "error"."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return {"devices": [], "hidden": "", "choice": "", "error": f"no driver answered within {_SECONDS} seconds"}
+    if done.returncode == 0:
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    how = f"exit status {done.returncode}"
+    if done.returncode < 0:
+        how = signal.Signals(-done.returncode).name
+    return {
+        "devices": [],
+        "hidden": "",
+        "choice": "",
+        "error": f"a process that lists the devices ended with {how} {last}".strip(),
+    }
+
+
+def may_open(path: Path) -> bool:
+    """Whether this user may read and write a file."""
+    return os.access(path, os.R_OK | os.W_OK)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine as a process sees it. The defaults are this one's."""
+
+    root: Path = Path("/")  # below which absolute paths are looked up
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    loading_error: Callable[[str], str | None] = loading_error
+    may_open: Callable[[Path], bool] = may_open
+    probe: Callable[[], dict[str, Any]] = probed_devices
+
+    def path(self, absolute: str | Path) -> Path:
+        """An absolute path, below the machine's root."""
+        return self.root / str(absolute).lstrip("/")
+
+    def value(self, name: str) -> str:
+        """A variable of the environment; "" where it is not set."""
+        return self.environment.get(name, "")
+
+    def is_on(self, name: str) -> bool:
+        """Whether a variable of the environment is set to something other than 0."""
+        return self.value(name) not in ("", "0")
+
+    def first_line(self, absolute: str | Path) -> str:
+        """The first line of a small file; "" where it cannot be read."""
+        try:
+            return self.path(absolute).read_text(errors="replace").partition("\n")[0].strip()
+        except OSError:
+            return ""
+
+    def gpu_vendors(self) -> list[str]:
+        """Vendors of the display and compute devices on the PCI bus: "NVIDIA", "AMD", "Intel", or a number."""
+        found = []
+        for device in sorted(self.path("/sys/bus/pci/devices").glob("*")):
+            place = f"/sys/bus/pci/devices/{device.name}"
+            if self.first_line(f"{place}/class")[:4] in ("0x03", "0x12"):
+                found.append(_VENDORS.get(number := self.first_line(f"{place}/vendor"), number))
+        return [*dict.fromkeys(one for one in found if one not in _UNDRIVEN)]
+
+    def manifests(self, kind: str) -> list[Path]:
+        """The manifests in the folders that the Vulkan loader reads; kind: "icd.d", "explicit_layer.d", "implicit_layer.d"."""
+        home = self.value("HOME")
+        data = self.value("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
+        folders = [
+            self.value("XDG_CONFIG_HOME") or f"{home}/.config",
+            *(self.value("XDG_CONFIG_DIRS") or "/etc/xdg").split(":"),
+            "/usr/local/etc",
+            "/etc",
+            self.value("XDG_DATA_HOME") or f"{home}/.local/share",
+            *data.split(":"),
+        ]
+        found = [one for folder in folders for one in sorted(self.path(folder).glob(f"vulkan/{kind}/*.json"))]
+        return [*dict.fromkeys(found)]
+
+
+_VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+_UNDRIVEN = ("0x1234", "0x1a03", "0x102b", "0x1013", "0x1414", "0x15ad", "0x1b36", "0x1d0f", "0x1ae0")
+# Display adapters of virtual machines and of boards' management, for which there is no Vulkan driver.

@@ -1,0 +1,343 @@
+"""BatchPredictor: batches cut into runs, halved where memory is short, in the workers of other engines."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import logging
+import multiprocessing
+import pickle
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import pumice
+import pumice.demo
+import pumice.model.runs
+from onnx_models import model, node, value
+from process import python
+from pumice.base.element_types import Array
+
+DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
+
+
+@pytest.fixture(scope="module")
+def images() -> Array:
+    held_back = np.load(Path(pumice.demo.DATA) / "holdback.npz")["images"][:23]
+    return (held_back[:, None] / 16).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def expected(images: Array, pumice_context: pumice.Context) -> Array:
+    with pumice.load(DIGITS, pumice_context) as loaded:
+        return np.concatenate([loaded(images[i : i + 1]) for i in range(len(images))])
+
+
+@pytest.fixture
+def device(context: pumice.Context) -> str:
+    return f"uuid:{context.info.uuid}"
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each run, as the model is given them."""
+    seen: list[int] = []
+    start = pumice.model.runs.start_case
+
+    def started(loaded: Any, case: Any, timeout: Any) -> Any:
+        seen.append(len(next(iter(case.values()))))
+        return start(loaded, case, timeout)
+
+    monkeypatch.setattr(pumice.model.runs, "start_case", started)
+    return seen
+
+
+def two_outputs(rows: int | str = "N") -> bytes:
+    """total = a + b by row, and most = max(a, b); bias has no rows."""
+    nodes = [
+        node("Add", ["a", "b"], ["sum"]),
+        node("Add", ["sum", "bias"], ["total"]),
+        node("Max", ["a", "b"], ["most"]),
+    ]
+    inputs = [value("a", shape=[rows, 3]), value("b", shape=[rows, 3]), value("bias", shape=[3])]
+    return model(nodes, inputs, ["total", "most"]).SerializeToString()
+
+
+@pytest.mark.parametrize("ragged", ["pad", "rebind"])
+@pytest.mark.parametrize("batch_size", [None, 1, 5, 23, 64])
+def test_batches_of_any_size_give_what_single_rows_give(
+    images: Array, expected: Array, device: str, sizes: list[int], ragged: str, batch_size: int | None
+) -> None:
+    with pumice.BatchPredictor(DIGITS, device=device, batch_size=batch_size, ragged=ragged) as predictor:
+        np.testing.assert_allclose(predictor(images), expected, rtol=1e-5, atol=1e-6)
+    full = batch_size or 23
+    wanted = [full] * (23 // full) + ([23 % full] if 23 % full else [])
+    if ragged == "pad" and batch_size:
+        wanted = [full] * len(wanted)
+    assert sizes == wanted
+
+
+def test_batches_are_mapped_in_their_order_and_form(images: Array, expected: Array, device: str) -> None:
+    with pumice.BatchPredictor(
+        DIGITS, device=device, batch_size=4, columns={"image": "pixels"}, keep=["n"]
+    ) as predictor:
+        parts = [images[:3], images[3:11], images[11:11], images[11:]]
+        np.testing.assert_allclose(np.concatenate([*predictor.map(parts)]), expected, rtol=1e-5, atol=1e-6)
+        named = predictor({"pixels": images, "n": np.arange(23), "unused": 1})
+    assert sorted(named) == ["n", predictor_output()]
+    np.testing.assert_array_equal(named["n"], np.arange(23))
+    np.testing.assert_allclose(named[predictor_output()], expected, rtol=1e-5, atol=1e-6)
+
+
+def predictor_output() -> str:
+    return str(onnx.load(DIGITS).graph.output[0].name)
+
+
+@pytest.mark.parametrize("rows", ["N", 4])
+def test_several_inputs_and_outputs_and_one_input_without_rows(device: str, rows: int | str) -> None:
+    a, b = np.arange(21, dtype=np.float32).reshape(7, 3), np.full((7, 3), 9, np.float32)
+    bias = np.array([0, 100, 200], np.float32)
+    source = two_outputs(rows)
+    if rows == 4:  # a fixed number of rows: the bias has another, so it is given with an axis of no rows
+        source = model(
+            [node("Add", ["a", "b"], ["total"])], [value("a", shape=[4, 3]), value("b", shape=[4, 3])], ["total"]
+        ).SerializeToString()
+        with pumice.BatchPredictor(source, device=device) as predictor:
+            np.testing.assert_array_equal(predictor(a, b), a + b)
+            np.testing.assert_array_equal(predictor(a[:0], b[:0]), np.zeros((0, 3), np.float32))
+        return
+    with pumice.BatchPredictor(source, device=device, batch_size=3) as predictor:
+        total, most = predictor(a, b, bias)
+        np.testing.assert_array_equal(total, a + b + bias)
+        np.testing.assert_array_equal(most, np.maximum(a, b))
+        assert predictor(a, b, bias).most.shape == (7, 3)
+        predict = predictor.make_predict_fn()
+        assert sorted(predict(a, b, bias)) == ["most", "total"]
+    with pumice.BatchPredictor(source, device=device, named=True) as predictor:
+        assert sorted(predictor(a, b, bias)) == ["most", "total"]
+
+
+def test_a_batch_without_rows_gives_results_without_rows(images: Array, device: str) -> None:
+    with pumice.BatchPredictor(DIGITS, device=device, batch_size=4) as predictor:
+        assert predictor(images[:0]).shape == (0, 10)
+    with pumice.BatchPredictor(DIGITS, device=device, ragged="rebind") as predictor:
+        assert predictor(images[:0]).shape == (0, 10)
+
+
+# ---- refusals
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "ragged": (lambda: pumice.BatchPredictor(DIGITS, ragged="drop"), pumice.Error, "ragged is 'pad' or 'rebind'"),
+    "size": (lambda: pumice.BatchPredictor(DIGITS, batch_size=0), pumice.Error, "batch_size is a number of rows"),
+    "precision": (lambda: pumice.BatchPredictor(DIGITS, precision="fp8"), pumice.Error, "fp8"),
+    "option": (lambda: pumice.BatchPredictor(DIGITS, contxt=1), pumice.BindingError, "'contxt'"),
+    "path": (lambda: pumice.BatchPredictor("gone.onnx"), FileNotFoundError, "gone.onnx"),
+    "depth": (
+        lambda: pumice.BatchPredictor(DIGITS, depth=9)(np.zeros((1, 1, 8, 8), np.float32)),
+        pumice.Error,
+        "depth",
+    ),
+    "column": (lambda: pumice.BatchPredictor(DIGITS)({"picture": 1}), pumice.BindingError, "a column 'image'"),
+    "count": (lambda: pumice.BatchPredictor(DIGITS)(1, 2), pumice.BindingError, "1 (image)"),
+    "keep": (
+        lambda: pumice.BatchPredictor(DIGITS, keep=["n"])({"image": np.zeros((1, 1, 8, 8), np.float32)}),
+        *(pumice.BindingError, "column 'n'"),
+    ),
+    "shape": (lambda: pumice.BatchPredictor(DIGITS)(np.zeros((2, 8, 8), np.float32)), pumice.BindingError, "image"),
+    "scalar": (lambda: pumice.BatchPredictor(DIGITS)(np.float32(1)), pumice.BindingError, "an axis of rows"),
+    "rows": (
+        lambda: pumice.BatchPredictor(two_outputs())(np.zeros((2, 3), "f4"), np.zeros((3, 3), "f4"), np.zeros(3, "f4")),
+        *(pumice.BindingError, "2 rows, as in 'a'"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused(name: str) -> None:
+    call, kind, words = REFUSED[name]
+    with pytest.raises(kind) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+def test_an_output_without_rows_is_refused(device: str) -> None:
+    proto = model([node("ReduceSum", ["a"], ["total"], keepdims=0)], [value("a", shape=["N", 3])], ["total"])
+    with (
+        pumice.BatchPredictor(proto, device=device) as predictor,
+        pytest.raises(pumice.BindingError, match="output 'total'.*2 rows along the first axis"),
+    ):
+        predictor(np.zeros((2, 3), np.float32))
+
+
+def test_an_error_of_what_makes_the_batches_comes_in_its_place(images: Array, device: str) -> None:
+    def batches() -> Iterator[Array]:
+        yield images[:3]
+        raise KeyError("no more")
+
+    with pumice.BatchPredictor(DIGITS, device=device) as predictor:
+        results = predictor.map(batches())
+        assert next(results).shape == (3, 10)
+        with pytest.raises(KeyError, match="no more"):
+            next(results)
+        assert predictor(images[:2]).shape == (2, 10)
+
+
+# ---- memory
+
+
+def test_runs_are_halved_where_memory_is_short_and_nothing_is_lost(
+    images: Array, expected: Array, device: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = pumice.model.runs.start_case
+    refused: list[int] = []
+
+    def started(loaded: Any, case: Any, timeout: Any) -> Any:
+        rows = len(next(iter(case.values())))
+        if rows > 3:
+            refused.append(rows)
+            raise pumice.OutOfMemoryError(f"no room for {rows} rows")
+        return start(loaded, case, timeout)
+
+    monkeypatch.setattr(pumice.model.runs, "start_case", started)
+    with caplog.at_level(logging.WARNING, "pumice"), pumice.BatchPredictor(DIGITS, device=device) as predictor:
+        first = predictor.model
+        results = np.concatenate([*predictor.map([images[:2], images[2:18], images[18:]])])
+        np.testing.assert_allclose(results, expected, rtol=1e-5, atol=1e-6)
+        assert predictor.batch_size == 2
+        assert predictor.model is not first  # what the larger runs held is given back
+        assert [note.split(" (")[0] for note in predictor.notes] == [
+            f"a run of {rows} rows does not fit the device's memory" for rows in (16, 8, 4)
+        ]
+        assert "no room for 16 rows" in predictor.notes[0]
+    assert refused[0] == 16
+    assert sum("runs have at most" in record.message for record in caplog.records) == 3
+
+
+def test_one_row_without_room_and_a_fixed_number_of_rows_raise(
+    images: Array, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: Any) -> Any:
+        raise pumice.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(pumice.model.runs, "start_case", started)
+    with pumice.BatchPredictor(DIGITS, device=device) as predictor:
+        with pytest.raises(pumice.OutOfMemoryError, match="no room"):
+            predictor(images[:4])
+        assert predictor.batch_size == 1
+    fixed = model([node("Relu", ["x"], ["y"])], [value("x", shape=[4, 3])], ["y"])
+    with (
+        pumice.BatchPredictor(fixed, device=device) as predictor,
+        pytest.raises(pumice.OutOfMemoryError, match="no room"),
+    ):
+        predictor(np.zeros((4, 3), np.float32))
+
+
+# ---- processes, devices
+
+
+def test_nothing_is_opened_before_the_first_call_and_all_is_freed_when_dropped(images: Array, device: str) -> None:
+    code = f"""
+import gc, pickle, sys
+import numpy as np, pumice
+from pumice.model import opened_models
+predictor = pumice.BatchPredictor({str(DIGITS)!r}, batch_size=4)
+copy = pickle.loads(pickle.dumps(predictor))
+assert not predictor.is_open and not any("libvulkan" in line for line in open("/proc/self/maps"))
+rows = np.zeros((6, 1, 8, 8), np.float32)
+other = pumice.BatchPredictor({str(DIGITS)!r})
+assert predictor(rows).shape == other(rows).shape == (6, 10)
+assert predictor.model is other.model and predictor.is_open
+held = predictor.model.context
+copy(rows)
+assert copy.model.context is held, "one context a process"
+del held
+predictor.close(); del other, copy
+gc.collect()
+assert len(opened_models._process.models) == 1, "that of the pickled one is kept for the next task"
+pumice.BatchPredictor.release()
+gc.collect()
+assert not opened_models._process.models and not opened_models._process.contexts
+assert predictor(rows).shape == (6, 10), "a call opens it again"
+print("fine")
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
+def test_a_file_that_is_another_in_the_worker_is_refused(images: Array, tmp_path: Path, device: str) -> None:
+    path = tmp_path / "copied.onnx"
+    shutil.copy(DIGITS, path)
+    travelled = pickle.dumps(pumice.BatchPredictor(path, device=device))
+    assert pickle.loads(travelled)(images[:2]).shape == (2, 10)
+    pumice.BatchPredictor.release()
+    gc.collect()
+    path.write_bytes(two_outputs())
+    with pytest.raises(pumice.GraphError, match="expected the file that the predictor was pickled with"):
+        pickle.loads(travelled)(images[:2])
+
+
+def test_bytes_travel_and_the_pickle_of_a_path_is_small(images: Array, expected: Array, device: str) -> None:
+    assert len(pickle.dumps(pumice.BatchPredictor(DIGITS))) < 2000
+    predictor = pumice.BatchPredictor(DIGITS.read_bytes(), device=device, batch_size=8)
+    copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(predictor))))
+    np.testing.assert_allclose(copy(images), expected, rtol=1e-5, atol=1e-6)
+    assert "not open" in repr(predictor)
+    pumice.BatchPredictor.release()
+
+
+def test_threads_share_one_model(images: Array, expected: Array, device: str) -> None:
+    predictor = pumice.BatchPredictor(DIGITS, device=device, batch_size=4)
+    with predictor, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            results = [*pool.map(predictor, [images[i : i + 3] for i in range(0, 23, 3)])]
+            np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
+    assert threading.active_count() < 20
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_open_a_device_of_their_own(images: Array, expected: Array, device: str, method: str) -> None:
+    predictor = pumice.BatchPredictor(DIGITS, device=device, batch_size=4)
+    processes = multiprocessing.get_context(method)
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=processes) as pool:
+        results = [*pool.map(predictor, [images[i : i + 3] for i in range(0, 23, 3)])]
+    np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
+    assert not predictor.is_open
+
+
+def test_a_forked_child_opens_a_device_of_its_own_on_a_software_driver(images: Array) -> None:
+    code = f"""
+import os
+import numpy as np, pumice
+predictor = pumice.BatchPredictor({str(DIGITS)!r}, batch_size=4)
+rows = np.zeros((6, 1, 8, 8), np.float32)
+expected = predictor(rows)
+software = predictor.model.device.kind == "software"
+child = os.fork()
+if child == 0:
+    try:
+        np.testing.assert_array_equal(predictor(rows), expected)
+    except pumice.StateError as error:
+        assert not software and "hardware drivers do not survive a fork" in str(error)
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+np.testing.assert_array_equal(predictor(rows), expected)
+print("fine")
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
+def test_joblib_runs_it(images: Array, expected: Array, device: str) -> None:
+    joblib = pytest.importorskip("joblib")
+    predictor = pumice.BatchPredictor(DIGITS, device=device, batch_size=4)
+    tasks = [joblib.delayed(predictor)(images[i : i + 6]) for i in range(0, 23, 6)]
+    with joblib.parallel_config("loky", n_jobs=2):
+        results = joblib.Parallel()(tasks)
+    np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
+    joblib.externals.loky.get_reusable_executor().shutdown(wait=True)

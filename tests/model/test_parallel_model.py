@@ -1,0 +1,215 @@
+"""Models on several devices: rows divided, cases in their order, and devices that are lost in the middle."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+import pumice.demo
+from onnx_models import model, node, value
+from process import python
+from pumice._pumice import lose_device_after
+from pumice.base.element_types import Array
+
+DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
+
+
+@pytest.fixture(scope="module")
+def images() -> Array:
+    held_back = np.load(Path(pumice.demo.DATA) / "holdback.npz")["images"][:40]
+    return (held_back[:, None] / 16).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def expected(images: Array, pumice_context: pumice.Context) -> Array:
+    with pumice.load(DIGITS, pumice_context) as loaded:
+        return np.concatenate([loaded(images[i : i + 1]) for i in range(len(images))])
+
+
+@pytest.fixture
+def twice(context: pumice.Context) -> Iterator[pumice.ParallelModel]:
+    """The model on the same device twice."""
+    with pumice.load(DIGITS, devices=[f"uuid:{context.info.uuid}"] * 2) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 40])
+def test_a_calls_rows_are_divided(twice: pumice.ParallelModel, images: Array, expected: Array, rows: int) -> None:
+    np.testing.assert_allclose(twice(images[:rows]), expected[:rows], rtol=1e-5, atol=1e-6)
+    assert twice(image=images[:rows]).shape == (rows, 10)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 8])
+def test_cases_come_in_their_order(twice: pumice.ParallelModel, images: Array, expected: Array, depth: int) -> None:
+    sizes = [1, 3, 1, 8, 2, 5, 1, 1, 9, 9]
+    begins = np.cumsum([0, *sizes])
+    cases = [images[a:b] for a, b in itertools.pairwise(begins)]
+    for given in (cases, [(one,) for one in cases], [{"image": one} for one in cases]):
+        results = [*twice.map(iter(given), depth)]
+        assert [len(one) for one in results] == sizes
+        np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_both_devices_work(twice: pumice.ParallelModel, images: Array) -> None:
+    before = [one.context.memory for one in twice.models]
+    assert all(memory.buffers > 0 for memory in before)
+    ids = [len([*one.map([images[:1]])]) for one in twice.models]
+    assert ids == [1, 1]
+    names: set[str] = set()
+    for _ in twice.map([images[:8]] * 40):
+        names |= {thread.name for thread in threading.enumerate()}
+    assert {"pumice-device-0", "pumice-device-1"} <= names
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("pumice-device")]
+
+
+def test_an_error_comes_in_its_place_and_ends_the_generator(twice: pumice.ParallelModel, images: Array) -> None:
+    results = twice.map([images[:2], images[:3], images[0], images[:4]])
+    assert [len(next(results)), len(next(results))] == [2, 3]
+    with pytest.raises(pumice.BindingError, match="image"):
+        next(results)
+    assert [*results] == []
+
+    def failing() -> Iterator[Array]:
+        yield images[:1]
+        raise KeyError("no more")
+
+    results = twice.map(failing())
+    assert len(next(results)) == 1
+    with pytest.raises(KeyError, match="no more"):
+        next(results)
+    assert twice(images[:2]).shape == (2, 10)
+
+
+def test_a_generator_may_be_left_early(twice: pumice.ParallelModel, images: Array) -> None:
+    results = twice.map(images[i : i + 1] for i in range(40))
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("pumice-device")]
+
+
+# ---- lost devices
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 5, 11])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_lost_devices_work_is_done_by_the_other(
+    twice: pumice.ParallelModel,
+    images: Array,
+    expected: Array,
+    caplog: pytest.LogCaptureFixture,
+    after: int,
+    depth: int,
+) -> None:
+    [*twice.map([images[:1]] * 8)]
+    lose_device_after(twice.models[1].context, after)
+    cases = [images[i : i + 1] for i in range(40)]
+    with caplog.at_level(logging.WARNING, "pumice"):
+        for _ in range(20):  # the device is lost once it has taken so many cases, whatever the other one leaves it
+            results = [*twice.map(cases, depth)]
+            np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
+            if twice.lost:
+                break
+    (lost,) = twice.lost
+    assert lost.place == 1
+    assert 1 <= lost.redone <= depth
+    assert "VK_ERROR_DEVICE_LOST" in lost.error or "was lost" in lost.error
+    assert sum("was lost" in record.message for record in caplog.records) == 1
+    assert str(lost) in twice.report()
+    np.testing.assert_allclose(twice(images), expected, rtol=1e-5, atol=1e-6)  # the other goes on alone
+    assert len(twice.lost) == 1
+
+
+def test_where_all_devices_are_lost_the_error_says_so(twice: pumice.ParallelModel, images: Array) -> None:
+    for one in twice.models:
+        lose_device_after(one.context, 0)
+    with pytest.raises(pumice.DeviceLostError, match="all 2 devices were lost"):
+        [*twice.map([images[:1]] * 8)]
+    assert sorted(one.place for one in twice.lost) == [0, 1]
+    with pytest.raises(pumice.DeviceLostError, match="device 0.*device 1|device 1.*device 0"):
+        twice(images)
+
+
+def test_a_context_says_that_its_device_was_lost(context: pumice.Context) -> None:
+    with pumice.Context(f"uuid:{context.info.uuid}") as other:
+        tensor = pumice.full(4, 2.0, context=other)
+        assert tensor.numpy().sum() == 8
+        lose_device_after(other, 0)
+        with pytest.raises(pumice.DeviceLostError, match="vkQueueSubmit"):
+            pumice.full(4, 2.0, context=other).numpy(), tensor.copy()
+        with pytest.raises(pumice.DeviceLostError, match="make a new Context"):
+            tensor.copy()
+
+
+# ---- what is refused, and what the group is
+
+
+def test_refusals(context: pumice.Context, images: Array) -> None:
+    with pytest.raises(pumice.BindingError, match="a context or devices"):
+        pumice.load(DIGITS, context, devices="all")  # type: ignore[call-overload]
+    with pytest.raises(pumice.BindingError, match="overridable"):
+        pumice.load(DIGITS, devices="all", overridable=["a"])  # type: ignore[call-overload]
+    with pytest.raises(pumice.Error, match="'all' or a list of devices"):
+        pumice.load(DIGITS, devices="discrete")
+    with pytest.raises(pumice.Error, match="at least one device"):
+        pumice.load(DIGITS, devices=[])
+    with pytest.raises(pumice.DeviceError, match="no Vulkan device matches 'gone'"):
+        pumice.load(DIGITS, devices=["gone"])
+    with pumice.load(DIGITS, devices=[context]) as loaded:
+        with pytest.raises(pumice.Error, match="a depth of 1 to 8"):
+            loaded.map([], depth=0)
+        with pytest.raises(TypeError, match="BatchPredictor"):
+            pickle.dumps(loaded)
+        with pytest.raises(pumice.BindingError, match="image"):
+            loaded()
+    assert not context.closed, "a context that was given stays open"
+
+
+def test_a_fixed_number_of_rows(context: pumice.Context) -> None:
+    proto = model([node("Relu", ["x"], ["y"])], [value("x", shape=[4, 3])], ["y"])
+    x = np.arange(-12, 12, dtype=np.float32).reshape(8, 3)
+    with pumice.load(proto, devices=[f"uuid:{context.info.uuid}"] * 2) as loaded:
+        np.testing.assert_array_equal(loaded(x), np.maximum(x, 0))
+        with pytest.raises(pumice.Error, match="4 rows; expected a multiple of them, given 7"):
+            loaded(x[:7])
+        assert (loaded.name, loaded.precision) == (loaded.models[0].name, "fp32")
+        assert loaded.report().count("device ") == 2
+
+
+def test_several_outputs(context: pumice.Context) -> None:
+    nodes = [node("Add", ["a", "b"], ["sum"]), node("Max", ["a", "b"], ["most"])]
+    proto = model(nodes, [value("a", shape=["N", 3]), value("b", shape=["N", 3])], ["sum", "most"])
+    a, b = np.arange(21, dtype=np.float32).reshape(7, 3), np.full((7, 3), 9, np.float32)
+    with pumice.load(proto, devices=[f"uuid:{context.info.uuid}"] * 2) as loaded:
+        results = loaded(a, b=b)
+        np.testing.assert_array_equal(results.sum, a + b)
+        np.testing.assert_array_equal(results["most"], np.maximum(a, b))
+
+
+def test_all_devices_of_a_machine(tmp_path: Path, images: Array, expected: Array) -> None:
+    """Two drivers, where another one is to be had: PUMICE_TEST_DRIVERS names manifests; else the same device alone."""
+    manifests = [os.environ.get("VK_DRIVER_FILES", ""), *os.environ.get("PUMICE_TEST_DRIVERS", "").split(":")]
+    named = ":".join(filter(None, manifests))
+    code = f"""
+import numpy as np, pumice
+images = np.load({str(tmp_path / "images.npy")!r})
+found = pumice.devices()
+with pumice.load({str(DIGITS)!r}, devices="all", progress=False) as model:
+    assert [one.device.uuid for one in model.models] == [one.uuid for one in found], model.report()
+    np.save({str(tmp_path / "results.npy")!r}, np.concatenate([*model.map(np.array_split(images, 20))]))
+print(len(found))
+"""
+    np.save(tmp_path / "images.npy", images)
+    drivers: dict[str, Any] = {"VK_DRIVER_FILES": named, "VK_ICD_FILENAMES": named} if named else {}
+    done = python("-c", code, **drivers)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "results.npy"), expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,171 @@
+"""NVIDIA GPUs that are not there: descriptions of them, a stand-in for NVML, and a Vulkan driver that calls lavapipe by their names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import pumice
+
+NVIDIA, AMD = 0x10DE, 0x1002
+_KINDS = ("discrete", "integrated", "virtual", "software", "other")  # in the order of the engine's DeviceKind
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as its vendor's library and as its Vulkan driver describe it."""
+
+    uuid: str  # 32 hexadecimal digits
+    pci: str  # "0000:3b:00.0"
+    model: str = "NVIDIA H200"
+    vendor: int = NVIDIA
+    kind: str = "discrete"
+
+    @property
+    def label(self) -> str:
+        """The name that NVML gives the GPU: "GPU-..." with dashes as in a UUID."""
+        digits = self.uuid
+        return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def described(like: pumice.DeviceInfo, gpu: Gpu) -> pumice.DeviceInfo:
+    """The description that Vulkan gives of a GPU; what is not said of it is as with the device `like`."""
+    state = list(like.__getstate__())
+    state[1:5] = [gpu.model, _KINDS.index(gpu.kind), gpu.uuid, gpu.pci]
+    state[9] = gpu.vendor
+    made = pumice.DeviceInfo.__new__(pumice.DeviceInfo)
+    made.__setstate__(tuple(state))
+    return made
+
+
+_NVML = """
+#include <stdio.h>
+#include <string.h>
+struct Pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char address[32]; };
+static const char* const uuids[] = {%(uuids)s};
+static const char* const models[] = {%(models)s};
+static const unsigned places[][3] = {%(places)s};
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned* count) { *count = %(count)d; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  *device = (void*)(size_t)(index + 1);
+  return *uuids[index] ? 0 : 4;
+}
+static size_t index_of(void* device) { return (size_t)device - 1; }
+int nvmlDeviceGetUUID(void* device, char* text, unsigned length) { snprintf(text, length, "%%s", uuids[index_of(device)]); return 0; }
+int nvmlDeviceGetName(void* device, char* text, unsigned length) { snprintf(text, length, "%%s", models[index_of(device)]); return 0; }
+int nvmlDeviceGetPciInfo_v3(void* device, struct Pci* pci) {
+  const unsigned* place = places[index_of(device)];
+  memset(pci, 0, sizeof *pci);
+  pci->domain = place[0], pci->bus = place[1], pci->device = place[2];
+  return 0;
+}
+"""
+
+# It hands every call on to lavapipe, and says of the physical device what a GPU's driver would.
+_DRIVER = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan.h>
+static void* lavapipe(void) { static void* library; return library ? library : (library = dlopen("%(library)s", RTLD_NOW | RTLD_LOCAL)); }
+static PFN_vkGetPhysicalDeviceProperties properties;
+static PFN_vkGetPhysicalDeviceProperties2 properties2;
+static void rename_device(VkPhysicalDeviceProperties* told) {
+  told->vendorID = %(vendor)d, told->deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+  snprintf(told->deviceName, sizeof told->deviceName, "%%s", "%(model)s");
+}
+static void stand_in_properties(VkPhysicalDevice device, VkPhysicalDeviceProperties* told) {
+  properties(device, told);
+  rename_device(told);
+}
+static void stand_in_properties2(VkPhysicalDevice device, VkPhysicalDeviceProperties2* told) {
+  static const unsigned char uuid[VK_UUID_SIZE] = {%(uuid)s};
+  properties2(device, told);
+  rename_device(&told->properties);
+  for (VkBaseOutStructure* next = told->pNext; next; next = next->pNext) {
+    if (next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES)
+      memcpy(((VkPhysicalDeviceVulkan11Properties*)next)->deviceUUID, uuid, sizeof uuid);
+    if (next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES)
+      memcpy(((VkPhysicalDeviceIDProperties*)next)->deviceUUID, uuid, sizeof uuid);
+  }
+}
+typedef VkResult (*Negotiate)(unsigned*);
+VkResult vk_icdNegotiateLoaderICDInterfaceVersion(unsigned* version) {
+  return ((Negotiate)dlsym(lavapipe(), "vk_icdNegotiateLoaderICDInterfaceVersion"))(version);
+}
+static PFN_vkVoidFunction told(PFN_vkVoidFunction found, const char* name) {
+  if (found && !strcmp(name, "vkGetPhysicalDeviceProperties")) {
+    properties = (PFN_vkGetPhysicalDeviceProperties)found;
+    return (PFN_vkVoidFunction)stand_in_properties;
+  }
+  if (found && (!strcmp(name, "vkGetPhysicalDeviceProperties2") || !strcmp(name, "vkGetPhysicalDeviceProperties2KHR"))) {
+    properties2 = (PFN_vkGetPhysicalDeviceProperties2)found;
+    return (PFN_vkVoidFunction)stand_in_properties2;
+  }
+  return found;
+}
+PFN_vkVoidFunction vk_icdGetInstanceProcAddr(VkInstance instance, const char* name) {
+  return told(((PFN_vkGetInstanceProcAddr)dlsym(lavapipe(), "vk_icdGetInstanceProcAddr"))(instance, name), name);
+}
+PFN_vkVoidFunction vk_icdGetPhysicalDeviceProcAddr(VkInstance instance, const char* name) {
+  return told(((PFN_vkGetInstanceProcAddr)dlsym(lavapipe(), "vk_icdGetPhysicalDeviceProcAddr"))(instance, name), name);
+}
+"""
+
+
+def _compiled(text: str, library: Path) -> Path:
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler makes the stand-in")
+    source = library.with_suffix(".c")
+    source.write_text(text)
+    done = subprocess.run(
+        [compiler, "-shared", "-fPIC", "-w", "-o", str(library), str(source), "-ldl"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "vulkan.h" in done.stderr:
+        pytest.skip("the stand-in driver needs Vulkan's headers")
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+def stand_in_nvml(folder: Path, gpus: list[Gpu | None]) -> Path:
+    """A library with NVML's name that lists these GPUs; None: one that the process may not open."""
+    told = [gpu or Gpu("", "0000:00:00.0") for gpu in gpus]
+    places = [f"{{0x{gpu.pci[:4]}, 0x{gpu.pci[5:7]}, 0x{gpu.pci[8:10]}}}" for gpu in told]
+    facts = {
+        "uuids": ", ".join(f'"{gpu.label if gpu.uuid else ""}"' for gpu in told),
+        "models": ", ".join(f'"{gpu.model}"' for gpu in told),
+        "places": ", ".join(places),
+        "count": len(told),
+    }
+    return _compiled(_NVML % facts, folder / "libnvidia-ml.so.1")
+
+
+def stand_in_driver(folder: Path, gpu: Gpu) -> Path:
+    """The manifest of a Vulkan driver with this GPU, which computes by lavapipe."""
+    manifest = next((Path(one) for one in os.environ.get("VK_DRIVER_FILES", "").split(":") if "lvp" in one), None)
+    if manifest is None or not manifest.is_file():
+        pytest.skip("VK_DRIVER_FILES names no lavapipe for the stand-in to compute by")
+    facts = {
+        "library": json.loads(manifest.read_text())["ICD"]["library_path"],
+        "vendor": gpu.vendor,
+        "model": gpu.model,
+        "uuid": ", ".join(f"0x{gpu.uuid[i : i + 2]}" for i in range(0, 32, 2)),
+    }
+    library = _compiled(_DRIVER % facts, folder / f"driver-{gpu.uuid[:8]}.so")
+    made = library.with_suffix(".json")
+    told = {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}
+    made.write_text(json.dumps(told))
+    return made

@@ -1,0 +1,285 @@
+"""`pumice doctor` on machines that are made up of files, variables and answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pumice
+from process import python
+from pumice.tools.cli import main
+from pumice.tools.doctor import checks
+from pumice.tools.doctor.command import report
+from pumice.tools.doctor.machine import Finding, Machine, loading_error, probed_devices
+
+ROOT = Path(__file__).resolve().parents[2]
+SOFTWARE = {"name": "llvmpipe", "kind": "software", "driver": "llvmpipe Mesa"}
+DISCRETE = {"name": "NVIDIA H200", "kind": "discrete", "driver": "NVIDIA 580"}
+
+
+@dataclass
+class MadeUp:
+    """A machine on which nothing is wrong, until a test breaks something."""
+
+    root: Path
+    unloadable: dict[str, str] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    told: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=lambda: {"HOME": "/people/ann"})
+
+    def put(self, path: str, text: str = "") -> None:
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def driver(self, name: str, library: str, folder: str = "/usr/share", **more: str) -> None:
+        text = json.dumps({"file_format_version": "1.0.0", "ICD": {"library_path": library, **more}})
+        self.put(f"{folder}/vulkan/icd.d/{name}", text)
+
+    def gpu(self, vendor: str, kind: str = "0x030000") -> None:
+        place = f"/sys/bus/pci/devices/0000:0{len(vendor)}:00.0"
+        self.put(f"{place}/vendor", f"{vendor}\n")
+        self.put(f"{place}/class", f"{kind}\n")
+
+    def machine(self) -> Machine:
+        answer = {"devices": [SOFTWARE], "hidden": "", "choice": "llvmpipe: the only Vulkan device", "error": ""}
+        return Machine(
+            self.root,
+            self.environment,
+            self.unloadable.get,
+            lambda path: "/" + str(path.relative_to(self.root)) not in self.closed,
+            lambda: {**answer, **self.told},
+        )
+
+    def wrong(self) -> list[Finding]:
+        return [one for one in checks.examine(self.machine()) if one.verdict == "wrong"]
+
+    def only(self) -> Finding:
+        (found,) = self.wrong()
+        return found
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> MadeUp:
+    made = MadeUp(tmp_path)
+    made.driver("lvp_icd.json", "libvulkan_lvp.so")
+    made.put("/people/ann/.cache/pumice/kept")
+    return made
+
+
+def test_a_machine_that_is_well_has_nothing_wrong(made_up: MadeUp, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(made_up.machine(), False) == 0
+    text = capsys.readouterr().out
+    assert text.endswith("\nNothing is wrong.\n")
+    for subject in ("loader", "drivers", "cache", "devices"):
+        assert re.search(rf"^right +{subject} ", text, re.MULTILINE)
+
+
+Breaking = Callable[[MadeUp], object]
+
+
+def _nvidia_in_a_container(made: MadeUp) -> None:
+    made.put("/dev/nvidiactl")
+    made.put("/.dockerenv")
+
+
+def _amd_without_driver(made: MadeUp) -> None:
+    made.gpu("0x1002")
+    made.put("/dev/dri/renderD128")
+    made.told = {"devices": [DISCRETE]}
+
+
+def _amd_without_files(made: MadeUp) -> None:
+    made.gpu("0x1002", "0x120000")
+    made.driver("radeon_icd.json", "libvulkan_radeon.so")
+    made.told = {"devices": [DISCRETE]}
+
+
+def _closed_node(made: MadeUp) -> None:
+    made.put("/dev/dri/renderD128")
+    os.chmod(made.root / "dev/dri/renderD128", 0o600)
+    made.closed.add("/dev/dri/renderD128")
+
+
+def _full_path_is_a_file(made: MadeUp) -> None:
+    made.put("/scratch/kept")
+    made.environment["PUMICE_CACHE_DIR"] = "/scratch/kept/pumice"
+
+
+# What is broken, the subject of the one finding, words of its sentence, and its line.
+BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
+    "no loader": (
+        lambda made: made.unloadable.update({"libvulkan.so.1": "cannot open shared object file"}),
+        *("loader", "libvulkan.so.1 cannot be loaded: cannot open shared object file", "apt-get install libvulkan1"),
+    ),
+    "no driver": (
+        lambda made: (made.root / "usr/share/vulkan/icd.d/lvp_icd.json").unlink(),
+        *("drivers", "No Vulkan driver can be loaded", "apt-get install mesa-vulkan-drivers"),
+    ),
+    "a second driver's library is gone": (
+        lambda made: (made.driver("b.json", "libb.so"), made.unloadable.update({"libb.so": "no such file"})),
+        *("drivers", "names the driver libb.so, which cannot be loaded: no such file", "b.json"),
+    ),
+    "a second manifest is no JSON": (
+        lambda made: made.put("/etc/vulkan/icd.d/b.json", "{"),
+        *("drivers", "b.json is no manifest of a driver", "install its package again"),
+    ),
+    "a variable names a file that is gone": (
+        lambda made: made.environment.update(VK_DRIVER_FILES="/usr/share/vulkan/icd.d/lvp_icd.json:/gone.json"),
+        *("drivers", "VK_DRIVER_FILES names", "unset VK_DRIVER_FILES"),
+    ),
+    "a GPU without driver in a container": (
+        _nvidia_in_a_container,
+        *(
+            "drivers",
+            "A GPU of NVIDIA is there, and no manifest",
+            "NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics",
+        ),
+    ),
+    "a GPU without driver": (
+        _amd_without_driver,
+        *("drivers", "A GPU of AMD is there, and no manifest", "apt-get install mesa-vulkan-drivers"),
+    ),
+    "a GPU without files of devices": (
+        _amd_without_files,
+        *("permissions", "A GPU (AMD) is on the PCI bus, and neither", "sudo modprobe amdgpu"),
+    ),
+    "a file of a device that may not be opened": (
+        _closed_node,
+        *("permissions", "This user may not open /dev/dri/renderD128", "sudo chmod a+rw /dev/dri/renderD128"),
+    ),
+    "validation without its layer": (
+        lambda made: made.environment.update(PUMICE_VALIDATION="1"),
+        *("layers", "VK_LAYER_KHRONOS_validation is not installed", "apt-get install vulkan-validationlayers"),
+    ),
+    "a variable misspelt": (
+        lambda made: made.environment.update(PUMICE_DEVCE="1"),
+        *("environment", "pumice reads no variable of that name; PUMICE_DEVICE is one", "unset PUMICE_DEVCE"),
+    ),
+    "faults": (
+        lambda made: made.environment.update(PUMICE_FAULT="stale"),
+        *("environment", "PUMICE_FAULT puts faults into plans", "unset PUMICE_FAULT"),
+    ),
+    "no home": (
+        lambda made: made.environment.pop("HOME"),
+        *("cache", "nothing is kept between processes", "export PUMICE_CACHE_DIR="),
+    ),
+    "a cache that cannot be written": (
+        lambda made: made.closed.add("/people/ann/.cache/pumice"),
+        *("cache", "/people/ann/.cache/pumice cannot be written", "export PUMICE_CACHE_DIR="),
+    ),
+    "a cache below a file": (
+        _full_path_is_a_file,
+        *("cache", "The cache /scratch/kept/pumice cannot be made", "rm "),
+    ),
+    "no context": (
+        lambda made: made.told.update(devices=[], error="there is no Vulkan 1.2 device with a compute queue"),
+        *("devices", "there is no Vulkan 1.2 device", "mend what is wrong above first"),
+    ),
+    "a contradiction": (
+        lambda made: made.told.update(hidden="CUDA_VISIBLE_DEVICES=0 hides 'B'", error="PUMICE_DEVICE names 'B'"),
+        *("devices", "PUMICE_DEVICE names 'B'", "unset CUDA_VISIBLE_DEVICES or PUMICE_DEVICE"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_one_thing_that_is_wrong_is_found_alone_with_its_line(
+    made_up: MadeUp, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, subject, words, line = BROKEN[name]
+    change(made_up)
+    found = made_up.only()
+    assert found.subject == subject
+    assert words in found.text
+    assert line in found.mend
+    assert report(made_up.machine(), False) == 1
+    text = capsys.readouterr().out
+    assert f"-> {found.mend}" in text
+    assert text.endswith("\n1 thing is wrong.\n")
+
+
+def test_only_software_beside_a_gpu_is_wrong_unless_the_gpu_is_hidden(made_up: MadeUp) -> None:
+    made_up.gpu("0x1002")
+    made_up.put("/dev/dri/renderD128")
+    made_up.driver("radeon_icd.json", "libvulkan_radeon.so")
+    assert "only software drivers answer" in made_up.only().text
+    made_up.told = {"hidden": "HIP_VISIBLE_DEVICES= hides 'AMD Instinct'"}
+    assert not made_up.wrong()
+
+
+def test_display_adapters_of_boards_and_drivers_of_32_bits_are_not_wrong(made_up: MadeUp) -> None:
+    made_up.gpu("0x1a03")
+    made_up.driver("lvp_icd.i686.json", "/usr/lib/i386/libvulkan_lvp.so", library_arch="32")
+    made_up.unloadable["/usr/lib/i386/libvulkan_lvp.so"] = "wrong ELF class"
+    assert not made_up.wrong()
+    assert any(one.text == "lvp_icd.i686.json is for programs of 32 bits." for one in checks.examine(made_up.machine()))
+
+
+def test_the_loaders_folders_are_searched(made_up: MadeUp) -> None:
+    made_up.environment["XDG_DATA_DIRS"] = "/opt/share"
+    assert "No Vulkan driver can be loaded" in made_up.only().text
+    for folder in ("/opt/share", "/etc", "/people/ann/.local/share", "/people/ann/.config", "/etc/xdg"):
+        made_up.driver("a.json", "liba.so", folder)
+        assert not made_up.wrong()
+        (made_up.root / folder.lstrip("/") / "vulkan/icd.d/a.json").unlink()
+
+
+def test_as_json(made_up: MadeUp, capsys: pytest.CaptureFixture[str]) -> None:
+    made_up.environment["PUMICE_DEVCE"] = "1"
+    assert report(made_up.machine(), True) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert record["wrong"] == 1
+    assert {"verdict", "subject", "text", "mend"} == set(record["findings"][0])
+    assert sum(one["verdict"] == "wrong" for one in record["findings"]) == 1
+
+
+def test_variables_are_those_that_the_sources_read() -> None:
+    texts = [(ROOT / "dev").read_text(), (ROOT / "tests" / "drivers.py").read_text()]
+    for folder in ("cpp", "src", "python"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".cpp", ".h", ".py"} and "doctor" not in path.parts:
+                texts.append(path.read_text())
+    pattern = r"(?:getenv\(|environment\(|environ\[|environ\.get\(|number_from\(|\$\{)\"?(PUMICE_[A-Z_]+)"
+    read = {name for text in texts for name in re.findall(pattern, text)}
+    assert len(read) >= 8
+    assert read <= {*checks.VARIABLES}
+    for name in checks.VARIABLES:
+        assert any(name in text for text in texts), f"nothing names {name}"
+
+
+def test_this_machine_is_looked_at(capsys: pytest.CaptureFixture[str], context: pumice.Context) -> None:
+    assert loading_error("libvulkan.so.1") is None
+    assert "libgone" in str(loading_error("libgone.so.9"))
+    status = main(["doctor", "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert status == (1 if record["wrong"] else 0)
+    assert any(context.info.name in one["text"] for one in record["findings"] if one["subject"] == "devices")
+
+
+def test_a_driver_that_ends_the_process_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    dying = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
+    monkeypatch.setattr("pumice.tools.doctor.machine._PROBE", dying)
+    told = probed_devices()
+    assert told["error"] == "a process that lists the devices ended with SIGSEGV"
+
+
+def test_without_any_driver_the_command_fails_and_says_so() -> None:
+    nowhere = {"VK_DRIVER_FILES": "/nowhere.json", "VK_ICD_FILENAMES": "/nowhere.json", "PUMICE_VALIDATION": "0"}
+    done = python("-m", "pumice", "doctor", **nowhere)
+    assert done.returncode == 1
+    assert "VK_DRIVER_FILES names /nowhere.json, which is no file." in done.stdout
+    assert "-> unset VK_DRIVER_FILES" in done.stdout
+    assert "No Vulkan driver can be loaded." in done.stdout
+    assert "No context can be made: there is a Vulkan loader but no Vulkan driver" in done.stdout
+
+
+def test_the_machine_of_a_test_is_apart_from_this_one(made_up: MadeUp) -> None:
+    assert replace(made_up.machine(), environment={}).value("HOME") == ""
