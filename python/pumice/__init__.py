@@ -103,6 +103,8 @@ if TYPE_CHECKING:
     from .device.tuning_store import import_tuning as import_tuning
     from .importer.expression_operator import ElementwiseOperator as ElementwiseOperator
     from .importer.expression_operator import operator as operator
+    from .importer.kernel_operator import KernelOperator as KernelOperator
+    from .importer.kernel_operator import kernel_operator as kernel_operator
     from .model.model import Model as Model
     from .model.model import load as load
     from .profiling.comparison import Comparison as Comparison
@@ -126,6 +128,8 @@ _HOMES = {
     "operators": "tools.catalogue",
     "ElementwiseOperator": "importer.expression_operator",
     "operator": "importer.expression_operator",
+    "KernelOperator": "importer.kernel_operator",
+    "kernel_operator": "importer.kernel_operator",
     "Model": "model.model",
     "load": "model.model",
     "load_image": "device.images",

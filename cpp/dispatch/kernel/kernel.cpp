@@ -303,6 +303,13 @@ std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {
 
 namespace {
 
+// The options of kernels that print nothing: their ring for messages is one that the device can bind.
+DebugOptions library_debug(const Context& context) {
+  DebugOptions debug;
+  debug.ring_bytes = std::min(debug.ring_bytes, context.limit("maxStorageBufferRange") / 4 * 4);
+  return debug;
+}
+
 // Large workgroups on GPUs: 65,536 of them take 41 us to start on an H200, whatever they do.
 Macros workgroup_sizes(const Context& context) {
   constexpr uint64_t kLarge = 256, kOfSoftware = 64;
@@ -322,10 +329,8 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
     const std::lock_guard guard(mutex_);
     auto found = kernels_.find(shader);
     if (found == kernels_.end()) {
-      DebugOptions debug;
-      debug.ring_bytes = std::min(debug.ring_bytes, context->limit("maxStorageBufferRange") / 4 * 4);
       auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{},
-                                           std::optional<ShaderOptions>{}, debug, "", std::optional<LocalSize>{}, KernelOrigin::engine);
+                                           std::optional<ShaderOptions>{}, library_debug(*context), "", std::optional<LocalSize>{}, KernelOrigin::engine);
       found = kernels_.emplace(std::string(shader), std::move(made)).first;
     }
     kernel = found->second;
@@ -335,6 +340,21 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
   }
   add_quirk_macros(context, all);
   return kernel->variant(storage, all, spec);
+}
+
+std::shared_ptr<Kernel> KernelLibrary::user(const std::shared_ptr<Context>& context, const UserText& text) {
+  std::string key;
+  const auto add = [&](const std::string& part) { key.append(std::to_string(part.size())).append(":").append(part); };
+  for (const std::string* part : {&text.source, &text.name, &text.path}) add(*part);
+  for (const auto& [name, included] : text.includes.texts) add(name), add(included);
+  for (const std::string& folder : text.includes.folders) add(folder);
+  for (const uint32_t size : text.local_size.value_or(LocalSize{0, 0, 0})) add(std::to_string(size));
+  const std::lock_guard guard(mutex_);
+  auto& kernel = users_[key];
+  if (!kernel)
+    kernel = std::make_shared<Kernel>(context, text.source, text.name, text.includes, std::optional<ShaderOptions>{}, library_debug(*context),
+                                      text.path, text.local_size);
+  return kernel;
 }
 
 }  // namespace pumice
