@@ -330,7 +330,8 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
     auto found = kernels_.find(shader);
     if (found == kernels_.end()) {
       auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{},
-                                           std::optional<ShaderOptions>{}, library_debug(*context), "", std::optional<LocalSize>{}, KernelOrigin::engine);
+                                           std::optional<ShaderOptions>{}, library_debug(*context), "", std::optional<LocalSize>{},
+                                           KernelOrigin::engine);
       found = kernels_.emplace(std::string(shader), std::move(made)).first;
     }
     kernel = found->second;
@@ -352,8 +353,8 @@ std::shared_ptr<Kernel> KernelLibrary::user(const std::shared_ptr<Context>& cont
   const std::lock_guard guard(mutex_);
   auto& kernel = users_[key];
   if (!kernel)
-    kernel = std::make_shared<Kernel>(context, text.source, text.name, text.includes, std::optional<ShaderOptions>{}, library_debug(*context),
-                                      text.path, text.local_size);
+    kernel = std::make_shared<Kernel>(context, text.source, text.name, text.includes, std::optional<ShaderOptions>{},
+                                      library_debug(*context), text.path, text.local_size);
   return kernel;
 }
 

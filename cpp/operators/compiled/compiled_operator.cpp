@@ -61,8 +61,8 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
   const uint64_t begin = base.offset + operand.byte_offset, slack = begin % limits.alignment;
   if (slack != 0 && operand.is_exact)
     throw BindingError("K7", "node '" + step.label + "'", step.kernel->interface().bindings[position].name,
-                       "a tensor that starts at a multiple of " + std::to_string(limits.alignment) +
-                           " bytes, since kernel '" + step.kernel->name() + "' reads it from its start; .contiguous() makes one",
+                       "a tensor that starts at a multiple of " + std::to_string(limits.alignment) + " bytes, since kernel '" +
+                           step.kernel->name() + "' reads it from its start; .contiguous() makes one",
                        "one that starts at byte " + std::to_string(begin));
   if (slack != 0) add_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
   uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;

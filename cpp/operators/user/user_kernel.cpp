@@ -86,7 +86,8 @@ Numbers shape_numbers(const Shape& shape) {
 // Lowers one node. Tensors are converted where an array is declared with another type of floats than the program keeps them in.
 class UserLowering {
  public:
-  explicit UserLowering(LowerContext& node) : node_(node), given_(*node.attributes), kernel_(node.library->user(node.context, given_.text)) {}
+  explicit UserLowering(LowerContext& node)
+      : node_(node), given_(*node.attributes), kernel_(node.library->user(node.context, given_.text)) {}
 
   void run() {
     describe();

@@ -19,7 +19,8 @@ std::optional<size_t> like_input(const std::string& text) {
 Shape checked_shape(const ShapeContext& node, size_t output, Shape shape) {
   for (const int64_t size : shape)
     if (size < 0)
-      node.fail(node.attributes().text("operator") + ": the shape rule gives " + to_string(shape) + " for output " + std::to_string(output));
+      node.fail(node.attributes().text("operator") + ": the shape rule gives " + to_string(shape) + " for output " +
+                std::to_string(output));
   return shape;
 }
 
@@ -59,12 +60,23 @@ Rows user_rows() {
            .skeleton = Skeleton::user,
            .schema = {.inputs = {inputs},
                       .outputs = {variadic_value("outputs", kAny)},
-                      .attributes = {required("operator", AttributeKind::text), required("kernel", AttributeKind::text),
-                                     required("source", AttributeKind::text), text("path", ""), text_list("include_names"),
-                                     text_list("include_texts"), text_list("folders"), text_list("macros"), text_list("constants"),
-                                     {"local_size", AttributeKind::integers, std::vector<int64_t>()}, text_list("reads"),
-                                     text_list("writes"), text_list("shapes"), text_list("dtypes"), text_list("numbers"),
-                                     text("launch", "threads"), text("size", "y0_n")}},
+                      .attributes = {required("operator", AttributeKind::text),
+                                     required("kernel", AttributeKind::text),
+                                     required("source", AttributeKind::text),
+                                     text("path", ""),
+                                     text_list("include_names"),
+                                     text_list("include_texts"),
+                                     text_list("folders"),
+                                     text_list("macros"),
+                                     text_list("constants"),
+                                     {"local_size", AttributeKind::integers, std::vector<int64_t>()},
+                                     text_list("reads"),
+                                     text_list("writes"),
+                                     text_list("shapes"),
+                                     text_list("dtypes"),
+                                     text_list("numbers"),
+                                     text("launch", "threads"),
+                                     text("size", "y0_n")}},
            .shape = shape_of_user_kernel,
            .lower = lower_user_kernel,
            .strides = RowStrides::packed}};

@@ -80,16 +80,7 @@ def kernel_operator(
     """
     text, interface = _text_of(kernel)
     name = text["kernel"]
-    arrays = [one for one in interface["bindings"] if not one["name"].startswith("pumice_")]
-    if interface["images"]:
-        raise InputError(f"kernel_operator '{name}': nodes have tensors; the kernel has images")
-    read = _names(name, "inputs", inputs, [one for one in arrays if one["access"] == "read"], arrays)
-    written = _names(name, "outputs", outputs, [one for one in arrays if one["access"] != "read"], arrays)
-    if not written or {*read}.intersection(written) or len({*read, *written}) != len(arrays):
-        raise InputError(
-            f"kernel_operator '{name}': expected each of its arrays, {', '.join(one['name'] for one in arrays)}, as one input or one "
-            f"output, and one output at least; given {', '.join(read) or 'none'} and {', '.join(written) or 'none'}"
-        )
+    read, written = _arrays(name, interface, inputs, outputs)
     if threads is not None and groups is not None:
         raise InputError(f"kernel_operator '{name}': expected threads or groups, given both")
     if shape is None and not read:
@@ -108,6 +99,21 @@ def kernel_operator(
         "tolerance": tolerance,
     }
     return KernelOperator(text, (read, written), rules)
+
+
+def _arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any) -> tuple[list[str], list[str]]:
+    """The names of the arrays that are inputs and outputs."""
+    arrays = interface["bindings"]
+    if interface["images"]:
+        raise InputError(f"kernel_operator '{name}': nodes have tensors; the kernel has images")
+    read = _names(name, "inputs", inputs, [one for one in arrays if one["access"] == "read"], arrays)
+    written = _names(name, "outputs", outputs, [one for one in arrays if one["access"] != "read"], arrays)
+    if not written or len({*read, *written}) != len(arrays) or len(read) + len(written) != len(arrays):
+        raise InputError(
+            f"kernel_operator '{name}': expected each of its arrays, {', '.join(one['name'] for one in arrays)}, as one input or one "
+            f"output, and one output at least; given {', '.join(read) or 'none'} and {', '.join(written) or 'none'}"
+        )
+    return read, written
 
 
 def _text_of(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -133,10 +139,8 @@ def _text_of(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "include_texts": list(includes.values()),
         "folders": [str(folder) for folder in given["include_dirs"]],
         "macros": [part for pair in given["macros"].items() for part in pair],
-        "constants": [
-            part for key, value in given["spec"].items() for part in (key, number_text(_plain(value)))
-        ],
-        "local_size": (sizes + [1, 1, 1])[:3] if sizes else [],
+        "constants": [part for key, value in given["spec"].items() for part in (key, number_text(_plain(value)))],
+        "local_size": [*sizes, 1, 1, 1][:3] if sizes else [],
     }
     return text, kernel.shader.interface
 
@@ -174,9 +178,13 @@ def _attributes(kernel: str, given: dict[str, Any], arrays: list[str]) -> dict[s
     for name, value in given.items():
         parts = value if isinstance(value, (list, tuple)) else [value]
         if not str(name).isidentifier() or name in arrays:
-            raise InputError(f"kernel_operator '{kernel}': attributes: expected names that no array has; given {name!r}")
+            raise InputError(
+                f"kernel_operator '{kernel}': attributes: expected names that no array has; given {name!r}"
+            )
         if value is not None and not all(isinstance(part, _KINDS) for part in parts):
-            raise InputError(f"kernel_operator '{kernel}': attributes: '{name}': expected numbers or text; given {value!r}")
+            raise InputError(
+                f"kernel_operator '{kernel}': attributes: '{name}': expected numbers or text; given {value!r}"
+            )
     return given
 
 
@@ -193,7 +201,9 @@ class KernelTable:
         for name, one in given.items():
             domain, mark, op = str(name).rpartition("::")
             if not isinstance(name, str) or not mark or domain in _OWN_DOMAINS or not op.isidentifier():
-                raise InputError(f"kernels: expected operators of a domain of your own, as 'my.domain::Op'; given {name!r}")
+                raise InputError(
+                    f"kernels: expected operators of a domain of your own, as 'my.domain::Op'; given {name!r}"
+                )
             made = one if isinstance(one, KernelOperator) else kernel_operator(one)
             if made.text["kernel"] == "kernel":
                 made.text = {**made.text, "kernel": name}
@@ -231,7 +241,7 @@ def _adder(name: str, one: KernelOperator) -> Callable[[Builder, NodeRecipe], No
 
 def _rules(name: str, one: KernelOperator, builder: Builder, node: NodeRecipe) -> dict[str, Any]:
     """The attributes that differ from node to node."""
-    inputs, outputs = node.inputs, [output for output in node.outputs]
+    inputs, outputs = node.inputs, node.outputs
     if len(inputs) > len(one.inputs) or len(outputs) > len(one.outputs):
         raise InputError(
             f"expected {len(one.inputs)} inputs ({', '.join(one.inputs)}) and {len(one.outputs)} outputs "
@@ -255,6 +265,8 @@ def _rules(name: str, one: KernelOperator, builder: Builder, node: NodeRecipe) -
         names[array] = RuleTensor(array, f"y{j}", rank, made["dtypes"][j])
     for array, rule in one.numbers.items():
         given[array] = _told(f"numbers['{array}']", rule, names)
+        if isinstance(given[array], str):
+            raise InputError(f"numbers['{array}']: expected numbers, given '{given[array]}'")
     how, size = one.launch
     launch = "y0_n" if size is None else sizes_text(_told(how, size, names))
     if launch.startswith("=") or not 1 <= len(launch.split(";")) <= 3 or not launch:
@@ -321,11 +333,11 @@ def _parts(what: str, one: KernelOperator, given: Any) -> list[Any]:
     """One for each output, of a dict by name or a list."""
     if isinstance(given, Mapping):
         if set(given) != set(one.outputs):
-            raise InputError(f"{what}: expected one for each of {', '.join(one.outputs)}; given {', '.join(map(str, given))}")
+            raise InputError(
+                f"{what}: expected one for each of {', '.join(one.outputs)}; given {', '.join(map(str, given))}"
+            )
         return [given[name] for name in one.outputs]
     parts = list(given) if isinstance(given, (list, tuple)) else [given]
     if len(parts) != len(one.outputs):
         raise InputError(f"{what}: expected {len(one.outputs)}, one for each output; given {len(parts)}")
     return parts
-
-

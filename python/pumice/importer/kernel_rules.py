@@ -106,13 +106,13 @@ class Size:
         )
 
     __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: bool(self)
-    __eq__ = __ne__ = lambda self, other: bool(self)  # type: ignore[assignment]
+    __eq__ = __ne__ = lambda self, other: bool(self)
     __hash__ = None  # type: ignore[assignment]
 
     def __int__(self) -> int:
         raise InputError("a rule asks for the number behind a size, which is not known yet: it may compute with it")
 
-    __index__ = __float__ = __int__  # type: ignore[assignment]
+    __index__ = __float__ = __int__
 
 
 def as_size(value: Any) -> Size:
@@ -280,7 +280,11 @@ class _Text:
     def _call(self, node: ast.Call) -> Any:
         name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
         given = [self._of(one) for one in node.args]
-        if node.keywords or (name, len(given)) not in (("len", 1), ("min", len(given)), ("max", len(given))) or not given:
+        if (
+            node.keywords
+            or (name, len(given)) not in (("len", 1), ("min", len(given)), ("max", len(given)))
+            or not given
+        ):
             raise InputError(f"'{ast.unparse(node)}': expected min, max or len of numbers")
         if name == "len":
             return len(given[0])

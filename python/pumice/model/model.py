@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from .._pumice import Program
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
-    from ..importer.kernel_operator import KernelOperator, KernelTable
     from ..importer.file.recipe import Overridable
+    from ..importer.kernel_operator import KernelOperator, KernelTable
 
 _MOST_SIGNATURES = 256  # signatures (shapes and dtypes of arguments) that are remembered as checked
 
@@ -133,7 +133,7 @@ class Model:
             "deterministic": deterministic,
             "kernels": table,
         }
-        self.kernels = dict(table.operators) if table else {}  # by operator, as `kernels` gave them
+        self.kernel_table = table
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = policy.precision  # of all nodes but those that the policy has in fp32
@@ -349,6 +349,11 @@ class Model:
         if self._program is None:
             raise StateError(f"model '{self.name}' is closed")
         return self._program
+
+    @property
+    def kernels(self) -> dict[str, KernelOperator]:
+        """The kernels of the user's that nodes run, by operator, as `kernels` gave them."""
+        return dict(self.kernel_table.operators) if self.kernel_table else {}
 
     @property
     def device(self) -> DeviceInfo:
