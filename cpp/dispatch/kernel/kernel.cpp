@@ -86,8 +86,7 @@ void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
     if (quirks.has(quirk) && (quirk != Quirk::unfused_multiply_add || corrects)) macros.emplace_back(macro, "1");
 }
 
-ShaderCompileError with_undeclared_types(const ShaderCompileError& error, const DeviceInfo& device, const std::string& source) {
-  const auto sentences = undeclared_types(device, source);
+ShaderCompileError with_reasons(const ShaderCompileError& error, std::vector<std::string> sentences) {
   if (sentences.empty()) return error;
   auto messages = error.messages;
   messages.insert(messages.end(), sentences.begin(), sentences.end());
@@ -267,7 +266,21 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   try {
     shader = compiled(options, macros, spec);
   } catch (const ShaderCompileError& error) {
-    throw with_undeclared_types(error, context->info(), source_);
+    auto sentences = undeclared_types(context->info(), source_);
+    const auto is_of_2024 = [&] {
+      if (options.generation == Generation::year_2024 || origin_ == KernelOrigin::engine) return false;
+      ShaderOptions older = options;
+      older.generation = Generation::year_2024;
+      try {
+        compiled(older, macros, spec);
+      } catch (const Error&) {
+        return false;
+      }
+      return true;
+    };
+    if (is_of_2024())
+      sentences.push_back("'" + name_ + "' compiles as the extension was in 2024: ShaderOptions(generation=\"2024\") takes such texts");
+    throw with_reasons(error, std::move(sentences));
   }
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec, origin_);
   if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
