@@ -108,6 +108,8 @@ if TYPE_CHECKING:
     from .model.model import Model as Model
     from .model.model import load as load
     from .profiling.comparison import Comparison as Comparison
+    from .profiling.memory import MemoryMap as MemoryMap
+    from .profiling.memory import memory_map as memory_map
     from .profiling.peaks import Peaks as Peaks
     from .profiling.peaks import calibrate as calibrate
     from .profiling.profile import Profile as Profile
@@ -130,6 +132,8 @@ _HOMES = {
     "operator": "importer.expression_operator",
     "KernelOperator": "importer.kernel_operator",
     "kernel_operator": "importer.kernel_operator",
+    "MemoryMap": "profiling.memory",
+    "memory_map": "profiling.memory",
     "Model": "model.model",
     "load": "model.model",
     "load_image": "device.images",
