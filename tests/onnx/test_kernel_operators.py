@@ -12,6 +12,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import pumice
+from binding_tables import execute
+from described_operators import MARGIN, placed
+from lesser_devices import garbage, lesser, taken
 
 X = np.linspace(-3, 9, 12, dtype="float32").reshape(4, 3)
 SOFTCAP = """
@@ -250,6 +253,34 @@ def test_parts_of_other_tensors_and_transposed_ones(context: pumice.Context) -> 
     for precision, tolerance in (("fp32", 0), ("fp16", 2e-3)):
         one = loaded(context, model(nodes, shape=[12, 7]), precision, Triple=triple)
         np.testing.assert_allclose(one(wide), wide * np.float32(np.repeat([1, 3, 3], 4))[:, None], rtol=tolerance)
+
+
+def test_devices_that_bind_at_coarse_boundaries_get_copies(context: pumice.Context) -> None:
+    with lesser(context, {"minStorageBufferOffsetAlignment": 256}) as coarse:
+        test_parts_of_other_tensors_and_transposed_ones(coarse)
+        test_several_outputs_of_several_types(coarse, "fp16")
+
+
+def test_devices_without_halves_in_memory_pack_them(context: pumice.Context) -> None:
+    with lesser(context, {}, ["storageBuffer16BitAccess", "shaderInt64"]) as packed:
+        test_parts_of_other_tensors_and_transposed_ones(packed)
+        for precision, tolerance in (("fp16", 4e-3), ("bf16", 3e-2)):
+            test_a_node_runs_the_kernel_at_every_precision(packed, precision, tolerance)
+
+
+@pytest.mark.parametrize("boundary", [16, 256])
+def test_a_tensor_may_begin_where_any_operators_may(context: pumice.Context, boundary: int) -> None:
+    """At a multiple of 16 bytes, though a kernel of a user's is told of no offset: where the device binds at coarser ones, it is copied."""
+    with lesser(context, {"minStorageBufferOffsetAlignment": boundary}) as made:
+        compiled = loaded(made, model([node("Softcap")]), Softcap=softcap()).program.compiled([[4, 3]])
+        desc = pumice.TensorDesc("float32", (4, 3))
+        for offset in (0, 16, 48):
+            begin = -MARGIN % 256 + offset
+            source, target = placed(made, desc, begin, X), placed(made, desc, begin)
+            execute(
+                made, compiled, [source], [target], None, garbage(made, compiled.binding_properties.temporary_bytes)
+            )
+            np.testing.assert_allclose(taken(target, desc, X), 2 * np.tanh(X / 2), rtol=1e-5)
 
 
 def test_it_runs_in_branches_and_loops(context: pumice.Context) -> None:
