@@ -103,11 +103,15 @@ if TYPE_CHECKING:
     from .device.tuning_store import import_tuning as import_tuning
     from .importer.expression_operator import ElementwiseOperator as ElementwiseOperator
     from .importer.expression_operator import operator as operator
+    from .importer.kernel_operator import KernelOperator as KernelOperator
+    from .importer.kernel_operator import kernel_operator as kernel_operator
     from .model.batch_predictor import BatchPredictor as BatchPredictor
     from .model.loading import load as load
     from .model.model import Model as Model
     from .model.parallel_model import ParallelModel as ParallelModel
     from .profiling.comparison import Comparison as Comparison
+    from .profiling.memory import MemoryMap as MemoryMap
+    from .profiling.memory import memory_map as memory_map
     from .profiling.peaks import Peaks as Peaks
     from .profiling.peaks import calibrate as calibrate
     from .profiling.profile import Profile as Profile
@@ -128,7 +132,11 @@ _HOMES = {
     "operators": "tools.catalogue",
     "ElementwiseOperator": "importer.expression_operator",
     "operator": "importer.expression_operator",
+    "KernelOperator": "importer.kernel_operator",
+    "kernel_operator": "importer.kernel_operator",
     "BatchPredictor": "model.batch_predictor",
+    "MemoryMap": "profiling.memory",
+    "memory_map": "profiling.memory",
     "Model": "model.model",
     "ParallelModel": "model.parallel_model",
     "load": "model.loading",

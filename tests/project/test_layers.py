@@ -32,7 +32,7 @@ ORDER = {
         *("expression", "row", "geometry", "host", "means"),
         *("map", "reduction", "sort", "signal", "attention"),
         *("contraction", "index", "resize", "normalization", "quantize", "random", "ml"),
-        *("recurrent", "window"),
+        *("recurrent", "window", "user"),
         "compiled",
     ],
     "graph": ["description", "nnapi", "passes", "binding", "region", "flow", "program"],

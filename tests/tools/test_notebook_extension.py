@@ -194,6 +194,34 @@ def test_values_with_spaces_stand_in_quotes(shell: InteractiveShell, shown: Show
     assert y[0] == 23
 
 
+def test_a_cell_times_profiles_and_disassembles_its_kernel(shell: InteractiveShell, shown: Show) -> None:
+    shell.user_ns["x"] = np.ones(100, "float32")
+    shell.user_ns["y"] = np.zeros(100, "float32")
+    call = "x=x, y=y, offset=0, threads=x.size"
+    times, profile, assembly = shown(
+        f'%%glsl double --context context --time "{call}" --profile "{call}" --disassemble\n{DOUBLE}'
+    )
+    assert "KernelTimes: 20 runs" in times["text/plain"] and "median" in Strict(times["text/html"]).text
+    assert "double" in Strict(profile["text/html"]).text
+    assert (shell.user_ns["y"] == 2).all(), "a call that is profiled is one"
+    assert "OpEntryPoint" in assembly["text/plain"] or "//" in assembly["text/plain"]
+    assert "What runs of kernel double" in Strict(assembly["text/html"]).text
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ('--time "x=1)("', "--time x=1)("),
+        ('--time "1, 2"', "expected arguments by name"),
+        ('--profile "**x"', "expected arguments by name"),
+        ('--time "x="', "invalid syntax"),
+    ],
+)
+def test_arguments_of_a_timed_cell_are_those_of_a_call(shell: InteractiveShell, option: str, said: str) -> None:
+    result = shell.run_cell(f"%%glsl double --context context {option}\n{DOUBLE}")
+    assert isinstance(result.error_in_exec, UsageError) and said in str(result.error_in_exec)
+
+
 SHARED = """layout(binding = 0) buffer Y { uint y[]; };
 shared uint t[gl_WorkGroupSize.x];
 void main() {
@@ -223,7 +251,17 @@ def test_help_shows_the_usage(shell: InteractiveShell, capsys: pytest.CaptureFix
     shell.run_cell(cell).raise_error()
     shown = capsys.readouterr().out
     assert "%%glsl [" in shown and "%%%" not in shown
-    for option in ("name", "--macro", "--spec", "--context", "--debug", "--show"):
+    for option in (
+        "name",
+        "--macro",
+        "--spec",
+        "--context",
+        "--debug",
+        "--show",
+        "--time",
+        "--profile",
+        "--disassemble",
+    ):
         assert option in shown
 
 
@@ -236,7 +274,17 @@ def test_a_magic_without_a_cell_says_what_it_wants(shell: InteractiveShell) -> N
 def test_the_help_names_every_option(shell: InteractiveShell) -> None:
     help_text = shell.find_cell_magic("glsl").__doc__
     assert help_text is not None
-    for option in ("name", "--macro", "--spec", "--context", "--debug", "--show"):
+    for option in (
+        "name",
+        "--macro",
+        "--spec",
+        "--context",
+        "--debug",
+        "--show",
+        "--time",
+        "--profile",
+        "--disassemble",
+    ):
         assert option in help_text
 
 

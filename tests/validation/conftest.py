@@ -54,8 +54,8 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         load_graph, graph_of = pumice.validation.proof.load_graph, pumice.model.model.graph_of
 
-        def faulty_load(*given: Any) -> Any:
-            graph, recipe = load_graph(*given)
+        def faulty_load(*given: Any, **options: Any) -> Any:
+            graph, recipe = load_graph(*given, **options)
             return FaultyGraph(graph, False), recipe
 
         if kept:

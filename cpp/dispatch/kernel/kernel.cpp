@@ -86,8 +86,7 @@ void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
     if (quirks.has(quirk) && (quirk != Quirk::unfused_multiply_add || corrects)) macros.emplace_back(macro, "1");
 }
 
-ShaderCompileError with_undeclared_types(const ShaderCompileError& error, const DeviceInfo& device, const std::string& source) {
-  const auto sentences = undeclared_types(device, source);
+ShaderCompileError with_reasons(const ShaderCompileError& error, std::vector<std::string> sentences) {
   if (sentences.empty()) return error;
   auto messages = error.messages;
   messages.insert(messages.end(), sentences.begin(), sentences.end());
@@ -267,7 +266,21 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   try {
     shader = compiled(options, macros, spec);
   } catch (const ShaderCompileError& error) {
-    throw with_undeclared_types(error, context->info(), source_);
+    auto sentences = undeclared_types(context->info(), source_);
+    const auto is_of_2024 = [&] {
+      if (options.generation == Generation::year_2024 || origin_ == KernelOrigin::engine) return false;
+      ShaderOptions older = options;
+      older.generation = Generation::year_2024;
+      try {
+        compiled(older, macros, spec);
+      } catch (const Error&) {
+        return false;
+      }
+      return true;
+    };
+    if (is_of_2024())
+      sentences.push_back("'" + name_ + "' compiles as the extension was in 2024: ShaderOptions(generation=\"2024\") takes such texts");
+    throw with_reasons(error, std::move(sentences));
   }
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec, origin_);
   if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
@@ -303,6 +316,13 @@ std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {
 
 namespace {
 
+// The options of kernels that print nothing: their ring for messages is one that the device can bind.
+DebugOptions library_debug(const Context& context) {
+  DebugOptions debug;
+  debug.ring_bytes = std::min(debug.ring_bytes, context.limit("maxStorageBufferRange") / 4 * 4);
+  return debug;
+}
+
 // Large workgroups on GPUs: 65,536 of them take 41 us to start on an H200, whatever they do.
 Macros workgroup_sizes(const Context& context) {
   constexpr uint64_t kLarge = 256, kOfSoftware = 64;
@@ -322,10 +342,9 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
     const std::lock_guard guard(mutex_);
     auto found = kernels_.find(shader);
     if (found == kernels_.end()) {
-      DebugOptions debug;
-      debug.ring_bytes = std::min(debug.ring_bytes, context->limit("maxStorageBufferRange") / 4 * 4);
       auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{},
-                                           std::optional<ShaderOptions>{}, debug, "", std::optional<LocalSize>{}, KernelOrigin::engine);
+                                           std::optional<ShaderOptions>{}, library_debug(*context), "", std::optional<LocalSize>{},
+                                           KernelOrigin::engine);
       found = kernels_.emplace(std::string(shader), std::move(made)).first;
     }
     kernel = found->second;
@@ -335,6 +354,21 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
   }
   add_quirk_macros(context, all);
   return kernel->variant(storage, all, spec);
+}
+
+std::shared_ptr<Kernel> KernelLibrary::user(const std::shared_ptr<Context>& context, const UserText& text) {
+  std::string key;
+  const auto add = [&](const std::string& part) { key.append(std::to_string(part.size())).append(":").append(part); };
+  for (const std::string* part : {&text.source, &text.name, &text.path}) add(*part);
+  for (const auto& [name, included] : text.includes.texts) add(name), add(included);
+  for (const std::string& folder : text.includes.folders) add(folder);
+  for (const uint32_t size : text.local_size.value_or(LocalSize{0, 0, 0})) add(std::to_string(size));
+  const std::lock_guard guard(mutex_);
+  auto& kernel = users_[key];
+  if (!kernel)
+    kernel = std::make_shared<Kernel>(context, text.source, text.name, text.includes, std::optional<ShaderOptions>{},
+                                      library_debug(*context), text.path, text.local_size);
+  return kernel;
 }
 
 }  // namespace pumice

@@ -133,6 +133,13 @@ class Kernel {
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
 };
 
+// The text of a user's kernel that the nodes of a program run, with all that it is compiled with but macros and constants.
+struct UserText {
+  std::string source, name, path;
+  Includes includes;
+  std::optional<LocalSize> local_size = {};
+};
+
 // The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp"). They are told, where the macros do not say
 // it, the LOCAL_SIZE of the device, and the invocations of a large WORKGROUP: 256, or fewer where the device takes no more; and what the
 // driver is like: PM_CORRECT_DIVISION and the like.
@@ -142,11 +149,14 @@ class KernelLibrary {
   // Kernel::variant() throws.
   std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
                                             const Macros& macros = {}, const SpecValues& spec = {});
+  // The kernel of a text of the user's: one for all nodes that run it.
+  std::shared_ptr<Kernel> user(const std::shared_ptr<Context>& context, const UserText& text);
 
  private:
   std::mutex mutex_;
   Macros sizes_;  // LOCAL_SIZE and WORKGROUP
   std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;
+  std::map<std::string, std::shared_ptr<Kernel>> users_;  // by all that their text says
 };
 
 // The bytes of a range that a dispatch touches: those whose distance from `origin` (a byte of the buffer) modulo `period` is from `begin`

@@ -218,6 +218,13 @@ SpecValues guarded_local_size(const SpecValues& spec, const LaunchSize& size) {
 
 }  // namespace
 
+bool follows_storage(Kernel& kernel, std::string_view array, Storage storage, const Macros& macros, const SpecValues& spec) {
+  const Storage other = storage == Storage::fp32 ? Storage::fp16_packed : storage;  // any mode that is not that of float32 tells it
+  const auto wide = kernel.variant(Storage::fp32, macros, spec), narrow = kernel.variant(other, macros, spec);
+  const BindingInterface *one = wide->interface().find_binding(array), *two = narrow->interface().find_binding(array);
+  return one && two && is_storage_typed(*one, *two);
+}
+
 Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros,
                      const SpecValues& spec) {
   const auto first = kernel.variant(Storage::fp32, macros, spec);

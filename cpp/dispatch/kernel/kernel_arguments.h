@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -35,5 +36,8 @@ struct LaunchSize {
 // device cannot store to.
 Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros = {},
                      const SpecValues& spec = {});
+
+// Whether an array of the kernel is declared with the storage type, by what it becomes in that mode. False where there is no such array.
+bool follows_storage(Kernel& kernel, std::string_view array, Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
 
 }  // namespace pumice

@@ -401,7 +401,7 @@ class Binder {
         throw Error("a step has an operand that is nowhere");
     }
     result.byte_offset += operand.byte_offset;
-    result.touched = operand.bytes;
+    result.touched = operand.bytes, result.is_exact = operand.is_exact;
     result.bytes = result.bytes > operand.byte_offset ? result.bytes - operand.byte_offset : 0;
     return result;
   }

@@ -37,7 +37,9 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
     for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), take);
     const auto wanted = [&](const std::string& one) { return options.float32_nodes.contains(part.prefix + one); };
     const bool is_float32 = wanted(node.name) || (node.origin && wanted(node.origin->node));
-    report.push_back({node.name, std::string(node.op()), "", "", {}, false, {}, "", "", is_float32});
+    const bool is_user = node.row && node.row->skeleton == Skeleton::user;  // its operator is the user's
+    report.push_back(
+        {node.name, is_user ? node.attributes.text("operator") : std::string(node.op()), "", "", {}, false, {}, "", "", is_float32});
   }
   for (const ValueId id : part.outputs) outputs.emplace_back(graph.value(id).name, take(id));
   if (part.outputs.empty())

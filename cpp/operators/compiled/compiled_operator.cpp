@@ -59,9 +59,15 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
   const PlannedOperand& operand = step.operands[position];
   if (!base.buffer || operand.byte_offset >= base.bytes) return {};
   const uint64_t begin = base.offset + operand.byte_offset, slack = begin % limits.alignment;
+  if (slack != 0 && operand.is_exact)
+    throw BindingError("K7", "node '" + step.label + "'", step.kernel->interface().bindings[position].name,
+                       "a tensor that starts at a multiple of " + std::to_string(limits.alignment) + " bytes, since kernel '" +
+                           step.kernel->name() + "' reads it from its start; .contiguous() makes one",
+                       "one that starts at byte " + std::to_string(begin));
   if (slack != 0) add_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
   uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
   // Where the whole operand is too much to bind, it is bound up to the end of the vector that the last element lies in.
+  if (operand.is_exact) bytes = std::min(bytes, operand.touched);
   if (bytes > limits.largest && operand.touched > 0) bytes = std::min(bytes, round_up(operand.touched + slack, kVectorBytes));
   if (bytes > limits.largest)
     throw UnsupportedError("'" + step.label + "': a tensor of " + std::to_string(bytes) + " bytes; this device binds at most " +

@@ -26,6 +26,7 @@ struct PlannedOperand {
   Lane lane;                   // its origin is a byte of the place
   int32_t value = -1;          // the graph's value, for reports; -1: scratch memory, or no graph
   uint64_t touched = 0;        // bytes that the step reads or writes; 0: not known. More is bound only where the device can
+  bool is_exact = false;       // no more than `touched` is bound
 };
 
 // A dispatch whose memory is known but for the bindings of a table.

@@ -201,7 +201,7 @@ class OperatorPlanner {
       if (operand.place == Place::input) result.element_bits = static_cast<uint32_t>(bits(node_.inputs[operand.index]->dtype));
       result = {Place::persistent, 0, held.offset + operand.byte_offset, rest(held.bytes), result.element_bits};
     }
-    result.touched = operand.bytes;
+    result.touched = operand.bytes, result.is_exact = operand.is_exact;
     return result;
   }
 

@@ -23,7 +23,7 @@ struct ReductionFold;  // operators/reduction/reduce.h
 struct StridedView;    // operators/geometry/strided_views.h
 
 // The skeleton that a row lowers to. Fusion is stated between these, never between operators.
-enum class Skeleton : uint8_t { map, reduce, scan, contraction, window, index_map, scatter, sort, random, copy, view };
+enum class Skeleton : uint8_t { map, reduce, scan, contraction, window, index_map, scatter, sort, random, copy, view, user };
 std::string_view name(Skeleton skeleton);
 
 // The strides that the kernels of a row read and write.

@@ -28,14 +28,16 @@ Rows random_rows();
 Rows signal_rows();
 Rows image_part_rows();
 Rows ml_rows();
+Rows user_rows();
 
 namespace {
 
 std::vector<OperatorRow> all_rows() {
   std::vector<OperatorRow> rows;
   for (const auto make :
-       {map_rows, contraction_rows, attention_rows, window_rows, normalization_rows, reduce_rows, scan_rows, recurrent_rows, quantize_rows,
-        index_rows, indexed_rows, fill_rows, resize_rows, sort_rows, view_rows, random_rows, signal_rows, image_part_rows, ml_rows})
+       {map_rows,      contraction_rows, attention_rows, window_rows, normalization_rows, reduce_rows, scan_rows, recurrent_rows,
+        quantize_rows, index_rows,       indexed_rows,   fill_rows,   resize_rows,        sort_rows,   view_rows, random_rows,
+        signal_rows,   image_part_rows,  ml_rows,        user_rows})
     for (OperatorRow& row : make()) rows.push_back(std::move(row));
   std::sort(rows.begin(), rows.end(), [](const OperatorRow& a, const OperatorRow& b) { return a.name < b.name; });
   return rows;
@@ -102,7 +104,7 @@ void check_dtype(const OperatorRow& row, std::string_view node, const ValueRole&
 
 std::string_view name(Skeleton skeleton) {
   constexpr std::string_view names[] = {"map",     "reduce", "scan",   "contraction", "window", "index_map",
-                                        "scatter", "sort",   "random", "copy",        "view"};
+                                        "scatter", "sort",   "random", "copy",        "view",   "user"};
   return names[static_cast<size_t>(skeleton)];
 }
 

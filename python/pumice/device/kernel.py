@@ -19,6 +19,7 @@ from ..base.element_types import Array
 from ..base.errors import binding_error, graph_error
 from ..base.log import forward_log
 from .context import default_context
+from .given_arguments import resolved, stand_for_others
 from .glsl_words import is_reserved
 from .kernel_file import KernelFile, Path
 
@@ -360,21 +361,23 @@ class Kernel(_pumice.Kernel):
 
     def __call__(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> Array | dict[str, Array] | None:
         """Runs the kernel once and waits. Arguments go by name: Tensors, NumPy arrays, push constants; threads= or
-        groups=.
+        groups=. threads="y" is an invocation for each element of the array that is given as y.
 
         timeout: seconds that the call waits at most. TimeoutError is raised when they are over; the execution goes on
         and the arrays stay as they are. Ctrl-C interrupts likewise.
         given: arguments in a dict, for names that are other keywords of this call (threads, groups, timeout) or of
         Python.
         Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets
-        of the shader (see dtype). Push constants are numbers, sequences of them for vectors, matrices (by columns)
-        and arrays, dicts for structures. Returns the outputs that from_body says, else None. Raises BindingError;
-        OutOfBoundsError with debug=True.
+        of the shader (see dtype); a list of dicts does where the kernel only reads it. Push constants are numbers,
+        sequences of them for vectors, matrices (by columns) and arrays, dicts for structures. Returns the outputs that
+        from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.
         The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it
         takes longer than all others.
         """
         if self._file is not None:
             self._reload_if_changed()
+        if stand_for_others(given, arguments):
+            given, arguments = resolved(self, given, arguments)
         if self._first_output is None:
             if given is None:
                 self.run(**arguments)
@@ -410,6 +413,8 @@ class Kernel(_pumice.Kernel):
         """
         if self._file is not None:
             self._reload_if_changed()
+        if stand_for_others(given, arguments):
+            given, arguments = resolved(self, given, arguments)
         if self._shapes:
             self._check_shapes({**(given or {}), **arguments})
         return super().bind(**arguments) if given is None else super().bind(given, **arguments)

@@ -36,6 +36,16 @@ class KernelTimes(NamedTuple):
             f"<KernelTimes: {len(self.seconds)} runs, min {self.min * 1e6:,.2f} us, median {self.median * 1e6:,.2f} us>"
         )
 
+    def _repr_html_(self) -> str:
+        from ..base.html import facts
+
+        shown = {
+            "runs": len(self.seconds),
+            "min": f"{self.min * 1e6:,.2f} us",
+            "median": f"{self.median * 1e6:,.2f} us",
+        }
+        return facts("On the device", shown)
+
 
 def times_of(
     kernel: Kernel, context: Context, arguments: tuple[Mapping[str, Any], Mapping[str, Any]], runs: int

@@ -23,6 +23,7 @@ from .file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Ove
 if TYPE_CHECKING:
     from .build.builder import Composed
     from .build.float32_nodes import Float32Nodes
+    from .kernel_operator import KernelTable
 
 _KIND = "graph"
 _INLINE = -1  # stands for the entry itself among the files that constants lie in
@@ -231,21 +232,26 @@ def load_graph(
     progress: Callable[[int, int], None] | None = None,
     overridable: Overridable = False,
     float32: Float32Nodes | None = None,
+    kernels: KernelTable | None = None,
 ) -> tuple[Graph, Recipe]:
-    """The engine's Graph of a model, and the recipe that it was made from; progress and float32: see build;
+    """The engine's Graph of a model, and the recipe that it was made from; progress, float32 and kernels: see graph_of;
     overridable: see recipe_of.
 
     Raises GraphError, BindingError, UnsupportedError, OSError.
     """
     recipe = load_recipe(source, folder, overridable)
-    return graph_of(recipe, progress, float32), recipe
+    return graph_of(recipe, progress, float32, kernels), recipe
 
 
 def graph_of(
-    recipe: Recipe, progress: Callable[[int, int], None] | None = None, float32: Float32Nodes | None = None
+    recipe: Recipe,
+    progress: Callable[[int, int], None] | None = None,
+    float32: Float32Nodes | None = None,
+    kernels: KernelTable | None = None,
 ) -> Graph:
-    """The engine's Graph of a recipe; progress and float32: see build.
+    """The engine's Graph of a recipe; progress and float32: see build. kernels: what nodes of the user's operators run.
 
     Raises UnsupportedError that lists everything unsupported, GraphError.
     """
-    return build(recipe, _composed(recipe), progress, float32)
+    composed = _composed(recipe)
+    return build(recipe, kernels.composed(composed) if kernels else composed, progress, float32)

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from .._pumice import Program
+    from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable
+    from ..importer.kernel_operator import KernelOperator, KernelTable
 
 _MOST_SIGNATURES = 256  # signatures (shapes and dtypes of arguments) that are remembered as checked
 
@@ -65,6 +67,9 @@ class Model:
     waits, run_async too, and the host drives all control flow: it is for finding mistakes.
     operators: elementwise operators that the file's nodes have and pumice does not, of `pumice.operator()`. Model.source is the file with
     a function for each of them, so that `validate` and `reduce` know them too. Raises as that says.
+    kernels: operators of a domain of the user's own by name, "my.domain::Op", each with the kernel that its nodes run: of
+    `pumice.kernel_operator()`, or a Kernel or GLSL text whose output is as its first input. Raises as that says, and GraphError naming
+    node and kernel where a rule or the kernel does not fit a node: at loading, or at the first call with sizes that show it.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError;
     InputError for a policy with other precisions than these, with two narrow ones, or with an entry that matches no node.
@@ -84,6 +89,7 @@ class Model:
         check_indices: bool = False,
         deterministic: bool = False,
         operators: Sequence[ElementwiseOperator] = (),
+        kernels: Mapping[str, KernelOperator | Kernel | str] | KernelTable | None = None,
         **unknown: NoReturn,
     ) -> None:
         refuse_unknown(unknown)
@@ -93,6 +99,7 @@ class Model:
             from ..importer.expression_operator import with_operators
 
             source, folder = with_operators(source, folder, operators)
+        table = None if kernels is None else _kernel_table(kernels)
         fuse, overridable = listed(fuse, "fuse"), listed(overridable, "overridable")
         with Progress("nodes", progress) as bar:
             # No context is made for a model that turns out not to run.
@@ -102,7 +109,9 @@ class Model:
             if memory:
                 memory.expect(recipe.stored_bytes(policy.precision))
             float32 = None if policy.is_plain else Float32Nodes(policy.wants_float32)
-            graph = graph_of(recipe, bar if bar.shown else None, float32)
+            if table is not None and table is not kernels:
+                table.check_used(recipe)
+            graph = graph_of(recipe, bar if bar.shown else None, float32, table)
             policy.check_met(recipe.name)
             context = context or made or default_context()
             program: Program = graph.compile(
@@ -122,7 +131,9 @@ class Model:
             "overridable": overridable,
             "check_indices": check_indices,
             "deterministic": deterministic,
+            "kernels": table,
         }
+        self.kernel_table = table
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = policy.precision  # of all nodes but those that the policy has in fp32
@@ -344,6 +355,11 @@ class Model:
         return self._program
 
     @property
+    def kernels(self) -> dict[str, KernelOperator]:
+        """The kernels of the user's that nodes run, by operator, as `kernels` gave them."""
+        return dict(self.kernel_table.operators) if self.kernel_table else {}
+
+    @property
     def device(self) -> DeviceInfo:
         """The device that the model is compiled for."""
         return self.context.info
@@ -447,6 +463,12 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _kernel_table(kernels: Any) -> KernelTable:
+    from ..importer.kernel_operator import KernelTable
+
+    return kernels if isinstance(kernels, KernelTable) else KernelTable(kernels)
 
 
 def _reopened(

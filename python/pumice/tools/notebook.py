@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import shlex
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -13,9 +14,12 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from .._pumice import Error, ShaderCompileError
-from ..base.html import compile_error_html
+from .._pumice import Error, ShaderCompileError, UnsupportedError
+from ..base.html import compile_error_html, text_below
 from ..device.kernel import Kernel
+
+if TYPE_CHECKING:
+    from ..profiling.profile import Profile
 
 
 class _Failure:
@@ -29,6 +33,23 @@ class _Failure:
 
     def _repr_html_(self) -> str:
         return compile_error_html(self.error)
+
+
+class _Assembly:
+    """The driver's own text of a kernel, or its SPIR-V below the reason why there is none."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        try:
+            self.text = kernel.statistics().disassembly()
+        except UnsupportedError as error:
+            self.text = f"; {error}\n{kernel.disassemble()}"
+        self.title = f"What runs of kernel {kernel.name}"
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return text_below(self.title, self.text)
 
 
 def _pairs(option: str, given: list[str] | None, convert: Callable[[str], Any]) -> dict[str, Any]:
@@ -80,6 +101,13 @@ class GlslMagics(Magics):
     @argument("--context", metavar="NAME", help="the variable that holds the Context; else the default one")
     @argument("--debug", action="store_true", help="check accesses of arrays in buffers against their bounds")
     @argument("--show", action="store_true", help="show the kernel's arguments below the cell")
+    @argument(
+        "--time", metavar="ARGUMENTS", help="time the kernel on the device with these arguments of a call, in quotes"
+    )
+    @argument(
+        "--profile", metavar="ARGUMENTS", help="call the kernel with these arguments and show a profile of the call"
+    )
+    @argument("--disassemble", action="store_true", help="show what the driver made of it, else its SPIR-V")
     @line_cell_magic
     def glsl(self, line: str, cell: str | None = None) -> None:
         """Makes a Kernel of the cell's GLSL and puts it into a variable.
@@ -124,6 +152,37 @@ class GlslMagics(Magics):
         namespace[options.name] = kernel
         if options.show:
             display(kernel)
+        if options.time is not None:
+            display(kernel.time(**self._arguments("--time", options.time)))
+        if options.profile is not None:
+            display(self._profile(kernel, options.profile))
+        if options.disassemble:
+            display(_Assembly(kernel))
+
+    def _arguments(self, option: str, text: str) -> dict[str, Any]:
+        """The arguments of a call, as a cell would write them between its brackets, of the notebook's variables."""
+        assert self.shell is not None
+        try:
+            tree = ast.parse(f"_({text})", mode="eval").body
+        except SyntaxError as error:
+            raise UsageError(f"%%glsl: {option} {text}: {error.msg}") from None
+        is_call = isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)
+        if not isinstance(tree, ast.Call) or not is_call or tree.args or any(one.arg is None for one in tree.keywords):
+            raise UsageError(f'%%glsl: {option} {text}: expected arguments by name, as "x=x, y=y, threads=x.size"')
+        namespace = self.shell.user_ns
+        return {
+            str(one.arg): eval(compile(ast.Expression(one.value), option, "eval"), namespace) for one in tree.keywords
+        }  # as a cell is
+
+    def _profile(self, kernel: Kernel, text: str) -> Profile:
+        """One call, after one that makes what a first call makes."""
+        from ..profiling.profile import profile
+
+        arguments = self._arguments("--profile", text)
+        kernel(**arguments)
+        with profile("dispatch") as told:
+            kernel(**arguments)
+        return told
 
 
 def load(shell: InteractiveShell) -> None:

@@ -242,7 +242,7 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
     inputs: of each case those of the program, and as the model names them. The report has a row for each prefix that was run, named by its
     last node, of its worst tensor.
     """
-    reference = Reference(model.source, model.folder, model.precision)
+    reference = Reference(model.source, model.folder, model.precision, model.kernel_table)
     check_names(model, reference, options)
     cuts = ModelParts(model.source, model.folder, reference, [value.name for value in model.overridable])
     total = len(inputs) + max(1, len(reference.nodes)).bit_length()

@@ -33,6 +33,7 @@ class CandidateModel:
     def __init__(self, model: Model | Source, candidate: Candidate, precision: CandidatePrecision) -> None:
         self.source: Any = model.source if isinstance(model, Model) else model
         self.folder: Folder | None = model.folder if isinstance(model, Model) else None
+        self.kernel_table = model.kernel_table if isinstance(model, Model) else None
         file = ModelFile(self.source, self.folder)
         proto = parse(file)
         self.name = proto.graph.name or file.name

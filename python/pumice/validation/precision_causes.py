@@ -74,7 +74,7 @@ class Causes:
 
     def __init__(self, model: Model, default: str, cases: list[dict[str, Array]]) -> None:
         overridable = [value.name for value in model.overridable]
-        graph, recipe = load_graph(model.source, model.folder, None, overridable)
+        graph, recipe = load_graph(model.source, model.folder, None, overridable, kernels=model.kernel_table)
         self.type: FloatType = Types(default).storage("float32")
         self._default = default
         self._shapes = {name: tuple(one.shape) for name, one in recipe.constants.items()}

@@ -45,7 +45,7 @@ class Proof:
         self.options = options
         self.tensors: Tensors = tensors or DeviceTensors(cast(Model, fused), load_graph)
         self.against = against or Against()
-        self.reference = Reference(fused.source, fused.folder, self.tensors.types)
+        self.reference = Reference(fused.source, fused.folder, self.tensors.types, fused.kernel_table)
         if self.reference.mixed:
             self.reference.narrowed = self.tensors.narrowed()
         self.against.bind(self.reference, options.tolerance, self.tensors)

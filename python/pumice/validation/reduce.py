@@ -197,7 +197,7 @@ def fails_by(setup: Setup, repeat: int) -> Fails:
 
 def shrinker(origin: Origin, case: int, fails: Fails, step: Tried | None = None) -> Shrinker:
     """A Shrinker of one case."""
-    reference = Reference(origin.source, origin.folder, origin.setup.precision)
+    reference = Reference(origin.source, origin.folder, origin.setup.precision, origin.setup.kernels)
     return Shrinker(reference, device_tensors(origin, case), fails, step)
 
 

@@ -24,6 +24,8 @@ from .bounds.types import Types
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
+    from ..importer.kernel_operator import KernelTable
+
 
 # Of one tensor of floats, whose elements they put elsewhere: a program leaves them in the type that it finds them in.
 _MOVES = {
@@ -78,11 +80,18 @@ class ReferenceNode:
 class Reference:
     """The nodes that the outputs depend on, in an order in which they can run, and the constants by name.
 
-    precision: of the program that is judged, or the types in which it computes. `narrowed`: values in float32 that a program of narrower
+    precision: of the program that is judged, or the types in which it computes. kernels: operators that run kernels of the user's, with
+    references of their own. `narrowed`: values in float32 that a program of narrower
     floats rounds for some of the nodes which read them.
     """
 
-    def __init__(self, source: Source, folder: Folder | None = None, precision: Precision | Types = "fp32") -> None:
+    def __init__(
+        self,
+        source: Source,
+        folder: Folder | None = None,
+        precision: Precision | Types = "fp32",
+        kernels: KernelTable | None = None,
+    ) -> None:
         file = ModelFile(source, folder)
         model = parse(file, whole=True)
         policy = None if isinstance(precision, Types) else policy_of(precision)
@@ -92,6 +101,11 @@ class Reference:
         self.opsets = {domain: version for domain, version in opsets(model).items() if domain != "ai.onnx"}
         self.runner = Runner(self.opsets, self.types)
         self.chained = Runner(self.opsets, self.types.as_independent())
+        if kernels:
+            from .kernel_rules import rules_of
+
+            for runner in (self.runner, self.chained):
+                runner.operators.update(rules_of(kernels.operators))
         self.constants: dict[str, Array] = {
             tensor.name: numpy_helper.to_array(tensor, os.fspath(file.folder or ""))
             for tensor in model.graph.initializer

@@ -398,7 +398,8 @@ class Repeats:
     def _program(self, context: Context, **options: Any) -> Program:
         model = self.model
         options.setdefault("float32_nodes", model.float32_nodes)
-        graph, _ = load_graph(model.source, model.folder, None, [value.name for value in model.overridable])
+        overridable = [value.name for value in model.overridable]
+        graph, _ = load_graph(model.source, model.folder, None, overridable, kernels=model.kernel_table)
         return graph.compile(context, model.precision, **options)
 
     # ---- what came of it

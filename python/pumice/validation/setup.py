@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx
 
@@ -14,6 +14,9 @@ from ..model.model import Model
 from ..model.policy import Precision
 from .cut import part_precision
 
+if TYPE_CHECKING:
+    from ..importer.kernel_operator import KernelTable
+
 
 class Setup(NamedTuple):
     """Where a model runs, at which precision, and with which options; and the tolerances by which it is judged."""
@@ -23,10 +26,11 @@ class Setup(NamedTuple):
     fuse: bool | Sequence[str] = True
     deterministic: bool = False
     tolerances: Mapping[str, float] | None = None
+    kernels: KernelTable | None = None
 
     def load(self, part: onnx.ModelProto) -> Model:
         """Loads a part of the model in this way. Raises as loading does."""
-        options: dict[str, Any] = {"fuse": self.fuse, "deterministic": self.deterministic}
+        options: dict[str, Any] = {"fuse": self.fuse, "deterministic": self.deterministic, "kernels": self.kernels}
         return Model(part, self.context, part_precision(self.precision, part), progress=False, **options)
 
 
@@ -45,10 +49,18 @@ class Origin(NamedTuple):
     ) -> Origin:
         """Of a model that was validated."""
         names = tuple(value.name for value in model.overridable)
-        setup = Setup(model.context, model.policy, model.fuse, model.deterministic, tolerances)
+        setup = Setup(model.context, model.policy, model.fuse, model.deterministic, tolerances, model.kernel_table)
         return Origin(model.source, model.folder, names, setup, cases)
 
     def load(self) -> Model:
         """Loads the model itself once more. Raises as loading does."""
         setup, names = self.setup, list(self.overridable)
-        return Model(self.source, setup.context, setup.precision, folder=self.folder, overridable=names, progress=False)
+        return Model(
+            self.source,
+            setup.context,
+            setup.precision,
+            folder=self.folder,
+            overridable=names,
+            progress=False,
+            kernels=setup.kernels,
+        )

@@ -22,6 +22,7 @@ class Subject(Protocol):
     folder: Any
     name: str
     precision: Any
+    kernel_table: Any
 
     @property
     def device(self) -> Any:
@@ -91,7 +92,8 @@ class DeviceTensors:
     single = False
 
     def __init__(self, model: Model, load: Callable[..., Any]) -> None:
-        graph, _ = load(model.source, model.folder, None, [value.name for value in model.overridable])
+        overridable = [value.name for value in model.overridable]
+        graph, _ = load(model.source, model.folder, None, overridable, kernels=model.kernel_table)
         self.types: Precision | Types = model.policy
         self._model = model
         self._load = load

@@ -89,7 +89,7 @@ def compared(
     results = model(**inputs, loop_timeout=loop_timeout(model.source, model.folder))
     names = [value.name for value in model.outputs]
     made = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
-    reference = Reference(model.source, model.folder, model.precision)
+    reference = Reference(model.source, model.folder, model.precision, model.kernel_table)
 
     def rows(sampled: bool) -> list[StoredRow]:
         values, notes = _reference_values(reference, model.named(**inputs), sampled)

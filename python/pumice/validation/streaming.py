@@ -101,7 +101,9 @@ class Windows:
         )
         given = {name: declared(name, known[name]) for name in sorted(crossing)}
         part = self._cuts.part([*self._folded, *nodes], outputs, given)
-        graph, _ = self._load(part, ModelFile(model.source, model.folder).folder, None, overridable)
+        graph, _ = self._load(
+            part, ModelFile(model.source, model.folder).folder, None, overridable, kernels=model.kernel_table
+        )
         program: Program = graph.compile(model.context, model.precision, keep_all=True, fuse=False)
         return program
 

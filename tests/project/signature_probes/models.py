@@ -241,3 +241,52 @@ def expressions(context: pumice.Context) -> None:
     assert (results() == 2).all()
     refused(lambda: pumice.operator("mine::Custom", "a - c", attributes={"d": 1}), "'d'")
     refused(lambda: pumice.load(proto, context, operators=["mine::Custom"]), "pumice.operator")  # type: ignore[list-item]
+
+
+_SHIFT = """
+layout(constant_id = 0) const int times = 1;
+layout(binding = 0) readonly buffer A { float a[]; };
+layout(binding = 1) readonly buffer B { float b[]; };
+layout(binding = 2) writeonly buffer Y { float y[]; };
+layout(push_constant) uniform P { float by; } p;
+void main() { uint i = gl_GlobalInvocationID.x; y[i] = a[i] - 2 * b[i] + p.by * times; }
+"""
+
+
+@covers(
+    "Model.__init__.kernels",
+    *(f"kernel_operator.{name}" for name in ("shape", "dtype", "inputs", "outputs", "attributes", "numbers")),
+    *(f"kernel_operator.{name}" for name in ("threads", "groups", "reference", "tolerance")),
+)
+def kernels(context: pumice.Context) -> None:
+    proto = model([node("Custom", ["x", "z"], domain="mine")], [value("x", [4]), value("z", [4])])
+    proto.opset_import.add(domain="mine", version=1)
+    given = np.ones(4, "float32"), np.zeros(4, "float32")
+
+    def made(**options: Any) -> pumice.KernelOperator:
+        return pumice.kernel_operator(_SHIFT, **{"attributes": {"by": 1.0}, **options})
+
+    def loaded(**options: Any) -> pumice.Model:
+        return pumice.load(proto, context, kernels={"mine::Custom": made(**options)})
+
+    differ(*(loaded(inputs=names)(*given) for names in (["a", "b"], ["b", "a"])))
+    differ(*(loaded(attributes={"by": by})(*given) for by in (1.0, 2.0)))
+    differ(*(loaded(numbers={"times": times})(*given) for times in ("1", "3")))
+    differ(*(loaded(shape=shape)(*given).shape for shape in ("a.shape", "(2, 2)")))
+    kernel = pumice.Kernel(_SHIFT.replace("a[i] - 2 * b[i]", "float(gl_NumWorkGroups.x)"), context, local_size=2)
+    launches: list[dict[str, Any]] = [{"threads": "1"}, {"groups": "3"}, {"threads": "4"}]
+    groups = []
+    for launch in launches:
+        one = pumice.kernel_operator(kernel, attributes={"by": 1.0}, **launch)
+        groups.append(pumice.load(proto, context, kernels={"mine::Custom": one})(*given)[0] - 1)
+    assert groups == [1, 3, 2]
+    refused(lambda: loaded(dtype="int32")(*given), "an array of float32")
+    refused(lambda: made(outputs=["a", "y"]), "as one input or one output")
+    reports = [pumice.validate(loaded(reference=one), [given]) for one in (None, lambda a, b, by: a - 2 * b + by)]
+    assert [report.ok for report in reports] == [False, True]
+    near = [
+        pumice.validate(loaded(reference=lambda a, b, by: a - 2 * b + by + 1e-3, tolerance=t), [given]).ok
+        for t in (1e-6, 1e-2)
+    ]
+    assert near == [False, True]
+    refused(lambda: pumice.load(proto, context, kernels={"Custom": _SHIFT}), "a domain of your own")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
 
 import numpy as np
 
 import pumice
+from onnx_models import gemm
 from signature_probes.probe import covers, differ, refused
 
 
@@ -72,3 +74,14 @@ def peaks(context: pumice.Context) -> None:
     closed.close()
     refused(lambda: pumice.calibrate(closed, again=True), "closed")
     assert np.isfinite(measured.bytes_per_second)
+
+
+@covers("memory_map.**by_name", "MemoryMap.plot.axes")
+def memory(context: pumice.Context) -> None:
+    with pumice.load(gemm(), context) as model:
+        name, given = model.inputs[0].name, np.ones((2, 4), "float32")
+        assert pumice.memory_map(model, **{name: given}).as_dict() == pumice.memory_map(model, given).as_dict()
+        refused(lambda: pumice.memory_map(model, wobble=given), "wobble")
+        axes = Mock()
+        assert pumice.memory_map(model, given).plot(axes) is axes
+        assert axes.set_ylabel.called

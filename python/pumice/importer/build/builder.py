@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     Composed = Mapping[str, Callable[["Builder", NodeRecipe], None]]
 
 
+_OWN_KERNELS = "pumice::Kernel"  # nodes that load(kernels=) makes, and no file has: they name files that are read
+
+
 class Refused(Exception):
     """Raised for a node that cannot be made; the builder has noted why."""
 
@@ -169,6 +172,7 @@ class Builder:
     def unsupported_node(self, node: NodeRecipe, path: str) -> str:
         """Why the node cannot be made at all; "" if it can."""
         known = _pumice.has_operator(node.op, node.domain) or node.qualified_op in self.composed
+        known = known and node.qualified_op != _OWN_KERNELS
         if known and not node.unsupported:
             return ""
         return f"node '{path}': operator {node.qualified_op}{': ' if node.unsupported else ''}{node.unsupported}"

@@ -1,0 +1,12 @@
+// This header declares what the row of users' kernels names.
+#pragma once
+
+#include "operators/row/lowering.h"
+#include "operators/row/operator_row.h"
+
+namespace pumice {
+
+void shape_of_user_kernel(ShapeContext& node);
+void lower_user_kernel(LowerContext& node);
+
+}  // namespace pumice

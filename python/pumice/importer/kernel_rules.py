@@ -1,0 +1,341 @@
+"""Rules of kernels that nodes of a model run: shapes, launches and numbers, as expressions over the sizes of a node's tensors.
+
+A rule is called, or read, once for each node, with sizes that stand for those of every later call; what it gives is an expression, which
+the engine evaluates for the shapes that come.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator as operators
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from ..base.errors import InputError
+
+Rule: TypeAlias = "Callable[..., Any] | str"
+
+_NUMBERS = (int, float)
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operators.add,
+    ast.Sub: operators.sub,
+    ast.Mult: operators.mul,
+    ast.Div: operators.truediv,
+    ast.FloorDiv: operators.floordiv,
+    ast.Mod: operators.mod,
+    ast.Pow: operators.pow,
+}
+_COMPARED: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+
+
+class Size:
+    """A whole or real number that is known once a node's shapes are; arithmetic with it makes others."""
+
+    def __init__(self, text: str, real: bool = False) -> None:
+        self.text = text
+        self.real = real
+
+    def _with(self, mark: str, other: Any, turned: bool = False) -> Any:
+        if isinstance(other, bool) or not isinstance(other, (Size, *_NUMBERS)):
+            return NotImplemented
+        one, two = (as_size(other), self) if turned else (self, as_size(other))
+        return Size(f"({one.text} {mark} {two.text})", one.real or two.real)
+
+    def _call(self, name: str, other: Any, turned: bool = False, real: bool = False) -> Any:
+        if isinstance(other, bool) or not isinstance(other, (Size, *_NUMBERS)):
+            return NotImplemented
+        one, two = (as_size(other), self) if turned else (self, as_size(other))
+        return Size(f"{name}({one.text}, {two.text})", real or one.real or two.real)
+
+    def __add__(self, other: Any) -> Any:
+        return self._with("+", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with("+", other, turned=True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with("-", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with("-", other, turned=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with("*", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with("*", other, turned=True)
+
+    def __truediv__(self, other: Any) -> Any:
+        made = self._with("/", other)
+        return made if made is NotImplemented else Size(made.text, real=True)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        made = self._with("/", other, turned=True)
+        return made if made is NotImplemented else Size(made.text, real=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._call("floor_divide", other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._call("floor_divide", other, turned=True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._call("mod", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._call("mod", other, turned=True)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._call("pow", other, real=True)
+
+    def __neg__(self) -> Size:
+        return Size(f"(0 - {self.text})", self.real)
+
+    def __bool__(self) -> bool:
+        raise InputError(
+            "a rule decides by a size, which is not known yet: written as text it may, "
+            "as 'x.shape[0] if x.shape[0] < 8 else 8' or 'min(x.shape[0], 8)'"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: bool(self)
+    __eq__ = __ne__ = lambda self, other: bool(self)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __int__(self) -> int:
+        raise InputError("a rule asks for the number behind a size, which is not known yet: it may compute with it")
+
+    __index__ = __float__ = __int__
+
+
+def as_size(value: Any) -> Size:
+    """A number or a Size as a Size. Raises InputError for anything else."""
+    if isinstance(value, Size):
+        return value
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
+        raise InputError(f"expected a number, given {value!r}")
+    if isinstance(value, float):
+        return Size(f"f64({value!r})", real=True)
+    return Size(str(value) if value >= 0 else f"(0 - {-value})")
+
+
+class Sizes(tuple[Size, ...]):
+    """The shape of a tensor. Given back as it is, it says that an output has this shape, whatever its rank."""
+
+    name = ""
+
+    @classmethod
+    def of(cls, name: str, rank: int) -> Sizes:
+        """The sizes of the tensor that expressions call by this name, x0."""
+        made = cls(Size(f"{name}_{axis}") for axis in range(rank))
+        made.name = name
+        return made
+
+
+class RuleTensor:
+    """What a rule is told of an input or an output: `shape`, `rank` (also `ndim`), `size` and `dtype`."""
+
+    def __init__(self, label: str, name: str, rank: int | None, dtype: str) -> None:
+        self._label = label
+        self._rank = rank
+        self._name = name
+        self.dtype = dtype
+        self.size = Size(f"{name}_n")
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        if self._rank is None:
+            raise InputError(f"the rank of '{self._label}' is not known, on which the rule depends")
+        return self._rank
+
+    ndim = rank
+
+    @property
+    def shape(self) -> Sizes:
+        """The sizes, of which those of an unknown rank can only be given back as they are."""
+        if self._rank is None:
+            return _unknown_sizes(self)
+        return Sizes.of(self._name, self._rank)
+
+
+class _UnknownSizes(Sizes):
+    _tensor: RuleTensor
+
+    def __getitem__(self, index: Any) -> Any:
+        return (Size(""),) * self._tensor.rank  # raises
+
+    def __iter__(self) -> Iterator[Size]:
+        return iter((Size(""),) * self._tensor.rank)  # raises
+
+    def __len__(self) -> int:
+        return self._tensor.rank
+
+
+def _unknown_sizes(tensor: RuleTensor) -> Sizes:
+    made = _UnknownSizes()
+    made.name, made._tensor = tensor._name, tensor
+    return made
+
+
+# ---- rules as text
+
+
+class _Text:
+    """Evaluates the expression of a rule: names, their attributes and parts, arithmetic, comparisons, `a if c else b`, min, max, len."""
+
+    def __init__(self, text: str, names: Mapping[str, Any]) -> None:
+        self._names = names
+        try:
+            self._tree = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError) as error:
+            raise InputError(f"expected an expression, given {text!r}: {error}") from None
+
+    def value(self) -> Any:
+        return self._of(self._tree)
+
+    def _of(self, node: ast.expr) -> Any:
+        made = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if made is None:
+            raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+        return made(node)
+
+    def _constant(self, node: ast.Constant) -> Any:
+        if isinstance(node.value, (bool, str, *_NUMBERS)):
+            return node.value
+        raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+
+    def _name(self, node: ast.Name) -> Any:
+        if node.id not in self._names:
+            raise InputError(f"expected one of {', '.join(self._names)}; given '{node.id}'")
+        return self._names[node.id]
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        value = self._of(node.value)
+        if not isinstance(value, RuleTensor) or node.attr not in ("shape", "rank", "ndim", "size", "dtype"):
+            raise InputError(f"'{ast.unparse(node)}' has no meaning: a tensor has shape, rank, ndim, size and dtype")
+        return getattr(value, node.attr)
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        value = self._of(node.value)
+        try:
+            return value[self._of(node.slice)]
+        except (TypeError, IndexError) as error:
+            raise InputError(f"'{ast.unparse(node)}': {error}") from None
+
+    def _slice(self, node: ast.Slice) -> slice:
+        return slice(*(None if part is None else self._of(part) for part in (node.lower, node.upper, node.step)))
+
+    def _tuple(self, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
+        made: list[Any] = []
+        for item in node.elts:
+            made.extend(self._of(item.value)) if isinstance(item, ast.Starred) else made.append(self._of(item))
+        return tuple(made)
+
+    _list = _tuple
+
+    def _dict(self, node: ast.Dict) -> dict[Any, Any]:
+        return {
+            self._of(key): self._of(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None
+        }
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        if type(node.op) not in _BINARY:
+            raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+        left, right = self._of(node.left), self._of(node.right)
+        try:
+            return _BINARY[type(node.op)](left, right)
+        except (TypeError, ZeroDivisionError) as error:
+            raise InputError(f"'{ast.unparse(node)}': {error}") from None
+
+    def _unaryop(self, node: ast.UnaryOp) -> Any:
+        if not isinstance(node.op, ast.USub):
+            raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+        return -self._of(node.operand)
+
+    def _compare(self, node: ast.Compare) -> Any:
+        if len(node.ops) != 1 or type(node.ops[0]) not in _COMPARED:
+            raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+        left, right = self._of(node.left), self._of(node.comparators[0])
+        mark = _COMPARED[type(node.ops[0])]
+        if not isinstance(left, Size) and not isinstance(right, Size):
+            made = {"<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge}
+            return {**made, "==": operators.eq, "!=": operators.ne}[mark](left, right)
+        return Size(f"({as_size(left).text} {mark} {as_size(right).text})")
+
+    def _ifexp(self, node: ast.IfExp) -> Any:
+        condition = self._of(node.test)
+        if not isinstance(condition, Size):
+            return self._of(node.body if condition else node.orelse)
+        one, two = as_size(self._of(node.body)), as_size(self._of(node.orelse))
+        return Size(f"({condition.text} ? {one.text} : {two.text})", one.real or two.real)
+
+    def _call(self, node: ast.Call) -> Any:
+        name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+        given = [self._of(one) for one in node.args]
+        if (
+            node.keywords
+            or (name, len(given)) not in (("len", 1), ("min", len(given)), ("max", len(given)))
+            or not given
+        ):
+            raise InputError(f"'{ast.unparse(node)}': expected min, max or len of numbers")
+        if name == "len":
+            return len(given[0])
+        made = as_size(given[0])
+        for one in given[1:]:
+            made = made._call(name, one)
+        return made
+
+
+def applied(rule: Rule, names: Mapping[str, Any]) -> Any:
+    """What a rule gives for these inputs and attributes by name.
+
+    Raises InputError for an expression without a meaning, and for a callable with other parameters or that raises.
+    """
+    if isinstance(rule, str):
+        return _Text(rule, names).value()
+    parameters = inspect.signature(rule).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        wanted = dict(names)
+    else:
+        if unknown := [one.name for one in parameters if one.name not in names and one.default is one.empty]:
+            raise InputError(f"expected parameters of {', '.join(names)}; given '{unknown[0]}'")
+        wanted = {one.name: names[one.name] for one in parameters if one.name in names}
+    try:
+        return rule(**wanted)
+    except InputError:
+        raise
+    except Exception as error:  # whatever the caller's function raises
+        raise InputError(f"it raises {type(error).__name__}: {error}") from error
+
+
+def sizes_text(value: Any) -> str:
+    """Sizes as the engine reads them: "x0_0;(x0_1 * 2)", or "=0" for the shape of input 0 as it is. Raises InputError."""
+    if isinstance(value, Sizes) and value.name.startswith("x"):
+        return f"={value.name[1:]}"
+    parts = [value] if isinstance(value, (Size, *_NUMBERS)) else list(value) if isinstance(value, Iterable) else None
+    if parts is None or isinstance(value, str):
+        raise InputError(f"expected sizes, given {value!r}")
+    made = [as_size(part) for part in parts]
+    if any(one.real for one in made):
+        raise InputError("expected whole numbers as sizes; // divides to one")
+    return ";".join(one.text for one in made)
+
+
+def number_text(value: Any) -> str:
+    """A number, or a list of them, as the engine reads it: "3", "r:0.5", "[1;2]". Raises InputError."""
+    if isinstance(value, (list, tuple)):
+        return f"[{';'.join(map(number_text, value))}]"
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        return f"r:{value!r}"
+    made = as_size(value)
+    return f"r:{made.text}" if made.real else made.text

@@ -1,0 +1,160 @@
+"""What lies where in a model's temporary memory, from dispatch to dispatch, and what its peak is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._pumice import UnsupportedError
+from ..base.errors import InputError
+from ..model.model import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST_NAMED = 12  # tensors whose names the picture has
+
+
+class ArenaTensor(NamedTuple):
+    """A tensor in temporary memory: its bytes from `begin` to `end` of the arena, and the waves from `first` to `last` in which it is kept.
+
+    node: that of the first dispatch that writes it. A wave is what may run at once; scratch memory of a node has the node's name.
+    """
+
+    name: str
+    node: str
+    begin: int
+    end: int
+    first: int
+    last: int
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes it takes."""
+        return self.end - self.begin
+
+
+class MemoryMap:
+    """What `memory_map()` found.
+
+    tensors: in the order in which they are made. arena_bytes: of temporary memory in all; lower_bound_bytes: the least that these lifetimes
+    allow; persistent_bytes: of weights. waves: how many; nodes: by wave, the nodes that run in it. peak_bytes: the most that is kept at
+    once, in the wave `peak_wave`. Parts of one tensor that are made one by one (of a Concat) count once.
+    """
+
+    def __init__(self, name: str, tensors: Sequence[ArenaTensor], nodes: Sequence[tuple[str, ...]], sizes: Any) -> None:
+        self.name = name
+        self.tensors = tuple(tensors)
+        self.nodes = tuple(nodes)
+        self.waves = len(self.nodes)
+        self.arena_bytes: int = sizes["arena_bytes"]
+        self.lower_bound_bytes: int = sizes["lower_bound_bytes"]
+        self.persistent_bytes: int = sizes["persistent_bytes"]
+        kept = [_covered(self.kept(wave)) for wave in range(self.waves)]
+        self.peak_bytes = max(kept, default=0)
+        self.peak_wave = kept.index(self.peak_bytes) if kept else 0
+
+    def kept(self, wave: int) -> list[ArenaTensor]:
+        """The tensors that are kept in a wave, the largest first."""
+        found = [one for one in self.tensors if one.first <= wave <= one.last]
+        return sorted(found, key=lambda one: -one.bytes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, of values that JSON has."""
+        return {
+            "name": self.name,
+            "arena_bytes": self.arena_bytes,
+            "lower_bound_bytes": self.lower_bound_bytes,
+            "persistent_bytes": self.persistent_bytes,
+            "peak_bytes": self.peak_bytes,
+            "peak_wave": self.peak_wave,
+            "nodes": [list(one) for one in self.nodes],
+            "tensors": [one._asdict() for one in self.tensors],
+        }
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws bytes of the arena against waves, the peak between two lines, by matplotlib. Returns the axes; raises UnsupportedError."""
+        if axes is None:
+            try:
+                from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
+            except ImportError:
+                raise UnsupportedError("MemoryMap.plot needs matplotlib: pip install 'pumice[plot]'") from None
+            _, axes = pyplot.subplots(figsize=(10, 4))
+        named = sorted(self.tensors, key=lambda one: -one.bytes)[:_MOST_NAMED]
+        for i, one in enumerate(self.tensors):
+            span = [(one.first, one.last + 1 - one.first)]
+            axes.broken_barh(span, (one.begin, one.bytes), facecolors=f"C{i % 10}", edgecolors="white", alpha=0.8)
+            if one in named:
+                middle = (one.first + one.last + 1) / 2, (one.begin + one.end) / 2
+                axes.annotate(one.name, middle, ha="center", va="center", fontsize=7)
+        axes.axvline(self.peak_wave, color="black", linewidth=0.5)
+        axes.axvline(self.peak_wave + 1, color="black", linewidth=0.5)
+        axes.set_xlabel("wave")
+        axes.set_ylabel("bytes of the arena")
+        return axes
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        peak = self.kept(self.peak_wave)
+        return [(one.name, one.node, f"{one.bytes:,}", f"{one.first} to {one.last}") for one in peak]
+
+    def _head(self) -> str:
+        nodes = ", ".join(self.nodes[self.peak_wave]) if self.nodes else "nothing"
+        return (
+            f"{self.name}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
+            f"arena {self.arena_bytes:,} bytes, {self.lower_bound_bytes:,} at the least; weights {self.persistent_bytes:,}"
+        )
+
+    def __repr__(self) -> str:
+        rows = [("tensor", "made by", "bytes", "waves"), *self._rows()]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([self._head(), *lines])
+
+    def _repr_html_(self) -> str:
+        from ..base.html import table, text
+
+        return text(self._head()) + table(("tensor", "made by", "bytes", "waves"), self._rows())
+
+
+def _covered(tensors: Sequence[ArenaTensor]) -> int:
+    """The bytes that ranges cover, each once."""
+    covered = end = 0
+    for one in sorted(tensors, key=lambda one: one.begin):
+        covered += max(one.end - max(one.begin, end), 0)
+        end = max(end, one.end)
+    return covered
+
+
+def memory_map(model: Model, *arrays: Any, **by_name: Any) -> MemoryMap:
+    """The map of a model's temporary memory for the shapes of these arguments of a call, without running it.
+
+    Raises BindingError for arguments that the model does not take; UnsupportedError for a model with control flow, or that is cut, which
+    has a memory for each of its parts.
+    """
+    if not isinstance(model, Model):
+        raise InputError(f"memory_map: expected a Model, given {type(model).__name__}")
+    given = list(model.arguments(*arrays, **by_name))
+    plan = model.program.plan(given)
+    made: dict[tuple[str, int, int], ArenaTensor] = {}
+    nodes: dict[int, list[str]] = {}
+    for step in plan:
+        wave, node = step["wave"], step["label"]
+        nodes.setdefault(wave, []).append(node)
+        for operand in step["operands"]:
+            if operand["place"] != "temporary" or operand["end"] <= operand["begin"]:
+                continue
+            _keep(made, operand, node, wave)
+    waves = max(nodes, default=-1) + 1
+    named = [tuple(dict.fromkeys(nodes.get(wave, ()))) for wave in range(waves)]
+    tensors = sorted(made.values(), key=lambda one: (one.first, one.begin))
+    return MemoryMap(model.name, tensors, named, model.program.arena(given))
+
+
+def _keep(made: dict[tuple[str, int, int], ArenaTensor], operand: dict[str, Any], node: str, wave: int) -> None:
+    """Enters an operand of a dispatch: a new tensor, or one that is kept until now."""
+    name, begin, end = operand["value"] or f"scratch of {node}", operand["begin"], operand["end"]
+    known = made.get((name, begin, end))
+    made[name, begin, end] = (
+        ArenaTensor(name, node, begin, end, wave, wave)
+        if known is None
+        else known._replace(first=min(known.first, wave), last=max(known.last, wave))
+    )
