@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from ..base.errors import binding_error
@@ -10,9 +10,11 @@ from .model import Model
 
 if TYPE_CHECKING:
     from .._pumice import Context
+    from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.model_file import Folder, Source
     from ..importer.file.recipe import Overridable
+    from ..importer.kernel_operator import KernelOperator
     from .parallel_model import ParallelModel
     from .policy import Precision
 
@@ -31,6 +33,7 @@ def load(
     check_indices: bool = False,
     deterministic: bool = False,
     operators: Sequence[ElementwiseOperator] = (),
+    kernels: Mapping[str, KernelOperator | Kernel | str] | None = None,
 ) -> Model: ...
 
 
@@ -47,6 +50,7 @@ def load(
     check_indices: bool = False,
     deterministic: bool = False,
     operators: Sequence[ElementwiseOperator] = (),
+    kernels: Mapping[str, KernelOperator | Kernel | str] | None = None,
 ) -> ParallelModel: ...
 
 
