@@ -290,6 +290,10 @@ ValueId Expansion::cast(ValueId id, DType dtype) {
   return of(id).dtype == dtype ? id : add("Cast", {id}, with({{"to", onnx_number(dtype)}}));
 }
 
+ValueId Expansion::bits_as(ValueId id, DType dtype) {
+  return add("BitCast", {id}, with({{"to", onnx_number(dtype)}}));
+}
+
 // ---- sizes
 
 Length Expansion::length_of(ValueId id, size_t axis) {

@@ -71,6 +71,7 @@ class Expansion {
   ValueId scales(const Quantization& quantization);                 // a constant: a scalar, or a vector of the channels'
   ValueId as_int64(size_t i);                                       // operand i as int64
   ValueId cast(ValueId id, DType dtype);
+  ValueId bits_as(ValueId id, DType dtype);  // the same bits, of a dtype of as many
   // Sizes, known or computed: of an axis of operand i or of a value of known rank, and what follows from them.
   Length length(size_t i, size_t axis) { return shape(i), length_of(operands_[i], axis); }
   Length length_of(ValueId id, size_t axis);

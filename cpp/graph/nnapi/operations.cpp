@@ -10,7 +10,7 @@ Operations all_operations() {
   for (const auto make :
        {elementwise_operations, movement_operations, reduction_operations, product_operations, image_operations, transpose_conv_operations,
         recurrent_operations, lstm_operations, lookup_operations, detection_operations, quantized_lstm_operations, signed_lstm_operations,
-        postprocessing_operations, proposal_operations, region_operations, random_operations})
+        postprocessing_operations, proposal_operations, region_operations, random_operations, projection_operations, box_limit_operations})
     for (Operation& operation : make()) operations.push_back(std::move(operation));
   std::ranges::sort(operations, {}, &Operation::name);
   return operations;

@@ -27,5 +27,7 @@ Operations postprocessing_operations();
 Operations proposal_operations();
 Operations region_operations();
 Operations random_operations();
+Operations projection_operations();
+Operations box_limit_operations();
 
 }  // namespace pumice::nnapi

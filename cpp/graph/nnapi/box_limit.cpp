@@ -1,0 +1,143 @@
+// BOX_WITH_NMS_LIMIT: the best boxes of each class and image, where overlaps with better ones lower the scores of the others.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/number_text.h"
+#include "graph/nnapi/boxes.h"
+#include "graph/nnapi/operations.h"
+#include "graph/nnapi/sequences.h"
+
+namespace pumice::nnapi {
+namespace {
+
+constexpr size_t kScores = 0, kBoxes = 1, kImages = 2, kThreshold = 3, kMost = 4, kMethod = 5, kOverlap = 6, kSigma = 7, kLeast = 8;
+constexpr int64_t kGaussian = 2;
+
+void expect_images(Operands& o) {
+  const auto given = o.facts()[kImages].elements;
+  if (!given) return;
+  for (const int64_t index : given->as_int64())
+    if (index < 0) o.fail(kImages, "N14.3: indices of images from 0 on expected; given " + std::to_string(index));
+}
+
+void check_box_limit(Operands& o) {
+  const int64_t method = o.integer(kMethod);
+  if (method < 0 || method > kGaussian)
+    o.fail(kMethod, "N14.1: 0 (hard), 1 (linear) or 2 (gaussian) expected; given " + std::to_string(method));
+  expect_ranks(o, kScores, 2, 2);
+  o.expect_rank(kImages, 1);
+  expect_one_size(o, {{kScores, 0}, {kBoxes, 0}, {kImages, 0}}, "N14.1");
+  const auto classes = o.size(kScores, 1), corners = o.size(kBoxes, 1);
+  if (classes && *classes < 2) o.fail(kScores, "N14.1: a background and at least one class expected; given " + o.shape_text(kScores));
+  if (classes && corners && *corners != 4 * *classes)
+    o.fail(kBoxes,
+           "N14.1: " + std::to_string(4 * *classes) + " numbers in each row expected, four for each class; given " + o.shape_text(kBoxes));
+  check_boxes(o, kBoxes);
+  expect_images(o);
+}
+
+class BoxLimit {
+ public:
+  explicit BoxLimit(Expansion& e) : e_(e), classes_(e.size(kScores, 1)), rows_(e.length(kScores, 0)) {
+    slots_ = e.sizes({e.product(rows_, {classes_ - 1})});
+  }
+
+  void run() {
+    const ValueId boxes = e_.reshaped(in_float32(e_, kBoxes), {rows_, {classes_}, {4}});
+    const std::string method = e_.integer(kMethod) == 0 ? "hard" : e_.integer(kMethod) == 1 ? "linear" : "gaussian";
+    const Attributes numbers = with({{"method", method},
+                                     {"most", e_.integer(kMost)},
+                                     {"threshold", e_.real(kThreshold)},
+                                     {"least", e_.real(kLeast)},
+                                     {"overlap", e_.real(kOverlap)},
+                                     {"sigma", e_.real(kSigma)}});
+    const auto made = e_.add_many("pumice::SuppressBoxes", {boxes, in_float32(e_, kScores), e_[kImages]}, 4, numbers);
+    ValueId chosen = made[0], score = e_.bits_as(made[1], DType::float32);
+    const bool is_limited = e_.integer(kMost) > 0, turns = e_.real(kThreshold) < 0;
+    if (is_limited || turns) {
+      const ValueId order = by_score(chosen, score);
+      if (is_limited) chosen = limited(chosen, order, made[2]);
+      // A score below 0 may be raised; so boxes may be chosen in another order than that of their scores at the end.
+      if (turns) {
+        const ValueId turned = sorted_by(made[3], order);
+        chosen = at(chosen, turned), score = at(score, turned);
+      }
+    }
+    give(chosen, score);
+  }
+
+ private:
+  ValueId at(ValueId id, ValueId places) { return e_.add("Gather", {id, places}, with({{"axis", int64_t{0}}})); }
+  ValueId number(int64_t value) { return e_.scalar(static_cast<double>(value), DType::int32); }
+
+  // The slots from the best score on, those in which nothing is chosen at the end; of equal ones the first.
+  ValueId by_score(ValueId chosen, ValueId score) {
+    const ValueId none = e_.scalar(-std::numeric_limits<double>::infinity(), DType::float32);
+    const ValueId key = e_.add("Where", {e_.add("Greater", {chosen, number(0)}), score, none});
+    return e_.add_many("TopK", {key, slots_}, 2, {})[1];
+  }
+
+  // The same slots by what `first` says of them, those of which it says the same in the order that they had.
+  ValueId sorted_by(ValueId first, ValueId order) {
+    return at(order, e_.add_many("TopK", {at(first, order), slots_}, 2, with({{"largest", int64_t{0}}}))[1]);
+  }
+
+  // What is chosen, without what comes behind the best of its image. Sorted by image, slots begin where those of the image do.
+  ValueId limited(ValueId chosen, ValueId order, ValueId image_first) {
+    const ValueId count = e_.cast(e_.add("Squeeze", {slots_, e_.integers({0})}), DType::int32);
+    const ValueId rank = e_.add("Sub", {e_.add("Range", {number(0), count, number(1)}), image_first});
+    const ValueId is_kept = e_.cast(e_.add("Less", {rank, number(e_.integer(kMost))}), DType::int32);
+    const ValueId flags = e_.add("ScatterElements", {chosen, sorted_by(image_first, order), is_kept}, with({{"axis", int64_t{0}}}));
+    return e_.add("Mul", {chosen, flags});
+  }
+
+  void give(ValueId chosen, ValueId score) {
+    const ValueId found = e_.add("Squeeze", {e_.add("NonZero", {chosen}), e_.integers({0})});
+    const ValueId place = e_.add("Sub", {at(chosen, found), number(1)}), classes = number(classes_);
+    const ValueId scores = at(score, found);
+    if (e_.is_quantized(kScores)) {
+      const Quantization quantization = e_.as_operand(kScores);
+      e_.give(e_.quantized(scores, quantization, e_.dtype(kScores)), quantization);
+    } else {
+      e_.give(e_.cast(scores, e_.dtype(kScores)));
+    }
+    const ValueId corners = e_.reshaped(e_[kBoxes], {e_.product(rows_, {classes_}), {4}});
+    e_.give(at(corners, place), e_.quantization(kBoxes));
+    e_.give(e_.add("Mod", {place, classes}));
+    e_.give(at(e_[kImages], e_.add("Div", {place, classes})));
+  }
+
+  Expansion& e_;
+  const int64_t classes_;
+  const Length rows_;
+  ValueId slots_ = kAbsent;  // how many boxes may be chosen of all rows and classes, as a vector
+};
+
+void box_limit(Expansion& e) {
+  expect_box_type(e, kBoxes, kScores, "N14.1");
+  expect_box_scale(e, kBoxes);
+  if (const double sigma = e.real(kSigma); e.integer(kMethod) == kGaussian && !(sigma > 0))
+    e.fail(kSigma, "N14.1: a number above 0 expected, as the method is gaussian; given " + general_text(sigma));
+  BoxLimit(e).run();
+}
+
+}  // namespace
+
+Operations box_limit_operations() {
+  constexpr DTypeSet reals = kFloat | kQuant;
+  const auto number = [](std::string_view name) { return scalar(name, kFloat); };
+  return {
+      {"nnapi::BOX_WITH_NMS_LIMIT",
+       3,
+       "The best boxes of each class but the first, and of each image, whose rows stand beside each other; overlaps with better ones "
+       "lower the scores of the others. Outputs: scores, boxes, classes and indices of images, as many as there are.",
+       {tensor("scores", reals), tensor("boxes", kFloat | set_of(DType::uint16)), tensor("batch_index", kInt), number("score_threshold"),
+        scalar("most"), scalar("method"), number("overlap_threshold"), number("sigma"), number("least_score")},
+       {tensor("scores", reals), tensor("boxes", kFloat | set_of(DType::uint16)), tensor("classes", kInt), tensor("batch_index", kInt)},
+       box_limit,
+       {},
+       check_box_limit}};
+}
+
+}  // namespace pumice::nnapi

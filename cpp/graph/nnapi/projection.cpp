@@ -1,0 +1,85 @@
+// LSH_PROJECTION: the signs of sums of hashes, one for each seed.
+#include <algorithm>
+
+#include "graph/nnapi/operations.h"
+#include "graph/nnapi/sequences.h"
+
+namespace pumice::nnapi {
+namespace {
+
+constexpr size_t kSeeds = 0, kHashed = 1, kWeights = 2, kForm = 3;
+constexpr int64_t kOldSparse = 1, kDense = 2, kSparse = 3, kMostBits = 32;
+
+void check_projection(Operands& o) {
+  const int64_t form = o.integer(kForm);
+  if (form < kOldSparse || form > kSparse)
+    o.fail(kForm, "N18.1: 1 (sparse, as it was), 2 (dense) or 3 (sparse) expected; given " + std::to_string(form));
+  if (form == kDense && !o.has(kWeights)) o.fail(kWeights, "N18.1: weights expected, as the form is dense; left out");
+  if (form != kDense && o.has(kWeights)) o.fail(kWeights, "N18.1: no weights expected, as the form is sparse; given some");
+  o.expect_rank(kSeeds, 2);
+  o.expect_least_rank(kHashed, 1);
+  if (o.has(kWeights)) {
+    o.expect_rank(kWeights, 1);
+    if (o.rank(kHashed)) expect_one_size(o, {{kHashed, 0}, {kWeights, 0}}, "N18.1");
+  }
+  if (const auto bits = o.size(kSeeds, 1); bits && *bits > kMostBits)
+    o.fail(kSeeds, "N18.1: at most 32 bits of each function expected; given " + o.shape_text(kSeeds));
+  refuse_empty(o, "G2");
+}
+
+// Operand i as the bits of float32.
+ValueId float_bits(Expansion& e, size_t i) {
+  return e.bits_as(e.cast(e[i], DType::float32), DType::uint32);
+}
+
+// The bytes of operand i, which hashes read, as integers.
+ValueId plain_bits(Expansion& e, size_t i) {
+  const DType given = e.dtype(i);
+  if (given == DType::float32) return float_bits(e, i);
+  return given == DType::float16 ? e.bits_as(e[i], DType::uint16) : e[i];
+}
+
+// What the bits of each function make, the first of them the highest; of the newer form a number for each function is added, above them.
+// Numbers of 32 bits wrap around.
+ValueId signatures(Expansion& e, ValueId bits, bool is_new) {
+  const int64_t functions = e.size(kSeeds, 0), count = e.size(kSeeds, 1);
+  std::vector<double> places, offsets;
+  const auto power = [](int64_t bit) { return bit < 31 ? static_cast<double>(int64_t{1} << bit) : bit == 31 ? -2147483648.0 : 0.0; };
+  for (int64_t bit = count; bit-- > 0;) places.push_back(power(bit));
+  const ValueId products = e.add("Mul", {bits, e.numbers(places, DType::int32)});
+  const ValueId sums = e.add("ReduceSum", {products, e.integers({1})}, with({{"keepdims", int64_t{0}}}));
+  if (!is_new) return sums;
+  for (int64_t f = 0; f < functions; ++f)
+    offsets.push_back(static_cast<double>(static_cast<int32_t>(static_cast<uint32_t>(count < 32 ? static_cast<uint64_t>(f) << count : 0))));
+  return e.add("Add", {sums, e.numbers(offsets, DType::int32)});
+}
+
+void projection(Expansion& e) {
+  if (e.has(kWeights) && e.dtype(kWeights) != e.dtype(kSeeds))
+    e.fail(kWeights,
+           "N18.1: " + std::string(name(e.dtype(kSeeds))) + " expected, as the seeds; given " + std::string(name(e.dtype(kWeights))));
+  std::vector<ValueId> inputs{float_bits(e, kSeeds), plain_bits(e, kHashed)};
+  if (e.has(kWeights)) inputs.push_back(float_bits(e, kWeights));
+  const ValueId bits = e.add("pumice::HashProjection", inputs);
+  const int64_t form = e.integer(kForm);
+  e.give(form == kDense ? e.add("Reshape", {bits, e.integers({-1})}) : signatures(e, bits, form == kSparse));
+}
+
+}  // namespace
+
+Operations projection_operations() {
+  return {{"nnapi::LSH_PROJECTION",
+           1,
+           "Bits that tell whether sums of hashes are above 0, one for each seed: of each part of x a hash of the seed's bytes and its "
+           "own, times its weight. Dense: all bits; sparse: a number for each function, of its bits.",
+           {tensor("seeds", kFloat),
+            tensor("x", kFloat | kInt | set_of(DType::uint8)),
+            {{"weights", kFloat, true}, OperandKind::tensor},
+            scalar("form")},
+           {tensor("y", kInt)},
+           projection,
+           {},
+           check_projection}};
+}
+
+}  // namespace pumice::nnapi
