@@ -39,12 +39,13 @@ void check_box_limit(Operands& o) {
 
 class BoxLimit {
  public:
-  explicit BoxLimit(Expansion& e) : e_(e), classes_(e.size(kScores, 1)), rows_(e.length(kScores, 0)) {
-    slots_ = e.sizes({e.product(rows_, {classes_ - 1})});
+  explicit BoxLimit(Expansion& e) : e_(e), classes_(e.length(kScores, 1)), rows_(e.length(kScores, 0)) {
+    const ValueId labels = e.add("Sub", {e.sizes({classes_}), e.integers({1})});
+    slots_ = e.add("Mul", {e.sizes({rows_}), labels});
   }
 
   void run() {
-    const ValueId boxes = e_.reshaped(in_float32(e_, kBoxes), {rows_, {classes_}, {4}});
+    const ValueId boxes = e_.reshaped(in_float32(e_, kBoxes), {rows_, classes_, {4}});
     const std::string method = e_.integer(kMethod) == 0 ? "hard" : e_.integer(kMethod) == 1 ? "linear" : "gaussian";
     const Attributes numbers = with({{"method", method},
                                      {"most", e_.integer(kMost)},
@@ -69,6 +70,7 @@ class BoxLimit {
 
  private:
   ValueId at(ValueId id, ValueId places) { return e_.add("Gather", {id, places}, with({{"axis", int64_t{0}}})); }
+  ValueId as_number(ValueId length) { return e_.cast(e_.add("Squeeze", {length, e_.integers({0})}), DType::int32); }
   ValueId number(int64_t value) { return e_.scalar(static_cast<double>(value), DType::int32); }
 
   // The slots from the best score on, those in which nothing is chosen at the end; of equal ones the first.
@@ -85,8 +87,7 @@ class BoxLimit {
 
   // What is chosen, without what comes behind the best of its image. Sorted by image, slots begin where those of the image do.
   ValueId limited(ValueId chosen, ValueId order, ValueId image_first) {
-    const ValueId count = e_.cast(e_.add("Squeeze", {slots_, e_.integers({0})}), DType::int32);
-    const ValueId rank = e_.add("Sub", {e_.add("Range", {number(0), count, number(1)}), image_first});
+    const ValueId rank = e_.add("Sub", {e_.add("Range", {number(0), as_number(slots_), number(1)}), image_first});
     const ValueId is_kept = e_.cast(e_.add("Less", {rank, number(e_.integer(kMost))}), DType::int32);
     const ValueId flags = e_.add("ScatterElements", {chosen, sorted_by(image_first, order), is_kept}, with({{"axis", int64_t{0}}}));
     return e_.add("Mul", {chosen, flags});
@@ -94,7 +95,7 @@ class BoxLimit {
 
   void give(ValueId chosen, ValueId score) {
     const ValueId found = e_.add("Squeeze", {e_.add("NonZero", {chosen}), e_.integers({0})});
-    const ValueId place = e_.add("Sub", {at(chosen, found), number(1)}), classes = number(classes_);
+    const ValueId place = e_.add("Sub", {at(chosen, found), number(1)}), classes = as_number(e_.sizes({classes_}));
     const ValueId scores = at(score, found);
     if (e_.is_quantized(kScores)) {
       const Quantization quantization = e_.as_operand(kScores);
@@ -102,15 +103,14 @@ class BoxLimit {
     } else {
       e_.give(e_.cast(scores, e_.dtype(kScores)));
     }
-    const ValueId corners = e_.reshaped(e_[kBoxes], {e_.product(rows_, {classes_}), {4}});
+    const ValueId corners = e_.reshaped(e_[kBoxes], {e_.product(rows_, classes_), {4}});
     e_.give(at(corners, place), e_.quantization(kBoxes));
     e_.give(e_.add("Mod", {place, classes}));
     e_.give(at(e_[kImages], e_.add("Div", {place, classes})));
   }
 
   Expansion& e_;
-  const int64_t classes_;
-  const Length rows_;
+  const Length classes_, rows_;
   ValueId slots_ = kAbsent;  // how many boxes may be chosen of all rows and classes, as a vector
 };
 

@@ -308,9 +308,19 @@ Length Expansion::product(const Length& a, const Length& b) {
   return {kUnknownSize, add("Mul", {sizes({a}), sizes({b})})};
 }
 
-Length Expansion::quotient(const Length& a, int64_t divisor) {
-  if (a.is_known()) return {a.number / divisor, kAbsent};
-  return divisor == 1 ? a : Length{kUnknownSize, add("Div", {a.value, integers({divisor})})};
+Length Expansion::quotient(const Length& a, const Length& divisor) {
+  if (divisor.is_known() && divisor.number == 1) return a;
+  if (a.is_known() && divisor.is_known()) return {a.number / divisor.number, kAbsent};
+  return {kUnknownSize, add("Div", {sizes({a}), sizes({divisor})})};
+}
+
+Length Expansion::least_of(const Length& a, const Length& b) {
+  if (a.is_known() && b.is_known()) return {std::min(a.number, b.number), kAbsent};
+  return {kUnknownSize, add("Min", {sizes({a}), sizes({b})})};
+}
+
+Length Expansion::element(ValueId list, int64_t place) {
+  return {kUnknownSize, add("Slice", {list, integers({place}), integers({place + 1}), integers({0})})};
 }
 
 ValueId Expansion::sizes(const std::vector<Length>& lengths) {
@@ -333,7 +343,6 @@ ValueId Expansion::reshaped(ValueId id, const std::vector<Length>& lengths) {
   return y;
 }
 
-// Twice there and back is the value itself: operations over images that follow each other keep one layout.
 ValueId Expansion::with_an_axis(ValueId id) {
   const ValueId sizes = add("Shape", {id}), one = integers({1}), none = integers({0});
   const ValueId missing = add("Max", {add("Sub", {one, add("Shape", {sizes})}), none});
@@ -341,6 +350,11 @@ ValueId Expansion::with_an_axis(ValueId id) {
   return add("Reshape", {id, add("Concat", {before, sizes}, with({{"axis", int64_t{0}}}))}, with({{"allowzero", int64_t{1}}}));
 }
 
+ValueId Expansion::from_first(ValueId indices, ValueId x, int64_t axis) {
+  return graph_.elements(indices) ? indices : add("pumice::Indices", {indices, x}, with({{"axis", axis}}));
+}
+
+// Twice there and back is the value itself: operations over images that follow each other keep one layout.
 ValueId Expansion::transposed(ValueId id, const std::vector<int64_t>& permutation) {
   if (const int32_t producer = of(id).producer; producer >= 0) {
     const GraphNode& node = graph_.nodes()[static_cast<size_t>(producer)];

@@ -228,7 +228,8 @@ void check_gather(Operands& o) {
 }
 
 void gather(Expansion& e) {
-  give_moved(e, e.add("Gather", {e[0], e[2]}, with({{"axis", e.any_axis(1, 0)}})));
+  const int64_t axis = e.any_axis(1, 0);
+  give_moved(e, e.add("Gather", {e[0], e.from_first(e[2], e[0], axis)}, with({{"axis", axis}})));
 }
 
 void check_lookup(Operands& o) {
@@ -237,7 +238,7 @@ void check_lookup(Operands& o) {
 }
 
 void lookup(Expansion& e) {
-  give_moved(e, e.add("Gather", {e[1], e[0]}, with({{"axis", int64_t{0}}})), 1);
+  give_moved(e, e.add("Gather", {e[1], e.from_first(e[0], e[1], 0)}, with({{"axis", int64_t{0}}})), 1);
 }
 
 void check_split(Operands& o) {
@@ -263,10 +264,23 @@ void top_k(Expansion& e) {
   e.give(e.cast(made[1], DType::int32));
 }
 
+void check_reverse(Operands& o) {
+  const auto axes = o.numbers(1);
+  if (!axes) return o.expect_length(1, 1, "axis expected");
+  if (axes->size() != 1) o.fail(1, "one axis expected; given " + to_string(*axes));
+  if (const auto rank = o.rank(0)) o.axis(1, *rank);
+}
+
 void reverse(Expansion& e) {
-  const auto axes = e.list(1);
-  if (axes.size() != 1) e.fail(1, "one axis expected; given " + to_string(axes));
-  give_moved(e, e.add("Slice", {e[0], e.integers({-1}), e.integers({kFirst}), e.integers({e.any_axis(1, 0)}), e.integers({-1})}));
+  const auto reversed = [&](ValueId axis) {
+    return e.add("Slice", {e[0], e.integers({-1}), e.integers({kFirst}), axis, e.integers({-1})});
+  };
+  if (!e.known(1)) {
+    const ValueId y = reversed(e.as_int64(1));
+    if (const auto& shape = e.value(0).shape) e.refine(y, *shape);
+    return give_moved(e, y);
+  }
+  give_moved(e, reversed(e.integers({e.any_axis(1, 0)})));
 }
 
 // ---- whole tensors
@@ -316,6 +330,11 @@ void squeeze(Expansion& e) {
 void transpose(Expansion& e) {
   const bool reverses = !e.has(1) || (e.rules().facts()[1].shape && e.rules().facts()[1].shape == Shape{0});
   if (reverses) return give_moved(e, e.add("Transpose", {e[0]}));
+  if (!e.known(1)) {  // an order that the program is given
+    const ValueId y = e.add("pumice::TransposeBy", {e[0], e[1]});
+    if (const auto& shape = e.value(0).shape) e.refine(y, Shape(shape->size(), kUnknownSize));
+    return give_moved(e, y);
+  }
   give_moved(e, e.add("Transpose", {e[0]}, with({{"perm", e.list(1)}})));
 }
 
@@ -457,7 +476,7 @@ Operations movement_operations() {
        {tensor("x", numbers), scalar("k")},
        {tensor("values", numbers), tensor("indices", kInt)},
        top_k},
-      moved("nnapi::REVERSE", 7, "One axis back to front.", numbers, {list("axis")}, reverse),
+      checked(moved("nnapi::REVERSE", 7, "One axis back to front.", numbers, {list("axis")}, reverse), check_reverse),
       checked(moved("nnapi::TILE", 3, "Each axis so many times over.", numbers, {list("multiples")}, tile), check_tile),
       moved("nnapi::EXPAND_DIMS", 3, "With one more axis, of size 1.", numbers, {scalar("axis")}, expand_dims),
       moved("nnapi::RESHAPE", 1, "The elements in another shape; -1 stands for what is left.", numbers, {list("shape")}, reshape),

@@ -1,6 +1,4 @@
 // LSH_PROJECTION: the signs of sums of hashes, one for each seed.
-#include <algorithm>
-
 #include "graph/nnapi/operations.h"
 #include "graph/nnapi/sequences.h"
 
@@ -42,16 +40,17 @@ ValueId plain_bits(Expansion& e, size_t i) {
 // What the bits of each function make, the first of them the highest; of the newer form a number for each function is added, above them.
 // Numbers of 32 bits wrap around.
 ValueId signatures(Expansion& e, ValueId bits, bool is_new) {
-  const int64_t functions = e.size(kSeeds, 0), count = e.size(kSeeds, 1);
-  std::vector<double> places, offsets;
-  const auto power = [](int64_t bit) { return bit < 31 ? static_cast<double>(int64_t{1} << bit) : bit == 31 ? -2147483648.0 : 0.0; };
-  for (int64_t bit = count; bit-- > 0;) places.push_back(power(bit));
-  const ValueId products = e.add("Mul", {bits, e.numbers(places, DType::int32)});
-  const ValueId sums = e.add("ReduceSum", {products, e.integers({1})}, with({{"keepdims", int64_t{0}}}));
+  const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int64); };
+  const auto size = [&](size_t axis) { return e.add("Squeeze", {e.sizes({e.length(kSeeds, axis)}), e.integers({0})}); };
+  const auto shifted = [&](ValueId value, ValueId by) {
+    const ValueId words = e.add("BitShift", {e.cast(value, DType::uint32), e.cast(by, DType::uint32)}, with({{"direction", "LEFT"}}));
+    return e.bits_as(words, DType::int32);
+  };
+  const ValueId count = size(1), last = e.add("Sub", {count, number(1)});
+  const ValueId places = shifted(number(1), e.add("Range", {last, number(-1), number(-1)}));
+  const ValueId sums = e.add("ReduceSum", {e.add("Mul", {bits, places}), e.integers({1})}, with({{"keepdims", int64_t{0}}}));
   if (!is_new) return sums;
-  for (int64_t f = 0; f < functions; ++f)
-    offsets.push_back(static_cast<double>(static_cast<int32_t>(static_cast<uint32_t>(count < 32 ? static_cast<uint64_t>(f) << count : 0))));
-  return e.add("Add", {sums, e.numbers(offsets, DType::int32)});
+  return e.add("Add", {sums, shifted(e.add("Range", {number(0), size(0), number(1)}), count)});
 }
 
 void projection(Expansion& e) {

@@ -29,7 +29,7 @@ void shape_of_pairwise_coupling(ShapeContext& node) {
 // Seeds and weights are the bits of float32; each index of the first axis of x is a part.
 void shape_of_hash_projection(ShapeContext& node) {
   const Shape &seeds = node.input(0).shape, &x = node.input(1).shape;
-  if (element_count(x) == 0) node.fail("sizes above 0 expected; given " + to_string(x));
+  if (x.empty() || element_count(x) == 0) node.fail("at least one axis, and sizes above 0, expected; given " + to_string(x));
   if (node.has(2) && node.input(2).shape != Shape{x[0]})
     node.fail("weights of shape [" + std::to_string(x[0]) + "] expected; given " + to_string(node.input(2).shape));
   node.output(0, DType::int32, seeds);
