@@ -253,8 +253,8 @@ SHAPES = ["rank", "sizes"]
 
 def test_every_operation_is_called() -> None:
     names = {one.name.removeprefix("nnapi::") for one in pumice.operators() if one.name.startswith("nnapi::")}
-    assert len(names) == 105  # IF and WHILE take graphs
-    assert set(CALLS) == names
+    assert len(names) == 107
+    assert set(CALLS) == names - {"IF", "WHILE"}  # which take graphs
 
 
 def parameters_of(value: Any) -> dict[str, Any]:

@@ -29,5 +29,6 @@ Operations region_operations();
 Operations random_operations();
 Operations projection_operations();
 Operations box_limit_operations();
+Operations flow_operations();  // IF and WHILE, which Graph::if_ and Graph::while_ add
 
 }  // namespace pumice::nnapi

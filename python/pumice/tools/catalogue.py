@@ -405,7 +405,7 @@ def _role_text(kind: str, role: ValueRole) -> str:
 def _dtypes_text(role: ValueRole) -> str:
     left = list(role.dtypes)
     if not left:
-        return "not supported"
+        return "" if getattr(role, "kind", "") == "graph" else "not supported"
     named = []
     for family, members in _FAMILIES.items():
         if set(members.split()) <= set(left):
