@@ -402,10 +402,12 @@ ValueId Expansion::activated(ValueId id, Activation activation, const Quantizati
   const double least = dtype == DType::int8 ? -128 : 0, most = dtype == DType::int8 ? 127 : 255;
   const auto bound = [&](double real) {
     const double place = std::nearbyint(real / static_cast<double>(quantization.scale[0])) + quantization.zero_point.value_or(0);
-    return scalar(std::clamp(place, least, most), dtype);
+    return std::clamp(place, least, most);
   };
   const bool six = activation == Activation::relu6, open = activation == Activation::relu;
-  return add("Clip", {id, bound(activation == Activation::relu1 ? -1 : 0), open ? scalar(most, dtype) : bound(six ? 6 : 1)});
+  const double first = bound(activation == Activation::relu1 ? -1 : 0), last = open ? most : bound(six ? 6 : 1);
+  if (first == least && last == most) return id;  // all that the integers stand for is within the bounds, as exporters choose scales
+  return add("Clip", {id, scalar(first, dtype), scalar(last, dtype)});
 }
 
 // ---- outputs
