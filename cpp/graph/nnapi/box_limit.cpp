@@ -11,51 +11,53 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr size_t kScores = 0, kBoxes = 1, kImages = 2, kThreshold = 3, kMost = 4, kMethod = 5, kOverlap = 6, kSigma = 7, kLeast = 8;
-constexpr int64_t kGaussian = 2;
+constexpr size_t kLimitScores = 0, kLimitBoxes = 1, kLimitImages = 2, kLimitThreshold = 3, kLimitMost = 4, kLimitMethod = 5,
+                 kLimitOverlap = 6, kLimitSigma = 7, kLimitLeast = 8;
+constexpr int64_t kLimitGaussian = 2;
 
 void expect_images(Operands& o) {
-  const auto given = o.facts()[kImages].elements;
+  const auto given = o.facts()[kLimitImages].elements;
   if (!given) return;
   for (const int64_t index : given->as_int64())
-    if (index < 0) o.fail(kImages, "N14.3: indices of images from 0 on expected; given " + std::to_string(index));
+    if (index < 0) o.fail(kLimitImages, "N14.3: indices of images from 0 on expected; given " + std::to_string(index));
 }
 
 void check_box_limit(Operands& o) {
-  const int64_t method = o.integer(kMethod);
-  if (method < 0 || method > kGaussian)
-    o.fail(kMethod, "N14.1: 0 (hard), 1 (linear) or 2 (gaussian) expected; given " + std::to_string(method));
-  expect_ranks(o, kScores, 2, 2);
-  o.expect_rank(kImages, 1);
-  expect_one_size(o, {{kScores, 0}, {kBoxes, 0}, {kImages, 0}}, "N14.1");
-  const auto classes = o.size(kScores, 1), corners = o.size(kBoxes, 1);
-  if (classes && *classes < 2) o.fail(kScores, "N14.1: a background and at least one class expected; given " + o.shape_text(kScores));
+  const int64_t method = o.integer(kLimitMethod);
+  if (method < 0 || method > kLimitGaussian)
+    o.fail(kLimitMethod, "N14.1: 0 (hard), 1 (linear) or 2 (gaussian) expected; given " + std::to_string(method));
+  expect_ranks(o, kLimitScores, 2, 2);
+  o.expect_rank(kLimitImages, 1);
+  expect_one_size(o, {{kLimitScores, 0}, {kLimitBoxes, 0}, {kLimitImages, 0}}, "N14.1");
+  const auto classes = o.size(kLimitScores, 1), corners = o.size(kLimitBoxes, 1);
+  if (classes && *classes < 2)
+    o.fail(kLimitScores, "N14.1: a background and at least one class expected; given " + o.shape_text(kLimitScores));
   if (classes && corners && *corners != 4 * *classes)
-    o.fail(kBoxes,
-           "N14.1: " + std::to_string(4 * *classes) + " numbers in each row expected, four for each class; given " + o.shape_text(kBoxes));
-  check_boxes(o, kBoxes);
+    o.fail(kLimitBoxes, "N14.1: " + std::to_string(4 * *classes) + " numbers in each row expected, four for each class; given " +
+                            o.shape_text(kLimitBoxes));
+  check_boxes(o, kLimitBoxes);
   expect_images(o);
 }
 
 class BoxLimit {
  public:
-  explicit BoxLimit(Expansion& e) : e_(e), classes_(e.length(kScores, 1)), rows_(e.length(kScores, 0)) {
+  explicit BoxLimit(Expansion& e) : e_(e), classes_(e.length(kLimitScores, 1)), rows_(e.length(kLimitScores, 0)) {
     const ValueId labels = e.add("Sub", {e.sizes({classes_}), e.integers({1})});
     slots_ = e.add("Mul", {e.sizes({rows_}), labels});
   }
 
   void run() {
-    const ValueId boxes = e_.reshaped(in_float32(e_, kBoxes), {rows_, classes_, {4}});
-    const std::string method = e_.integer(kMethod) == 0 ? "hard" : e_.integer(kMethod) == 1 ? "linear" : "gaussian";
+    const ValueId boxes = e_.reshaped(in_float32(e_, kLimitBoxes), {rows_, classes_, {4}});
+    const std::string method = e_.integer(kLimitMethod) == 0 ? "hard" : e_.integer(kLimitMethod) == 1 ? "linear" : "gaussian";
     const Attributes numbers = with({{"method", method},
-                                     {"most", e_.integer(kMost)},
-                                     {"threshold", e_.real(kThreshold)},
-                                     {"least", e_.real(kLeast)},
-                                     {"overlap", e_.real(kOverlap)},
-                                     {"sigma", e_.real(kSigma)}});
-    const auto made = e_.add_many("pumice::SuppressBoxes", {boxes, in_float32(e_, kScores), e_[kImages]}, 4, numbers);
+                                     {"most", e_.integer(kLimitMost)},
+                                     {"threshold", e_.real(kLimitThreshold)},
+                                     {"least", e_.real(kLimitLeast)},
+                                     {"overlap", e_.real(kLimitOverlap)},
+                                     {"sigma", e_.real(kLimitSigma)}});
+    const auto made = e_.add_many("pumice::SuppressBoxes", {boxes, in_float32(e_, kLimitScores), e_[kLimitImages]}, 4, numbers);
     ValueId chosen = made[0], score = e_.bits_as(made[1], DType::float32);
-    const bool is_limited = e_.integer(kMost) > 0, turns = e_.real(kThreshold) < 0;
+    const bool is_limited = e_.integer(kLimitMost) > 0, turns = e_.real(kLimitThreshold) < 0;
     if (is_limited || turns) {
       const ValueId order = by_score(chosen, score);
       if (is_limited) chosen = limited(chosen, order, made[2]);
@@ -88,7 +90,7 @@ class BoxLimit {
   // What is chosen, without what comes behind the best of its image. Sorted by image, slots begin where those of the image do.
   ValueId limited(ValueId chosen, ValueId order, ValueId image_first) {
     const ValueId rank = e_.add("Sub", {e_.add("Range", {number(0), as_number(slots_), number(1)}), image_first});
-    const ValueId is_kept = e_.cast(e_.add("Less", {rank, number(e_.integer(kMost))}), DType::int32);
+    const ValueId is_kept = e_.cast(e_.add("Less", {rank, number(e_.integer(kLimitMost))}), DType::int32);
     const ValueId flags = e_.add("ScatterElements", {chosen, sorted_by(image_first, order), is_kept}, with({{"axis", int64_t{0}}}));
     return e_.add("Mul", {chosen, flags});
   }
@@ -97,16 +99,16 @@ class BoxLimit {
     const ValueId found = e_.add("Squeeze", {e_.add("NonZero", {chosen}), e_.integers({0})});
     const ValueId place = e_.add("Sub", {at(chosen, found), number(1)}), classes = as_number(e_.sizes({classes_}));
     const ValueId scores = at(score, found);
-    if (e_.is_quantized(kScores)) {
-      const Quantization quantization = e_.as_operand(kScores);
-      e_.give(e_.quantized(scores, quantization, e_.dtype(kScores)), quantization);
+    if (e_.is_quantized(kLimitScores)) {
+      const Quantization quantization = e_.as_operand(kLimitScores);
+      e_.give(e_.quantized(scores, quantization, e_.dtype(kLimitScores)), quantization);
     } else {
-      e_.give(e_.cast(scores, e_.dtype(kScores)));
+      e_.give(e_.cast(scores, e_.dtype(kLimitScores)));
     }
-    const ValueId corners = e_.reshaped(e_[kBoxes], {e_.product(rows_, classes_), {4}});
-    e_.give(at(corners, place), e_.quantization(kBoxes));
+    const ValueId corners = e_.reshaped(e_[kLimitBoxes], {e_.product(rows_, classes_), {4}});
+    e_.give(at(corners, place), e_.quantization(kLimitBoxes));
     e_.give(e_.add("Mod", {place, classes}));
-    e_.give(at(e_[kImages], e_.add("Div", {place, classes})));
+    e_.give(at(e_[kLimitImages], e_.add("Div", {place, classes})));
   }
 
   Expansion& e_;
@@ -115,10 +117,10 @@ class BoxLimit {
 };
 
 void box_limit(Expansion& e) {
-  expect_box_type(e, kBoxes, kScores, "N14.1");
-  expect_box_scale(e, kBoxes);
-  if (const double sigma = e.real(kSigma); e.integer(kMethod) == kGaussian && !(sigma > 0))
-    e.fail(kSigma, "N14.1: a number above 0 expected, as the method is gaussian; given " + general_text(sigma));
+  expect_box_type(e, kLimitBoxes, kLimitScores, "N14.1");
+  expect_box_scale(e, kLimitBoxes);
+  if (const double sigma = e.real(kLimitSigma); e.integer(kLimitMethod) == kLimitGaussian && !(sigma > 0))
+    e.fail(kLimitSigma, "N14.1: a number above 0 expected, as the method is gaussian; given " + general_text(sigma));
   BoxLimit(e).run();
 }
 

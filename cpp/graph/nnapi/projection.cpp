@@ -5,22 +5,22 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr size_t kSeeds = 0, kHashed = 1, kWeights = 2, kForm = 3;
-constexpr int64_t kOldSparse = 1, kDense = 2, kSparse = 3, kMostBits = 32;
+constexpr size_t kSeeds = 0, kHashed = 1, kHashWeights = 2, kHashForm = 3;
+constexpr int64_t kOldSparseHash = 1, kDenseHash = 2, kSparseHash = 3, kMostHashBits = 32;
 
 void check_projection(Operands& o) {
-  const int64_t form = o.integer(kForm);
-  if (form < kOldSparse || form > kSparse)
-    o.fail(kForm, "N18.1: 1 (sparse, as it was), 2 (dense) or 3 (sparse) expected; given " + std::to_string(form));
-  if (form == kDense && !o.has(kWeights)) o.fail(kWeights, "N18.1: weights expected, as the form is dense; left out");
-  if (form != kDense && o.has(kWeights)) o.fail(kWeights, "N18.1: no weights expected, as the form is sparse; given some");
+  const int64_t form = o.integer(kHashForm);
+  if (form < kOldSparseHash || form > kSparseHash)
+    o.fail(kHashForm, "N18.1: 1 (sparse, as it was), 2 (dense) or 3 (sparse) expected; given " + std::to_string(form));
+  if (form == kDenseHash && !o.has(kHashWeights)) o.fail(kHashWeights, "N18.1: weights expected, as the form is dense; left out");
+  if (form != kDenseHash && o.has(kHashWeights)) o.fail(kHashWeights, "N18.1: no weights expected, as the form is sparse; given some");
   o.expect_rank(kSeeds, 2);
   o.expect_least_rank(kHashed, 1);
-  if (o.has(kWeights)) {
-    o.expect_rank(kWeights, 1);
-    if (o.rank(kHashed)) expect_one_size(o, {{kHashed, 0}, {kWeights, 0}}, "N18.1");
+  if (o.has(kHashWeights)) {
+    o.expect_rank(kHashWeights, 1);
+    if (o.rank(kHashed)) expect_one_size(o, {{kHashed, 0}, {kHashWeights, 0}}, "N18.1");
   }
-  if (const auto bits = o.size(kSeeds, 1); bits && *bits > kMostBits)
+  if (const auto bits = o.size(kSeeds, 1); bits && *bits > kMostHashBits)
     o.fail(kSeeds, "N18.1: at most 32 bits of each function expected; given " + o.shape_text(kSeeds));
   refuse_empty(o, "G2");
 }
@@ -54,14 +54,14 @@ ValueId signatures(Expansion& e, ValueId bits, bool is_new) {
 }
 
 void projection(Expansion& e) {
-  if (e.has(kWeights) && e.dtype(kWeights) != e.dtype(kSeeds))
-    e.fail(kWeights,
-           "N18.1: " + std::string(name(e.dtype(kSeeds))) + " expected, as the seeds; given " + std::string(name(e.dtype(kWeights))));
+  if (e.has(kHashWeights) && e.dtype(kHashWeights) != e.dtype(kSeeds))
+    e.fail(kHashWeights,
+           "N18.1: " + std::string(name(e.dtype(kSeeds))) + " expected, as the seeds; given " + std::string(name(e.dtype(kHashWeights))));
   std::vector<ValueId> inputs{float_bits(e, kSeeds), plain_bits(e, kHashed)};
-  if (e.has(kWeights)) inputs.push_back(float_bits(e, kWeights));
+  if (e.has(kHashWeights)) inputs.push_back(float_bits(e, kHashWeights));
   const ValueId bits = e.add("pumice::HashProjection", inputs);
-  const int64_t form = e.integer(kForm);
-  e.give(form == kDense ? e.add("Reshape", {bits, e.integers({-1})}) : signatures(e, bits, form == kSparse));
+  const int64_t form = e.integer(kHashForm);
+  e.give(form == kDenseHash ? e.add("Reshape", {bits, e.integers({-1})}) : signatures(e, bits, form == kSparseHash));
 }
 
 }  // namespace
