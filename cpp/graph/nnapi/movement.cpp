@@ -264,25 +264,6 @@ void top_k(Expansion& e) {
   e.give(e.cast(made[1], DType::int32));
 }
 
-void check_reverse(Operands& o) {
-  const auto axes = o.numbers(1);
-  if (!axes) return o.expect_length(1, 1, "axis expected");
-  if (axes->size() != 1) o.fail(1, "one axis expected; given " + to_string(*axes));
-  if (const auto rank = o.rank(0)) o.axis(1, *rank);
-}
-
-void reverse(Expansion& e) {
-  const auto reversed = [&](ValueId axis) {
-    return e.add("Slice", {e[0], e.integers({-1}), e.integers({kFirst}), axis, e.integers({-1})});
-  };
-  if (!e.known(1)) {
-    const ValueId y = reversed(e.as_int64(1));
-    if (const auto& shape = e.value(0).shape) e.refine(y, *shape);
-    return give_moved(e, y);
-  }
-  give_moved(e, reversed(e.integers({e.any_axis(1, 0)})));
-}
-
 // ---- whole tensors
 
 void check_tile(Operands& o) {
@@ -325,17 +306,6 @@ void squeeze(Expansion& e) {
   }
   if (axes.size() == rank && rank > 0) axes.pop_back();
   give_moved(e, axes.empty() ? e[0] : e.add("Squeeze", {e[0], e.integers(axes)}));
-}
-
-void transpose(Expansion& e) {
-  const bool reverses = !e.has(1) || (e.rules().facts()[1].shape && e.rules().facts()[1].shape == Shape{0});
-  if (reverses) return give_moved(e, e.add("Transpose", {e[0]}));
-  if (!e.known(1)) {  // an order that the program is given
-    const ValueId y = e.add("pumice::TransposeBy", {e[0], e[1]});
-    if (const auto& shape = e.value(0).shape) e.refine(y, Shape(shape->size(), kUnknownSize));
-    return give_moved(e, y);
-  }
-  give_moved(e, e.add("Transpose", {e[0]}, with({{"perm", e.list(1)}})));
 }
 
 void pack(Expansion& e) {
@@ -476,13 +446,11 @@ Operations movement_operations() {
        {tensor("x", numbers), scalar("k")},
        {tensor("values", numbers), tensor("indices", kInt)},
        top_k},
-      checked(moved("nnapi::REVERSE", 7, "One axis back to front.", numbers, {list("axis")}, reverse), check_reverse),
       checked(moved("nnapi::TILE", 3, "Each axis so many times over.", numbers, {list("multiples")}, tile), check_tile),
       moved("nnapi::EXPAND_DIMS", 3, "With one more axis, of size 1.", numbers, {scalar("axis")}, expand_dims),
       moved("nnapi::RESHAPE", 1, "The elements in another shape; -1 stands for what is left.", numbers, {list("shape")}, reshape),
       moved("nnapi::SQUEEZE", 2, "Without the axes of size 1 that are named, or all of them; one is always left.", reals,
             {list("axes", true)}, squeeze),
-      moved("nnapi::TRANSPOSE", 2, "The axes in another order, or back to front.", reals, {list("perm", true)}, transpose),
       {"nnapi::PACK",
        6,
        "Tensors of one shape as the parts of a new axis.",

@@ -13,6 +13,7 @@ const Operation* find_operation(std::string_view name);  // null for an unknown 
 
 Operations elementwise_operations();
 Operations movement_operations();
+Operations order_operations();
 Operations reduction_operations();
 Operations product_operations();
 Operations image_operations();
