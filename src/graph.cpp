@@ -230,10 +230,16 @@ std::optional<py::bytes> skeleton_of(const py::object& object, const std::string
 
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
-std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
-                                       bool keep_all, const std::variant<bool, std::vector<std::string>>& fuse,
-                                       const PhaseCallback& progress, std::optional<std::shared_ptr<UploadMemory>> memory,
-                                       bool check_indices, bool deterministic, const std::vector<std::string>& float32_nodes) {
+// What a program is compiled at where nothing is said.
+std::string precision_of(const Graph& graph, const std::optional<std::string>& given) {
+  return given.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
+}
+
+std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
+                                       const std::optional<std::string>& precision, bool keep_all,
+                                       const std::variant<bool, std::vector<std::string>>& fuse, const PhaseCallback& progress,
+                                       std::optional<std::shared_ptr<UploadMemory>> memory, bool check_indices, bool deterministic,
+                                       const std::vector<std::string>& float32_nodes) {
   CompileProgress report;
   if (progress)
     report = [&](const char* phase, uint64_t done, uint64_t total) {
@@ -246,13 +252,14 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
   const std::set<std::string> names(float32_nodes.begin(), float32_nodes.end());
   return compile(*self, std::move(context),
-                 {precision, keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic, names});
+                 {precision_of(*self, precision), keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic, names});
 }
 
 std::shared_ptr<CompiledOperator> compile_graph_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
-                                                         const std::string& precision, const std::vector<std::string>& flags) {
+                                                         const std::optional<std::string>& precision,
+                                                         const std::vector<std::string>& flags) {
   const ReleasedGil release;
-  return compile_operator(*self, std::move(context), execution_options(precision, flags));
+  return compile_operator(*self, std::move(context), execution_options(precision_of(*self, precision), flags));
 }
 
 }  // namespace
@@ -454,11 +461,15 @@ void bind_graph(py::module_& module) {
             return names;
           },
           py::arg("first"), "The names of the nodes from that position on.")
-      .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
+      .def_property("relaxed_precision", &Graph::relaxed_precision, &Graph::set_relaxed_precision,
+                    "Whether floats may be computed in 16 bits where compile() is told no precision: it is 'fp16' then, else 'fp32'. The "
+                    "graphs that an IF or WHILE runs follow the one that is compiled.")
+      .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = py::none(), py::arg("keep_all") = false,
            py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("memory") = py::none(),
            py::arg("check_indices") = false, py::arg("deterministic").noconvert() = false,
            py::arg("float32_nodes") = std::vector<std::string>(),
-           "Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become "
+           "Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'; by default that of relaxed_precision. keep_all: every "
+           "node's outputs become "
            "outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names "
            "of the fusions that may, of fusions(). progress: called now and then with the work that is being done "
            "('weights', 'kernels'), how much of it is done, and of how much. memory: an UploadMemory of the same "
@@ -468,7 +479,7 @@ void bind_graph(py::module_& module) {
            "run gives the same bits. float32_nodes: names of nodes, as in report(), that compute in float32 whatever "
            "the precision is, with the nodes in the graphs of an IF or WHILE among them; other nodes round what they read "
            "of them. Raises UnsupportedError with all that is not supported, GraphError for a name that no node has.")
-      .def("compile_operator", &compile_graph_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
+      .def("compile_operator", &compile_graph_operator, py::arg("context").none(false), py::arg("precision") = py::none(),
            py::arg("flags") = std::vector<std::string>(),
            "Compiles the whole graph as one operator for binding tables, initializers and command lists: a slot for "
            "every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the "

@@ -9,7 +9,8 @@ void bind_nnapi(py::module_& module) {
   py::class_<Operand, ValueRole>(module, "NnapiOperand", "An operand of an operation of NNAPI.")
       .def_property_readonly(
           "kind", [](const Operand& self) { return name(self.kind); },
-          "'tensor', 'list' (a vector of int32) or 'scalar' (one constant number of rank 0).");
+          "'tensor', 'list' (a vector of int32), 'pairs' (a matrix of two columns), 'scalar' (one constant number of rank 0) or "
+          "'graph' (what IF and WHILE run).");
   py::class_<Operation>(module, "NnapiOperation", "An operation of NNAPI, with its operands in that system's order.")
       .def_readonly("name", &Operation::name)
       .def_readonly("level", &Operation::level, "The feature level that brought it; 2**31 - 1 where it is experimental.")

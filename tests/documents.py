@@ -1,4 +1,4 @@
-"""The generated pages of docs/: rules.md and glsl.md.
+"""The generated pages of docs/: rules.md and glsl.md, and the table of nnapi.md.
 
 python tests/documents.py --write
 """
@@ -282,7 +282,45 @@ def glsl() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"rules.md": rules, "glsl.md": glsl}
+# ---- docs/nnapi.md: written by hand but for its last section
+
+TABLE = "## Operation by operation\n"
+
+
+def becomes(name: str) -> str:
+    """The operators of the nodes that an operation becomes in its commonest form, in their order."""
+    for folder in ("support", "nnapi"):  # pytest knows the first alone
+        if (path := str(Path(__file__).resolve().parent / folder)) not in sys.path:
+            sys.path.append(path)
+    from test_nnapi_unknown_shapes import CALLS
+
+    from nnapi_operations import operands_of
+
+    operation = name.removeprefix("nnapi::")
+    if operation not in CALLS:
+        return {"IF": "`Graph.if_`", "WHILE": "`Graph.while_`"}[operation]
+    graph, (operands, declared) = pumice.Graph(), CALLS[operation][0]
+    graph.add(name, *operands_of(graph, operands, {}), **declared)
+    return ", ".join(dict.fromkeys(node.op for node in graph.nodes))
+
+
+def nnapi() -> str:
+    rows = []
+    for one in pumice.operators():
+        if one.domain == "nnapi":
+            link = f"[{one.name.removeprefix('nnapi::')}](operators.md#{one.name.lower().replace(':', '')})"
+            level = one.facts()["feature level"]
+            rows.append((link, level, becomes(one.name)))
+    page = (DOCS / "nnapi.md").read_text()
+    said = (
+        "The nodes that each becomes on float32 operands of known sizes, or where there are none, on others; of other types, layouts\n"
+        "and options they differ. This table is made by `python tests/documents.py --write`.\n\n"
+    )
+    head = page.partition(TABLE)[0].rstrip() + "\n\n"
+    return head + TABLE + "\n" + said + table(("operation", "feature level", "becomes"), rows)
+
+
+PAGES = {"rules.md": rules, "glsl.md": glsl, "nnapi.md": nnapi}
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:

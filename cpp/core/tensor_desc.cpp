@@ -210,11 +210,18 @@ TensorDesc& TensorDesc::quantized(Quantization given) {
   return *this;
 }
 
+// A scale in as many digits as tell it from its neighbours.
+static std::string scale_text(float scale) {
+  const std::string text = general_text(scale);
+  const auto read = parsed_number(text);
+  return read && static_cast<float>(*read) == scale ? text : general_text(scale, 9);
+}
+
 std::string to_string(const Quantization& quantization) {
   if (quantization.scale.empty()) return "no scale";
   const std::string scale = quantization.channel_axis ? std::to_string(quantization.scale.size()) + " scales on axis " +
                                                             std::to_string(*quantization.channel_axis)
-                                                      : "scale " + general_text(quantization.scale[0]);
+                                                      : "scale " + scale_text(quantization.scale[0]);
   return scale + " and zero point " + std::to_string(quantization.zero_point.value_or(0));
 }
 

@@ -1792,11 +1792,11 @@ class Graph:
         Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's. 'nnapi::IF' takes a condition, two Graphs and their inputs, 'nnapi::WHILE' the Graphs of condition and body, then the carried values, of which there are as many as outputs, the body's states, and what does not change.
         Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
         """
-    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None, check_indices: bool = False, deterministic: bool = False, float32_nodes: collections.abc.Sequence[str] = []) -> Program:
+    def compile(self, context: Context, precision: str | None = None, keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None, check_indices: bool = False, deterministic: bool = False, float32_nodes: collections.abc.Sequence[str] = []) -> Program:
         """
-        Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with the work that is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: an UploadMemory of the same context, begun before. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. float32_nodes: names of nodes, as in report(), that compute in float32 whatever the precision is, with the nodes in the graphs of an IF or WHILE among them; other nodes round what they read of them. Raises UnsupportedError with all that is not supported, GraphError for a name that no node has.
+        Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'; by default that of relaxed_precision. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with the work that is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: an UploadMemory of the same context, begun before. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. float32_nodes: names of nodes, as in report(), that compute in float32 whatever the precision is, with the nodes in the graphs of an IF or WHILE among them; other nodes round what they read of them. Raises UnsupportedError with all that is not supported, GraphError for a name that no node has.
         """
-    def compile_operator(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
+    def compile_operator(self, context: Context, precision: str | None = None, flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
         Compiles the whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be known.
         flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).
@@ -1869,6 +1869,14 @@ class Graph:
     @property
     def outputs(self) -> dict[str, Value]:
         ...
+    @property
+    def relaxed_precision(self) -> bool:
+        """
+        Whether floats may be computed in 16 bits where compile() is told no precision: it is 'fp16' then, else 'fp32'. The graphs that an IF or WHILE runs follow the one that is compiled.
+        """
+    @relaxed_precision.setter
+    def relaxed_precision(self, arg1: bool) -> None:
+        ...
 class NnapiOperand(ValueRole):
     """
     An operand of an operation of NNAPI.
@@ -1876,7 +1884,7 @@ class NnapiOperand(ValueRole):
     @property
     def kind(self) -> str:
         """
-        'tensor', 'list' (a vector of int32) or 'scalar' (one constant number of rank 0).
+        'tensor', 'list' (a vector of int32), 'pairs' (a matrix of two columns), 'scalar' (one constant number of rank 0) or 'graph' (what IF and WHILE run).
         """
 class NnapiOperation:
     """

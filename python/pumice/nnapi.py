@@ -20,17 +20,6 @@ class Operation(NamedTuple):
     summary: str
 
 
-_FLOW = (
-    Operation("nnapi::IF", 4, "One of two graphs, by a condition. Operands: the condition, both graphs, their inputs."),
-    Operation(
-        "nnapi::WHILE",
-        4,
-        "A graph again and again, as long as another gives true. Operands: condition and body, then carried values, as "
-        "many as there are outputs, states, and what does not change.",
-    ),
-)
-
-
 def operations(level: int = EXPERIMENTAL) -> list[Operation]:
     """The operations that were there at a feature level of NNAPI (1 for API 27, and so on), by name; without one all.
 
@@ -39,4 +28,4 @@ def operations(level: int = EXPERIMENTAL) -> list[Operation]:
     if level < 1:
         raise ValueError(f"level: a feature level from 1 on expected; given {level}")
     rows = [Operation(one.name, one.level, one.summary) for one in _pumice.nnapi_operations()]
-    return sorted(one for one in (*rows, *_FLOW) if one.level <= level)
+    return sorted(one for one in rows if one.level <= level)

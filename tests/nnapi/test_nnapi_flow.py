@@ -86,6 +86,52 @@ def test_what_IF_and_WHILE_refuse() -> None:
     refused("keywords", "IF", c, branch("ADD"), branch("MUL"), x, x, scale=0.5)
 
 
+def test_IF_and_WHILE_are_in_the_catalogue() -> None:
+    """As all others are, with the graphs among their operands."""
+    for name, kinds in (("IF", ["tensor", "graph", "graph", "tensor"]), ("WHILE", ["graph", "graph", "tensor"])):
+        one = pumice.operators(f"nnapi::{name}")
+        assert [role.kind for role in one.inputs] == kinds
+        assert one.since == (4,)
+        assert "graph" in str(one)
+        with pytest.raises(pumice.GraphError, match="graph|branch|two graphs"):
+            graph = pumice.Graph()
+            graph.add(f"nnapi::{name}", graph.input("c", "bool", [1]))
+
+
+def product() -> pumice.Graph:
+    """x by weights that a half does not hold."""
+    graph = pumice.Graph("product")
+    x = graph.input("x", "float32", [1, 2])
+    weights = np.array([[1 + 2.0**-12, 0.5], [3, -(2.0**-7) - 2.0**-20]], "float32")
+    graph.output("y", graph.add("nnapi::FULLY_CONNECTED", x, graph.constant(weights), np.zeros(2, "float32"), 0))
+    return graph
+
+
+@pytest.mark.parametrize("flow", [False, True])
+def test_relaxed_precision_is_a_property_of_a_graph(context: pumice.Context, flow: bool) -> None:
+    """G9: results are then those of float16. A precision that compile() is told holds all the same; a branch follows."""
+    graph = product()
+    if flow:
+        graph, branches = pumice.Graph(), (product(), product())
+        c, x = graph.input("c", "bool", [1]), graph.input("x", "float32", [1, 2])
+        graph.output("y", graph.add("nnapi::IF", c, *branches, x))
+    assert graph.relaxed_precision is False
+    x0 = np.array([[1 + 2.0**-11, 3.0]], "float32")
+    fed = {"x": x0} | ({"c": np.array([True])} if flow else {})
+
+    def made(**given: Any) -> np.ndarray[Any, Any]:
+        return graph.compile(context, **given)(fed)["y"]
+
+    full, half = made(precision="fp32"), made(precision="fp16")
+    assert (full != half).any()
+    np.testing.assert_array_equal(made(), full)
+    graph.relaxed_precision = True
+    assert graph.relaxed_precision is True
+    np.testing.assert_array_equal(made(), half)
+    np.testing.assert_allclose(half, full, rtol=5 * 2.0**-10, atol=5 * 2.0**-10)
+    np.testing.assert_array_equal(made(precision="fp32"), full)
+
+
 def test_operations_by_feature_level() -> None:
     everything = pumice.nnapi.operations()
     names = [one.name for one in everything]

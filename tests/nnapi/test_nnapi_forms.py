@@ -112,3 +112,118 @@ def test_SQUEEZE_of_axes_that_a_program_is_given(context: pumice.Context) -> Non
             program({"x": x, "axes": np.array(wrong, "int32")})
     one = np.full((1, 1), 5, "float32")
     assert program_of(1, 1)({"x": one, "axes": np.array([0, 1], "int32")})["y"].tolist() == [5]
+
+
+def given_lists(op: str, shape: tuple[int, ...], lists: list[tuple[list[int], bool]], *more: Any) -> pumice.Graph:
+    """An operation whose lists, of these shapes, a program is given; of some the device alone knows the elements."""
+    graph = pumice.Graph()
+    values = []
+    for i, (list_shape, is_computed) in enumerate(lists):
+        value = graph.input(f"list{i}", "int32", list_shape)
+        values.append(graph.add("nnapi::ADD", value, np.zeros(1, "int32"), 0) if is_computed else value)
+    graph.output("y", graph.add(f"nnapi::{op}", graph.input("x", "float32", list(shape)), *values, *more))
+    return graph
+
+
+def fed_of(x: np.ndarray, *lists: Any) -> dict[str, np.ndarray]:
+    return {"x": x} | {f"list{i}": np.array(one, "int32") for i, one in enumerate(lists)}
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (4,), (2, 1, 3, 2, 2)])
+def test_TRANSPOSE_by_an_order_that_a_program_is_given(
+    context: pumice.Context, shape: tuple[int, ...], computed: bool
+) -> None:
+    """An empty one reverses the axes."""
+    x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+    program = given_lists("TRANSPOSE", shape, [([None], computed)]).compile(context)
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        perm = random.permutation(len(shape))
+        np.testing.assert_array_equal(program(fed_of(x, perm))["y"], x.transpose(perm))
+    np.testing.assert_array_equal(program(fed_of(x, np.zeros(0, "int32")))["y"], x.transpose())
+    for wrong in ([0] * (len(shape) + 1), [len(shape)] * len(shape), [*range(1, len(shape)), -len(shape) - 1]):
+        with pytest.raises(pumice.GraphError):
+            program(fed_of(x, wrong))
+
+
+def test_TRANSPOSE_by_an_order_of_an_unknown_rank(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    x, perm = graph.input("x", "uint8", None, scale=0.5, zero_point=3), graph.input("perm", "int32", None)
+    graph.output("y", graph.add("nnapi::TRANSPOSE", x, perm))
+    program = graph.compile(context)
+    for shape in ((2, 3), (2, 3, 4)):
+        array = np.arange(np.prod(shape), dtype="uint8").reshape(shape)
+        np.testing.assert_array_equal(program({"x": array, "perm": np.zeros(0, "int32")})["y"], array.transpose())
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_REVERSE_of_an_axis_that_a_program_is_given(context: pumice.Context, computed: bool) -> None:
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    program = given_lists("REVERSE", x.shape, [([None], computed)]).compile(context)
+    for axis in range(3):
+        np.testing.assert_array_equal(program(fed_of(x, [axis]))["y"], np.flip(x, axis))
+    for wrong in ([3], [-4], [0, 1], []):
+        with pytest.raises(pumice.GraphError):
+            program(fed_of(x, wrong))
+
+
+def batches(x: np.ndarray, block: list[int], pads: list[list[int]]) -> np.ndarray:
+    x = np.pad(x, [(0, 0), *pads, (0, 0)])
+    n, h, w, c = x.shape
+    parts = x.reshape(n, h // block[0], block[0], w // block[1], block[1], c).transpose(2, 4, 0, 1, 3, 5)
+    return np.asarray(parts.reshape(n * block[0] * block[1], h // block[0], w // block[1], c))
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("planes", [False, True])
+def test_SPACE_TO_BATCH_ND_and_back_by_lists_that_a_program_is_given(
+    context: pumice.Context, planes: bool, computed: bool
+) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 4, 6, 3)).astype("float32")
+    turned = (lambda one: np.ascontiguousarray(one.transpose(0, 3, 1, 2))) if planes else (lambda one: one)
+    shape = [2, 3, 4, 6] if planes else [2, 4, 6, 3]
+    there = given_lists("SPACE_TO_BATCH_ND", tuple(shape), [([2], computed), ([2, 2], computed)], planes)
+    program = there.compile(context)
+    back_of: Any = [None, 3, None, None] if planes else [None, None, None, 3]
+    back = given_lists("BATCH_TO_SPACE_ND", back_of, [([None], computed)], planes).compile(context)
+    for block, pads in (([2, 3], [[0, 0], [0, 0]]), ([1, 1], [[1, 2], [0, 3]]), ([3, 2], [[1, 1], [2, 0]])):
+        expected = batches(x, block, pads)
+        made = program(fed_of(turned(x), block, pads))["y"]
+        np.testing.assert_array_equal(made, turned(expected))
+        np.testing.assert_array_equal(back(fed_of(made, block))["y"], turned(np.pad(x, [(0, 0), *pads, (0, 0)])))
+    for block, pads, operand in (
+        ([3, 1], [[0, 0], [0, 0]], "block_sizes"),
+        ([0, 1], [[0, 0], [0, 0]], "block_sizes"),
+        ([1, 1], [[0, -1], [0, 0]], "paddings"),
+    ):
+        with pytest.raises(pumice.GraphError, match=operand):
+            program(fed_of(turned(x), block, pads))
+    for wrong in ([2, 2], [1], [-1, 1]):
+        with pytest.raises(pumice.GraphError, match="block_sizes"):
+            back(fed_of(turned(np.zeros((6, 1, 1, 3), "float32")), wrong))
+
+
+@pytest.mark.parametrize(
+    ("op", "at", "more"),
+    [("GATHER", 2, (1,)), ("EMBEDDING_LOOKUP", 0, ()), ("AXIS_ALIGNED_BBOX_TRANSFORM", 2, ())],
+)
+def test_indices_that_only_the_device_knows_are_reported_where_they_are_checked(
+    context: pumice.Context, op: str, at: int, more: tuple[int, ...]
+) -> None:
+    """That system counts from the first element alone: -1 is as wrong as what is behind the last."""
+    graph = pumice.Graph()
+    indices = graph.input("indices", "int32", [2])
+    x = np.arange(12, dtype="float32").reshape(4, 3)
+    if op == "AXIS_ALIGNED_BBOX_TRANSFORM":
+        boxes, images = np.array([[0, 0, 1, 1]] * 2, "float32"), np.full((3, 2), 8, "float32")
+        operands: list[Any] = [boxes, np.zeros((2, 4), "float32"), indices, images]
+    else:
+        operands = [x, *more, indices] if at == 2 else [indices, x]
+    graph.output("y", graph.add(f"nnapi::{op}", *operands))
+    size = 4 if op == "EMBEDDING_LOOKUP" else 3
+    with graph.compile(context, check_indices=True) as program:
+        program({"indices": np.array([0, size - 1], "int32")})
+        for wrong in (-1, size):
+            with pytest.raises(pumice.IndexRangeError, match=f"{wrong} at .*expected 0 to {size - 1}"):
+                program({"indices": np.array([0, wrong], "int32")})

@@ -210,18 +210,27 @@ def test_G2_no_elements_are_refused(context: pumice.Context) -> None:
         run(context, "GENERATE_PROPOSALS", *operands(images=0)[:3], np.zeros((0, 2), "float32"), *operands()[4:])
 
 
-@pytest.mark.parametrize("unknown", [(0,), (0, 1, 3)])
-def test_sizes_have_to_be_told_by_some_operand(context: pumice.Context, unknown: tuple[int, ...]) -> None:
-    """The count of boxes is known to the device alone: a program is cut there when it is compiled."""
-    graph, fed = pumice.Graph(), dict[str, np.ndarray]()
-    given = operands()
-    made = operands_of(graph, tuple(given), fed)
-    for i in unknown:
-        made[i] = graph.input(f"unknown{i}", "float32", [None] * given[i].ndim)
-        fed[f"unknown{i}"] = given[i]
-    graph.output("y", graph.add("nnapi::GENERATE_PROPOSALS", *made)[0])
-    if len(unknown) == 1:
-        np.testing.assert_array_equal(graph.compile(context)(fed)["y"], model(given)[0])
-        return
-    with pytest.raises(pumice.GraphError, match="GENERATE_PROPOSALS.*must be known"):
-        graph.compile(context)(fed)
+@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize("unknown", [(0,), (0, 1, 3), (0, 1, 2, 3)])
+@pytest.mark.parametrize("ranks", [True, False])
+def test_sizes_that_are_not_known(context: pumice.Context, ranks: bool, unknown: tuple[int, ...], planes: bool) -> None:
+    """One program for maps of several sizes, and of several images."""
+    graph, first = pumice.Graph(), operands(planes=planes)
+    made = operands_of(graph, tuple(first), {})
+    graph = pumice.Graph()
+    for i in range(4):
+        shape = ([None] * first[i].ndim if ranks else None) if i in unknown else list(first[i].shape)
+        made[i] = graph.input(f"x{i}", "float32", shape)
+    for k, value in enumerate(graph.add("nnapi::GENERATE_PROPOSALS", *made)):
+        graph.output(f"y{k}", value)
+    program = graph.compile(context)
+    forms: list[dict[str, Any]] = [{}]
+    if len(unknown) == 4:
+        forms += [{"images": 3, "sizes": (2, 5), "anchors": 1}, {"images": 1, "sizes": (1, 1), "anchors": 2}]
+    for form in forms:
+        given = operands(planes=planes, **form)
+        scores, boxes, images = program({f"x{i}": given[i] for i in range(4)}).values()
+        expected = model(given)
+        np.testing.assert_array_equal(scores, expected[0])
+        np.testing.assert_allclose(boxes, expected[1], rtol=1e-5, atol=1e-5)
+        assert images.tolist() == expected[2]

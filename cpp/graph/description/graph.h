@@ -50,6 +50,10 @@ class Graph {
   // named after `stem`, and nothing but their shapes is to be read. Throws GraphError where they cannot take the values; the graph is then
   // as it was.
   ValueId graft(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem);
+  // Floats may be computed in 16 bits where a program is compiled without a precision of its own. Of the graphs that a node runs, that of
+  // the outermost graph holds.
+  void set_relaxed_precision(bool relaxed) { relaxed_precision_ = relaxed; }
+  bool relaxed_precision() const { return relaxed_precision_; }
   // Tells sizes that a value is likely to have where they are unknown (kUnknownSize: not known here either). Nodes after it are checked
   // with these, as they are with sizes tried.
   void expect(ValueId value, const Shape& shape);
@@ -108,7 +112,7 @@ class Graph {
   std::vector<std::unique_ptr<ShapeInference>> trials_;
   std::shared_ptr<const NodeOrigin> origin_;  // the origin of the nodes that are being added
   bool exact_ = true;                         // there are no unknown sizes, so one trial is enough and its errors are real
-  bool finished_ = false;
+  bool finished_ = false, relaxed_precision_ = false;
 };
 
 // A constant whose elements stand for other numbers, where the parameters say so.

@@ -32,7 +32,7 @@ ValueId pair_of(Expansion& e, ValueId id, int64_t first, int64_t axis) {
 
 void box_transform(Expansion& e) {
   for (const size_t i : {0, 3}) expect_box_type(e, i, 1, "N13.1"), expect_box_scale(e, i);
-  const Length boxes = e.length(0, 0), width = e.length(1, 1), classes = e.quotient(width, 4);
+  const Length boxes = e.length(0, 0), width = e.length(1, 1), classes = e.quotient(width, {4});
   const auto two = [&](double number) { return e.scalar(number, DType::float32); };
   const ValueId rois = e.add("Unsqueeze", {in_float32(e, 0), e.integers({1})});
   const ValueId deltas = e.reshaped(in_float32(e, 1), {boxes, classes, {4}});
@@ -42,7 +42,7 @@ void box_transform(Expansion& e) {
   const ValueId moved = e.add("Add", {center, e.add("Mul", {pair_of(e, deltas, 0, 2), size})});
   const ValueId half = e.add("Mul", {e.add("Mul", {size, e.add("Exp", {pair_of(e, deltas, 2, 2)})}), two(0.5)});
   // Sizes of images are [height, width]; corners [x, y].
-  const ValueId image = e.add("Gather", {in_float32(e, 3), e[2]}, with({{"axis", int64_t{0}}}));
+  const ValueId image = e.add("Gather", {in_float32(e, 3), e.from_first(e[2], e[3], 0)}, with({{"axis", int64_t{0}}}));
   const ValueId turned = e.add("Gather", {image, e.integers({1, 0})}, with({{"axis", int64_t{1}}}));
   const ValueId limit = e.add("Unsqueeze", {turned, e.integers({1})});
   const auto held = [&](ValueId id) { return e.add("Min", {e.add("Max", {id, two(0)}), limit}); };

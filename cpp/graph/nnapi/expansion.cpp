@@ -290,6 +290,10 @@ ValueId Expansion::cast(ValueId id, DType dtype) {
   return of(id).dtype == dtype ? id : add("Cast", {id}, with({{"to", onnx_number(dtype)}}));
 }
 
+ValueId Expansion::bits_as(ValueId id, DType dtype) {
+  return add("BitCast", {id}, with({{"to", onnx_number(dtype)}}));
+}
+
 // ---- sizes
 
 Length Expansion::length_of(ValueId id, size_t axis) {
@@ -304,9 +308,19 @@ Length Expansion::product(const Length& a, const Length& b) {
   return {kUnknownSize, add("Mul", {sizes({a}), sizes({b})})};
 }
 
-Length Expansion::quotient(const Length& a, int64_t divisor) {
-  if (a.is_known()) return {a.number / divisor, kAbsent};
-  return divisor == 1 ? a : Length{kUnknownSize, add("Div", {a.value, integers({divisor})})};
+Length Expansion::quotient(const Length& a, const Length& divisor) {
+  if (divisor.is_known() && divisor.number == 1) return a;
+  if (a.is_known() && divisor.is_known()) return {a.number / divisor.number, kAbsent};
+  return {kUnknownSize, add("Div", {sizes({a}), sizes({divisor})})};
+}
+
+Length Expansion::least_of(const Length& a, const Length& b) {
+  if (a.is_known() && b.is_known()) return {std::min(a.number, b.number), kAbsent};
+  return {kUnknownSize, add("Min", {sizes({a}), sizes({b})})};
+}
+
+Length Expansion::element(ValueId list, int64_t place) {
+  return {kUnknownSize, add("Slice", {list, integers({place}), integers({place + 1}), integers({0})})};
 }
 
 ValueId Expansion::sizes(const std::vector<Length>& lengths) {
@@ -329,7 +343,6 @@ ValueId Expansion::reshaped(ValueId id, const std::vector<Length>& lengths) {
   return y;
 }
 
-// Twice there and back is the value itself: operations over images that follow each other keep one layout.
 ValueId Expansion::with_an_axis(ValueId id) {
   const ValueId sizes = add("Shape", {id}), one = integers({1}), none = integers({0});
   const ValueId missing = add("Max", {add("Sub", {one, add("Shape", {sizes})}), none});
@@ -337,6 +350,11 @@ ValueId Expansion::with_an_axis(ValueId id) {
   return add("Reshape", {id, add("Concat", {before, sizes}, with({{"axis", int64_t{0}}}))}, with({{"allowzero", int64_t{1}}}));
 }
 
+ValueId Expansion::from_first(ValueId indices, ValueId x, int64_t axis) {
+  return graph_.elements(indices) ? indices : add("pumice::Indices", {indices, x}, with({{"axis", axis}}));
+}
+
+// Twice there and back is the value itself: operations over images that follow each other keep one layout.
 ValueId Expansion::transposed(ValueId id, const std::vector<int64_t>& permutation) {
   if (const int32_t producer = of(id).producer; producer >= 0) {
     const GraphNode& node = graph_.nodes()[static_cast<size_t>(producer)];
@@ -384,10 +402,12 @@ ValueId Expansion::activated(ValueId id, Activation activation, const Quantizati
   const double least = dtype == DType::int8 ? -128 : 0, most = dtype == DType::int8 ? 127 : 255;
   const auto bound = [&](double real) {
     const double place = std::nearbyint(real / static_cast<double>(quantization.scale[0])) + quantization.zero_point.value_or(0);
-    return scalar(std::clamp(place, least, most), dtype);
+    return std::clamp(place, least, most);
   };
   const bool six = activation == Activation::relu6, open = activation == Activation::relu;
-  return add("Clip", {id, bound(activation == Activation::relu1 ? -1 : 0), open ? scalar(most, dtype) : bound(six ? 6 : 1)});
+  const double first = bound(activation == Activation::relu1 ? -1 : 0), last = open ? most : bound(six ? 6 : 1);
+  if (first == least && last == most) return id;  // all that the integers stand for is within the bounds, as exporters choose scales
+  return add("Clip", {id, scalar(first, dtype), scalar(last, dtype)});
 }
 
 // ---- outputs

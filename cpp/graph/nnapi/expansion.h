@@ -71,11 +71,14 @@ class Expansion {
   ValueId scales(const Quantization& quantization);                 // a constant: a scalar, or a vector of the channels'
   ValueId as_int64(size_t i);                                       // operand i as int64
   ValueId cast(ValueId id, DType dtype);
+  ValueId bits_as(ValueId id, DType dtype);  // the same bits, of a dtype of as many
   // Sizes, known or computed: of an axis of operand i or of a value of known rank, and what follows from them.
   Length length(size_t i, size_t axis) { return shape(i), length_of(operands_[i], axis); }
   Length length_of(ValueId id, size_t axis);
   Length product(const Length& a, const Length& b);
-  Length quotient(const Length& a, int64_t divisor);
+  Length quotient(const Length& a, const Length& divisor);
+  Length least_of(const Length& a, const Length& b);
+  Length element(ValueId list, int64_t place);        // of an int64 vector
   ValueId sizes(const std::vector<Length>& lengths);  // as an int64 vector
   // `id` in another shape, of which one length may be -1.
   ValueId reshaped(ValueId id, const std::vector<Length>& lengths);
@@ -83,6 +86,8 @@ class Expansion {
   ValueId with_an_axis(ValueId id);
   // Tells a value's shape beyond what its node tells.
   void refine(ValueId id, const Shape& shape) { graph_.refine(id, shape); }
+  // Indices on an axis of `x`, which count from its first element alone: check_indices reports others, where constants did not tell.
+  ValueId from_first(ValueId indices, ValueId x, int64_t axis);
   ValueId transposed(ValueId id, const std::vector<int64_t>& permutation);
   // Operand i as the reals that it stands for: itself, or dequantized.
   ValueId reals(size_t i);

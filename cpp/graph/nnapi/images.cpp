@@ -151,62 +151,80 @@ ValueId rearranged(Expansion& e, ValueId x, const std::vector<Length>& parts, co
   return e.reshaped(e.add("Transpose", {e.reshaped(x, parts)}, with({{"perm", order}})), joined);
 }
 
-// Blocks of places and batches: the two numbers of operand 1.
+// Blocks of places and batches: the two numbers of operand 1, known or computed.
 struct Block {
-  int64_t height, width;
+  Length height, width;
 };
 
-Block block_of(const Operands& o) {
+Block block_of(Expansion& e) {
+  if (const auto given = e.known(1)) return {{given->at(0)}, {given->at(1)}};
+  const ValueId list = e.as_int64(1);
+  return {e.element(list, 0), e.element(list, 1)};
+}
+
+// The block's height and width, where they are known.
+std::optional<std::vector<int64_t>> checked_block(Operands& o) {
   const auto given = o.numbers(1);
-  if (!given) o.refuse(1, "that is no constant");
-  if (given->size() != 2 || (*given)[0] < 1 || (*given)[1] < 1) o.fail(1, "two numbers above 0 expected; given " + to_string(*given));
-  return {(*given)[0], (*given)[1]};
+  if (!given) o.expect_length(1, 2, "numbers above 0 expected, the block's height and width");
+  if (given && (given->size() != 2 || (*given)[0] < 1 || (*given)[1] < 1))
+    o.fail(1, "two numbers above 0 expected; given " + to_string(*given));
+  return given;
 }
 
 void check_batch_to_space(Operands& o) {
   check_image(o);
-  const auto [height, width] = block_of(o);
-  if (const auto batch = o.size(0, 0); batch && *batch % checked_mul(height, width, "the block") != 0)
+  const auto block = checked_block(o);
+  const auto batch = o.size(0, 0);
+  if (block && batch && *batch % checked_mul((*block)[0], (*block)[1], "the block") != 0)
     o.fail(1, "numbers whose product divides a batch of " + std::to_string(*batch) + " expected; given " + to_string(*o.numbers(1)));
 }
 
 void batch_to_space(Expansion& e) {
   const bool planes = is_planes(e, 2);
-  const auto [height, width] = block_of(e.rules());
+  const auto [height, width] = block_of(e);
   const Length rows = e.length(0, planes ? 2 : 1), columns = e.length(0, planes ? 3 : 2), channels = e.length(0, planes ? 1 : 3);
-  const ValueId y = rearranged(e, planes_of(e, e[0], planes), {{height}, {width}, {}, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
-                               {{}, channels, e.product(rows, {height}), e.product(columns, {width})});
+  const ValueId y = rearranged(e, planes_of(e, e[0], planes), {height, width, {}, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
+                               {{}, channels, e.product(rows, height), e.product(columns, width)});
   e.give(image_of(e, y, planes), e.as_operand(0));
 }
 
 void check_space_to_batch(Operands& o) {
   check_image(o);
-  const auto [height, width] = block_of(o);
+  const auto block = checked_block(o);
+  o.expect_rank(2, 2);
+  for (const size_t axis : {0, 1}) o.expect_size(2, axis, 2);
   const auto around = o.numbers(2);
-  if (!around) o.refuse(2, "that is no constant");
-  if (around->size() != 4 || *std::ranges::min_element(*around) < 0)
+  if (around && *std::ranges::min_element(*around) < 0)
     o.fail(2, "two pairs of numbers of at least 0 expected; given " + to_string(*around));
+  if (!block || !around) return;
   const size_t first = o.integer(3) != 0 ? 2 : 1;
   const auto padded = [&](size_t k) {
     const auto size = o.size(0, first + k);
     return size ? *size + (*around)[2 * k] + (*around)[2 * k + 1] : kUnknownSize;
   };
   const Shape image{padded(0), padded(1)};
-  if ((image[0] != kUnknownSize && image[0] % height != 0) || (image[1] != kUnknownSize && image[1] % width != 0))
+  if ((image[0] != kUnknownSize && image[0] % (*block)[0] != 0) || (image[1] != kUnknownSize && image[1] % (*block)[1] != 0))
     o.fail(1, "numbers that divide " + to_string(image) + " expected; given " + to_string(*o.numbers(1)));
+}
+
+// Operand 2 as Pad takes it of images whose channels come first: begins, then ends.
+ValueId pads_around(Expansion& e) {
+  if (const auto around = e.known(2)) return e.integers({0, 0, (*around)[0], (*around)[2], 0, 0, (*around)[1], (*around)[3]});
+  const ValueId none = e.integers({0, 0}), list = e.cast(e.add("Reshape", {e.add("Transpose", {e[2]}), e.integers({4})}), DType::int64);
+  const auto half = [&](int64_t first) { return e.add("Slice", {list, e.integers({first}), e.integers({first + 2})}); };
+  return e.add("Concat", {none, half(0), none, half(2)}, with({{"axis", int64_t{0}}}));
 }
 
 void space_to_batch(Expansion& e) {
   const bool planes = is_planes(e, 3);
-  const auto [height, width] = block_of(e.rules());
-  const auto around = e.list(2);
-  std::vector<ValueId> inputs{planes_of(e, e[0], planes), e.integers({0, 0, around[0], around[2], 0, 0, around[1], around[3]})};
+  const auto [height, width] = block_of(e);
+  std::vector<ValueId> inputs{planes_of(e, e[0], planes), pads_around(e)};
   if (e.is_quantized(0)) inputs.push_back(e.scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0)));
   const ValueId padded = e.add("Pad", inputs);
+  if (!e.known(2)) e.refine(padded, Shape(4, kUnknownSize));
   const Length channels = e.length(0, planes ? 1 : 3);
   const Length rows = e.quotient(e.length_of(padded, 2), height), columns = e.quotient(e.length_of(padded, 3), width);
-  const ValueId y =
-      rearranged(e, padded, {{}, channels, rows, {height}, columns, {width}}, {3, 5, 0, 1, 2, 4}, {{}, channels, rows, columns});
+  const ValueId y = rearranged(e, padded, {{}, channels, rows, height, columns, width}, {3, 5, 0, 1, 2, 4}, {{}, channels, rows, columns});
   e.give(image_of(e, y, planes), e.as_operand(0));
 }
 
@@ -228,7 +246,7 @@ void channel_shuffle(Expansion& e) {
     shape.push_back(e.length(0, k));
     if (k > axis) inner = e.product(inner, shape[k]);
   }
-  e.give(rearranged(e, e[0], {{}, {groups}, e.quotient(shape[axis], groups), inner}, {0, 2, 1, 3}, shape), e.as_operand(0));
+  e.give(rearranged(e, e[0], {{}, {groups}, e.quotient(shape[axis], {groups}), inner}, {0, 2, 1, 3}, shape), e.as_operand(0));
 }
 
 void instance_normalization(Expansion& e) {

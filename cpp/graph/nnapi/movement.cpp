@@ -228,7 +228,8 @@ void check_gather(Operands& o) {
 }
 
 void gather(Expansion& e) {
-  give_moved(e, e.add("Gather", {e[0], e[2]}, with({{"axis", e.any_axis(1, 0)}})));
+  const int64_t axis = e.any_axis(1, 0);
+  give_moved(e, e.add("Gather", {e[0], e.from_first(e[2], e[0], axis)}, with({{"axis", axis}})));
 }
 
 void check_lookup(Operands& o) {
@@ -237,7 +238,7 @@ void check_lookup(Operands& o) {
 }
 
 void lookup(Expansion& e) {
-  give_moved(e, e.add("Gather", {e[1], e[0]}, with({{"axis", int64_t{0}}})), 1);
+  give_moved(e, e.add("Gather", {e[1], e.from_first(e[0], e[1], 0)}, with({{"axis", int64_t{0}}})), 1);
 }
 
 void check_split(Operands& o) {
@@ -261,12 +262,6 @@ void top_k(Expansion& e) {
   const auto made = e.add_many("TopK", {e[0], e.integers({k})}, 2, with({{"axis", int64_t{-1}}}));
   give_moved(e, made[0]);
   e.give(e.cast(made[1], DType::int32));
-}
-
-void reverse(Expansion& e) {
-  const auto axes = e.list(1);
-  if (axes.size() != 1) e.fail(1, "one axis expected; given " + to_string(axes));
-  give_moved(e, e.add("Slice", {e[0], e.integers({-1}), e.integers({kFirst}), e.integers({e.any_axis(1, 0)}), e.integers({-1})}));
 }
 
 // ---- whole tensors
@@ -311,12 +306,6 @@ void squeeze(Expansion& e) {
   }
   if (axes.size() == rank && rank > 0) axes.pop_back();
   give_moved(e, axes.empty() ? e[0] : e.add("Squeeze", {e[0], e.integers(axes)}));
-}
-
-void transpose(Expansion& e) {
-  const bool reverses = !e.has(1) || (e.rules().facts()[1].shape && e.rules().facts()[1].shape == Shape{0});
-  if (reverses) return give_moved(e, e.add("Transpose", {e[0]}));
-  give_moved(e, e.add("Transpose", {e[0]}, with({{"perm", e.list(1)}})));
 }
 
 void pack(Expansion& e) {
@@ -457,13 +446,11 @@ Operations movement_operations() {
        {tensor("x", numbers), scalar("k")},
        {tensor("values", numbers), tensor("indices", kInt)},
        top_k},
-      moved("nnapi::REVERSE", 7, "One axis back to front.", numbers, {list("axis")}, reverse),
       checked(moved("nnapi::TILE", 3, "Each axis so many times over.", numbers, {list("multiples")}, tile), check_tile),
       moved("nnapi::EXPAND_DIMS", 3, "With one more axis, of size 1.", numbers, {scalar("axis")}, expand_dims),
       moved("nnapi::RESHAPE", 1, "The elements in another shape; -1 stands for what is left.", numbers, {list("shape")}, reshape),
       moved("nnapi::SQUEEZE", 2, "Without the axes of size 1 that are named, or all of them; one is always left.", reals,
             {list("axes", true)}, squeeze),
-      moved("nnapi::TRANSPOSE", 2, "The axes in another order, or back to front.", reals, {list("perm", true)}, transpose),
       {"nnapi::PACK",
        6,
        "Tensors of one shape as the parts of a new axis.",

@@ -18,6 +18,7 @@ enum class OperandKind : uint8_t {
   list,    // a vector: axes, sizes
   scalar,  // one number of rank 0, a constant
   pairs,   // a matrix of two columns: what is added before and after each axis
+  graph,   // what IF and WHILE run
 };
 std::string_view name(OperandKind kind);
 

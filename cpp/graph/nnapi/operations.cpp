@@ -8,9 +8,10 @@ namespace {
 Operations all_operations() {
   Operations operations;
   for (const auto make :
-       {elementwise_operations, movement_operations, reduction_operations, product_operations, image_operations, transpose_conv_operations,
-        recurrent_operations, lstm_operations, lookup_operations, detection_operations, quantized_lstm_operations, signed_lstm_operations,
-        postprocessing_operations, proposal_operations, region_operations, random_operations})
+       {elementwise_operations, movement_operations,       order_operations,       reduction_operations,      product_operations,
+        image_operations,       transpose_conv_operations, recurrent_operations,   lstm_operations,           lookup_operations,
+        detection_operations,   quantized_lstm_operations, signed_lstm_operations, postprocessing_operations, proposal_operations,
+        region_operations,      random_operations,         projection_operations,  box_limit_operations,      flow_operations})
     for (Operation& operation : make()) operations.push_back(std::move(operation));
   std::ranges::sort(operations, {}, &Operation::name);
   return operations;
@@ -19,7 +20,7 @@ Operations all_operations() {
 }  // namespace
 
 std::string_view name(OperandKind kind) {
-  constexpr std::string_view names[] = {"tensor", "list", "scalar", "pairs"};
+  constexpr std::string_view names[] = {"tensor", "list", "scalar", "pairs", "graph"};
   return names[static_cast<size_t>(kind)];
 }
 

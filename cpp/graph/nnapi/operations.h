@@ -13,6 +13,7 @@ const Operation* find_operation(std::string_view name);  // null for an unknown 
 
 Operations elementwise_operations();
 Operations movement_operations();
+Operations order_operations();
 Operations reduction_operations();
 Operations product_operations();
 Operations image_operations();
@@ -27,5 +28,8 @@ Operations postprocessing_operations();
 Operations proposal_operations();
 Operations region_operations();
 Operations random_operations();
+Operations projection_operations();
+Operations box_limit_operations();
+Operations flow_operations();  // IF and WHILE, which Graph::if_ and Graph::while_ add
 
 }  // namespace pumice::nnapi

@@ -56,30 +56,35 @@ class Proposals {
   explicit Proposals(Expansion& e)
       : e_(e),
         planes_(e.integer(kPlanes) != 0),
-        images_(e.size(kScores, 0)),
-        height_(e.size(kScores, planes_ ? 2 : 1)),
-        width_(e.size(kScores, planes_ ? 3 : 2)),
-        anchors_(e.size(kAnchors, 0)),
-        places_(checked_mul(checked_mul(height_, width_, "places"), anchors_, "candidates")) {}
+        images_(e.length(kScores, 0)),
+        height_(e.length(kScores, planes_ ? 2 : 1)),
+        width_(e.length(kScores, planes_ ? 3 : 2)),
+        places_(e.product(e.product(height_, width_), e.length(kAnchors, 0))) {}
 
   void run() {
-    const int64_t before = e_.integer(kMostBefore), count = before > 0 ? std::min(before, places_) : places_;
+    const int64_t before = e_.integer(kMostBefore);
+    const Length count = before > 0 ? e_.least_of({before}, places_) : places_;
     const ValueId scores = e_.cast(flat(in_float32(e_, kScores), {images_, places_}), DType::float32);
-    const ValueId order = e_.add_many("TopK", {scores, e_.integers({count})}, 2, with({{"axis", int64_t{1}}}))[1];
-    const ValueId place = expanded(e_.add("Unsqueeze", {order, e_.integers({2})}), {images_, count, 4});
+    const ValueId order = e_.add_many("TopK", {scores, e_.sizes({count})}, 2, with({{"axis", int64_t{1}}}))[1];
+    const ValueId place = expanded(e_.add("Unsqueeze", {order, e_.integers({2})}), {images_, count, {4}});
     const ValueId limit = turned_sizes(), boxes = gathered(moved(limit), place);
     give(kept(boxes, limit, count), boxes, gathered(flat(e_[kScores], {images_, places_}), order));
   }
 
  private:
   ValueId real(double value) { return e_.scalar(value, DType::float32); }
-  ValueId shaped(ValueId id, const std::vector<int64_t>& shape) { return e_.add("Reshape", {id, e_.integers(shape)}); }
-  ValueId expanded(ValueId id, const std::vector<int64_t>& shape) { return e_.add("Expand", {id, e_.integers(shape)}); }
+  ValueId expanded(ValueId id, const std::vector<Length>& shape) { return e_.add("Expand", {id, e_.sizes(shape)}); }
   ValueId gathered(ValueId id, ValueId places) { return e_.add("GatherElements", {id, places}, with({{"axis", int64_t{1}}})); }
-  ValueId flat(ValueId id, const std::vector<int64_t>& shape) { return shaped(planes_ ? e_.transposed(id, {0, 2, 3, 1}) : id, shape); }
+  ValueId joined(ValueId a, ValueId b) { return e_.add("Concat", {a, b}, with({{"axis", int64_t{2}}})); }
+  ValueId flat(ValueId id, const std::vector<Length>& shape) { return e_.reshaped(planes_ ? e_.transposed(id, {0, 2, 3, 1}) : id, shape); }
   // Two numbers of the last of three axes.
   ValueId pair(ValueId id, int64_t first) {
     return e_.add("Slice", {id, e_.integers({first}), e_.integers({first + 2}), e_.integers({2})});
+  }
+  // The numbers from 0 up to a length.
+  ValueId numbers_to(const Length& length, DType dtype) {
+    const ValueId end = e_.add("Squeeze", {e_.sizes({length}), e_.integers({0})});
+    return e_.cast(e_.add("Range", {e_.scalar(0, DType::int64), end, e_.scalar(1, DType::int64)}), dtype);
   }
   // [images, 1, 2]: widths and heights.
   ValueId turned_sizes() {
@@ -87,45 +92,49 @@ class Proposals {
     return e_.add("Unsqueeze", {turned, e_.integers({1})});
   }
 
+  // How far the anchors of each place are moved, [places, 1, 4].
+  ValueId shifts() {
+    const auto steps = [&](const Length& length, size_t stride, const std::vector<Length>& shape) {
+      const ValueId all = e_.add("Mul", {numbers_to(length, DType::float32), real(e_.real(stride))});
+      return expanded(e_.reshaped(all, shape), {height_, width_, {1}});
+    };
+    const ValueId across = steps(width_, kWidthStride, {{1}, width_, {1}}), down = steps(height_, kHeightStride, {height_, {1}, {1}});
+    const ValueId both = joined(across, down);
+    return e_.reshaped(joined(both, both), {e_.product(height_, width_), {1}, {4}});
+  }
+
   // Corners of all candidates [images, candidates, 4], within their image.
   ValueId moved(ValueId limit) {
-    std::vector<double> shifts;
-    for (int64_t y = 0; y < height_; ++y)
-      for (int64_t x = 0; x < width_; ++x)
-        for (int corner = 0; corner < 2; ++corner)
-          shifts.insert(shifts.end(), {static_cast<double>(x) * e_.real(kWidthStride), static_cast<double>(y) * e_.real(kHeightStride)});
-    const ValueId shift = shaped(e_.numbers(shifts, DType::float32), {height_ * width_, 1, 4});
-    const ValueId anchors = shaped(e_.add("Add", {in_float32(e_, kAnchors), shift}), {1, places_, 4});
-    const ValueId deltas = flat(in_float32(e_, kDeltas), {images_, places_, 4});
+    const ValueId anchors = e_.reshaped(e_.add("Add", {in_float32(e_, kAnchors), shifts()}), {{1}, places_, {4}});
+    const ValueId deltas = flat(in_float32(e_, kDeltas), {images_, places_, {4}});
     const ValueId start = pair(anchors, 0), end = pair(anchors, 2), size = e_.add("Sub", {end, start});
     const ValueId center = e_.add("Mul", {e_.add("Add", {start, end}), real(0.5)});
     const ValueId at = e_.add("Add", {center, e_.add("Mul", {pair(deltas, 0), size})});
     const ValueId half = e_.add("Mul", {e_.add("Mul", {size, e_.add("Exp", {pair(deltas, 2)})}), real(0.5)});
     const auto held = [&](ValueId id) { return e_.add("Min", {e_.add("Max", {id, real(0)}), limit}); };
-    return e_.add("Concat", {held(e_.add("Sub", {at, half})), held(e_.add("Add", {at, half}))}, with({{"axis", int64_t{2}}}));
+    return joined(held(e_.add("Sub", {at, half})), held(e_.add("Add", {at, half})));
   }
 
   // 1 for boxes that are large enough and whose middle is in the image, else 0: [images, 1, boxes].
-  ValueId fitting(ValueId boxes, ValueId limit, int64_t count) {
+  ValueId fitting(ValueId boxes, ValueId limit, const Length& count) {
     const ValueId start = pair(boxes, 0), size = e_.add("Sub", {pair(boxes, 2), start});
     const ValueId middle = e_.add("Add", {start, e_.add("Mul", {size, real(0.5)})});
     const ValueId fits = e_.add("And", {e_.add("Greater", {size, real(e_.real(kLeastSize))}), e_.add("Less", {middle, limit})});
     const ValueId both = e_.add("ReduceMin", {e_.cast(fits, DType::float32), e_.integers({2})}, with({{"keepdims", int64_t{0}}}));
-    return shaped(both, {images_, 1, count});
+    return e_.reshaped(both, {images_, {1}, count});
   }
 
   // The boxes come from the best on; the result is the numbers of those that are kept, plus 1: [images, most].
-  ValueId kept(ValueId boxes, ValueId limit, int64_t count) {
+  ValueId kept(ValueId boxes, ValueId limit, const Length& count) {
     const double overlap = e_.real(kOverlap);
-    const int64_t after = e_.integer(kMostAfter), wanted = after < 0 ? count : std::min(after, count);
-    const int64_t most = overlap > 0 ? wanted : std::min<int64_t>(wanted, 1);  // all boxes overlap by at least 0
-    std::vector<double> numbers;
-    for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<double>(i));
-    const ValueId order = expanded(e_.numbers(numbers, DType::int64), {images_, 1, count});
+    const int64_t after = e_.integer(kMostAfter);
+    const Length wanted = after < 0 ? count : e_.least_of({after}, count);
+    const Length most = overlap > 0 ? wanted : e_.least_of(wanted, {1});  // all boxes overlap by at least 0
+    const ValueId order = expanded(numbers_to(count, DType::int64), {images_, {1}, count});
     // The row drops overlaps above a limit, the operation those of at least it.
     const double below = std::max(static_cast<double>(std::nextafter(static_cast<float>(overlap), -1.0f)), 0.0);
     const ValueId chosen =
-        e_.add("pumice::SelectBoxes", {boxes, fitting(boxes, limit, count), order, e_.integers({most}), real(below), real(0.5)});
+        e_.add("pumice::SelectBoxes", {boxes, fitting(boxes, limit, count), order, e_.sizes({most}), real(below), real(0.5)});
     return e_.add("Squeeze", {chosen, e_.integers({1})});
   }
 
@@ -142,7 +151,7 @@ class Proposals {
 
   Expansion& e_;
   const bool planes_;
-  const int64_t images_, height_, width_, anchors_, places_;
+  const Length images_, height_, width_, places_;
 };
 
 void proposals(Expansion& e) {

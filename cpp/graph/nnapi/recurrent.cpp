@@ -143,7 +143,7 @@ void svdf(Expansion& e) {
   const ValueId newest = e.add("Unsqueeze", {e.add("Gemm", {e[0], e[1]}, with({{"transB", int64_t{1}}})), e.integers({2})});
   const ValueId state = e.add("Concat", {from(0, e.integers({-1})), newest}, with({{"axis", int64_t{2}}}));
   const ValueId felt = e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.integers({2})}, with({{"keepdims", int64_t{0}}}));
-  const ValueId parts = e.reshaped(felt, {batch, e.quotient(filters, rank), {rank}});
+  const ValueId parts = e.reshaped(felt, {batch, e.quotient(filters, {rank}), {rank}});
   ValueId y = e.add("ReduceSum", {parts, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
   if (e.has(3)) y = e.add("Add", {y, e[3]});
   const ValueId later = e.add("Slice", {state, e.integers({1}), e.sizes({memory}), e.integers({2})});

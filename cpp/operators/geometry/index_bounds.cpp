@@ -72,6 +72,10 @@ IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Sha
   return {2, {size < 0 || rows < 0 ? kNotKnown : std::max<int64_t>(size - rows, 0) + 1}, false};
 }
 
+IndexBounds indices_from_first(const Attributes& attributes, const std::vector<Shape>& inputs) {
+  return {0, {size_of(shape_of(inputs, 1), attributes.integer("axis"))}, false};
+}
+
 IndexBounds indices_of_places(const Attributes&, const std::vector<Shape>& inputs) {
   return {3, {size_of(shape_of(inputs, 1), 0)}, false};
 }

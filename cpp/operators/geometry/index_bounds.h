@@ -19,14 +19,15 @@ std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t po
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices);
 
 // The rules of the rows with indices (OperatorRow::indices).
-IndexBounds indices_of_axis(const Attributes& attributes, const std::vector<Shape>& inputs);    // index input 0 on `axis`
-IndexBounds indices_of_rows(const Attributes& attributes, const std::vector<Shape>& inputs);    // index input 0 after `batch_dims`
-IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Shape>& inputs);   // first rows of an update, input 1
-IndexBounds indices_of_begins(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 0: where slices of input 1 begin
-IndexBounds indices_of_places(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 3: rows of tables
-IndexBounds indices_of_images(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 2: images of input 0
-IndexBounds indices_of_pooled(const Attributes& attributes, const std::vector<Shape>& inputs);  // index the tensor that was pooled
-IndexBounds lengths_of_time(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 1, up to that of `time_axis`
-IndexBounds lengths_of_steps(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 4, up to that of the steps
+IndexBounds indices_of_axis(const Attributes& attributes, const std::vector<Shape>& inputs);     // index input 0 on `axis`
+IndexBounds indices_of_rows(const Attributes& attributes, const std::vector<Shape>& inputs);     // index input 0 after `batch_dims`
+IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Shape>& inputs);    // first rows of an update, input 1
+IndexBounds indices_of_begins(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 0: where slices of input 1 begin
+IndexBounds indices_from_first(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 0, on `axis` of input 1
+IndexBounds indices_of_places(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 3: rows of tables
+IndexBounds indices_of_images(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 2: images of input 0
+IndexBounds indices_of_pooled(const Attributes& attributes, const std::vector<Shape>& inputs);   // index the tensor that was pooled
+IndexBounds lengths_of_time(const Attributes& attributes, const std::vector<Shape>& inputs);     // input 1, up to that of `time_axis`
+IndexBounds lengths_of_steps(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 4, up to that of the steps
 
 }  // namespace pumice

@@ -69,6 +69,13 @@ void lower_transpose(LowerContext& node) {
   add_strided_copy(node, y.dtype, {y.shape, {transposed_strides(*node.attributes, x), y.strides}}, node.in(0), 0, node.out(0), 0, true);
 }
 
+void lower_transpose_by(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  Attributes order;
+  if (const auto perm = host_integers(node, 1); !perm.empty()) order.set("perm", perm);
+  add_strided_copy(node, y.dtype, {y.shape, {transposed_strides(order, x), y.strides}}, node.in(0), 0, node.out(0), 0, true);
+}
+
 void lower_expand(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   Strides strides = broadcast_strides(x.shape, x.strides, y.shape);

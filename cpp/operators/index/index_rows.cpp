@@ -78,16 +78,26 @@ void shape_of_slice(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_transpose(ShapeContext& node) {
+void shape_in_order(ShapeContext& node, bool reverses, const std::vector<int64_t>& perm) {
   const Shape& x = node.input(0).shape;
-  const auto perm = node.attributes().integers("perm");
   Shape y(x.rbegin(), x.rend());
-  if (node.attributes().has("perm")) {
+  if (!reverses) {
     const auto axes = checked_axes(node, perm, x.size());
     if (axes.size() != x.size()) node.fail("perm " + to_string(perm) + " for a tensor of rank " + std::to_string(x.size()));
     for (size_t i = 0; i < axes.size(); ++i) y[i] = x[axes[i]];
   }
   node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_transpose(ShapeContext& node) {
+  shape_in_order(node, !node.attributes().has("perm"), node.attributes().integers("perm"));
+}
+
+// An empty order reverses the axes.
+void shape_of_transpose_by(ShapeContext& node) {
+  check_vector(node, 1, node.input(1).elements(), "axes");
+  const auto perm = node.host_integers(1);
+  shape_in_order(node, perm.empty(), perm);
 }
 
 int64_t block_of(const ShapeContext& node) {
@@ -219,6 +229,14 @@ Rows index_rows() {
            .strides = RowStrides::image,
            .views = transposed_view,
            .evaluate = evaluate_transpose},
+          {.name = "pumice::TransposeBy",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("perm", kIndices)}, .outputs = y},
+           .shape = shape_of_transpose_by,
+           .lower = lower_transpose_by,
+           .host_inputs = host_bits(1),
+           .strides = RowStrides::image,
+           .evaluate = evaluate_transpose_by},
           {.name = "DepthToSpace",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = x,

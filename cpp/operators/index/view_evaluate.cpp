@@ -67,13 +67,20 @@ HostResults evaluate_constant(const HostNode& node) {
   return one(writer.take());
 }
 
-HostResults evaluate_transpose(const HostNode& node) {
+static HostResults transposed(const HostNode& node, const std::vector<int64_t>& perm) {
   const Strides given = packed_strides(node.input(0).desc.shape);
   Strides strides(given.rbegin(), given.rend());
-  const auto perm = node.attributes.integers("perm");
   for (size_t i = 0; i < perm.size(); ++i)
     strides[i] = given[static_cast<size_t>(perm[i] < 0 ? perm[i] + static_cast<int64_t>(given.size()) : perm[i])];
   return one(moved_elements(node.input(0), node.outputs[0], strides, 0));
+}
+
+HostResults evaluate_transpose(const HostNode& node) {
+  return transposed(node, node.attributes.integers("perm"));
+}
+
+HostResults evaluate_transpose_by(const HostNode& node) {
+  return transposed(node, node.integers(1));
 }
 
 HostResults evaluate_slice(const HostNode& node) {

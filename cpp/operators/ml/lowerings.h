@@ -1,4 +1,4 @@
-// This header declares the lowerings, packings and host evaluations that rows of classifiers name.
+// This header declares the lowerings, packings and host evaluations that rows of classifiers and of hashes name.
 #pragma once
 
 #include "operators/row/lowering.h"
@@ -7,5 +7,6 @@ namespace pumice {
 
 void lower_trees(LowerContext& node);
 void lower_pairwise_coupling(LowerContext& node);
+void lower_hash_projection(LowerContext& node);
 
 }  // namespace pumice

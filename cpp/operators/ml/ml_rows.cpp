@@ -1,4 +1,4 @@
-// Rows of the operators of which the importer composes classifiers of ONNX's ML domain.
+// Rows of the operators of which the importer composes classifiers of ONNX's ML domain, and of hashes.
 #include "core/error.h"
 #include "operators/means/cut_axes.h"
 #include "operators/ml/lowerings.h"
@@ -26,6 +26,15 @@ void shape_of_pairwise_coupling(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], classes});
 }
 
+// Seeds and weights are the bits of float32; each index of the first axis of x is a part.
+void shape_of_hash_projection(ShapeContext& node) {
+  const Shape &seeds = node.input(0).shape, &x = node.input(1).shape;
+  if (x.empty() || element_count(x) == 0) node.fail("at least one axis, and sizes above 0, expected; given " + to_string(x));
+  if (node.has(2) && node.input(2).shape != Shape{x[0]})
+    node.fail("weights of shape [" + std::to_string(x[0]) + "] expected; given " + to_string(node.input(2).shape));
+  node.output(0, DType::int32, seeds);
+}
+
 }  // namespace
 
 Rows ml_rows() {
@@ -47,7 +56,15 @@ Rows ml_rows() {
                       .min_rank = 2},
            .shape = shape_of_pairwise_coupling,
            .lower = lower_pairwise_coupling,
-           .cut = cut_images}};
+           .cut = cut_images},
+          {.name = "pumice::HashProjection",
+           .skeleton = Skeleton::scan,
+           .schema = {.inputs = {value("seeds", set_of(DType::uint32)), value("x", kIntegers),
+                                 optional_value("weights", set_of(DType::uint32))},
+                      .outputs = {value("bits", kInt32)}},
+           .shape = shape_of_hash_projection,
+           .lower = lower_hash_projection,
+           .strides = RowStrides::any_in}};
 }
 
 }  // namespace pumice

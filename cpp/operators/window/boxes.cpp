@@ -1,4 +1,4 @@
-// Lowers the choice of boxes by their scores, one after the other.
+// Lowers the choice of boxes by their scores, one after the other, and the one that lowers scores by overlaps.
 #include <algorithm>
 
 #include "core/rounding.h"
@@ -37,6 +37,31 @@ void lower_select_boxes(LowerContext& node) {
     step.set("first", first).set("end", std::min(first + part, count)).set("has_least", node.has_input(5) ? 1 : 0);
     step.set("least", real(node, 5, 0)).set("overlap", real(node, 4, 0));
     node.add(step.groups(static_cast<uint64_t>(rows)).build());
+  }
+}
+
+void lower_suppress_boxes(LowerContext& node) {
+  const TensorDesc& scores = node.input(1);
+  const Attributes& given = *node.attributes;
+  const int64_t rows = scores.shape[0], labels = scores.shape[1] - 1, most = given.integer("most"), slots = rows * labels;
+  if (slots == 0) return;
+  const int64_t rounds = most < 0 ? rows : std::min(most, rows), walk = ceil_div(rows, kLanes);
+  const int64_t before = 2 * walk, steps = 1 + 4 * walk;  // of the first dispatch, and for one round
+  node.check_loops(before + 2 * steps);
+  const int64_t part = std::max<int64_t>((kMostSteps - before - steps) / steps, 1);
+  const std::string method = given.text("method");
+  const Macros macros = {{"METHOD", method == "gaussian" ? "2" : method == "linear" ? "1" : "0"}};
+  const auto kernel = node.kernel("suppress_boxes.comp", scores.dtype, macros);
+  const Operand counts = node.temporary(static_cast<uint64_t>(2 * slots) * sizeof(uint32_t));
+  const Operand holes = node.temporary(static_cast<uint64_t>(slots) * sizeof(uint32_t));
+  const Operand boxes_in = dense_input(node, 0), scores_in = dense_input(node, 1), images_in = dense_input(node, 2);
+  for (int64_t first = 0; first == 0 || first < rounds; first += part) {
+    StepBuilder step(kernel);
+    step.bind("boxes", boxes_in).bind("scores", scores_in).bind("images", images_in).bind("counts", counts).bind("holes", holes);
+    step.bind("y", node.out(0)).bind("lowered", node.out(1)).bind("image_first", node.out(2)).bind("class_first", node.out(3));
+    step.set("rows", rows).set("labels", labels).set("rounds", rounds).set("first", first).set("end", std::min(first + part, rounds));
+    for (const char* name : {"threshold", "least", "overlap", "sigma"}) step.set(name, given.real(name));
+    node.add(step.groups(static_cast<uint64_t>(slots)).build());
   }
 }
 

@@ -102,6 +102,15 @@ void shape_of_select_boxes(ShapeContext& node) {
   node.output(0, DType::int32, {scores[0], scores[1], std::clamp<int64_t>(most, 0, scores[2])});
 }
 
+// Boxes of each row and class [rows, classes, 4], scores [rows, classes] and the images of the rows; class 0 is the background.
+void shape_of_suppress_boxes(ShapeContext& node) {
+  const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape, &images = node.input(2).shape;
+  if (scores.size() != 2 || scores[1] < 2 || boxes != Shape{scores[0], scores[1], 4} || images != Shape{scores[0]})
+    node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) + " in images of shape " +
+              to_string(images) + "; [M, classes] for [M, classes, 4] in [M], of at least two classes, expected");
+  for (size_t i = 0; i < 4; ++i) node.output(i, DType::int32, {checked_mul(scores[0], scores[1] - 1, "boxes")});
+}
+
 }  // namespace
 
 Rows image_part_rows() {
@@ -179,7 +188,22 @@ Rows image_part_rows() {
                       .max_rank = 3},
            .shape = shape_of_select_boxes,
            .lower = lower_select_boxes,
-           .host_inputs = host_bits(3, 4, 5)}};
+           .host_inputs = host_bits(3, 4, 5)},
+          // Of each box that is chosen of a row and a class, from the best on, 1 and its place among the scores, and its score as it was
+          // lowered, as the bits of float32: by image, class and choice, zeros behind those of a class. Then, for each of these places,
+          // the first one of its image, and of its class.
+          {.name = "pumice::SuppressBoxes",
+           .skeleton = Skeleton::scan,
+           .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("images", kInt32)},
+                      .outputs = {value("chosen", kInt32), value("lowered", kInt32), value("image_first", kInt32),
+                                  value("class_first", kInt32)},
+                      .attributes = {choice("method", "hard", {"hard", "linear", "gaussian"}), integer("most", -1), real("threshold", 0),
+                                     real("least", 0), real("overlap", 0), real("sigma", 1)},
+                      .min_rank = 3,
+                      .max_rank = 3},
+           .shape = shape_of_suppress_boxes,
+           .lower = lower_suppress_boxes,
+           .strides = RowStrides::any_in}};
 }
 
 }  // namespace pumice

@@ -9,6 +9,7 @@ void lower_pool(LowerContext& node);
 void lower_global_pool(LowerContext& node);
 void lower_global_lp_pool(LowerContext& node);
 void lower_select_boxes(LowerContext& node);
+void lower_suppress_boxes(LowerContext& node);
 void lower_roi_align(LowerContext& node);
 void lower_roi_pool(LowerContext& node);
 void lower_columns_to_image(LowerContext& node);

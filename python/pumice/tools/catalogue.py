@@ -82,9 +82,9 @@ _VALUES = """`pumice.Operator` takes the inputs that are *known on the host* by 
 _EXPERIMENTAL = 0x7FFFFFFF  # the level of operations of NNAPI that have none yet
 _NNAPI = """`graph.add("nnapi::ADD", a, b, 0)` takes the operands of that system in its own order, and becomes nodes of the operators
 above. Numbers and lists of numbers are constants of int32, float32 or bool. Scalars and lists are constants where nothing else is
-said; SLICE, STRIDED_SLICE, RESHAPE, TILE, FILL, PAD, PAD_V2 and MIRROR_PAD also take lists that the program computes. `scale`,
-`zero_point` and `dtype` tell of the output operand what its declaration tells there; where the operation fixes them, or they are an
-operand's, they can be left out.
+said; SLICE, STRIDED_SLICE, RESHAPE, TILE, FILL, PAD, PAD_V2, MIRROR_PAD, TRANSPOSE, REVERSE, SQUEEZE, MEAN and other reductions,
+SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND also take lists that the program computes. `scale`, `zero_point` and `dtype` tell of the
+output operand what its declaration tells there; where the operation fixes them, or they are an operand's, they can be left out.
 
 The rules of an operation are checked when it is added, and those about ranks, sizes and lists that are not known then when a program
 is bound to them: both refusals name the node, the operation and the operand. Where the nodes that an operation becomes depend on a
@@ -405,7 +405,7 @@ def _role_text(kind: str, role: ValueRole) -> str:
 def _dtypes_text(role: ValueRole) -> str:
     left = list(role.dtypes)
     if not left:
-        return "not supported"
+        return "" if getattr(role, "kind", "") == "graph" else "not supported"
     named = []
     for family, members in _FAMILIES.items():
         if set(members.split()) <= set(left):

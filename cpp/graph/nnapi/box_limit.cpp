@@ -1,0 +1,145 @@
+// BOX_WITH_NMS_LIMIT: the best boxes of each class and image, where overlaps with better ones lower the scores of the others.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/number_text.h"
+#include "graph/nnapi/boxes.h"
+#include "graph/nnapi/operations.h"
+#include "graph/nnapi/sequences.h"
+
+namespace pumice::nnapi {
+namespace {
+
+constexpr size_t kLimitScores = 0, kLimitBoxes = 1, kLimitImages = 2, kLimitThreshold = 3, kLimitMost = 4, kLimitMethod = 5,
+                 kLimitOverlap = 6, kLimitSigma = 7, kLimitLeast = 8;
+constexpr int64_t kLimitGaussian = 2;
+
+void expect_images(Operands& o) {
+  const auto given = o.facts()[kLimitImages].elements;
+  if (!given) return;
+  for (const int64_t index : given->as_int64())
+    if (index < 0) o.fail(kLimitImages, "N14.3: indices of images from 0 on expected; given " + std::to_string(index));
+}
+
+void check_box_limit(Operands& o) {
+  const int64_t method = o.integer(kLimitMethod);
+  if (method < 0 || method > kLimitGaussian)
+    o.fail(kLimitMethod, "N14.1: 0 (hard), 1 (linear) or 2 (gaussian) expected; given " + std::to_string(method));
+  expect_ranks(o, kLimitScores, 2, 2);
+  o.expect_rank(kLimitImages, 1);
+  expect_one_size(o, {{kLimitScores, 0}, {kLimitBoxes, 0}, {kLimitImages, 0}}, "N14.1");
+  const auto classes = o.size(kLimitScores, 1), corners = o.size(kLimitBoxes, 1);
+  if (classes && *classes < 2)
+    o.fail(kLimitScores, "N14.1: a background and at least one class expected; given " + o.shape_text(kLimitScores));
+  if (classes && corners && *corners != 4 * *classes)
+    o.fail(kLimitBoxes, "N14.1: " + std::to_string(4 * *classes) + " numbers in each row expected, four for each class; given " +
+                            o.shape_text(kLimitBoxes));
+  check_boxes(o, kLimitBoxes);
+  expect_images(o);
+}
+
+class BoxLimit {
+ public:
+  explicit BoxLimit(Expansion& e) : e_(e), classes_(e.length(kLimitScores, 1)), rows_(e.length(kLimitScores, 0)) {
+    const ValueId labels = e.add("Sub", {e.sizes({classes_}), e.integers({1})});
+    slots_ = e.add("Mul", {e.sizes({rows_}), labels});
+  }
+
+  void run() {
+    const ValueId boxes = e_.reshaped(in_float32(e_, kLimitBoxes), {rows_, classes_, {4}});
+    const std::string method = e_.integer(kLimitMethod) == 0 ? "hard" : e_.integer(kLimitMethod) == 1 ? "linear" : "gaussian";
+    const Attributes numbers = with({{"method", method},
+                                     {"most", e_.integer(kLimitMost)},
+                                     {"threshold", e_.real(kLimitThreshold)},
+                                     {"least", e_.real(kLimitLeast)},
+                                     {"overlap", e_.real(kLimitOverlap)},
+                                     {"sigma", e_.real(kLimitSigma)}});
+    const auto made = e_.add_many("pumice::SuppressBoxes", {boxes, in_float32(e_, kLimitScores), e_[kLimitImages]}, 4, numbers);
+    ValueId chosen = made[0], score = e_.bits_as(made[1], DType::float32);
+    const bool is_limited = e_.integer(kLimitMost) > 0, turns = e_.real(kLimitThreshold) < 0;
+    if (is_limited || turns) {
+      const ValueId order = by_score(chosen, score);
+      if (is_limited) chosen = limited(chosen, order, made[2]);
+      // A score below 0 may be raised; so boxes may be chosen in another order than that of their scores at the end.
+      if (turns) {
+        const ValueId turned = sorted_by(made[3], order);
+        chosen = at(chosen, turned), score = at(score, turned);
+      }
+    }
+    give(chosen, score);
+  }
+
+ private:
+  ValueId at(ValueId id, ValueId places) { return e_.add("Gather", {id, places}, with({{"axis", int64_t{0}}})); }
+  ValueId as_number(ValueId length) { return e_.cast(e_.add("Squeeze", {length, e_.integers({0})}), DType::int32); }
+  ValueId number(int64_t value) { return e_.scalar(static_cast<double>(value), DType::int32); }
+
+  // The slots from the best score on, those in which nothing is chosen at the end; of equal ones the first.
+  ValueId by_score(ValueId chosen, ValueId score) {
+    const ValueId none = e_.scalar(-std::numeric_limits<double>::infinity(), DType::float32);
+    const ValueId key = e_.add("Where", {e_.add("Greater", {chosen, number(0)}), score, none});
+    return e_.add_many("TopK", {key, slots_}, 2, {})[1];
+  }
+
+  // The same slots by what `first` says of them, those of which it says the same in the order that they had.
+  ValueId sorted_by(ValueId first, ValueId order) {
+    return at(order, e_.add_many("TopK", {at(first, order), slots_}, 2, with({{"largest", int64_t{0}}}))[1]);
+  }
+
+  // What is chosen, without what comes behind the best of its image. Sorted by image, slots begin where those of the image do.
+  ValueId limited(ValueId chosen, ValueId order, ValueId image_first) {
+    const ValueId rank = e_.add("Sub", {e_.add("Range", {number(0), as_number(slots_), number(1)}), image_first});
+    const ValueId is_kept = e_.cast(e_.add("Less", {rank, number(e_.integer(kLimitMost))}), DType::int32);
+    const ValueId flags = e_.add("ScatterElements", {chosen, sorted_by(image_first, order), is_kept}, with({{"axis", int64_t{0}}}));
+    return e_.add("Mul", {chosen, flags});
+  }
+
+  void give(ValueId chosen, ValueId score) {
+    const ValueId found = e_.add("Squeeze", {e_.add("NonZero", {chosen}), e_.integers({0})});
+    const ValueId place = e_.add("Sub", {at(chosen, found), number(1)}), classes = as_number(e_.sizes({classes_}));
+    const ValueId scores = at(score, found);
+    if (e_.is_quantized(kLimitScores)) {
+      const Quantization quantization = e_.as_operand(kLimitScores);
+      e_.give(e_.quantized(scores, quantization, e_.dtype(kLimitScores)), quantization);
+    } else {
+      e_.give(e_.cast(scores, e_.dtype(kLimitScores)));
+    }
+    const ValueId corners = e_.reshaped(e_[kLimitBoxes], {e_.product(rows_, classes_), {4}});
+    e_.give(at(corners, place), e_.quantization(kLimitBoxes));
+    e_.give(e_.add("Mod", {place, classes}));
+    e_.give(at(e_[kLimitImages], e_.add("Div", {place, classes})));
+  }
+
+  Expansion& e_;
+  const Length classes_, rows_;
+  ValueId slots_ = kAbsent;  // how many boxes may be chosen of all rows and classes, as a vector
+};
+
+void box_limit(Expansion& e) {
+  expect_box_type(e, kLimitBoxes, kLimitScores, "N14.1");
+  expect_box_scale(e, kLimitBoxes);
+  if (const double sigma = e.real(kLimitSigma); e.integer(kLimitMethod) == kLimitGaussian && !(sigma > 0))
+    e.fail(kLimitSigma, "N14.1: a number above 0 expected, as the method is gaussian; given " + general_text(sigma));
+  BoxLimit(e).run();
+}
+
+}  // namespace
+
+Operations box_limit_operations() {
+  constexpr DTypeSet reals = kFloat | kQuant;
+  const auto number = [](std::string_view name) { return scalar(name, kFloat); };
+  return {
+      {"nnapi::BOX_WITH_NMS_LIMIT",
+       3,
+       "The best boxes of each class but the first, and of each image, whose rows stand beside each other; overlaps with better ones "
+       "lower the scores of the others. Outputs: scores, boxes, classes and indices of images, as many as there are.",
+       {tensor("scores", reals), tensor("boxes", kFloat | set_of(DType::uint16)), tensor("batch_index", kInt), number("score_threshold"),
+        scalar("most"), scalar("method"), number("overlap_threshold"), number("sigma"), number("least_score")},
+       {tensor("scores", reals), tensor("boxes", kFloat | set_of(DType::uint16)), tensor("classes", kInt), tensor("batch_index", kInt)},
+       box_limit,
+       {},
+       check_box_limit}};
+}
+
+}  // namespace pumice::nnapi

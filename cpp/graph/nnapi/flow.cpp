@@ -1,0 +1,33 @@
+// IF and WHILE among the operations: what they take. They run graphs, which are no values: Graph::if_ and Graph::while_ add them.
+#include "graph/nnapi/expansion.h"
+#include "graph/nnapi/operations.h"
+
+namespace pumice::nnapi {
+namespace {
+
+void refuse_flow(Expansion& e) {
+  e.fail("graphs expected among the operands; given values alone");
+}
+
+}  // namespace
+
+Operations flow_operations() {
+  constexpr DTypeSet all = kFloat | kInt | kTruth | kQuant | kQuant16;
+  const auto graph = [](std::string_view name) { return Operand{{name, 0}, OperandKind::graph}; };
+  const auto rest = [](std::string_view name) { return Operand{{name, all, true, true}, OperandKind::tensor}; };
+  return {{"nnapi::IF",
+           4,
+           "One of two graphs, by a condition.",
+           {tensor("condition", kTruth), graph("then"), graph("else"), rest("inputs")},
+           {rest("y")},
+           refuse_flow},
+          {"nnapi::WHILE",
+           4,
+           "A graph again and again, as long as another gives true. Its operands are the carried values, as many as there are outputs, "
+           "then states, as many as the body gives beyond them, then what does not change.",
+           {graph("condition"), graph("body"), rest("inputs")},
+           {rest("y")},
+           refuse_flow}};
+}
+
+}  // namespace pumice::nnapi

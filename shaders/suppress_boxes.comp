@@ -1,0 +1,214 @@
+// Boxes of each class, the best first, whose overlaps with better ones lower their scores: a workgroup for every row and class, of which
+// those work whose row begins an image. Rows of one image stand beside each other. An image of n rows that begins at row r has the slots
+// of y from labels * r on, n for each class; slot k of a class is where the k-th of its boxes comes to stand: 1 and the place of its score
+// among all scores, or 0 where there is none. Until then the slots hold the candidates. A class is walked in rounds, each of which chooses
+// one box; a dispatch does those from `first` up to `end`. METHOD 0: a score is kept below the overlap threshold and 0 from it on; 1: from
+// it on it is lowered by the overlap; 2: a bell curve of the overlap.
+#version 450
+layout(local_size_x = 64) in;
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(binding = 0) readonly buffer B { sfp boxes[]; };
+layout(binding = 1) readonly buffer S { sfp scores[]; };
+layout(binding = 2) readonly buffer I { int images[]; };
+layout(binding = 3) coherent buffer Y { uint y[]; };
+layout(binding = 4) coherent buffer L { uint lowered[]; };  // the scores of the slots, as bits of float32
+layout(binding = 5) writeonly buffer F { uint image_first[]; };  // by slot: the first slot of the image
+layout(binding = 6) writeonly buffer C { uint class_first[]; };  // by slot: the first slot of the class
+layout(binding = 7) buffer N { uint counts[]; };    // by workgroup: rows of the image, candidates and chosen ones
+layout(binding = 8) coherent buffer H { uint holes[]; };
+layout(push_constant) uniform parameter {
+  uint rows, labels;       // labels: classes but the background
+  uint rounds, first, end;
+  float threshold, least;  // scores have to exceed the first; those that fall below the second are dropped
+  float overlap, sigma;
+  uint boxes_offset, scores_offset, images_offset, y_offset, lowered_offset, image_first_offset, class_first_offset;
+} p;
+
+#define LANES gl_WorkGroupSize.x
+shared uint edge, dropped, flags[2];
+shared float keys[64];
+shared uint places[64];
+uint lane, base;
+
+vec4 box(uint i) {
+  const uint at = p.boxes_offset + i * 4u;
+  return vec4(pm_load(boxes, at), pm_load(boxes, at + 1u), pm_load(boxes, at + 2u), pm_load(boxes, at + 3u));
+}
+
+// The overlap by what both cover; 0 where that is nothing.
+float overlap(vec4 a, vec4 b) {
+  const vec2 sides = max(min(a.zw, b.zw) - max(a.xy, b.xy), vec2(0)), of_a = a.zw - a.xy, of_b = b.zw - b.xy;
+  precise float shared_area = sides.x * sides.y;
+  precise float whole = of_a.x * of_a.y + of_b.x * of_b.y - shared_area;
+  return shared_area > 0.0 && whole > 0.0 ? shared_area / whole : 0.0;
+}
+
+float factor(float part) {
+#if METHOD == 2
+  return exp(-part * part / p.sigma);
+#elif METHOD == 1
+  return part < p.overlap ? 1.0 : 1.0 - part;
+#else
+  return part < p.overlap ? 1.0 : 0.0;
+#endif
+}
+
+// The first row behind the image that begins at `row`.
+uint end_of_image(uint row) {
+  const int image = images[p.images_offset + row];
+  for (uint from = row + 1u; from < p.rows; from += LANES) {
+    if (lane == 0u) edge = p.rows;
+    barrier();  // the edge is reset
+    const uint at = from + lane;
+    if (at < p.rows && images[p.images_offset + at] != image) atomicMin(edge, at);
+    barrier();  // all lanes have looked
+    const uint found = edge;
+    barrier();  // all lanes have read the edge
+    if (found < p.rows) return found;
+  }
+  return p.rows;
+}
+
+// How many lanes before this one are set, and how many are in all.
+uint place_among(bool is_set, out uint count) {
+  if (lane < 2u) flags[lane] = 0u;
+  barrier();  // the flags are reset
+  const uint bit = 1u << (lane & 31u);
+  if (is_set) atomicOr(flags[lane >> 5], bit);
+  barrier();  // all lanes are in
+  const uint low = flags[0], high = flags[1];
+  barrier();  // all lanes have read the flags
+  count = uint(bitCount(low) + bitCount(high));
+  return uint(lane < 32u ? bitCount(low & bit - 1u) : bitCount(low) + bitCount(high & bit - 1u));
+}
+
+// Fills the slots with the rows whose scores exceed the threshold, in their order.
+uint collected(uint row, uint rows, uint label) {
+  uint end = 0u;
+  for (uint from = 0u; from < rows; from += LANES) {
+    const uint i = (row + from + lane) * (p.labels + 1u) + label;
+    const float score = from + lane < rows ? pm_load(scores, p.scores_offset + i) : 0.0;
+    const bool is_candidate = from + lane < rows && score > p.threshold;
+    uint count;
+    const uint at = base + end + place_among(is_candidate, count);
+    if (is_candidate) y[p.y_offset + at] = i + 1u, lowered[p.lowered_offset + at] = floatBitsToUint(score);
+    end += count;
+  }
+  return end;
+}
+
+// The slot of the largest score from `first` up to `end`, the first of equal ones. What is no number counts as the least.
+uint best(uint first, uint end) {
+  const float none = uintBitsToFloat(0xff800000u);
+  float key = none;
+  uint place = 0xffffffffu;
+  for (uint at = first + lane; at < end; at += LANES) {
+    const float score = uintBitsToFloat(lowered[p.lowered_offset + base + at]);
+    if (place == 0xffffffffu || score > key) key = pm_isnan(score) ? none : score, place = at;
+  }
+  keys[lane] = key;
+  places[lane] = place;
+  for (uint half_ = LANES / 2u; half_ > 0u; half_ /= 2u) {
+    barrier();  // the other half is written
+    if (lane >= half_) continue;
+    const float other = keys[lane + half_];
+    if (other > keys[lane] || (other == keys[lane] && places[lane + half_] < places[lane]))
+      keys[lane] = other, places[lane] = places[lane + half_];
+  }
+  barrier();  // the best of all is known
+  place = places[0];
+  barrier();  // all lanes have read it
+  return place;
+}
+
+void swap_slots(uint a, uint b) {
+  const uint box_a = y[p.y_offset + a], score_a = lowered[p.lowered_offset + a];
+  y[p.y_offset + a] = y[p.y_offset + b];
+  lowered[p.lowered_offset + a] = lowered[p.lowered_offset + b];
+  y[p.y_offset + b] = box_a;
+  lowered[p.lowered_offset + b] = score_a;
+}
+
+// Lowers the scores behind a chosen box, and empties the slots of those that are dropped; as many as there are of these.
+uint lowered_behind(uint chosen, uint end) {
+  const vec4 corners = box(y[p.y_offset + base + chosen] - 1u);
+  if (lane == 0u) dropped = 0u;
+  barrier();  // the count is reset
+  for (uint at = base + chosen + 1u + lane; at < base + end; at += LANES) {
+    const float score = uintBitsToFloat(lowered[p.lowered_offset + at]) * factor(overlap(corners, box(y[p.y_offset + at] - 1u)));
+    lowered[p.lowered_offset + at] = floatBitsToUint(score);
+    if (score < p.least) y[p.y_offset + at] = 0u, atomicAdd(dropped, 1u);
+  }
+  memoryBarrierBuffer();
+  barrier();  // all scores are lowered
+  const uint count = dropped;
+  barrier();  // all lanes have read the count
+  return count;
+}
+
+// Closes the slots that are empty. Whoever drops one candidate after the other puts the last one in its place, and looks at that next: so
+// the empty slots, from the first on, are filled with those behind the new end, from the last on.
+void close_holes(uint first, uint end, uint new_end) {
+  uint found = 0u, filled = 0u, count;
+  for (uint from = first; from < new_end; from += LANES) {
+    const uint at = from + lane;
+    const bool is_hole = at < new_end && y[p.y_offset + base + at] == 0u;
+    const uint place = found + place_among(is_hole, count);
+    if (is_hole) holes[base + place] = at;
+    found += count;
+  }
+  memoryBarrierBuffer();
+  barrier();  // all holes are known
+  for (uint from = 0u; from < end - new_end && filled < found; from += LANES) {
+    const uint at = base + end - 1u - (from + lane);
+    const bool moves = from + lane < end - new_end && y[p.y_offset + at] != 0u;
+    const uint place = filled + place_among(moves, count);
+    if (moves) {
+      const uint to = base + holes[base + place];
+      y[p.y_offset + to] = y[p.y_offset + at];
+      lowered[p.lowered_offset + to] = lowered[p.lowered_offset + at];
+    }
+    filled += count;
+  }
+  memoryBarrierBuffer();
+  barrier();  // all holes are filled
+}
+
+void main() {
+  const uint group = grid_group(), row = group / p.labels, label = group % p.labels;
+  lane = gl_LocalInvocationID.x;
+  if (row >= p.rows || (row > 0u && images[p.images_offset + row - 1u] == images[p.images_offset + row])) return;
+  uint rows, end;
+  if (p.first == 0u) {
+    rows = end_of_image(row) - row;
+    base = p.labels * row + label * rows;
+    end = collected(row, rows, label + 1u);
+    for (uint at = base + lane; at < base + rows; at += LANES) {
+      image_first[p.image_first_offset + at] = p.labels * row;
+      class_first[p.class_first_offset + at] = base;
+    }
+  } else {
+    rows = counts[2u * group];
+    end = counts[2u * group + 1u];
+    base = p.labels * row + label * rows;
+  }
+  memoryBarrierBuffer();
+  barrier();  // the candidates are written
+  for (uint round = p.first; round < p.end && round < end; ++round) {
+    const uint place = best(round, end);
+    if (lane == 0u && place != round) swap_slots(base + round, base + place);
+    memoryBarrierBuffer();
+    barrier();  // the best stands at its slot
+    const uint gone = lowered_behind(round, end);
+    if (gone > 0u) close_holes(round + 1u, end, end - gone);
+    end -= gone;
+  }
+  if (lane == 0u) counts[2u * group] = rows, counts[2u * group + 1u] = end;
+  if (p.end != p.rounds) return;
+  for (uint at = base + min(end, p.rounds) + lane; at < base + rows; at += LANES) {
+    y[p.y_offset + at] = 0u;
+    lowered[p.lowered_offset + at] = 0u;
+  }
+}
