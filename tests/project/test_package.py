@@ -208,7 +208,13 @@ def test_shaders_travel_inside_the_engine() -> None:
     """Those of pumice.text are kernels as users write them, and files of the package."""
     folders = [folder.resolve() for folder in PACKAGE.iterdir()]  # which are links in a development build
     found = [file for folder in folders for kind in ("*.comp", "*.glsl") for file in folder.rglob(kind)]
-    assert {file.name for file in found} == {"append.comp", "likeliest.comp", "sampling.comp", "scores.glsl"}
+    assert {file.name for file in found} == {
+        "append.comp",
+        "candidates.comp",
+        "likeliest.comp",
+        "sampling.comp",
+        "scores.glsl",
+    }
 
 
 # ---- a machine without Vulkan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,37 @@ def test_a_token_depends_on_its_own_text_alone(
     assert (batch[:, 2] == other.argmax()).all()
     p = probabilities(logits, choice._replace(top_p=min(top_p * 1.0001, 1.0)))
     assert (p[alone] > 0).all()
+
+
+CUTS = [
+    Choice(1.0),
+    Choice(0.3, top_p=0.7),
+    Choice(1.0, top_k=3),
+    Choice(2.0, top_k=40, top_p=0.9),
+    Choice(1.0, top_k=5000),
+]
+
+
+@pytest.mark.parametrize("ties", [False, True], ids=["apart", "ties"])
+@pytest.mark.parametrize("choice", CUTS, ids=str)
+def test_tokens_do_not_depend_on_how_words_are_cut(
+    choice: Choice, ties: bool, generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More words than one workgroup looks at: 1, 6 and 60 workgroups choose the same, and what the distribution leaves."""
+    device = copy.copy(generator.device)
+    device.words = 6007
+    logits = spread(device.words, 9, 3.0)
+    logits = np.round(logits) if ties else logits
+    choices = [choice._replace(seed=seed) for seed in range(3)]
+    found = []
+    for least in (10_000, 1000, 100):
+        monkeypatch.setattr("pumice.text.device._LEAST_STRETCH", least)
+        assert device.new_words(1).stretches == max(1, device.words // least)
+        found.append(draws(device, np.tile(logits, (3, 1)), choices, 20))
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[2]).all()
+    assert (probabilities(logits, choice)[found[0]] > 0).all()
+    assert len(np.unique(found[0])) > 1
 
 
 def test_seeds_and_places_give_other_tokens(generator: Generator) -> None:

@@ -39,7 +39,7 @@ _SETTING = np.dtype(
     ]
 )
 _BUCKETS = (8, 32, 128, 512, 2048)  # rows of a prompt that run at once
-_STRETCHES, _LEAST_STRETCH = 64, 1024  # workgroups that look for the likeliest word of an image, and words of each
+_STRETCHES, _LEAST_STRETCH = 128, 1024  # workgroups that look for an image's likely words, and words of each
 _FEW = 128  # rows that take hardly longer than fewer do
 
 
@@ -91,6 +91,9 @@ class Words:
         self.settings = _pumice.empty([batch * _SETTING.itemsize], "uint8", context)
         self.stretches = max(1, min(_STRETCHES, words // _LEAST_STRETCH))
         self.best = _pumice.empty([batch, self.stretches, 2], "uint32", context)
+        size = -(-words // self.stretches)
+        self.candidates = _pumice.empty([batch, self.stretches, size], "uint32", context)
+        self.counts = _pumice.empty([batch, self.stretches], "uint32", context)
         self._ring = Buffer(context, max(4 * SLOTS * batch, 16), "readback")
         self.ring = Tensor(TensorDesc("uint32", [SLOTS, batch]), self._ring)
         self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
@@ -117,18 +120,20 @@ class Device:
     @functools.cached_property
     def sampling(self) -> Kernel:
         wide = self.roomy.words_dtype == "int64"
-        macros = (
-            {"WORD": "uvec2", "WORD_OF(word)": "uvec2(word, 0u)"} if wide else {"WORD": "uint", "WORD_OF(word)": "word"}
-        )
-        return Kernel(
-            _text("sampling.comp"), self.context, "sampling", macros, includes={"scores.glsl": _text("scores.glsl")}
-        )
+        word, made = ("uvec2", "uvec2(word, 0u)") if wide else ("uint", "word")
+        return self._kernel_of_choice("sampling", {"WORD": word, "WORD_OF(word)": made})
 
     @functools.cached_property
     def likeliest(self) -> Kernel:
-        return Kernel(
-            _text("likeliest.comp"), self.context, "likeliest", includes={"scores.glsl": _text("scores.glsl")}
-        )
+        return self._kernel_of_choice("likeliest")
+
+    @functools.cached_property
+    def candidates(self) -> Kernel:
+        return self._kernel_of_choice("candidates")
+
+    def _kernel_of_choice(self, name: str, macros: dict[str, str | float] | None = None) -> Kernel:
+        includes = {"scores.glsl": _text("scores.glsl")}
+        return Kernel(_text(f"{name}.comp"), self.context, name, macros, includes=includes)
 
     @functools.cached_property
     def append(self) -> Kernel:
@@ -212,6 +217,8 @@ class Device:
         tensors = {"logits": words.logits, "seen": words.seen, "settings": words.settings, "best": words.best}
         numbers = {"words": self.words, "images": words.batch, "stretches": words.stretches}
         commands.dispatch(self.likeliest.bind(**tensors, **numbers, groups=(words.stretches, words.batch, 1)))
+        tensors |= {"candidates": words.candidates, "counts": words.counts}
+        commands.dispatch(self.candidates.bind(**tensors, **numbers, groups=(words.stretches, words.batch, 1)))
         tensors |= {"past": words.past_words, "chosen": words.ids_words, "ring": words.ring}
         numbers |= {"slots": SLOTS, "advance": advance}
         commands.dispatch(self.sampling.bind(**tensors, **numbers, groups=(words.batch, 1, 1)))

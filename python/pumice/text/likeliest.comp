@@ -14,7 +14,7 @@ void main() {
   image = gl_WorkGroupID.y;
   lane = gl_LocalInvocationID.x;
   setting = settings[image];
-  const uint size = (words + stretches - 1u) / stretches, begin = gl_WorkGroupID.x * size, end = min(begin + size, words);
+  const uint size = stretch_words(), begin = gl_WorkGroupID.x * size, end = min(begin + size, words);
   uvec2 own = uvec2(0u, kNone);
   for (uint base = begin; base < end; base += kInvocations * kAhead) {
     float scores[kAhead];

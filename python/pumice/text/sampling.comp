@@ -1,8 +1,7 @@
-// The next token of each image, by one workgroup: the most likely one, or one by chance among those that top-k and top-p leave. All sums
-// are of whole numbers, and each random number is a function of the seed and of the token's place: neither the batch nor the order in
-// which invocations run changes a token.
-const uint kBins = 256u;
-const uint kWhole = 27u, kLow = 14u;  // bits of the weight of the likeliest token, and of the lower part that sums are kept in
+// The next token of each image, by one workgroup: the most likely one, or one by chance among those that top-k and top-p leave of the
+// candidates. All sums are of whole numbers, and each random number is a function of the seed and of the token's place: neither the batch
+// nor the order in which invocations run changes a token.
+#define READS_BEST 1
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer Logits { sfp logits[]; };      // [images, words]
 layout(binding = 1) buffer Seen { uint seen[]; };                  // [images, (words + 31) / 32]: bits of the tokens that were there
@@ -10,11 +9,20 @@ layout(binding = 3) buffer Past { uvec2 past[]; };                 // int64 [ima
 layout(binding = 4) writeonly buffer Words { WORD chosen[]; };     // [images]: the model's next input
 layout(binding = 5) writeonly buffer Ring { uint ring[]; };        // [slots, images]: what the host reads
 layout(binding = 6) readonly buffer Best { uvec2 best[]; };         // [images, stretches]: what likeliest.comp has found
+layout(binding = 7) readonly buffer Candidates { uint candidates[]; };  // [images, stretches, words of one]: what candidates.comp has found
+layout(binding = 8) readonly buffer Counts { uint counts[]; };          // [images, stretches]: how many of them there are
 layout(push_constant) uniform Parameters { uint words, images, stretches, slots, advance; };
 #include "scores.glsl"
 
+const uint kBins = kInvocations;  // of a byte
+const uint kKept = 1024u;         // candidates whose scores are read once
 shared uint highs[kBins], lows[kBins];
-shared uint found[4];
+shared uvec2 scanned[kInvocations];
+shared uint found[3];
+shared uint ends[kInvocations];  // of each stretch's candidates, among those of the image
+shared uint kept_words[kKept];
+shared float kept_scores[kKept];
+uint count;  // of the image's candidates
 
 // Ten rounds of mixing by multiplication (Philox 2x32 of Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011).
 uint random_bits(uvec2 counter, uint key) {
@@ -27,151 +35,166 @@ uint random_bits(uvec2 counter, uint key) {
   return counter.x;
 }
 
-// The key of the likeliest word, and the first word that has it.
-uvec2 likeliest() {
-  uvec2 own = uvec2(0u, kNone);
-  for (uint i = lane; i < stretches; i += kInvocations) own = likelier(own, best[image * stretches + i]);
-  return likeliest_of_all(own);
+// Sums of weights: of the upper parts, and of the lower ones, which carry.
+uvec2 added(uvec2 a, uvec2 b) {
+  const uint low = a.y + b.y;
+  return uvec2(a.x + b.x + (low >> kLow), low & kLowMask);
+}
+uvec2 less_by(uvec2 a, uvec2 b) { return uvec2(a.x - b.x - (a.y < b.y ? 1u : 0u), (a.y - b.y) & kLowMask); }
+bool is_less(uvec2 a, uvec2 b) { return a.x < b.x || (a.x == b.x && a.y < b.y); }
+float number_of(uvec2 sum) { return float(sum.x) * float(1u << kLow) + float(sum.y); }
+
+// The sum of the values of invocation 0 up to each, in `scanned`.
+void scan(uvec2 own) {
+  barrier();  // nobody reads the sums before any more
+  scanned[lane] = own;
+  for (uint step = 1u; step < kInvocations; step *= 2u) {
+    barrier();
+    const uvec2 more = lane >= step ? scanned[lane - step] : uvec2(0u);
+    barrier();
+    scanned[lane] = added(scanned[lane], more);
+  }
+  barrier();
 }
 
-// What a word weighs beside the likeliest, which weighs 2^27.
-uint weight_of(float score, float top) { return uint(exp((score - top) / setting.temperature) * float(1u << kWhole)); }
+// Finds where the candidates of the stretches lie, of which there are as many as invocations at most.
+void read_candidates() {
+  const uint own = lane < stretches ? counts[image * stretches + lane] : 0u;
+  scan(uvec2(own >> kLow, own & kLowMask));
+  ends[lane] = scanned[lane].x << kLow | scanned[lane].y;
+  barrier();
+  count = ends[stretches - 1u];
+}
 
-float number_of(uint high, uint low) { return float(high) * float(1u << kLow) + float(low); }
+// Candidate i of the image.
+uint candidate(uint i) {
+  uint low = 0u, high = stretches - 1u;  // the first stretch that ends behind it is one of these
+  while (low < high) {
+    const uint middle = (low + high) / 2u;
+    if (ends[middle] > i) high = middle;
+    else low = middle + 1u;
+  }
+  return candidates[(image * stretches + low) * stretch_words() + i - (low == 0u ? 0u : ends[low - 1u])];
+}
 
-// The largest key that leaves `wanted` of the words, or where by_weight of their weights, among those whose key is at least `least`.
+void keep_candidates() {
+  for (uint i = lane; i < min(count, kKept); i += kInvocations) {
+    kept_words[i] = candidate(i);
+    kept_scores[i] = score_of(kept_words[i]);
+  }
+  barrier();
+}
+
+float candidate_score(uint i) { return i < kKept ? kept_scores[i] : score_of(candidate(i)); }
+uint candidate_word(uint i) { return i < kKept ? kept_words[i] : candidate(i); }
+
+uvec2 weight_parts(float score, float top) {
+  const uint weight = weight_of(score, top);
+  return uvec2(weight >> kLow, weight & kLowMask);
+}
+
+// The largest key that leaves `wanted` of the candidates, or where by_weight of their weights, among those whose key is at least `least`.
 uint threshold(float wanted, uint least, bool by_weight, float top) {
   uint prefix = 0u;
-  float above = 0.0;
+  uvec2 above = uvec2(0u);
   for (uint byte = 0u; byte < 4u; ++byte) {
     const uint shift = 24u - 8u * byte;
+    barrier();  // nobody reads the bins before any more
     highs[lane] = 0u;
     lows[lane] = 0u;
+    if (lane == 0u) found[0] = 0u;
     barrier();
-    for (uint word = lane; word < words; word += kInvocations) {
-      const float score = score_of(word);
+    for (uint i = lane; i < count; i += kInvocations) {
+      const float score = candidate_score(i);
       const uint key = key_of(score);
       if (key < least || (byte > 0u && (key >> (shift + 8u)) != prefix)) continue;
-      const uint weight = by_weight ? weight_of(score, top) : 1u, bin = key >> shift & 0xffu;
-      atomicAdd(highs[bin], weight >> kLow);
-      atomicAdd(lows[bin], weight & ((1u << kLow) - 1u));
+      const uvec2 weight = by_weight ? weight_parts(score, top) : uvec2(0u, 1u);
+      const uint bin = kBins - 1u - (key >> shift & 0xffu);  // the largest keys come first
+      atomicAdd(highs[bin], weight.x);
+      atomicAdd(lows[bin], weight.y);
     }
     barrier();
-    if (lane == 0u) {
-      uint bin = kBins - 1u;
-      float sum = above;
-      for (; bin > 0u; --bin) {
-        const float more = number_of(highs[bin], lows[bin]);
-        if (sum + more >= wanted) break;
-        sum += more;
-      }
-      found[0] = bin;
-      found[1] = floatBitsToUint(sum);
-    }
+    scan(added(uvec2(highs[lane], 0u), uvec2(0u, lows[lane])));
+    if (number_of(added(above, scanned[lane])) >= wanted) atomicMax(found[0], kBins - 1u - lane);
     barrier();
-    prefix = prefix << 8 | found[0];
-    above = uintBitsToFloat(found[1]);
-    barrier();
+    const uint bin = found[0], place = kBins - 1u - bin;
+    if (place > 0u) above = added(above, scanned[place - 1u]);
+    prefix = prefix << 8 | bin;
   }
   return max(prefix, least);
 }
 
-// The sum of an invocation's weights of words whose key is at least `least`: 14 bits below, the rest above.
-uvec2 own_weight(uint least, float top) {
-  uint high = 0u, low = 0u;
-  for (uint word = lane; word < words; word += kInvocations) {
-    const float score = score_of(word);
-    if (key_of(score) < least) continue;
-    const uint weight = weight_of(score, top);
-    high += weight >> kLow;
-    low += weight & ((1u << kLow) - 1u);
-  }
-  return uvec2(high + (low >> kLow), low & ((1u << kLow) - 1u));
+// The candidates of an invocation's, from .x up to .y: they follow each other, so that the order of all invocations' is that of the words.
+uvec2 own_candidates() {
+  const uint each = (count + kInvocations - 1u) / kInvocations, first = min(lane * each, count);
+  return uvec2(first, min(first + each, count));
 }
 
-// A word by chance among those whose key is at least `least`, as likely as its weight.
+// The sum of an invocation's weights of candidates whose key is at least `least`.
+uvec2 own_weight(uint least, float top) {
+  const uvec2 own = own_candidates();
+  uvec2 sum = uvec2(0u);
+  for (uint i = own.x; i < own.y; ++i) {
+    const float score = candidate_score(i);
+    if (key_of(score) >= least) sum = added(sum, weight_parts(score, top));
+  }
+  return sum;
+}
+
+// A candidate by chance among those whose key is at least `least`, as likely as its weight: the one in whose share of the sum, in the order
+// of the words, the random number lies.
 uint drawn(uint least, float top, uint bits) {
   const uvec2 own = own_weight(least, top);
-  highs[lane] = own.x;
-  lows[lane] = own.y;
+  scan(own);
+  const uvec2 sum = scanned[kInvocations - 1u];
+  // bits / 2^32 of the sum, in 64 bits.
+  const uint sum_low = sum.x << kLow | sum.y, sum_high = sum.x >> (32u - kLow);
+  uint a_high, a_low, b_high, b_low, carry;
+  umulExtended(sum_low, bits, a_high, a_low);
+  umulExtended(sum_high, bits, b_high, b_low);
+  const uint target_low = uaddCarry(b_low, a_high, carry), target_high = b_high + carry;
+  const uvec2 target = uvec2(target_high << (32u - kLow) | target_low >> kLow, target_low & kLowMask);
+  if (lane == 0u) found[0] = kNone;
   barrier();
-  if (lane == 0u) {
-    uint high = 0u, low = 0u;
-    for (uint i = 0u; i < kInvocations; ++i) {
-      low += lows[i];
-      high += highs[i] + (low >> kLow);
-      low &= (1u << kLow) - 1u;
-    }
-    // bits / 2^32 of the sum, in 64 bits.
-    const uint sum_low = high << kLow | low, sum_high = high >> (32u - kLow);
-    uint a_high, a_low, b_high, b_low, carry;
-    umulExtended(sum_low, bits, a_high, a_low);
-    umulExtended(sum_high, bits, b_high, b_low);
-    const uint target_low = uaddCarry(b_low, a_high, carry), target_high = b_high + carry;
-    uint left_high = target_high << (32u - kLow) | target_low >> kLow, left_low = target_low & ((1u << kLow) - 1u);
-    uint i = 0u;
-    for (; i + 1u < kInvocations; ++i) {
-      if (left_high < highs[i] || (left_high == highs[i] && left_low < lows[i])) break;
-      left_high -= highs[i] + (left_low < lows[i] ? 1u : 0u);
-      left_low = left_low - lows[i] & ((1u << kLow) - 1u);
-    }
-    found[0] = i;
-    found[1] = left_high;
-    found[2] = left_low;
-    found[3] = kNone;
-  }
-  barrier();
-  if (lane == found[0]) {
-    uint left_high = found[1], left_low = found[2], chosen = kNone;
-    for (uint word = lane; word < words; word += kInvocations) {
-      const float score = score_of(word);
+  const uvec2 before = lane == 0u ? uvec2(0u) : scanned[lane - 1u];
+  if (!is_less(target, before) && is_less(target, scanned[lane])) {
+    const uvec2 those = own_candidates();
+    uvec2 left = less_by(target, before);
+    for (uint i = those.x; i < those.y; ++i) {
+      const float score = candidate_score(i);
       if (key_of(score) < least) continue;
-      const uint weight = weight_of(score, top), high = weight >> kLow, low = weight & ((1u << kLow) - 1u);
-      if (weight == 0u) continue;
-      chosen = word;
-      if (left_high < high || (left_high == high && left_low < low)) break;
-      left_high -= high + (left_low < low ? 1u : 0u);
-      left_low = left_low - low & ((1u << kLow) - 1u);
+      const uvec2 weight = weight_parts(score, top);
+      if (is_less(left, weight)) {
+        found[0] = candidate_word(i);
+        break;
+      }
+      left = less_by(left, weight);
     }
-    found[3] = chosen;
   }
   barrier();
-  return found[3];
+  return found[0];
 }
 
 void main() {
   image = gl_WorkGroupID.x;
   lane = gl_LocalInvocationID.x;
   setting = settings[image];
-  const uvec2 top = likeliest();
+  const uvec2 top = likeliest_of_image();
   uint word = top.y;
   // With neither a number nor infinity at the top there is nothing to choose from: the host is told so.
   const bool is_number = top.x > 0x007fffffu && top.x < 0xff800000u;
   const uint place = past[image].x + advance;
   if (is_number && setting.temperature > 0.0) {
-    const float score = uintBitsToFloat((top.x >> 31) != 0u ? top.x & 0x7fffffffu : ~top.x);
+    const float score = float_of(top.x);
     uint least = 0x00800000u;  // minus infinity weighs nothing
+    read_candidates();
+    keep_candidates();
     if (setting.top_k > 0u && setting.top_k < words) least = threshold(float(setting.top_k), least, false, score);
     if (setting.top_p < 1.0) {
-      const uvec2 own = own_weight(least, score);
-      barrier();
-      highs[lane] = own.x;
-      lows[lane] = own.y;
-      barrier();
-      if (lane == 0u) {
-        uint high = 0u, low = 0u;
-        for (uint i = 0u; i < kInvocations; ++i) {
-          high += highs[i];
-          low += lows[i];
-        }
-        found[0] = floatBitsToUint(number_of(high, low));
-      }
-      barrier();
-      const float all = uintBitsToFloat(found[0]);
-      barrier();
+      scan(own_weight(least, score));
+      const float all = number_of(scanned[kInvocations - 1u]);
       least = threshold(all * setting.top_p, least, true, score);
     }
-    barrier();
     const uint one = drawn(least, score, random_bits(uvec2(place, setting.seed.y), setting.seed.x));
     if (one != kNone) word = one;
   }

@@ -1,7 +1,9 @@
-// What both kernels of the choice share: how an image's next token is chosen, and the scores of its words. The file that includes this one
-// declares `logits` [images, words], `seen` [images, (words + 31) / 32] and `words`.
+// What the kernels of the choice share: how an image's next token is chosen, and the scores of its words. The file that includes this one
+// declares `logits` [images, words], `seen` [images, (words + 31) / 32], `words` and `stretches`.
 const uint kInvocations = 256u;
 const uint kNone = 0xffffffffu;
+const uint kWhole = 27u, kLow = 14u;  // bits of the weight of the likeliest token, and of the lower part that sums are kept in
+const uint kLowMask = (1u << kLow) - 1u;
 
 struct Setting {
   float temperature;  // 0: the most likely token
@@ -25,6 +27,14 @@ uint key_of(float x) {
   return (bits >> 31) != 0u ? ~bits : bits | 0x80000000u;
 }
 
+float float_of(uint key) { return uintBitsToFloat((key >> 31) != 0u ? key & 0x7fffffffu : ~key); }
+
+// Words of a stretch; the last one may have fewer.
+uint stretch_words() { return (words + stretches - 1u) / stretches; }
+
+// What a word weighs beside the likeliest, which weighs 2^27.
+uint weight_of(float score, float top) { return uint(exp((score - top) / setting.temperature) * float(1u << kWhole)); }
+
 float score_of(uint word) {
   float score = float(buffer_ld1(logits, image * words + word));
   if (setting.penalty != 1.0 && (seen[image * ((words + 31u) / 32u) + word / 32u] >> (word % 32u) & 1u) != 0u)
@@ -47,3 +57,12 @@ uvec2 likeliest_of_all(uvec2 own) {
   barrier();
   return best_of[0];
 }
+
+#if READS_BEST
+// The key of the likeliest word, and the first word that has it, of what likeliest.comp has found.
+uvec2 likeliest_of_image() {
+  uvec2 own = uvec2(0u, kNone);
+  for (uint i = lane; i < stretches; i += kInvocations) own = likelier(own, best[image * stretches + i]);
+  return likeliest_of_all(own);
+}
+#endif
