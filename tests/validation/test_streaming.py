@@ -243,12 +243,15 @@ def peak(context: pumice.Context, source: onnx.ModelProto, x: Array) -> int:
 
 
 @pytest.mark.parametrize(
-    ("side", "window"), [(256, 1 << 20), pytest.param(1024, 16 << 20, marks=pytest.mark.slow)], ids=["256K", "4M"]
+    ("side", "window"), [(256, 1 << 20), pytest.param(1000, 16 << 20, marks=pytest.mark.slow)], ids=["256K", "3.8M"]
 )
 def test_memory_is_that_of_a_window(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch, side: int, window: int
 ) -> None:
-    """Of 60 layers: 15 MiB of tensors, or 240 MiB. The reference's own float64 arrays of a few nodes are there in either case."""
+    """Of 60 layers: 15 MiB of tensors, or 229 MiB. The reference's own float64 arrays of a few nodes are there in either case.
+
+    Results of 4 MiB and more lie in memory that tracemalloc does not see.
+    """
     x = square(side)
     tensors = 60 * x.nbytes
     monkeypatch.setattr(streaming, "WINDOW", 1 << 40)
