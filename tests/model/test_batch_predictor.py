@@ -6,6 +6,7 @@ import concurrent.futures
 import gc
 import logging
 import multiprocessing
+import os
 import pickle
 import shutil
 import threading
@@ -23,6 +24,8 @@ import pumice.model.runs
 from onnx_models import model, node, value
 from process import python
 from pumice.base.element_types import Array
+from pumice.base.errors import InputError
+from pumice.model import opened_models
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 
@@ -341,3 +344,103 @@ def test_joblib_runs_it(images: Array, expected: Array, device: str) -> None:
         results = joblib.Parallel()(tasks)
     np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
     joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
+
+
+# ---- which model a predictor gets
+
+
+def with_weights_beside(folder: Path, weight: float) -> bytes:
+    """y = x + w, with w in a file of the folder."""
+    proto = onnx.load_from_string(adding(weight))
+    tensor = proto.graph.initializer[0]
+    onnx.external_data_helper.set_external_data(tensor, "weights.bin")
+    (folder / "weights.bin").write_bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    return proto.SerializeToString()
+
+
+def adding(weight: float) -> bytes:
+    """y = x + weight."""
+    constants = {"w": np.full(3, weight, np.float32)}
+    return model([node("Add", ["x", "w"])], [value("x", shape=["N", 3])], ["y"], constants).SerializeToString()
+
+
+X = np.zeros((2, 3), np.float32)
+
+
+def test_predictors_with_other_folders_have_other_models(tmp_path: Path, device: str) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder, weight in zip(folders, (1, 2), strict=True):
+        folder.mkdir()
+        source = with_weights_beside(folder, weight)
+    first, second = (pumice.BatchPredictor(source, device=device, folder=folder) for folder in folders)
+    with first, second:
+        assert (first(X)[0, 0], second(X)[0, 0]) == (1, 2)
+        assert first.model is not second.model
+
+
+def test_a_file_that_was_written_since_is_read_anew_by_a_new_predictor(tmp_path: Path, device: str) -> None:
+    path = tmp_path / "adding.onnx"
+    path.write_bytes(adding(1))
+    with pumice.BatchPredictor(path, device=device) as first:
+        assert first(X)[0, 0] == 1
+        path.write_bytes(adding(2) + b"\x12\x01a")  # the producer's name: another size, whatever the clock says
+        with pumice.BatchPredictor(path, device=device) as second:
+            assert second(X)[0, 0] == 2
+        assert first(X)[0, 0] == 1
+        first.close()
+        assert first(X)[0, 0] == 2
+
+
+def test_weights_beside_a_file_that_were_written_since_are_read_anew(tmp_path: Path, device: str) -> None:
+    path = tmp_path / "weights.onnx"
+    path.write_bytes(with_weights_beside(tmp_path, 1))
+    with pumice.BatchPredictor(path, device=device) as first:
+        assert first(X)[0, 0] == 1
+        with_weights_beside(tmp_path, 2)
+        os.utime(tmp_path / "weights.bin", ns=(1, 1))
+        with pumice.BatchPredictor(path, device=device) as second:
+            assert second(X)[0, 0] == 2
+
+
+def test_the_first_device_is_no_default_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        pumice.Context(device) as default,
+        pumice.BatchPredictor(adding(1), device=0) as predictor,
+        pumice.BatchPredictor(adding(1)) as other,
+    ):
+        monkeypatch.setattr(opened_models, "made_default_context", lambda: default)
+        assert other.model.context is default
+        assert predictor.model.context is not default
+        assert predictor.model.device.index == 0
+
+
+@pytest.mark.parametrize("given", [None, True, 1.5])
+def test_what_is_no_device_is_refused(given: Any) -> None:
+    with pytest.raises(InputError, match="BatchPredictor: device is a name or an index"):
+        pumice.BatchPredictor(adding(1), device=given)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_short_memory_does_not_mix_two_models(
+    tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch, is_gone: bool
+) -> None:
+    start = pumice.model.runs.start_case
+    path = tmp_path / "adding.onnx"
+    path.write_bytes(adding(1))
+
+    def started(loaded: Any, case: Any, timeout: Any) -> Any:
+        if len(case["x"]) > 1:
+            raise pumice.OutOfMemoryError("no room")
+        return start(loaded, case, timeout)
+
+    monkeypatch.setattr(pumice.model.runs, "start_case", started)
+    with pumice.BatchPredictor(path, device=device) as predictor:
+        results = predictor.map([X[:1], X])
+        assert next(results)[0, 0] == 1
+        if is_gone:
+            path.unlink()
+        else:
+            path.write_bytes(adding(2) + b"\x12\x01a")
+        with pytest.raises(InputError, match=r"adding\.onnx' as it was when the model was opened"):
+            next(results)

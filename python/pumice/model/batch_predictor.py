@@ -16,7 +16,7 @@ from ..base.log import log_warning
 from ..importer.file.model_file import Folder, Source, portable, reread
 from .batches import Batch, Layout, batch_of, checked_rows, layout_of, rows_of
 from .model import Model
-from .opened_models import ModelKey, OpenedModel, digest_of, keep, opened_model
+from .opened_models import ModelKey, OpenedModel, digest_of, keep, opened_model, state_of
 from .options import refuse_unknown
 from .policy import Precision, policy_of
 
@@ -40,7 +40,9 @@ class BatchPredictor:
     be called from several threads.
 
     model: as for load(). A path is read by every worker, and must name there the file that it named here, by its SHA-256, when the
-    predictor was pickled; bytes travel in the pickle.
+    predictor was pickled; bytes travel in the pickle. A file that was written since a model of it was opened, or whose weights were in a
+    file beside it with its name, is opened anew by the next predictor; one that is open goes on with its model, and where memory is short
+    and the file has to be read again, it raises InputError in place of results of two models.
     device: what Context takes; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md.
     precision, folder, and the options seed, fuse, check_indices and deterministic: as for load().
     batch_size: rows of one run, at most; None: all rows of a batch. Where the file has a fixed number of rows, that.
@@ -59,7 +61,7 @@ class BatchPredictor:
         self,
         model: Source,
         *,
-        device: str = "",
+        device: str | int = "",
         precision: Precision = "fp32",
         batch_size: int | None = None,
         ragged: str = "pad",
@@ -72,6 +74,8 @@ class BatchPredictor:
     ) -> None:
         refuse_unknown({name: value for name, value in options.items() if name not in _OPTIONS})
         _check_precision(precision)
+        if isinstance(device, bool) or not isinstance(device, str | int):
+            raise InputError(f"BatchPredictor: device is a name or an index, as Context takes them; given {device!r}")
         if ragged not in _RAGGED:
             raise InputError(f"BatchPredictor: ragged is 'pad' or 'rebind'; given {ragged!r}")
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
@@ -217,7 +221,9 @@ class BatchPredictor:
     def _open(self) -> tuple[Model, Layout]:
         opened = self._opened
         if opened is None or opened.process != os.getpid():
-            key = ModelKey(self._source, self._digest, self._device, repr(self._precision), repr(self._options))
+            state = state_of(self._source, self._folder)
+            told = (repr(self._precision), repr(self._options))
+            key = ModelKey(self._source, self._digest, state, self._folder, self._device, *told)
             opened = self._opened = opened_model(key, self._precision, self._folder, self._options)
             if self._digest:
                 keep(opened)
