@@ -173,9 +173,41 @@ def test_an_output_without_rows_is_refused(device: str) -> None:
     proto = model([node("ReduceSum", ["a"], ["total"], keepdims=0)], [value("a", shape=["N", 3])], ["total"])
     with (
         pumice.BatchPredictor(proto, device=device) as predictor,
-        pytest.raises(pumice.BindingError, match="output 'total'.*2 rows along the first axis"),
+        pytest.raises(pumice.BindingError, match="output 'total'.*rows along the first axis"),
     ):
         predictor(np.zeros((2, 3), np.float32))
+
+
+NO_ROWS = {
+    "mean": ([node("ReduceMean", axes=[0], keepdims=1)], ["N", 3], (1, 3)),
+    "turned": ([node("Transpose", perm=[1, 0])], ["N", 3], (1, 3)),
+    "fixed": ([node("ReduceMean", axes=[0], keepdims=1)], [4, 3], (4, 3)),
+    "sequence": ([node("SequenceConstruct", ["x", "x"])], ["N", 3], (1, 3)),
+    "named": ([node("Transpose", perm=[1, 0])], ["N", "M"], (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", NO_ROWS)
+def test_an_output_that_is_known_to_have_no_rows_is_refused_before_a_run(
+    device: str, sizes: list[int], name: str
+) -> None:
+    nodes, shape, given = NO_ROWS[name]
+    proto = model(nodes, [value("x", shape=shape)])
+    if name == "named":
+        proto.graph.output[0].CopyFrom(value("y", shape=["M", "N"]))
+    with (
+        pumice.BatchPredictor(proto, device=device) as predictor,
+        pytest.raises(pumice.BindingError, match="output 'y'.*rows along the first axis"),
+    ):
+        predictor(np.zeros(given, np.float32))
+    assert sizes == []
+
+
+def test_one_row_that_the_file_fixes_is_a_row(device: str) -> None:
+    proto = model([node("ReduceMean", axes=[0], keepdims=1)], [value("x", shape=[1, 3])])
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with pumice.BatchPredictor(proto, device=device) as predictor:
+        np.testing.assert_array_equal(predictor(x), x)
 
 
 def test_an_error_of_what_makes_the_batches_comes_in_its_place(images: Array, device: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import logging
 import os
@@ -20,6 +21,8 @@ from onnx_models import model, node, value
 from process import python
 from pumice._pumice import lose_device_after
 from pumice.base.element_types import Array
+from pumice.base.errors import InputError
+from pumice.model.device_work import LostDevice
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 
@@ -129,6 +132,22 @@ def test_a_lost_devices_work_is_done_by_the_other(
     assert len(twice.lost) == 1
 
 
+def test_a_lost_device_is_noted_once(
+    twice: pumice.ParallelModel, images: Array, caplog: pytest.LogCaptureFixture
+) -> None:
+    [*twice.map([images[:1]] * 8)]
+    earlier = [twice.map([images[:1]] * 16) for _ in range(3)]
+    loss = LostDevice(1, "it", "gone", 1)
+    with caplog.at_level(logging.WARNING, "pumice"), concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(twice._note_lost, [loss] * 8)] == [None] * 8
+        assert twice.lost == [loss]
+        lose_device_after(twice.models[1].context, 0)
+        for results in earlier:  # made when there were two
+            assert len([*results]) == 16
+    assert twice.lost == [loss]
+    assert sum("was lost" in record.message for record in caplog.records) == 1
+
+
 def test_where_all_devices_are_lost_the_error_says_so(twice: pumice.ParallelModel, images: Array) -> None:
     for one in twice.models:
         lose_device_after(one.context, 0)
@@ -183,6 +202,32 @@ def test_a_fixed_number_of_rows(context: pumice.Context) -> None:
             loaded(x[:7])
         assert (loaded.name, loaded.precision) == (loaded.models[0].name, "fp32")
         assert loaded.report().count("device ") == 2
+
+
+def test_an_output_without_rows_is_refused_although_each_device_has_one_row(context: pumice.Context) -> None:
+    proto = model([node("ReduceMean", axes=[0], keepdims=1)], [value("x", shape=["N", 3])])
+    with (
+        pumice.load(proto, devices=[f"uuid:{context.info.uuid}"] * 2) as loaded,
+        pytest.raises(pumice.BindingError, match="output 'y'.*rows along the first axis"),
+    ):
+        loaded(np.zeros((2, 3), np.float32))
+
+
+def test_a_seed_is_refused_where_devices_would_make_the_same_noise(context: pumice.Context) -> None:
+    name = f"uuid:{context.info.uuid}"
+    noise = model([node("RandomNormalLike")], [value("x", shape=["N", 3])])
+    with pytest.raises(
+        InputError, match="seed: no seed expected for a model with random numbers on 2 devices; given 7"
+    ):
+        pumice.load(noise, devices=[name] * 2, seed=7)
+    with pumice.load(noise, devices=[name] * 2) as loaded:
+        first, second = (one(np.zeros((8, 3), np.float32)) for one in loaded.models)
+        assert not np.array_equal(first, second)
+    with pumice.load(noise, devices=[name], seed=7) as loaded, pumice.load(noise, context, seed=7) as alone:
+        x = np.zeros((8, 3), np.float32)
+        np.testing.assert_array_equal(loaded(x), alone(x))
+    with pumice.load(DIGITS, devices=[name] * 2, seed=7) as loaded:
+        assert loaded.models[0].seed is None
 
 
 def test_several_outputs(context: pumice.Context) -> None:

@@ -26,8 +26,23 @@ class Layout:
 def layout_of(model: Model) -> Layout:
     """How a model takes rows: along the first axis of the inputs where that has no fixed size, else of all inputs with axes.
 
-    Raises BindingError for a model without such an input, or whose inputs have fixed numbers of rows that differ.
+    Raises BindingError for a model without such an input, or whose inputs have fixed numbers of rows that differ, and for an output
+    whose first axis is known not to count rows.
     """
+    layout = _layout_of_inputs(model)
+    shapes = [value.shape or () for value in model.inputs]
+    row_names = {shape[0] for shape in shapes if shape}
+    others = {size for shape in shapes for size in shape[1:] if isinstance(size, str)} - row_names
+    for value in model.outputs:
+        first = None if value.shape is None else (*value.shape, 0)[0]
+        has_number = isinstance(first, int) and (not value.shape or first != layout.fixed)
+        if has_number or first in others or "sequence" in value.kind:
+            wanted = f"{'' if layout.fixed is None else f'{layout.fixed} '}rows along the first axis, as of the inputs"
+            raise binding_error("K10", value.name, wanted, str(value), kind="output")
+    return layout
+
+
+def _layout_of_inputs(model: Model) -> Layout:
     names = tuple(value.name for value in model.inputs)
     free = [value.name for value in model.inputs if value.shape is None or not isinstance((*value.shape, 1)[0], int)]
     if free:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
@@ -35,12 +36,27 @@ def contexts_of(devices: str | Sequence[str | int | Context]) -> list[Context]:
     return [one if isinstance(one, Context) else Context(one) for one in devices]
 
 
+def _check_seed(model: Model, seed: Any, devices: int) -> None:
+    """Raises InputError for a seed of random numbers that several devices would make alike."""
+    if seed is not None and model.seed is not None and devices > 1:
+        raise InputError(
+            f"seed: no seed expected for a model with random numbers on {devices} devices; given {seed!r}: each device would make the "
+            "same numbers, for other rows, and which rows it takes depends on which device is free"
+        )
+
+
 class ParallelModel:
     """A model loaded on several devices, for calls whose rows are independent and for map(). A context manager.
 
     `load(..., devices=...)` makes it. One thread a device takes the next part of the work when it is free, so that a slower device gets
     less of it. Where a device is lost the others do its work again, and `lost` and the logger "pumice" say so. Its methods may be called
     from several threads.
+
+    deterministic=True makes every run on one device give the same bits. Which device takes a part of the work depends on which is free,
+    and rows are divided among those that are left: devices of several kinds or drivers round differently, so that only a model on
+    devices that are alike gives the same bits each time, as long as none is lost. Random numbers differ from device to device: seed=
+    with more than one device is refused for a model that makes some, of which each device draws its own seed. Nodes with a `seed` of
+    their own make the same numbers on every device.
     """
 
     def __init__(
@@ -52,19 +68,23 @@ class ParallelModel:
         self._own = [one for one in contexts if id(one) not in given]
         try:
             first = Model(source, contexts[0], precision, **options)
+            _check_seed(first, options.get("seed"), len(contexts))
             rest = [Model(source, one, precision, **{**options, "progress": False}) for one in contexts[1:]]
         except BaseException:
             for context in self._own:
                 context.close()
             raise
         self.models = (first, *rest)  # one a device, in the order of the devices
-        self.lost: list[LostDevice] = []  # devices that were lost since, each with what became of its work
+        self._losing = threading.Lock()
+        self.lost: list[LostDevice] = []  # each once: devices that were lost since, each with what became of its work
 
     def __call__(self, *arrays: Any, **by_name: Any) -> Any:
         """Runs the model on rows that are divided among the devices, and gives the results of all of them, as Model's call does.
 
-        Rows lie along the first axis of each input where that has no fixed size, and of each output. Raises as Model's call does,
-        BindingError for a file with another number of rows and for an output without rows, DeviceLostError where no device is left.
+        Rows lie along the first axis of each input where that has no fixed size, and of each output. Takes inputs alone: no
+        loop_timeout and no out. Raises BindingError for inputs that do not fit, for a model without rows and for an output without rows,
+        before anything runs where the file tells; InputError for rows that are no multiple of a number that the file fixes;
+        DeviceLostError where no device is left; GraphError and IndexRangeError as Model's call does.
         """
         model = self._alive()[0][1]
         layout = layout_of(model)
@@ -89,7 +109,12 @@ class ParallelModel:
         """
         if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MOST_IN_FLIGHT:
             raise InputError(f"map: a depth of 1 to {MOST_IN_FLIGHT} cases expected; given {depth!r}")
-        return DeviceWork(self._alive(), depth, self._note_lost).run(cases)
+        self._alive()
+        return self._mapped(cases, depth)
+
+    def _mapped(self, cases: Iterable[Any], depth: int) -> Iterator[Any]:
+        # Devices may have been lost since the generator was made.
+        yield from DeviceWork(self._alive(), depth, self._note_lost).run(cases)
 
     def _alive(self) -> list[tuple[int, Model]]:
         gone = {one.place for one in self.lost}
@@ -99,7 +124,11 @@ class ParallelModel:
         return alive
 
     def _note_lost(self, lost: LostDevice) -> None:
-        self.lost.append(lost)
+        """Notes a device once, although each thread and each map that uses it meets the loss."""
+        with self._losing:
+            if any(one.place == lost.place for one in self.lost):
+                return
+            self.lost.append(lost)
         log_warning(f"model '{self.name}': {lost}")
 
     # ---- what it is
