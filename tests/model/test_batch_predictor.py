@@ -141,10 +141,34 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "precision": (lambda: pumice.BatchPredictor(DIGITS, precision="fp8"), pumice.Error, "fp8"),
     "option": (lambda: pumice.BatchPredictor(DIGITS, contxt=1), pumice.BindingError, "'contxt'"),
     "path": (lambda: pumice.BatchPredictor("gone.onnx"), FileNotFoundError, "gone.onnx"),
-    "depth": (
-        lambda: pumice.BatchPredictor(DIGITS, depth=9)(np.zeros((1, 1, 8, 8), np.float32)),
-        pumice.Error,
-        "depth",
+    "depth": (lambda: pumice.BatchPredictor(DIGITS, depth=9), InputError, "depth is a number of runs from 1 to 8"),
+    "no depth": (lambda: pumice.BatchPredictor(DIGITS, depth=True), InputError, "depth is a number of runs"),
+    "source": (lambda: pumice.BatchPredictor(5), TypeError, "not int"),  # type: ignore[arg-type]
+    "kernels": (
+        lambda: pumice.BatchPredictor(DIGITS, kernels={"my.domain::Op": "void main() {}"}),
+        *(pumice.BindingError, "it holds functions of this process, which workers do not have"),
+    ),
+    "operators": (
+        lambda: pumice.BatchPredictor(DIGITS, operators=[]),
+        *(pumice.BindingError, "expected one of device, precision, batch_size, ragged, columns, keep, named, depth"),
+    ),
+    "context": (lambda: pumice.BatchPredictor(DIGITS, context=None), pumice.BindingError, "device= names the device"),
+    "columns": (
+        lambda: pumice.BatchPredictor(DIGITS, columns={"imgae": "pixels"})(np.zeros((1, 1, 8, 8), np.float32)),
+        *(pumice.BindingError, "argument 'columns': expected names of inputs (image); given 'imgae'"),
+    ),
+    "columns' form": (
+        lambda: pumice.BatchPredictor(DIGITS, columns=["pixels"]),  # type: ignore[arg-type]
+        *(InputError, "columns is a dict of columns by input; given list"),
+    ),
+    "kept output": (
+        lambda: pumice.BatchPredictor(DIGITS, keep=["probabilities"])(np.zeros((1, 1, 8, 8), np.float32)),
+        *(pumice.BindingError, "expected columns that are no outputs (probabilities); given 'probabilities'"),
+    ),
+    "kept text": (lambda: pumice.BatchPredictor(DIGITS, keep="id"), InputError, "keep is a list of names of columns"),
+    "kept of arrays": (
+        lambda: pumice.BatchPredictor(DIGITS, keep=["n"], named=True)(np.zeros((1, 1, 8, 8), np.float32)),
+        *(pumice.BindingError, "a dict of columns, since keep= names n"),
     ),
     "column": (lambda: pumice.BatchPredictor(DIGITS)({"picture": 1}), pumice.BindingError, "a column 'image'"),
     "count": (lambda: pumice.BatchPredictor(DIGITS)(1, 2), pumice.BindingError, "1 (image)"),

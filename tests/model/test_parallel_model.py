@@ -193,6 +193,48 @@ def test_refusals(context: pumice.Context, images: Array) -> None:
     assert not context.closed, "a context that was given stays open"
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (0, "devices: 'all' or a list of devices expected; given 0"),
+        ((one for one in "ab"), "devices: 'all' or a list of devices expected; given generator"),
+        (b"a", "devices: 'all' or a list of devices expected; given bytes"),
+        ([None], "devices: names, indices and contexts expected in the list; given NoneType"),
+        ([True], "devices: names, indices and contexts expected in the list; given bool"),
+    ],
+)
+def test_what_is_no_list_of_devices_is_refused(given: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        pumice.load(DIGITS, devices=given)
+
+
+def test_a_context_is_no_list_of_devices(context: pumice.Context) -> None:
+    with pytest.raises(InputError, match="devices: 'all' or a list of devices expected; given Context"):
+        pumice.load(DIGITS, devices=context)  # type: ignore[call-overload]
+
+
+def test_options_that_several_devices_do_not_take_are_not_offered(context: pumice.Context) -> None:
+    with pytest.raises(pumice.BindingError, match="'wobble': expected one of folder, progress, seed") as caught:
+        pumice.load(DIGITS, devices=[context], wobble=1)  # type: ignore[call-overload]
+    assert "overridable" not in str(caught.value)
+    with pytest.raises(pumice.BindingError, match="devices=.* lists the devices"):
+        pumice.load(DIGITS, devices=[context], device="cpu")  # type: ignore[call-overload]
+    with pumice.load(DIGITS, devices=[context], overridable=False) as loaded:  # type: ignore[call-overload]
+        assert len(loaded.models) == 1
+    with pytest.raises(pumice.BindingError, match=r"pumice\.load\(model, devices=\.\.\.\)"):
+        pumice.Model(DIGITS, devices=[context])  # type: ignore[arg-type]
+
+
+def test_what_holds_a_model_says_where_it_is(context: pumice.Context, images: Array) -> None:
+    with pumice.load(DIGITS, devices=[context]) as loaded:
+        with pytest.raises(TypeError, match=r"not ParallelModel: its \.models\[0\] is the model on the first device"):
+            pumice.validate(loaded, [images[:1]])  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="not ParallelModel"):
+            pumice.BatchPredictor(loaded)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"not BatchPredictor: its \.model is the model"):
+        pumice.validate(pumice.BatchPredictor(DIGITS), [images[:1]])  # type: ignore[arg-type]
+
+
 def test_a_fixed_number_of_rows(context: pumice.Context) -> None:
     proto = model([node("Relu", ["x"], ["y"])], [value("x", shape=[4, 3])], ["y"])
     x = np.arange(-12, 12, dtype=np.float32).reshape(8, 3)

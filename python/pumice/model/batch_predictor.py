@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 from .._pumice import OutOfMemoryError
 from ..base.element_types import PRECISIONS, Array
-from ..base.errors import InputError
+from ..base.errors import InputError, binding_error
 from ..base.log import log_warning
 from ..importer.file.model_file import Folder, Source, portable, reread
 from .batches import Batch, Layout, batch_of, checked_rows, layout_of, rows_of
@@ -19,16 +19,51 @@ from .model import Model
 from .opened_models import ModelKey, OpenedModel, digest_of, keep, opened_model, state_of
 from .options import refuse_unknown
 from .policy import Precision, policy_of
+from .runs import MOST_IN_FLIGHT
 
 _OPTIONS = ("seed", "fuse", "check_indices", "deterministic")
+_OWN = ("device", "precision", "batch_size", "ragged", "columns", "keep", "named", "depth", "folder")
 _RAGGED = ("pad", "rebind")
+_OF_THIS_PROCESS = "it holds functions of this process, which workers do not have; pumice.load() takes it"
+_HINTS = {
+    "context": "device= names the device, which each worker opens by itself",
+    "devices": "a predictor opens one device; pumice.load(model, devices=...) takes several of one machine",
+    "operators": _OF_THIS_PROCESS,
+    "kernels": _OF_THIS_PROCESS,
+    "overridable": "a batch has columns for inputs alone; pumice.load() takes it",
+}
 
 
-def _check_precision(precision: Precision) -> None:
-    """Raises InputError or BindingError for what is no precision, before the predictor goes to a worker."""
+def _check_options(options: Mapping[str, Any], device: Any, precision: Precision) -> None:
+    """Raises InputError or BindingError for what no model is opened with, before the predictor goes to a worker."""
+    refuse_unknown(options, (*_OWN, *_OPTIONS), _HINTS)
+    if isinstance(device, bool) or not isinstance(device, str | int):
+        raise InputError(f"BatchPredictor: device is a name or an index, as Context takes them; given {device!r}")
     name = policy_of(precision).precision
     if name not in PRECISIONS:
         raise InputError(f"BatchPredictor: precision is one of {', '.join(PRECISIONS)}, or a policy; given {name!r}")
+
+
+def _check_rows(batch_size: Any, ragged: Any, depth: Any) -> None:
+    """Raises InputError for what says no number of rows, or of runs."""
+    if ragged not in _RAGGED:
+        raise InputError(f"BatchPredictor: ragged is 'pad' or 'rebind'; given {ragged!r}")
+    if batch_size is not None and not _is_number(batch_size):
+        raise InputError(f"BatchPredictor: batch_size is a number of rows from 1 on, or None; given {batch_size!r}")
+    if not _is_number(depth) or depth > MOST_IN_FLIGHT:
+        raise InputError(f"BatchPredictor: depth is a number of runs from 1 to {MOST_IN_FLIGHT}; given {depth!r}")
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 1
+
+
+def _check_columns(columns: Any, keep: Any) -> None:
+    """Raises InputError for what cannot name columns, whatever the model."""
+    if columns is not None and not isinstance(columns, Mapping):
+        raise InputError(f"BatchPredictor: columns is a dict of columns by input; given {type(columns).__name__}")
+    if isinstance(keep, str) or not isinstance(keep, Collection):
+        raise InputError(f"BatchPredictor: keep is a list of names of columns; given {keep!r}")
 
 
 class BatchPredictor:
@@ -44,18 +79,23 @@ class BatchPredictor:
     file beside it with its name, is opened anew by the next predictor; one that is open goes on with its model, and where memory is short
     and the file has to be read again, it raises InputError in place of results of two models.
     device: what Context takes; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md.
-    precision, folder, and the options seed, fuse, check_indices and deterministic: as for load().
+    precision, folder, and the options seed, fuse, check_indices and deterministic: as for load(). kernels= and operators= are refused:
+    they hold functions of the process that made them, which a worker does not have.
     batch_size: rows of one run, at most; None: all rows of a batch. Where the file has a fixed number of rows, that.
     ragged: what becomes of a run with fewer rows than batch_size, as the last one of a batch: "pad" repeats its last row and drops the
     results of these, so that the model is bound once, but the rows of a batch must not depend on each other; "rebind" binds the model to
     that number too. A file with a fixed number of rows can only be padded.
     columns: names of a batch's columns by the inputs that take them, where they differ. keep: columns that are given back beside the
-    results; others that are no inputs are dropped. named: results come as a dict by name, whatever form a batch has.
+    results of a batch that is a dict, none of them with an output's name; others that are no inputs are dropped. named: results come as
+    a dict by name, whatever form a batch has; with keep, every batch is a dict.
     depth: runs in flight, 1 to 8, so that transfers and work overlap.
 
     Where a run does not fit the device's memory the number of rows is halved, for good; the logger "pumice" and `notes` say so.
-    Raises InputError and BindingError for arguments that it does not take; what is wrong with the model is found by the first call.
+    Raises InputError and BindingError for arguments that it does not take; what is wrong with the model, and names in columns and
+    keep that do not fit it, is found by the first call.
     """
+
+    _no_source = "its .model is the model that it opens"  # what a caller is told who gives it as a model
 
     def __init__(
         self,
@@ -66,20 +106,15 @@ class BatchPredictor:
         batch_size: int | None = None,
         ragged: str = "pad",
         columns: Mapping[str, str] | None = None,
-        keep: Sequence[str] = (),
+        keep: Collection[str] = (),
         named: bool = False,
         depth: int = 2,
         folder: Folder | None = None,
         **options: Any,
     ) -> None:
-        refuse_unknown({name: value for name, value in options.items() if name not in _OPTIONS})
-        _check_precision(precision)
-        if isinstance(device, bool) or not isinstance(device, str | int):
-            raise InputError(f"BatchPredictor: device is a name or an index, as Context takes them; given {device!r}")
-        if ragged not in _RAGGED:
-            raise InputError(f"BatchPredictor: ragged is 'pad' or 'rebind'; given {ragged!r}")
-        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-            raise InputError(f"BatchPredictor: batch_size is a number of rows from 1 on, or None; given {batch_size!r}")
+        _check_options(options, device, precision)
+        _check_rows(batch_size, ragged, depth)
+        _check_columns(columns, keep)
         self._source = portable(reread(model))
         if isinstance(self._source, str) and not os.path.exists(self._source):
             raise FileNotFoundError(2, os.strerror(2), self._source)
@@ -174,6 +209,9 @@ class BatchPredictor:
                 except StopIteration:
                     return
                 batch = batch_of(layout, given, self._columns, self._keep)
+                if self._named and self._keep and not batch.is_named:
+                    told = f"a dict of columns, since keep= names {', '.join(map(str, self._keep))}"
+                    raise binding_error("K4", "", told, "arrays without names", kind="column")
                 pending.append(batch)
             count = min(batch.rows - batch.sent, limit or batch.rows)
             is_padded = layout.fixed is not None or self._ragged == "pad"
@@ -229,8 +267,22 @@ class BatchPredictor:
                 keep(opened)
         model = opened.model()
         if self._layout is None:
-            self._layout = layout_of(model)
+            layout = layout_of(model)
+            self._check_names(model, layout)
+            self._layout = layout
         return model, self._layout
+
+    def _check_names(self, model: Model, layout: Layout) -> None:
+        """Raises BindingError for columns of inputs that there are not, and for kept columns that results would hide."""
+        for name in self._columns:
+            if name not in layout.inputs:
+                told = f"names of inputs ({', '.join(layout.inputs)})"
+                raise binding_error("K4", "columns", told, f"{name!r}", kind="argument")
+        outputs = [value.name for value in model.outputs]
+        for name in self._keep:
+            if name in outputs:
+                told = f"columns that are no outputs ({', '.join(outputs)})"
+                raise binding_error("K4", "keep", told, f"{name!r}", kind="argument")
 
     def close(self) -> None:
         """Lets go of the model; the device's memory is freed where no other predictor of the process uses it. The next call opens it

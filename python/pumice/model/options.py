@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..base.element_types import PRECISIONS
 from ..base.errors import binding_error
+
+OF_EACH_MODEL = ("folder", "progress", "seed", "fuse", "check_indices", "deterministic", "operators", "kernels")
+OF_A_MODEL = ("context", "precision", *OF_EACH_MODEL, "overridable")
 
 
 def checked_precision(given: Any) -> str:
@@ -27,15 +30,28 @@ def checked_precision(given: Any) -> str:
     raise binding_error("K5", "precision", expected, repr(given), hint, kind="argument")
 
 
-def refuse_unknown(given: Mapping[str, Any]) -> None:
-    """Raises BindingError (K4) for keyword arguments that loading does not have."""
+def refuse_unknown(
+    given: Mapping[str, Any], known: Sequence[str] = OF_A_MODEL, hints: Mapping[str, str] | None = None
+) -> None:
+    """Raises BindingError (K4) for keyword arguments that are none of `known`.
+
+    `hints` say by name where such an argument belongs; None: those of a model on one device.
+    """
     for name, value in given.items():
-        hint = ""
-        if name in ("device", "devices", "provider", "providers"):
-            shown = value if isinstance(value, str) else "discrete"
-            hint = f"a device is named by a context: context=pumice.Context('{shown}'); pumice.devices() lists them"
-        known = "context, precision, folder, progress, seed, fuse and overridable"
-        raise binding_error("K4", name, f"one of {known}", f"'{name}'", hint, kind="argument")
+        if name in known:
+            continue
+        hint = _hint(name, value) if hints is None else hints.get(name, "")
+        told = f"one of {', '.join(known[:-1])} and {known[-1]}"
+        raise binding_error("K4", name, told, f"'{name}'", hint, kind="argument")
+
+
+def _hint(name: str, value: Any) -> str:
+    if name == "devices":
+        return "pumice.load(model, devices=...) loads it on several devices"
+    if name in ("device", "provider", "providers"):
+        shown = value if isinstance(value, str) else "discrete"
+        return f"a device is named by a context: context=pumice.Context('{shown}'); pumice.devices() lists them"
+    return ""
 
 
 def listed(value: Any, kind: str) -> bool | list[str]:

@@ -15,24 +15,32 @@ from ..importer.file.model_file import Source, reread
 from .batches import batch_of, checked_rows, layout_of, rows_of
 from .device_work import DeviceWork, LostDevice
 from .model import Model
+from .options import OF_EACH_MODEL, refuse_unknown
 from .policy import Precision
 from .runs import MOST_IN_FLIGHT
 from .values import ModelValue
+
+_HINTS = dict.fromkeys(("device", "provider", "providers"), "devices=[...] lists the devices, by their names too")
 
 
 def contexts_of(devices: str | Sequence[str | int | Context]) -> list[Context]:
     """The contexts of devices by name: "all" names every visible device, but software drivers only where there is no other.
 
-    A device that is named twice gets two contexts. Raises DeviceError, InputError for what names no devices.
+    Else a list or a tuple of names, indices and contexts. A device that is named twice gets two contexts. Raises DeviceError, InputError
+    for what names no devices.
     """
-    if isinstance(devices, str):
-        if devices != "all":
-            raise InputError(f"devices: 'all' or a list of devices expected; given {devices!r}")
+    if isinstance(devices, str) and devices == "all":
         found = listed_devices()
         hardware = [one for one in found if one.kind != "software"]
         return [Context(one.index) for one in hardware or found] or [Context()]  # which says why there is none
+    if not isinstance(devices, list | tuple):
+        given = repr(devices) if isinstance(devices, str | int) else type(devices).__name__
+        raise InputError(f"devices: 'all' or a list of devices expected; given {given}")
     if not devices:
         raise InputError("devices: at least one device expected; given an empty list")
+    for one in devices:
+        if isinstance(one, bool) or not isinstance(one, str | int | Context):
+            raise InputError(f"devices: names, indices and contexts expected in the list; given {type(one).__name__}")
     return [one if isinstance(one, Context) else Context(one) for one in devices]
 
 
@@ -59,12 +67,15 @@ class ParallelModel:
     their own make the same numbers on every device.
     """
 
+    _no_source = "its .models[0] is the model on the first device"  # what a caller is told who gives it as a model
+
     def __init__(
         self, source: Source, devices: str | Sequence[str | int | Context], precision: Precision, **options: Any
     ) -> None:
+        refuse_unknown(options, OF_EACH_MODEL, _HINTS)
         source = reread(source)
-        given = {id(one) for one in devices if isinstance(one, Context)} if not isinstance(devices, str) else set()
         contexts = contexts_of(devices)
+        given = {id(one) for one in devices if isinstance(one, Context)}
         self._own = [one for one in contexts if id(one) not in given]
         try:
             first = Model(source, contexts[0], precision, **options)

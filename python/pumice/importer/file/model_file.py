@@ -59,12 +59,21 @@ def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = Fals
 
 
 def portable(source: Source) -> str | bytes:
-    """The source in a form that another process can read: an absolute path, or bytes."""
+    """The source in a form that another process can read: an absolute path, or bytes. Raises TypeError for what is no source."""
     if isinstance(source, str | os.PathLike):
         return os.path.abspath(os.fspath(source))
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
-    return bytes(cast("ModelProto", source).SerializeToString())
+    serialize = getattr(source, "SerializeToString", None)
+    if serialize is None:
+        raise _no_source(source)
+    return bytes(serialize())
+
+
+def _no_source(given: object) -> TypeError:
+    hint = getattr(given, "_no_source", "")  # of classes that hold a model
+    told = f"not {type(given).__name__}{f': {hint}' if hint else ''}"
+    return TypeError(f"a model is a path, bytes, a file object or a ModelProto, {told}")
 
 
 def bytes_of(source: Source) -> int:
@@ -114,7 +123,7 @@ class ModelFile:
         elif hasattr(source, "SerializeToString") and hasattr(source, "graph"):
             self.proto = cast("ModelProto", source)
         else:
-            raise TypeError(f"a model is a path, bytes, a file object or a ModelProto, not {type(source).__name__}")
+            raise _no_source(source)
         self.folder = os.path.dirname(self.path) or os.curdir if folder is None and self.path else folder
 
     @functools.cached_property
