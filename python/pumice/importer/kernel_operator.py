@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -246,6 +247,18 @@ class KernelTable:
         return {**others, **{name: _adder(name, one) for name, one in self.operators.items()}}
 
 
+class ToldKernels(KernelTable):
+    """The kernels of a table, which a graph is made with to learn what its nodes run: `nodes`, as text, rules as the engine reads them."""
+
+    def __init__(self, table: KernelTable) -> None:
+        self.operators = table.operators
+        self.nodes: list[str] = []
+
+    def composed(self, others: Composed) -> Composed:
+        """The functions that add nodes, of which each is noted too."""
+        return {**others, **{name: _adder(name, one, self.nodes) for name, one in self.operators.items()}}
+
+
 def _used(recipe: Recipe) -> Iterable[str]:
     for node in recipe.nodes:
         yield node.qualified_op
@@ -253,12 +266,14 @@ def _used(recipe: Recipe) -> Iterable[str]:
             yield from _used(inner)
 
 
-def _adder(name: str, one: KernelOperator) -> Callable[[Builder, NodeRecipe], None]:
+def _adder(name: str, one: KernelOperator, told: list[str] | None = None) -> Callable[[Builder, NodeRecipe], None]:
     def add(builder: Builder, node: NodeRecipe) -> None:
         try:
             attributes = {**one.text, **_rules(name, one, builder, node)}
         except InputError as error:
             raise graph_error("node", builder.path(node), f"{name}: kernel '{one.text['kernel']}': {error}") from None
+        if told is not None:
+            told.append(json.dumps([builder.path(node), attributes], sort_keys=True))
         builder.add_plain(node._replace(op="Kernel", domain="pumice", attributes=attributes))
 
     return add
