@@ -94,6 +94,21 @@ def test_dicts_that_are_no_such_structure_are_refused(context: pumice.Context, g
         pumice.Kernel(LIGHTS, context)(lights=given, y=np.zeros(2, "float32"), threads=2)
 
 
+@pytest.mark.parametrize("member", ["vec4 v", "float v[4]"])
+def test_three_numbers_are_no_four(context: pumice.Context, member: str) -> None:
+    text = f"""
+struct A {{ {member}; vec3 line[2]; }};
+layout(binding = 0) readonly buffer X {{ A x[]; }};
+layout(binding = 1) writeonly buffer Y {{ float y[]; }};
+void main() {{ y[gl_GlobalInvocationID.x] = x[0].v[3] + x[0].line[1].z; }}
+"""
+    kernel, y = pumice.Kernel(text, context), np.zeros(1, "float32")
+    kernel(x=[{"v": [1, 2, 3, 4], "line": [[0, 0, 0], [5, 6, 7]]}], y=y, threads=1)
+    assert y[0] == 11
+    with pytest.raises(pumice.BindingError, match=r"x\[0\].v': expected numbers of shape \(4,\)"):
+        kernel(x=[{"v": [1, 2, 3], "line": [[0, 0, 0], [5, 6, 7]]}], y=y, threads=1)
+
+
 def test_dicts_are_refused_where_the_kernel_writes(context: pumice.Context) -> None:
     text = "struct A { float a; };\nlayout(binding = 0) buffer B { A one[]; };\nvoid main() { one[0].a += 1; }"
     with pytest.raises(pumice.BindingError, match=r"K9.*the kernel writes it; given a list of dicts"):

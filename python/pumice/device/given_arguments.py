@@ -95,8 +95,8 @@ def _fill(target: Any, given: Any, where: str) -> None:
             continue
         value = np.asarray(given[name])
         shape = np.shape(part)
-        # A vector of three numbers has a gap behind it, which is a fourth one here.
-        if shape and value.shape == (*shape[:-1], shape[-1] - 1) and shape[-1] == 4:
+        # In an array, a vector of three numbers has a gap behind it, which is a fourth one here; alone it has three.
+        if len(shape) > 1 and value.shape == (*shape[:-1], shape[-1] - 1) and shape[-1] == 4:
             value = np.concatenate([value, np.zeros((*value.shape[:-1], 1), value.dtype)], -1)
         if value.shape == shape and value.dtype.kind in "biuf":
             _check_held(value, target.dtype[name].base, f"{where}.{name}", given[name])
