@@ -82,6 +82,9 @@ def test_structures_are_given_as_dicts(context: pumice.Context) -> None:
         (lights(colour={"red": 1}), r"lights\[0\].colour': expected a dict of red, blue; given one of red"),
         (lights(colour=1), r"lights\[0\].colour': expected a dict of red, blue; given int"),
         (lights(wide=1), r"lights\[0\]': expected a dict of place, size, colour, kind; given one of .*wide"),
+        (lights(kind=[7, 2.7]), r"K6.*lights\[0\].kind': expected numbers that int32 can hold; given \[7, 2.7\]"),
+        (lights(kind=[7, 2**31]), r"lights\[0\].kind': expected numbers that int32 can hold"),
+        (lights(size=["4", "5"]), r"lights\[0\].size': expected numbers"),
         (lights(place="far"), r"lights\[0\].place"),
         ([*lights(), 3], r"lights\[2\]': expected a dict of .*; given int"),
     ],
@@ -89,6 +92,21 @@ def test_structures_are_given_as_dicts(context: pumice.Context) -> None:
 def test_dicts_that_are_no_such_structure_are_refused(context: pumice.Context, given: Any, said: str) -> None:
     with pytest.raises(pumice.BindingError, match=said):
         pumice.Kernel(LIGHTS, context)(lights=given, y=np.zeros(2, "float32"), threads=2)
+
+
+@pytest.mark.parametrize("member", ["vec4 v", "float v[4]"])
+def test_three_numbers_are_no_four(context: pumice.Context, member: str) -> None:
+    text = f"""
+struct A {{ {member}; vec3 line[2]; }};
+layout(binding = 0) readonly buffer X {{ A x[]; }};
+layout(binding = 1) writeonly buffer Y {{ float y[]; }};
+void main() {{ y[gl_GlobalInvocationID.x] = x[0].v[3] + x[0].line[1].z; }}
+"""
+    kernel, y = pumice.Kernel(text, context), np.zeros(1, "float32")
+    kernel(x=[{"v": [1, 2, 3, 4], "line": [[0, 0, 0], [5, 6, 7]]}], y=y, threads=1)
+    assert y[0] == 11
+    with pytest.raises(pumice.BindingError, match=r"x\[0\].v': expected numbers of shape \(4,\)"):
+        kernel(x=[{"v": [1, 2, 3], "line": [[0, 0, 0], [5, 6, 7]]}], y=y, threads=1)
 
 
 def test_dicts_are_refused_where_the_kernel_writes(context: pumice.Context) -> None:

@@ -337,6 +337,48 @@ def test_a_model_with_kernels_is_pickled_and_cached(
     np.testing.assert_allclose(other(X), np.tanh(X), rtol=1e-5)
 
 
+@pytest.mark.parametrize("launch", [lambda x: x.shape, lambda y: y.shape, "x.shape", "y.shape"])
+def test_a_launch_may_be_a_shape(context: pumice.Context, launch: Any) -> None:
+    text = SOFTCAP.replace("gl_GlobalInvocationID.x", "gl_GlobalInvocationID.x * 3 + gl_GlobalInvocationID.y")
+    one = loaded(context, model([node("Softcap")]), Softcap=softcap(kernel=text, threads=launch))
+    np.testing.assert_allclose(one(X), 2 * np.tanh(X / 2), rtol=1e-5)
+
+
+def test_numbers_may_be_those_of_numpy(context: pumice.Context) -> None:
+    def value(**options: Any) -> Any:
+        return loaded(context, model([node("Softcap")]), Softcap=softcap(**options))(X)
+
+    for two in (np.float64(2), np.float32(2), np.int64(2), np.array(2.0)):
+        assert (value(attributes={"cap": two}) == value()).all()
+        for rule in (lambda x, two=two: two, lambda x, two=two: two * (x.shape[1] / x.shape[1])):
+            assert (value(attributes={}, numbers={"cap": rule}, reference=None) == value()).all()
+        assert (value(attributes={}, numbers={"cap": two}, reference=None) == value()).all()
+    half = value(attributes={}, numbers={"cap": lambda x: x.shape[1] * np.sqrt(0.25)}, reference=None)
+    assert (half == value(attributes={"cap": 1.5})).all()
+    assert value(shape=lambda x: (x.shape[0], np.int64(3))).shape == (4, 3)
+    assert value(threads=lambda x: np.int64(4) * x.shape[1]).shape == (4, 3)
+    assert value(threads=lambda x: np.array([12])).shape == (4, 3)
+    assert softcap(attributes={"cap": 1.0, "line": np.arange(3)}).attributes["line"] == [0, 1, 2]
+
+
+def test_a_constant_is_given_once(context: pumice.Context) -> None:
+    text = SOFTCAP.replace("void main", "layout(constant_id = 3) const int N = 1;\nvoid main").replace("p.cap *", "N *")
+    kernel = pumice.Kernel(text, context, spec={"N": 4})
+    one = loaded(context, model([node("Softcap")]), Softcap=softcap(kernel=kernel))
+    np.testing.assert_allclose(one(X), 4 * np.tanh(X / 2), rtol=1e-5)
+    for what, given in (("attributes", {"cap": 2.0, "N": 5}), ("numbers", {"N": "x.shape[0]"})):
+        with pytest.raises(pumice.Error, match=f"{what}: 'N': expected one value of the constant; given spec="):
+            softcap(kernel=kernel, **{what: given})
+
+
+def test_loading_leaves_the_callers_operator_as_it_is(context: pumice.Context) -> None:
+    mine = softcap()
+    nodes = [node("Softcap", "x", "a"), node("Other", "a", "y")]
+    one = loaded(context, model(nodes), Softcap=mine, Other=mine)
+    assert [kernel.text["kernel"] for kernel in one.kernels.values()] == ["my.domain::Softcap", "my.domain::Other"]
+    assert mine.text["kernel"] == "kernel"
+
+
 # ---- validation
 
 
@@ -426,7 +468,16 @@ def test_a_wrong_kernel_is_reduced_to_its_node(context: pumice.Context) -> None:
         ({"outputs": ["x", "y"]}, "as one input or one output"),
         ({"numbers": {"wide": "1"}}, "numbers: expected constants of the kernel, cap, .*; given 'wide'"),
         ({"attributes": {"x": 1}}, "names that no array has; given 'x'"),
-        ({"attributes": {"cap": object()}}, "'cap': expected numbers or text"),
+        ({"attributes": {"cap": object()}}, "'cap': expected a number, a list of numbers, or text"),
+        (
+            {"attributes": {"modes": ["a"]}},
+            "attributes: 'modes': expected .* a list of numbers, or text; given \\['a'\\]",
+        ),
+        ({"inputs": ["y"], "outputs": ["x"]}, "inputs: expected arrays that the kernel only reads; given 'y'"),
+        (
+            {"inputs": [], "outputs": ["x", "y"], "shape": "4"},
+            "outputs: expected arrays that the kernel writes; given 'x'",
+        ),
         ({"threads": "1", "groups": "1"}, "threads or groups, given both"),
         ({"reference": 3}, "reference: expected a function, given int"),
         ({"tolerance": -1}, "tolerance: expected a number of at least 0"),
@@ -453,6 +504,15 @@ def test_what_is_no_operator_is_refused(arguments: dict[str, Any], message: str)
         ({"shape": lambda x: {"z": x.shape}}, "expected one for each of y; given z"),
         ({"dtype": "float12"}, "dtype: expected a dtype or the name of an input; given 'float12'"),
         ({"threads": "()"}, "threads: expected one to three numbers"),
+        ({"threads": "'wide'"}, "threads: expected sizes, given 'wide'"),
+        (
+            {"numbers": {"cap": "x.shape[0] / x.shape[1] > 1"}},
+            "'x.shape\\[0\\] / x.shape\\[1\\] > 1': .*'x.shape\\[0\\] > ",
+        ),
+        (
+            {"shape": "(4 if x.shape[0] > 2.5 else 3,)"},
+            "shape: 'x.shape\\[0\\] > 2.5': sizes are compared as whole numbers",
+        ),
         ({"threads": "(1, 1, 1, 1)"}, "threads: expected one to three numbers"),
         ({"shape": "(x.shape[0] - 100,)"}, "the shape rule gives \\[-96\\]"),
         ({"threads": "x.shape[0] - 100"}, "the size of the launch is -96"),
@@ -482,6 +542,9 @@ def test_models_that_do_not_fit_are_refused(context: pumice.Context) -> None:
     refused(
         model([node("Softcap")]), "'cap' is missing, which has no default", Softcap=softcap(attributes={"cap": None})
     )
+    refused(model([node("Softcap", cap=["a"])]), "'cap': expected a number, given ")
+    by_shape = softcap(threads=lambda x: x.shape)
+    refused(model([node("Softcap")], shape=None), "threads: the rank of 'x' is not known", Softcap=by_shape)
     refused(model([node("Softcap")], shape=None), "rank of 'x' is not known", Softcap=softcap(shape="(x.shape[0],)"))
     with pytest.raises(pumice.Error, match="a domain of your own"):
         pumice.load(model([node("Softcap")]), context, kernels={"Softcap": softcap()})

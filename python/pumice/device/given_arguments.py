@@ -30,7 +30,7 @@ def resolved(
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Arguments in a dict and by name, with threads="y" as the number of the elements of y, and lists of dicts as arrays.
 
-    Raises BindingError (K8, K9, K4).
+    Raises BindingError (K8, K9, K4, K6).
     """
     in_dict = None if given is None else _with_structures(kernel, given)
     by_name = _with_structures(kernel, arguments)
@@ -72,6 +72,15 @@ def _structures(kernel: Kernel, name: str, given: list[Any]) -> Any:
     return array
 
 
+def _check_held(value: Any, dtype: Any, where: str, given: Any) -> None:
+    """Raises BindingError (K6) for numbers that an integer type does not hold."""
+    if dtype.kind not in "iu":
+        return
+    limits = np.iinfo(dtype)
+    if not all(one == one // 1 and limits.min <= one <= limits.max for one in value.ravel().tolist()):
+        raise binding_error("K6", where, f"numbers that {dtype} can hold", repr(given), kind="argument")
+
+
 def _fill(target: Any, given: Any, where: str) -> None:
     """Writes a dict into a structure of an array, member by member."""
     names = target.dtype.names
@@ -86,11 +95,13 @@ def _fill(target: Any, given: Any, where: str) -> None:
             continue
         value = np.asarray(given[name])
         shape = np.shape(part)
-        # A vector of three numbers has a gap behind it, which is a fourth one here.
-        if shape and value.shape == (*shape[:-1], shape[-1] - 1) and shape[-1] == 4:
+        # In an array, a vector of three numbers has a gap behind it, which is a fourth one here; alone it has three.
+        if len(shape) > 1 and value.shape == (*shape[:-1], shape[-1] - 1) and shape[-1] == 4:
             value = np.concatenate([value, np.zeros((*value.shape[:-1], 1), value.dtype)], -1)
+        if value.shape == shape and value.dtype.kind in "biuf":
+            _check_held(value, target.dtype[name].base, f"{where}.{name}", given[name])
         try:
-            if value.shape != shape:
+            if value.shape != shape or value.dtype.kind not in "biuf":
                 raise ValueError
             target[name] = value
         except (TypeError, ValueError):

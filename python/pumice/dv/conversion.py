@@ -53,7 +53,8 @@ class Conversion:
                 handlers[node.op](self, node)
             except NoForm as reason:
                 if str(reason):
-                    self.unsupported.append(f"node '{node.name}': {node.op}: {reason}")
+                    op = node.attributes["operator"] if node.op == "pumice::Kernel" else node.op
+                    self.unsupported.append(f"node '{node.name}': {op}: {reason}")
         self._check()
         self.outputs = {name: self._output(name, value) for name, value in graph.outputs.items()}
         self._check()

@@ -163,7 +163,7 @@ def from_graph(
     approximation. Raises UnsupportedError with every node that has no form there, GraphError for weights beyond float16.
     """
     if isinstance(graph, Model):
-        graph, _ = load_graph(graph.source, graph.folder)
+        graph, _ = load_graph(graph.source, graph.folder, kernels=graph.kernel_table)
     elif not isinstance(graph, Graph):
         graph, _ = load_graph(graph)
     return Network(graph, input_shape, images, quantize)

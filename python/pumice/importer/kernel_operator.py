@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 import pumice._pumice as _pumice
 
 from ..base.element_types import array_of
 from ..base.errors import InputError, graph_error
 from .file.recipe import ConstantRecipe, NodeRecipe, Recipe
-from .kernel_rules import Rule, RuleTensor, applied, number_text, sizes_text
+from .kernel_rules import Rule, RuleTensor, Sizes, applied, number_text, plain, sizes_text
 
 if TYPE_CHECKING:
     from ..device.kernel import Kernel
@@ -60,17 +60,18 @@ def kernel_operator(
 
     kernel: a Kernel, whose text, macros, constants and local size are taken as they are now; or GLSL text, which has to compile without
     what a device adds (give a Kernel otherwise). inputs, outputs: the names of the kernel's arrays in the order of the node's inputs and
-    outputs; None: the arrays that it only reads, and all others, in the order of their bindings.
+    outputs; None: the arrays that it only reads, and all others, in the order of their bindings. An input is only read; an output is
+    written, and holds nothing when the kernel begins, though the kernel may read what it has written.
     shape: the shape of the output, or for several a dict or a list of shapes; None: that of the first input. A rule is a callable with
     the names of inputs and attributes as parameters, `lambda x, stride: (x.shape[0], x.shape[1] // stride)`, or the same as text,
     "(x.shape[0], x.shape[1] // stride)". It is asked once for each node, with sizes that stand for those of every call: it computes with
     them by + - * // % and, as text, min, max and `a if c else b`. dtype: of the outputs, "float32" or the name of an input, for several a
     list or dict; None: that of the first input.
-    attributes: the node's attributes with their defaults, None for one that a node has to have. numbers: rules for push constants and
-    specialization constants, which may name outputs too. Others are, by their name, an attribute, `<array>_size` (elements) or
-    `<array>_shape` (a list). threads or groups: a rule for the launch, which may name outputs; None: an invocation for each element of the
-    first output.
-    reference: a function of the inputs as NumPy arrays (floats as float64; a left out one is None) and the attributes, by the rules' names,
+    attributes: the node's attributes with their defaults, None for one that a node has to have: numbers, lists of numbers, or text.
+    numbers: rules for push constants and specialization constants, which may name outputs too. Others are, by their name, an attribute,
+    `<array>_size` (elements) or `<array>_shape` (a list); one that the Kernel has by spec= is given nowhere else. threads or groups: a
+    rule for the launch, which may name outputs; None: an invocation for each element of the first output.
+    reference: a function of the inputs as NumPy arrays (floats as float64) and the attributes, by the rules' names,
     that gives the output, or a list or dict of outputs; each may be a pair of it and the largest error, element by element. `validate`
     judges the kernel by it, and says "not checked" without one. tolerance: the largest error where no pair is given, as a part of the
     output's largest value; None: the square root of the type's epsilon, 0 for whole numbers.
@@ -89,12 +90,15 @@ def kernel_operator(
         raise InputError(f"kernel_operator '{name}': tolerance: expected a number of at least 0, given {tolerance!r}")
     if reference is not None and not callable(reference):
         raise InputError(f"kernel_operator '{name}': reference: expected a function, given {type(reference).__name__}")
+    given_attributes = _attributes(name, dict(attributes or {}), [*read, *written])
+    known_numbers = _known_numbers(name, dict(numbers or {}), interface)
+    _check_given_once(name, text.get("constants", [])[::2], {"attributes": given_attributes, "numbers": known_numbers})
     rules = {
         "shape": shape,
         "dtype": dtype,
         "launch": ("threads", threads) if groups is None else ("groups", groups),
-        "numbers": _known_numbers(name, dict(numbers or {}), interface),
-        "attributes": _attributes(name, dict(attributes or {}), [*read, *written]),
+        "numbers": known_numbers,
+        "attributes": given_attributes,
         "reference": reference,
         "tolerance": tolerance,
     }
@@ -113,7 +117,30 @@ def _arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any) -> 
             f"kernel_operator '{name}': expected each of its arrays, {', '.join(one['name'] for one in arrays)}, as one input or one "
             f"output, and one output at least; given {', '.join(read) or 'none'} and {', '.join(written) or 'none'}"
         )
+    access = {one["name"]: one["access"] for one in arrays}
+    for array in read:
+        if access[array] != "read":
+            raise InputError(
+                f"kernel_operator '{name}': inputs: expected arrays that the kernel only reads; given '{array}', which it may write: a "
+                "weight would change in place (declare it as readonly, or name it as an output)"
+            )
+    for array in written:
+        if access[array] == "read":
+            raise InputError(
+                f"kernel_operator '{name}': outputs: expected arrays that the kernel writes; given '{array}', which it only reads: "
+                "it would hold nothing"
+            )
     return read, written
+
+
+def _check_given_once(kernel: str, constants: Iterable[str], others: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises InputError for a constant that the Kernel has a value of, and that an attribute or a rule gives too."""
+    for constant in constants:
+        for what, given in others.items():
+            if constant in given:
+                raise InputError(
+                    f"kernel_operator '{kernel}': {what}: '{constant}': expected one value of the constant; given spec= of the Kernel too"
+                )
 
 
 def _text_of(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -139,14 +166,10 @@ def _text_of(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "include_texts": list(includes.values()),
         "folders": [str(folder) for folder in given["include_dirs"]],
         "macros": [part for pair in given["macros"].items() for part in pair],
-        "constants": [part for key, value in given["spec"].items() for part in (key, number_text(_plain(value)))],
+        "constants": [part for key, value in given["spec"].items() for part in (key, number_text(value))],
         "local_size": [*sizes, 1, 1, 1][:3] if sizes else [],
     }
     return text, kernel.shader.interface
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
 def _names(kernel: str, what: str, given: Any, default: list[Any], every: list[Any]) -> list[str]:
@@ -175,17 +198,19 @@ def _known_numbers(kernel: str, numbers: dict[str, Rule], interface: dict[str, A
 
 
 def _attributes(kernel: str, given: dict[str, Any], arrays: list[str]) -> dict[str, Any]:
-    for name, value in given.items():
-        parts = value if isinstance(value, (list, tuple)) else [value]
+    made = {name: plain(value) for name, value in given.items()}
+    for name, value in made.items():
+        parts = [plain(part) for part in value] if isinstance(value, (list, tuple)) else [value]
         if not str(name).isidentifier() or name in arrays:
             raise InputError(
                 f"kernel_operator '{kernel}': attributes: expected names that no array has; given {name!r}"
             )
-        if value is not None and not all(isinstance(part, _KINDS) for part in parts):
+        kinds = (int, float) if isinstance(value, (list, tuple)) else _KINDS
+        if value is not None and not all(isinstance(part, kinds) for part in parts):
             raise InputError(
-                f"kernel_operator '{kernel}': attributes: '{name}': expected numbers or text; given {value!r}"
+                f"kernel_operator '{kernel}': attributes: '{name}': expected a number, a list of numbers, or text; given {value!r}"
             )
-    return given
+    return made
 
 
 # ---- nodes
@@ -204,7 +229,8 @@ class KernelTable:
                 raise InputError(
                     f"kernels: expected operators of a domain of your own, as 'my.domain::Op'; given {name!r}"
                 )
-            made = one if isinstance(one, KernelOperator) else kernel_operator(one)
+            # A copy: the caller's own may be given under several names.
+            made = copy.copy(one) if isinstance(one, KernelOperator) else kernel_operator(one)
             if made.text["kernel"] == "kernel":
                 made.text = {**made.text, "kernel": name}
             self.operators[name] = made
@@ -221,6 +247,18 @@ class KernelTable:
         return {**others, **{name: _adder(name, one) for name, one in self.operators.items()}}
 
 
+class ToldKernels(KernelTable):
+    """The kernels of a table, which a graph is made with to learn what its nodes run: `nodes`, as text, rules as the engine reads them."""
+
+    def __init__(self, table: KernelTable) -> None:
+        self.operators = table.operators
+        self.nodes: list[str] = []
+
+    def composed(self, others: Composed) -> Composed:
+        """The functions that add nodes, of which each is noted too."""
+        return {**others, **{name: _adder(name, one, self.nodes) for name, one in self.operators.items()}}
+
+
 def _used(recipe: Recipe) -> Iterable[str]:
     for node in recipe.nodes:
         yield node.qualified_op
@@ -228,12 +266,14 @@ def _used(recipe: Recipe) -> Iterable[str]:
             yield from _used(inner)
 
 
-def _adder(name: str, one: KernelOperator) -> Callable[[Builder, NodeRecipe], None]:
+def _adder(name: str, one: KernelOperator, told: list[str] | None = None) -> Callable[[Builder, NodeRecipe], None]:
     def add(builder: Builder, node: NodeRecipe) -> None:
         try:
             attributes = {**one.text, **_rules(name, one, builder, node)}
         except InputError as error:
             raise graph_error("node", builder.path(node), f"{name}: kernel '{one.text['kernel']}': {error}") from None
+        if told is not None:
+            told.append(json.dumps([builder.path(node), attributes], sort_keys=True))
         builder.add_plain(node._replace(op="Kernel", domain="pumice", attributes=attributes))
 
     return add
@@ -268,13 +308,30 @@ def _rules(name: str, one: KernelOperator, builder: Builder, node: NodeRecipe) -
         if isinstance(given[array], str):
             raise InputError(f"numbers['{array}']: expected numbers, given '{given[array]}'")
     how, size = one.launch
-    launch = "y0_n" if size is None else sizes_text(_told(how, size, names))
-    if launch.startswith("=") or not 1 <= len(launch.split(";")) <= 3 or not launch:
+    launch = "y0_n" if size is None else _launch_text(how, size, names)
+    if not 1 <= len(launch.split(";")) <= 3 or not launch:
         raise InputError(f"{how}: expected one to three numbers; given {launch or 'none'}")
-    numbers = [part for key, value in given.items() if not isinstance(value, str) for part in (key, number_text(value))]
+    numbers = [
+        part for key, value in given.items() if not isinstance(value, str) for part in (key, _number_told(key, value))
+    ]
     return {**made, "reads": one.inputs, "writes": one.outputs, "numbers": numbers, "launch": how, "size": launch} | {
         "operator": name
     }
+
+
+def _launch_text(how: str, size: Rule, names: Mapping[str, Any]) -> str:
+    told = _told(how, size, names)
+    try:
+        return sizes_text(tuple(told) if isinstance(told, Sizes) else told)  # a shape is the list of its sizes here
+    except InputError as error:
+        raise InputError(f"{how}: {error}") from None
+
+
+def _number_told(name: str, value: Any) -> str:
+    try:
+        return number_text(value)
+    except InputError as error:
+        raise InputError(f"'{name}': {error}") from None
 
 
 def _told(what: str, rule: Rule, names: Mapping[str, Any]) -> Any:

@@ -12,6 +12,8 @@ import operator as operators
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ..base.errors import InputError
 
 Rule: TypeAlias = "Callable[..., Any] | str"
@@ -36,20 +38,29 @@ _COMPARED: dict[type[ast.cmpop], str] = {
 }
 
 
+def plain(value: Any) -> Any:
+    """NumPy's scalars as the numbers that they are, its arrays as lists; anything else as it is."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
+
+
 class Size:
     """A whole or real number that is known once a node's shapes are; arithmetic with it makes others."""
+
+    __array_ufunc__ = None  # NumPy's scalars leave arithmetic with a size to the size
 
     def __init__(self, text: str, real: bool = False) -> None:
         self.text = text
         self.real = real
 
     def _with(self, mark: str, other: Any, turned: bool = False) -> Any:
+        other = plain(other)
         if isinstance(other, bool) or not isinstance(other, (Size, *_NUMBERS)):
             return NotImplemented
         one, two = (as_size(other), self) if turned else (self, as_size(other))
         return Size(f"({one.text} {mark} {two.text})", one.real or two.real)
 
     def _call(self, name: str, other: Any, turned: bool = False, real: bool = False) -> Any:
+        other = plain(other)
         if isinstance(other, bool) or not isinstance(other, (Size, *_NUMBERS)):
             return NotImplemented
         one, two = (as_size(other), self) if turned else (self, as_size(other))
@@ -117,6 +128,7 @@ class Size:
 
 def as_size(value: Any) -> Size:
     """A number or a Size as a Size. Raises InputError for anything else."""
+    value = plain(value)
     if isinstance(value, Size):
         return value
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):
@@ -268,7 +280,13 @@ class _Text:
         if not isinstance(left, Size) and not isinstance(right, Size):
             made = {"<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge}
             return {**made, "==": operators.eq, "!=": operators.ne}[mark](left, right)
-        return Size(f"({as_size(left).text} {mark} {as_size(right).text})")
+        one, two = as_size(left), as_size(right)
+        if one.real or two.real:
+            raise InputError(
+                f"'{ast.unparse(node)}': sizes are compared as whole numbers, and one of these is real: multiply instead of dividing, "
+                "as in 'x.shape[0] > x.shape[1]' for 'x.shape[0] / x.shape[1] > 1', or divide by //"
+            )
+        return Size(f"({one.text} {mark} {two.text})")
 
     def _ifexp(self, node: ast.IfExp) -> Any:
         condition = self._of(node.test)
@@ -320,6 +338,7 @@ def sizes_text(value: Any) -> str:
     """Sizes as the engine reads them: "x0_0;(x0_1 * 2)", or "=0" for the shape of input 0 as it is. Raises InputError."""
     if isinstance(value, Sizes) and value.name.startswith("x"):
         return f"={value.name[1:]}"
+    value = plain(value)
     parts = [value] if isinstance(value, (Size, *_NUMBERS)) else list(value) if isinstance(value, Iterable) else None
     if parts is None or isinstance(value, str):
         raise InputError(f"expected sizes, given {value!r}")
@@ -331,6 +350,7 @@ def sizes_text(value: Any) -> str:
 
 def number_text(value: Any) -> str:
     """A number, or a list of them, as the engine reads it: "3", "r:0.5", "[1;2]". Raises InputError."""
+    value = plain(value)
     if isinstance(value, (list, tuple)):
         return f"[{';'.join(map(number_text, value))}]"
     if isinstance(value, bool):

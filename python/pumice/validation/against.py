@@ -109,6 +109,8 @@ class Valued(Against):
         kind = Runner if self.mixed else _OwnRunner
         self._runner = kind(reference.opsets, self.types)
         self._chain = kind(reference.opsets, self.types.as_independent())
+        for runner in (self._runner, self._chain):
+            runner.operators = dict(reference.runner.operators)  # those of kernels of the user's
 
     def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
         """Forgets the case before."""

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import helper, numpy_helper
@@ -21,12 +22,15 @@ from .bounds.run import given_input
 from .cut import Cut
 from .reference import Reference
 
+if TYPE_CHECKING:
+    from ..importer.kernel_operator import KernelTable
+
 DATA = "test_data_set_0"
 
 
-def expected_results(part: Cut, precision: Precision) -> dict[str, Array]:
+def expected_results(part: Cut, precision: Precision, kernels: KernelTable | None = None) -> dict[str, Array]:
     """What the reference makes of a part's inputs, by name, rounded to the types of the results; without those that no rule covers."""
-    reference = Reference(part.proto, precision=precision)
+    reference = Reference(part.proto, precision=precision, kernels=kernels)
     values: dict[str, Value] = {
         name: given_input(array, reference.types) for name, array in part.inputs.items() if name
     }

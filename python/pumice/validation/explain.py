@@ -147,7 +147,7 @@ def explain(report: ValidationReport, most_bytes: int = MOST_BYTES) -> Explanati
     elif part.bytes > most_bytes:
         part = finder.smaller(part, most_bytes)
     precision = part_precision(setup.precision, part.proto)
-    expected = expected_results(part, precision)
+    expected = expected_results(part, precision, setup.kernels)
     return Explanation(
         fault.node,
         fault.op,

@@ -15,7 +15,9 @@ import numpy as np
 
 from ..base.element_types import Array, numpy_dtype
 from ..base.errors import InputError
-from ..importer.kernel_operator import KernelOperator, node_attributes
+from ..importer.kernel_operator import KernelOperator, ToldKernels, node_attributes
+from ..importer.load import load_graph
+from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.registry import Call, Rule, Undecided, Unproved
 from .bounds.types import SPREAD, is_float
@@ -26,6 +28,15 @@ _SAMPLES = 16  # runs with errors of random signs
 def rules_of(kernels: Mapping[str, KernelOperator]) -> dict[str, Rule]:
     """A rule for each operator, which says "not checked" for one without a reference of its own."""
     return {name: _rule(name, one) for name, one in kernels.items()}
+
+
+def kernel_nodes(model: Model) -> list[str]:
+    """What each node of the model that runs a kernel of the user's is, as text: the kernel's text, and what its rules give for the node."""
+    if not model.kernel_table:
+        return []
+    told = ToldKernels(model.kernel_table)
+    load_graph(model.source, model.folder, None, [value.name for value in model.overridable], kernels=told)
+    return told.nodes
 
 
 def _rule(name: str, one: KernelOperator) -> Rule:

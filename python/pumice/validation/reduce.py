@@ -250,6 +250,6 @@ def parts_of(row: ValidationRow) -> list[list[str]]:
 
 def _reduction(part: Cut, setup: Setup, before: int, tried: int) -> Reduction:
     precision = part_precision(setup.precision, part.proto)
-    expected = expected_results(part, precision)
+    expected = expected_results(part, precision, setup.kernels)
     done = typed(part, expected)
     return Reduction(done.proto, done.inputs, expected, before, len(done.nodes), tried, precision)

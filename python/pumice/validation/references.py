@@ -19,6 +19,7 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Call, Rule, Undecided, Unproved, rule_of
 from .bounds.run import Runner
 from .bounds.types import DeclaredTypes, Types, is_float
+from .kernel_rules import kernel_nodes
 from .reference import Reference, ReferenceNode
 from .report import Finding
 from .runtimes import alone, by_onnx, run, runtime, session, whole_model, with_every_tensor
@@ -56,11 +57,15 @@ def against_of(reference: Any, subject: Subject, cases: int) -> Against:
 
 
 def _is_same(model: Model, subject: Subject) -> bool:
-    """Whether both are one program, which proves nothing of itself: of one file, on one device, with every node at one precision."""
+    """Whether both are one program, which proves nothing of itself: of one file with the same kernels, on one device, with every node at
+    one precision.
+    """
     if not isinstance(subject, Model) or _precisions(model) != _precisions(subject):
         return False
     files = [ModelFile(portable(one.source), one.folder) for one in (model, subject)]
-    return model.device.uuid == subject.device.uuid and bytes(files[0].skeleton) == bytes(files[1].skeleton)
+    if model.device.uuid != subject.device.uuid or bytes(files[0].skeleton) != bytes(files[1].skeleton):
+        return False
+    return model.kernel_table is subject.kernel_table or kernel_nodes(model) == kernel_nodes(subject)
 
 
 def _precisions(model: Model) -> tuple[str, list[str]]:
@@ -96,7 +101,10 @@ def _elsewhere(reference: str | Context, subject: Subject) -> Against:
                 return AnotherRun()
             model = subject.loaded_again(context, precision)
         else:
-            model = Model(subject.source, context, precision or "fp32", folder=subject.folder, progress=False)
+            kernels = subject.kernel_table
+            model = Model(
+                subject.source, context, precision or "fp32", folder=subject.folder, progress=False, kernels=kernels
+            )
         owned.insert(0, model)
         made = OtherProgram(model, owned)
         owned = []

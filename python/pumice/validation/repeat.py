@@ -388,7 +388,8 @@ class Repeats:
         elif what.startswith("node "):
             values = {**inputs, **{name: tally.kinds[0] for name, tally in kept.items()}}
             made = cut(self.proof.reference, [node], values)
-            with Model(made.proto, context, part_precision(self.model.policy, made.proto), progress=False) as alone:
+            precision, kernels = part_precision(self.model.policy, made.proto), self.model.kernel_table
+            with Model(made.proto, context, precision, progress=False, kernels=kernels) as alone:
                 yield alone.program, made.inputs
         else:
             name, _, value = what.partition("=")

@@ -24,6 +24,7 @@ from ..model.policy import DEFAULT
 from .bounds.bounded import Bounded
 from .bounds.types import Types, is_float
 from .chain import relative_error
+from .kernel_rules import kernel_nodes
 from .precision_causes import Candidate, Causes
 from .validate import Case, _by_name
 
@@ -237,7 +238,7 @@ class _Search:
             self.values = {}
 
     def _digest(self) -> str:
-        """Of the model's weights and nodes, the cases and everything that decides about a trial."""
+        """Of the model's weights, nodes and kernels, the cases and everything that decides about a trial."""
         overridable = [value.name for value in self.exact.overridable]
         recipe = load_recipe(self.exact.source, self.exact.folder, overridable)
         parts: list[Any] = [one.raw for one in recipe.constants.values()]
@@ -252,6 +253,7 @@ class _Search:
             metric,
             self.exact.device.name,
             self.exact.seed,
+            *kernel_nodes(self.exact),
         ]
         return sha256(*parts, json.dumps(told).encode())
 
