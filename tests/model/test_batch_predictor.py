@@ -18,7 +18,6 @@ import numpy as np
 import onnx
 import pytest
 
-import pumice
 import pumice.demo
 import pumice.model.runs
 from onnx_models import model, node, value
@@ -32,8 +31,7 @@ DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 
 @pytest.fixture(scope="module")
 def images() -> Array:
-    held_back = np.load(Path(pumice.demo.DATA) / "holdback.npz")["images"][:23]
-    return (held_back[:, None] / 16).astype(np.float32)
+    return (np.load(Path(pumice.demo.DATA) / "holdback.npz")["images"][:23, None] / 16).astype(np.float32)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import pumice
+from custom_models import SOFTCAP, X
 from pumice import dv
 from pumice.validation.example import expected_results
 from pumice.validation.options import Options
@@ -18,16 +19,6 @@ from pumice.validation.proof import Proof
 from pumice.validation.reduce import Reduction
 from pumice.validation.repeat import Repeats, Tallies
 
-X = np.linspace(-3, 9, 12, dtype="float32").reshape(4, 3)
-SOFTCAP = """
-layout(binding = 0) readonly buffer X { sfp x[]; };
-layout(binding = 1) writeonly buffer Y { sfp y[]; };
-layout(push_constant) uniform P { float cap; } p;
-void main() {
-  uint i = gl_GlobalInvocationID.x;
-  buffer_st1(y, i, afp(p.cap * tanh(float(buffer_ld1(x, i)) / p.cap)));
-}
-"""
 WRONG = SOFTCAP.replace("tanh(float", "sin(float")
 SAME = "float64, and another run"
 
