@@ -246,22 +246,15 @@ def test_the_magic_refuses_what_is_no_local_size(shell: InteractiveShell, wrong:
     assert isinstance(result.error_in_exec, UsageError) and "local" in str(result.error_in_exec)
 
 
+GLSL_OPTIONS = ["name", "--macro", "--spec", "--context", "--debug", "--show", "--time", "--profile", "--disassemble"]
+
+
 @pytest.mark.parametrize("cell", ["%%glsl --help", "%%glsl --help\n", "%%glsl -h\nvoid main() {}", "%glsl --help"])
 def test_help_shows_the_usage(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], cell: str) -> None:
     shell.run_cell(cell).raise_error()
     shown = capsys.readouterr().out
     assert "%%glsl [" in shown and "%%%" not in shown
-    for option in (
-        "name",
-        "--macro",
-        "--spec",
-        "--context",
-        "--debug",
-        "--show",
-        "--time",
-        "--profile",
-        "--disassemble",
-    ):
+    for option in GLSL_OPTIONS:
         assert option in shown
 
 
@@ -274,17 +267,7 @@ def test_a_magic_without_a_cell_says_what_it_wants(shell: InteractiveShell) -> N
 def test_the_help_names_every_option(shell: InteractiveShell) -> None:
     help_text = shell.find_cell_magic("glsl").__doc__
     assert help_text is not None
-    for option in (
-        "name",
-        "--macro",
-        "--spec",
-        "--context",
-        "--debug",
-        "--show",
-        "--time",
-        "--profile",
-        "--disassemble",
-    ):
+    for option in GLSL_OPTIONS:
         assert option in help_text
 
 

@@ -1,5 +1,5 @@
-// Which devices the environment lets this process use: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES, by which cluster
-// engines assign GPUs. Vulkan knows none of them and orders devices in its own way.
+// The environment says which devices this process may use: by CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES cluster
+// engines assign GPUs. Vulkan knows none of these variables and orders devices in its own way.
 #pragma once
 
 #include <cstddef>

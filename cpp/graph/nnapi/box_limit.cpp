@@ -87,7 +87,7 @@ class BoxLimit {
     return at(order, e_.add_many("TopK", {at(first, order), slots_}, 2, with({{"largest", int64_t{0}}}))[1]);
   }
 
-  // What is chosen, without what comes behind the best of its image. Sorted by image, slots begin where those of the image do.
+  // The chosen boxes without those that come behind the best of their image. Slots are sorted by image: those of one follow each other.
   ValueId limited(ValueId chosen, ValueId order, ValueId image_first) {
     const ValueId rank = e_.add("Sub", {e_.add("Range", {number(0), as_number(slots_), number(1)}), image_first});
     const ValueId is_kept = e_.cast(e_.add("Less", {rank, number(e_.integer(kLimitMost))}), DType::int32);

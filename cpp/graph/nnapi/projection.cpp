@@ -37,8 +37,8 @@ ValueId plain_bits(Expansion& e, size_t i) {
   return given == DType::float16 ? e.bits_as(e[i], DType::uint16) : e[i];
 }
 
-// What the bits of each function make, the first of them the highest; of the newer form a number for each function is added, above them.
-// Numbers of 32 bits wrap around.
+// The signatures that the bits of each hash function make, its first bit the highest. The newer form adds a number for each function, above
+// its bits. Numbers of 32 bits wrap around.
 ValueId signatures(Expansion& e, ValueId bits, bool is_new) {
   const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int64); };
   const auto size = [&](size_t axis) { return e.add("Squeeze", {e.sizes({e.length(kSeeds, axis)}), e.integers({0})}); };

@@ -189,9 +189,9 @@ Rows image_part_rows() {
            .shape = shape_of_select_boxes,
            .lower = lower_select_boxes,
            .host_inputs = host_bits(3, 4, 5)},
-          // Of each box that is chosen of a row and a class, from the best on, 1 and its place among the scores, and its score as it was
-          // lowered, as the bits of float32: by image, class and choice, zeros behind those of a class. Then, for each of these places,
-          // the first one of its image, and of its class.
+          // The outputs have a slot for each box that is chosen of a row and a class, the best first, by image and class, with zeros behind
+          // those of a class: its place among the scores plus 1; its score as it was lowered, as the bits of float32; the first slot of its
+          // image; and that of its class.
           {.name = "pumice::SuppressBoxes",
            .skeleton = Skeleton::scan,
            .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("images", kInt32)},

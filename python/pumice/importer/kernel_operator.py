@@ -24,7 +24,7 @@ _KINDS = (int, float, str, bool)
 
 
 class KernelOperator:
-    """What `pumice.kernel_operator()` made: a kernel's text and the rules by which nodes run it."""
+    """An operator that `pumice.kernel_operator()` made: a kernel's text and the rules by which nodes run it."""
 
     def __init__(self, text: dict[str, Any], arrays: tuple[list[str], list[str]], rules: dict[str, Any]) -> None:
         self.text = text  # attributes of the engine's node, which are the same for all nodes

@@ -152,7 +152,7 @@ class Sizes(tuple[Size, ...]):
 
 
 class RuleTensor:
-    """What a rule is told of an input or an output: `shape`, `rank` (also `ndim`), `size` and `dtype`."""
+    """An input or an output as a rule sees it: `shape`, `rank` (also `ndim`), `size` and `dtype`."""
 
     def __init__(self, label: str, name: str, rank: int | None, dtype: str) -> None:
         self._label = label
@@ -313,7 +313,7 @@ class _Text:
 
 
 def applied(rule: Rule, names: Mapping[str, Any]) -> Any:
-    """What a rule gives for these inputs and attributes by name.
+    """The value that a rule gives for these inputs and attributes by name.
 
     Raises InputError for an expression without a meaning, and for a callable with other parameters or that raises.
     """

@@ -306,7 +306,7 @@ class BatchPredictor:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels: how to open the model, never the device. Raises OSError for a file that is gone."""
+        """The state that travels to a worker says how to open the model, and holds no device. Raises OSError for a file that is gone."""
         source = self._source
         if not self._own_digest:
             self._own_digest = self._digest or (digest_of(source) if isinstance(source, str) else "bytes")
