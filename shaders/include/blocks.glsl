@@ -18,15 +18,31 @@ layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #else
 layout(binding = 1) readonly buffer W { uint w[]; };
 #endif
-layout(binding = 2) readonly buffer Scale { float scale[]; };
+// What is laid out in fragments has its scales and zero points as halves, SCALES of them for 128 steps of a column.
+#if FRAGMENTS
+#if SCALES == 4
+#define Scales f16vec4
+#elif SCALES == 2
+#define Scales f16vec2
+#else
+#define Scales float16_t
+#endif
+#else
+#define Scales float
+#endif
+layout(binding = 2) readonly buffer Scale { Scales scale[]; };
 layout(binding = 3) buffer Y { sfp y[]; };
-#if ZERO
+#if ZERO && FRAGMENTS
+layout(binding = 4) readonly buffer Zero { Scales zero[]; };
+#elif ZERO
 layout(binding = 4) readonly buffer Zero { uint zero[]; };
 #endif
 #if GATED
 layout(binding = 6) readonly buffer GateW { uvec4 gate_w[]; };
-layout(binding = 7) readonly buffer GateScale { float gate_scale[]; };
-#if ZERO
+layout(binding = 7) readonly buffer GateScale { Scales gate_scale[]; };
+#if ZERO && FRAGMENTS
+layout(binding = 8) readonly buffer GateZero { Scales gate_zero[]; };
+#elif ZERO
 layout(binding = 8) readonly buffer GateZero { uint gate_zero[]; };
 #endif
 #endif
@@ -89,6 +105,7 @@ void load_eight(uint at, out vec4 low, out vec4 high) {
 }
 #endif
 
+#if !FRAGMENTS
 float zero_point(uint block) {
 #if ZERO
   const uint at = p.zero_offset + block;
@@ -97,3 +114,4 @@ float zero_point(uint block) {
   return float(POINT);
 #endif
 }
+#endif

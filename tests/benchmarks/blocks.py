@@ -15,7 +15,7 @@ from .session import Session
 
 SHADERS = Path(__file__).parents[2] / "shaders"
 US = 1e6
-BLOCK, IN_WORD = 32, 8
+BLOCK, IN_WORD, CHUNK = 32, 8, 128
 CACHE = 160 << 20  # bytes that are read between two runs of a matrix: more than a GPU's cache holds
 
 
@@ -38,14 +38,58 @@ class Product:
 
 @dataclass(frozen=True)
 class Shares:
-    """Subgroups of a team, teams of a workgroup, columns of a team (of both matrices, where there are two)."""
+    """block_columns: subgroups of a team, teams of a workgroup, columns of a team (of both matrices, where there are two)."""
 
     subgroups: int
     teams: int
     columns: int
 
+    shader = "block_columns"
+    scale = "scale"
+
     def __str__(self) -> str:
         return f"{self.subgroups}, {self.teams}, {self.columns}"
+
+    def fits(self, product: Product) -> bool:
+        return not product.gated or self.columns > 1
+
+    def macros(self, subgroup: int) -> dict[str, str | float]:
+        team = {"TEAM": f"{self.subgroups * subgroup}u", "TEAMS": str(self.teams)}
+        return {**team, "COLUMNS": f"{self.columns}u", "SUBGROUP": str(subgroup)}
+
+    def spec(self, product: Product) -> dict[str, float]:
+        return {"ROWS": 1}
+
+    def columns_of_group(self, product: Product) -> int:
+        return self.teams * (self.columns // 2 if product.gated else self.columns)
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """block_quads: subgroups of a workgroup, tiles of sixteen columns, chunks that are on their way at once."""
+
+    subgroups: int
+    tiles: int
+    ahead: int
+
+    shader = "block_quads"
+    scale = "halves"
+
+    def __str__(self) -> str:
+        return f"fragments, {self.subgroups}, {self.tiles}, {self.ahead}"
+
+    def fits(self, product: Product) -> bool:
+        return self.subgroups * self.ahead <= product.depth // CHUNK
+
+    def macros(self, subgroup: int) -> dict[str, str | float]:
+        return {"SCALES": str(CHUNK // BLOCK)}
+
+    def spec(self, product: Product) -> dict[str, float]:
+        shares = {"INVOCATIONS": self.subgroups * 32, "TILES": self.tiles, "AHEAD": self.ahead}
+        return {"ROWS": 1, **shares, "STAGED": product.depth // 8 + 1 if product.normed else 1}
+
+    def columns_of_group(self, product: Product) -> int:
+        return self.tiles * 16
 
 
 PRODUCTS = (
@@ -65,53 +109,51 @@ SHARES = [Shares(1, teams, columns) for teams in (2, 4, 8) for columns in (1, 2,
 ]
 
 
-def kernel_of(product: Product, shares: Shares, subgroup: int, context: pumice.Context) -> pumice.Kernel:
-    macros = {
-        "BITS": "4",
-        "SIGNED": "0",
-        "ZERO": "0",
-        "POINT": "8.0",
-        "TEAM": f"{shares.subgroups * subgroup}u",
-        "TEAMS": str(shares.teams),
-        "COLUMNS": f"{shares.columns}u",
-        "SUBGROUP": str(subgroup),
-        "EPILOGUE(x)": "x * residual" if product.gated else "x",
-    }
-    macros |= {"GATED": "1", "RESIDUAL": "1", "GATE(x)": "x"} if product.gated else {}
-    macros |= {"NORMED": "1"} if product.normed else {}
-    text = (SHADERS / "block_columns.comp").read_text()
-    return pumice.Kernel(text, context, "block_columns", macros, {"ROWS": 1}, include_dirs=[SHADERS])
+FRAGMENTS = [
+    Fragments(subgroups, tiles, ahead) for subgroups in (1, 2, 4, 8, 16) for tiles in (1, 2) for ahead in (1, 2)
+]
+
+
+def kernel_of(product: Product, shares: Shares | Fragments, subgroup: int, context: pumice.Context) -> pumice.Kernel:
+    macros: dict[str, str | float] = {"BITS": "4", "SIGNED": "0", "ZERO": "0", "POINT": "8.0"}
+    macros |= {**shares.macros(subgroup), "EPILOGUE(x)": "x * residual" if product.gated else "x"}
+    macros |= {"GATED": "1", "RESIDUAL": "1", "GATE(x)": "x"} if product.gated else {"GATED": "0"}
+    macros |= {"NORMED": "1" if product.normed else "0"}
+    text = (SHADERS / f"{shares.shader}.comp").read_text()
+    options = pumice.ShaderOptions(storage="fp32" if context.info.kind == "software" else "fp16")
+    spec = shares.spec(product)
+    return pumice.Kernel(text, context, shares.shader, macros, spec, include_dirs=[SHADERS], options=options)
 
 
 def bound(
-    product: Product, shares: Shares, kernel: pumice.Kernel, copy: int, memory: dict[str, pumice.Tensor]
+    product: Product, shares: Shares | Fragments, kernel: pumice.Kernel, copy: int, memory: dict[str, pumice.Tensor]
 ) -> object:
     """The dispatch with the copy-th matrix of those in memory."""
     words, blocks = product.depth * product.columns // IN_WORD, product.depth // BLOCK
     numbers = {one["name"]: 0 for one in kernel.shader.interface["push_constants"]}
     numbers |= {"rows": 1, "depth": product.depth, "columns": product.columns, "block": BLOCK, "blocks": blocks}
-    made = product.columns // (shares.columns // 2 if product.gated else shares.columns) + 1
-    tensors = {"x": memory["x"], "y": memory["y"], "w": memory["w"], "scale": memory["scale"]}
+    tensors = {"x": memory["x"], "y": memory["y"], "w": memory["w"], "scale": memory[shares.scale]}
     numbers["w_offset"] = copy * words * IN_WORD * (2 if product.gated else 1)
     if product.gated:
-        tensors |= {"gate_w": memory["w"], "gate_scale": memory["scale"]}
+        tensors |= {"gate_w": memory["w"], "gate_scale": memory[shares.scale]}
         numbers["gate_w_offset"] = numbers["w_offset"] + words * IN_WORD
     if product.normed:
         tensors |= {"gain": memory["gain"]}
         numbers["epsilon"] = 1e-5
-    return kernel.bind(**tensors, **numbers, groups=(-(-made // shares.teams), 1, 1))
+    return kernel.bind(**tensors, **numbers, groups=(-(-product.columns // shares.columns_of_group(product)), 1, 1))
 
 
 def memory_of(product: Product, copies: int, context: pumice.Context) -> dict[str, pumice.Tensor]:
     """Matrices behind each other, and rows; what they hold does not matter to the time."""
     words = product.depth * product.columns // IN_WORD * (2 if product.gated else 1)
     half = context.info.kind != "software"
-    x = np.ones(product.depth, np.float16 if half else np.float32)
+    x = np.ones(product.depth, np.float16).view(np.uint32) if half else np.ones(product.depth, np.float32)
     return {
-        "x": pumice.tensor(x.reshape(-1, 8 if half else 4), context),
+        "x": pumice.tensor(x.reshape(-1, 4), context),
         "y": pumice.empty([product.columns], "float16" if half else "float32", context),
         "w": pumice.empty([copies * words // 4, 4], "uint32", context),
         "scale": pumice.tensor(np.ones(product.columns * product.depth // BLOCK, np.float32), context),
+        "halves": pumice.tensor(np.ones((product.columns * product.depth // CHUNK, 4), np.float16), context),
         "gain": pumice.tensor(np.ones((product.depth // 4, 4), np.float32), context),
     }
 
@@ -121,8 +163,9 @@ def rows_of(product: Product, session: Session) -> Iterator[Row]:
     subgroup = int(context.info.limits["subgroupSize"])
     copies = 2 if session.software else max(2, min(64, CACHE // product.bytes + 1))
     memory = memory_of(product, copies, context)
-    for shares in SHARES[:4] if session.software else SHARES:
-        if product.gated and shares.columns == 1:
+    ways = SHARES[:4] if session.software else [*SHARES, *(FRAGMENTS if context.info.matrices else [])]
+    for shares in ways:
+        if not shares.fits(product):
             continue
         kernel = kernel_of(product, shares, subgroup, context)
         commands = pumice.CommandList(context)

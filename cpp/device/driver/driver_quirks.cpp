@@ -40,8 +40,10 @@ constexpr std::array kKinds = {
               "The components of a matrix are not held by the invocations that attention_quads.comp and product_quads.comp take them to be "
               "held by.",
               "Scores of attention and operands of products pass through shared memory.", "test_driver_quirks.py: matrices"},
+    QuirkKind{"emulated_fragments", "None: for tests of what matrix units would do, where there are none.",
+              "Products with matrices in blocks emulate the units in shared memory, slowly.", "test_block_fragments.py"},
 };
-static_assert(kKinds.size() == static_cast<size_t>(Quirk::other_matrix_layout) + 1);
+static_assert(kKinds.size() == static_cast<size_t>(Quirk::emulated_fragments) + 1);
 
 // Versions from `first` up to `end`, as VkPhysicalDeviceProperties::driverVersion has them.
 struct Known {

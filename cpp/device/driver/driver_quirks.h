@@ -25,6 +25,7 @@ enum class Quirk : uint8_t {
   texel_overflow,
   number_of_nan,
   other_matrix_layout,
+  emulated_fragments,
 };
 
 struct QuirkKind {

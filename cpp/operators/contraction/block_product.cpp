@@ -20,6 +20,34 @@ bool is_gated(const LowerContext& node) {
   return node.has_input(kGateW);
 }
 
+bool has_points(const NodeContext& node) {
+  return node.attributes->integer("has_points", 0) != 0;
+}
+
+// Steps of the depth of a chunk of block_pack.comp's layout, and columns of a tile.
+constexpr int64_t kChunk = 128, kTileColumns = 16;
+
+// Scales of a column for a chunk.
+int64_t scales_of(const NodeContext& node) {
+  return std::max<int64_t>(kChunk / node.attributes->integer("block_size"), 1);
+}
+
+// Whether the node's matrices are laid out for block_quads: integers of 4 or 8 bits whose scales are halves, where floats are.
+bool takes_fragments(const PackContext& node) {
+  const auto given = [&](size_t input) { return input < node.inputs.size() && node.inputs[input]; };
+  const auto has_halves = [&](size_t input) { return !given(input) || node.input(input).dtype == DType::float16; };
+  if (!node.has_fragments() || node.float_dtype != DType::float16 || !given(kW) || !given(kScale)) return false;
+  const TensorDesc& w = node.input(kW);
+  const int64_t block = node.attributes->integer("block_size"), depth = w.shape[1];
+  const uint64_t bytes = buffer_size(w.dtype, {round_up(w.shape[0], kTileColumns), round_up(depth, kChunk)});
+  return (bits(w.dtype) == 4 || bits(w.dtype) == 8) && has_halves(kScale) && has_halves(kGateScale) && depth > 0 && depth % 32 == 0 &&
+         block % 32 == 0 && (kChunk % block == 0 || block % kChunk == 0) && static_cast<int64_t>(bytes) <= largest_range(*node.context);
+}
+
+bool is_in_fragments(const LowerContext& node) {
+  return kW < node.constant_packed.size() && node.constant_packed[kW];
+}
+
 constexpr int64_t kMostRows = 16, kMostRowsOnSoftware = 128;  // past which the matrix is made floats first, for all of them
 constexpr int64_t kMostWordRows = 4;                          // the same where the matrix is read word by word
 
@@ -29,7 +57,7 @@ struct BlockTiling {
   int64_t rows, columns;
   SpecValues spec;
   Macros macros = {};
-  bool joins = false;  // the kernel has the gate and the normalisation of x in it
+  bool has_gate = false, has_norm = false;  // the kernel has the gate, and the normalisation of x, in it
 };
 
 // CPU drivers take block_lanes, whose lanes read as many words at once as a block has, up to kMostAhead elements.
@@ -57,7 +85,25 @@ BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t colum
           teams * across / matrices,
           {{"ROWS", each}},
           {{"TEAM", number(team)}, {"TEAMS", std::to_string(teams)}, {"COLUMNS", number(across)}, {"SUBGROUP", std::to_string(subgroup)}},
+          true,
           true};
+}
+
+// Devices with matrix units take block_quads. There are so many subgroups of a tile's columns that every multiprocessor has several, and as
+// many as the depth has chunks at most; where the rows are normalised, four or more share that.
+BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t depth) {
+  constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kMostSubgroups = 8, kFewestOfNorm = 4;
+  const int64_t chunks = ceil_div(depth, kChunk), tiles = ceil_div(columns, kTileColumns), sets = is_gated(node) ? 2 : 1;
+  const int64_t wanted = ceil_div(node.multiprocessors() * kSubgroupsOfCore, tiles);
+  const int64_t most = std::min({kMostSubgroups, node.most_invocations() / kLanes, chunks});
+  int64_t subgroups = node.has_input(kGain) ? std::min(kFewestOfNorm, node.most_invocations() / kLanes) : 1;
+  while (subgroups * 2 <= most && subgroups < wanted) subgroups *= 2;
+  const int64_t each = std::min(rows, kMostRows), staged = each * (chunks * 16 + 1);
+  const int64_t meeting = subgroups * sets * kTileColumns * (each > 8 ? 17 : 9) * 4, squares = (subgroups * kLanes + 16) * 4;
+  const bool has_room = static_cast<uint64_t>(staged * 16 + meeting + squares) <= node.context->limit("maxComputeSharedMemorySize");
+  const SpecValues spec{{"ROWS", each}, {"INVOCATIONS", subgroups * kLanes}, {"STAGED", has_room ? staged : 1}};
+  const Macros macros{{"SCALES", std::to_string(scales_of(node))}, {"EMULATED", node.emulates_fragments() ? "1" : "0"}};
+  return {"block_quads.comp", each, kTileColumns, spec, macros, true, has_room};
 }
 
 // The tiling of the kernel that multiplies so many rows with the matrix as it is; none where no kernel does.
@@ -65,15 +111,12 @@ std::optional<BlockTiling> block_tiling(const LowerContext& node, const Operand&
   const TensorDesc& w = node.input(1);
   const int64_t columns = w.shape[0], depth = w.shape[1], in_word = 32 / bits(w.dtype), piece = 4 * in_word;
   if (depth <= 0 || depth % in_word != 0 || block % in_word != 0) return {};
+  if (is_in_fragments(node)) return rows <= kMostRows ? std::optional(quads_tiling(node, rows, columns, depth)) : std::nullopt;
   if (node.prefers_lanes()) return rows <= kMostRowsOnSoftware ? std::optional(lanes_tiling(rows, block, in_word)) : std::nullopt;
   const bool in_pieces = depth % piece == 0 && block % piece == 0 && phase_of(node, x) == 0;
   if (rows <= kMostRows && in_pieces) return columns_tiling(node, rows, columns, depth / piece);
   if (rows <= kMostWordRows) return BlockTiling{"block_rows.comp", rows, 1, {{"ROWS", rows}}};
   return {};
-}
-
-bool has_points(const LowerContext& node) {
-  return node.attributes->integer("has_points", 0) != 0;
 }
 
 // The inputs that describe one of the row's matrices.
@@ -82,21 +125,25 @@ struct BlockMatrix {
 };
 constexpr BlockMatrix kMatrix{kW, kScale, kZero}, kGate{kGateW, kGateScale, kGateZero};
 
-// The macros by which the kernels of include/blocks.glsl know the matrix.
-Macros block_macros(const LowerContext& node) {
-  const TensorDesc& w = node.input(kW);
+// The macros by which the kernels of include/blocks.glsl, and block_pack, know the matrix.
+Macros block_macros(const NodeContext& node, const TensorDesc& w) {
   return {{"BITS", std::to_string(bits(w.dtype))},
           {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
           {"ZERO", has_points(node) ? "1" : "0"},
           {"POINT", std::to_string(node.attributes->integer("zero_point", 0)) + ".0"}};
 }
 
+// Integers of a matrix, or its zero points, as the kernels that can be taken read them.
+Operand codes(LowerContext& node, size_t input) {
+  return is_in_fragments(node) ? node.packed(input) : node.in(input);
+}
+
 // Binds a matrix, its scales and its zero points.
 StepBuilder& set_matrix(LowerContext& node, StepBuilder& step, const BlockMatrix& matrix) {
   const TensorDesc& w = node.input(matrix.w);
   const int64_t block = node.attributes->integer("block_size"), depth = w.shape[1];
-  step.bind("w", node.in(matrix.w)).bind("scale", node.packed(matrix.scale));
-  if (has_points(node)) step.bind("zero", node.in(matrix.zero));
+  step.bind("w", codes(node, matrix.w)).bind("scale", node.packed(matrix.scale));
+  if (has_points(node)) step.bind("zero", codes(node, matrix.zero));
   return step.set("depth", depth).set("columns", w.shape[0]).set("block", block).set("blocks", ceil_div(depth, block));
 }
 
@@ -106,12 +153,12 @@ struct BlockProduct {
   Piece x, y;
   std::string epilogue;
   const Operand* residual = nullptr;
-  bool is_joined = false;  // the gate and the normalisation of x are parts of the kernel
+  bool is_gated = false, is_normed = false;  // the gate, and the normalisation of x, are parts of the kernel
 };
 
 void add_kernel(LowerContext& node, const BlockTiling& tiling, const BlockProduct& product) {
-  const bool gated = product.is_joined && is_gated(node), normed = product.is_joined && node.has_input(kGain);
-  Macros macros = block_macros(node);
+  const bool gated = product.is_gated, normed = product.is_normed;
+  Macros macros = block_macros(node, node.input(kW));
   macros.insert(macros.end(), tiling.macros.begin(), tiling.macros.end());
   macros.emplace_back("EPILOGUE(x)", product.epilogue);
   if (product.residual || gated) macros.emplace_back("RESIDUAL", "1");
@@ -121,8 +168,8 @@ void add_kernel(LowerContext& node, const BlockTiling& tiling, const BlockProduc
   step.bind("x", product.x.operand).bind("y", product.y.operand);
   if (product.residual) step.bind("residual", *product.residual);
   if (gated) {
-    step.bind("gate_w", node.in(kGateW)).bind("gate_scale", node.packed(kGateScale));
-    if (has_points(node)) step.bind("gate_zero", node.in(kGateZero));
+    step.bind("gate_w", codes(node, kGateW)).bind("gate_scale", node.packed(kGateScale));
+    if (has_points(node)) step.bind("gate_zero", codes(node, kGateZero));
   }
   if (normed) step.bind("gain", node.packed(kGain)).set("epsilon", node.attributes->real("epsilon", 0));
   const int64_t columns = node.input(kW).shape[0], rows = product.y.desc.elements() / columns;
@@ -136,7 +183,9 @@ void add_float_product(LowerContext& node, Composition& parts, const BlockProduc
   const int64_t columns = node.input(kW).shape[0], depth = node.input(kW).shape[1], rows = product.y.desc.elements() / columns;
   const DType dtype = product.x.desc.dtype;
   const Piece floats = parts.scratch(dtype, {columns, depth});
-  StepBuilder step(node.kernel("block_floats.comp", dtype, block_macros(node)));
+  Macros macros = block_macros(node, node.input(kW));
+  if (is_in_fragments(node)) macros.insert(macros.end(), {{"FRAGMENTS", "1"}, {"SCALES", std::to_string(scales_of(node))}});
+  StepBuilder step(node.kernel("block_floats.comp", dtype, macros));
   step.bind("y", floats.operand);
   set_matrix(node, step, product.matrix).set("elements", columns * depth);
   node.add(step.threads(static_cast<uint64_t>(ceil_div(columns * depth, 8))).build());
@@ -150,11 +199,21 @@ void add_float_product(LowerContext& node, Composition& parts, const BlockProduc
   parts.map(whole, {made, {result.desc, *product.residual}}, result);
 }
 
-void add_product(LowerContext& node, Composition& parts, const BlockProduct& product) {
-  const int64_t rows = product.y.desc.elements() / node.input(kW).shape[0];
-  const auto tiling = block_tiling(node, product.x.operand, rows, node.attributes->integer("block_size"));
-  if (tiling && (tiling->joins || !product.is_joined)) return add_kernel(node, *tiling, product);
-  add_float_product(node, parts, product);
+// x of the product, from a boundary of sixteen bytes on, which block_quads reads it by.
+Piece at_boundary(LowerContext& node, const Piece& x) {
+  if (phase_of(node, x.operand) == 0) return x;
+  Piece copy = x;
+  copy.operand = node.temporary(x.desc.bytes());
+  add_strided_copy(node, x.desc.dtype, {x.desc.shape, {x.desc.strides, x.desc.strides}}, x.operand, 0, copy.operand, 0, true);
+  return copy;
+}
+
+void add_product(LowerContext& node, Composition& parts, const BlockProduct& product, const std::optional<BlockTiling>& tiling) {
+  if (!tiling) return add_float_product(node, parts, product);
+  if (!is_in_fragments(node)) return add_kernel(node, *tiling, product);
+  BlockProduct aligned = product;
+  aligned.x = at_boundary(node, product.x);
+  add_kernel(node, *tiling, aligned);
 }
 
 // The rows that are multiplied, after RMSNormalization where that is a part of the node.
@@ -192,29 +251,44 @@ void shape_of_block_matmul(ShapeContext& node) {
 }
 
 bool pack_block_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
-  if (input != kScale && input != kGateScale && input != kGain) return false;
-  pack_floats(node, input, 1, packed);
+  const bool is_codes = input == kW || input == kGateW, is_points = input == kZero || input == kGateZero;
+  const bool is_scale = input == kScale || input == kGateScale;
+  if (!is_codes && !is_points && !is_scale && input != kGain) return false;
+  if (input == kGain || !takes_fragments(node)) {
+    if (is_codes || is_points) return false;
+    pack_floats(node, input, 1, packed);
+    return true;
+  }
+  const TensorDesc& w = node.input(kW);
+  const int64_t columns = w.shape[0], depth = w.shape[1], block = node.attributes->integer("block_size");
+  const int64_t lines = round_up(columns, kTileColumns), chunks = ceil_div(depth, kChunk), scales = scales_of(node);
+  packed.desc = is_codes ? TensorDesc(w.dtype, {lines, chunks * kChunk}) : TensorDesc(DType::float16, {lines, chunks * scales});
+  Macros macros = block_macros(node, w);
+  macros.insert(macros.end(), {{"SCALES", std::to_string(scales)}, {"TERMS", is_codes ? "0" : "1"}, {"INTEGERS", is_points ? "1" : "0"}});
+  const int64_t words = static_cast<int64_t>(packed.desc.bytes()) / 4;
+  packed.steps = packing_each(node.kernel("block_pack.comp", DType::float16, macros), words, [=](StepBuilder& step) {
+    step.set("words", words).set("depth", depth).set("columns", columns).set("block", block).set("blocks", ceil_div(depth, block));
+  });
   return true;
 }
 
 void lower_block_matmul(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
   Composition parts(node);
-  BlockProduct product{kMatrix, parts.input(kX), parts.output(0), node.epilogue(), node.residual(), true};
-  const int64_t rows = product.y.desc.elements() / node.input(kW).shape[0];
-  const auto tiling = block_tiling(node, product.x.operand, rows, node.attributes->integer("block_size"));
-  const bool is_plain = !is_gated(node) && !node.has_input(kGain);
-  if (is_plain || (tiling && tiling->joins)) {
-    product.is_joined = !is_plain;
-    return add_product(node, parts, product);
+  BlockProduct product{kMatrix, parts.input(kX), parts.output(0), node.epilogue(), node.residual()};
+  const int64_t rows = product.y.desc.elements() / node.input(kW).shape[0], block = node.attributes->integer("block_size");
+  auto tiling = block_tiling(node, product.x.operand, rows, block);
+  product.is_normed = node.has_input(kGain) && tiling && tiling->has_norm;
+  if (!product.is_normed) {
+    product.x = normalised(node, parts);
+    tiling = block_tiling(node, product.x.operand, rows, block);
   }
-  product.is_joined = false;
-  product.x = normalised(node, parts);
-  if (!is_gated(node)) return add_product(node, parts, product);
+  product.is_gated = is_gated(node) && tiling && tiling->has_gate;
+  if (!is_gated(node) || product.is_gated) return add_product(node, parts, product, tiling);
   const Piece gate = parts.scratch(product.y.desc.dtype, product.y.desc.shape);
-  add_product(node, parts, {kGate, product.x, gate, node.attributes->text("gate_epilogue", "x")});
+  add_product(node, parts, {kGate, product.x, gate, node.attributes->text("gate_epilogue", "x")}, tiling);
   product.residual = &gate.operand;
-  add_product(node, parts, product);
+  add_product(node, parts, product, tiling);
 }
 
 }  // namespace pumice

@@ -175,6 +175,10 @@ bool NodeContext::has_quads() const {
   return float_dtype == DType::float16 && subgroup() == 32 && has_matrices() && !driver_quirks(context).has(Quirk::other_matrix_layout);
 }
 
+bool NodeContext::emulates_fragments() const {
+  return float_dtype == DType::float16 && driver_quirks(context).has(Quirk::emulated_fragments);
+}
+
 int64_t NodeContext::multiprocessors() const {
   constexpr int64_t kOfH200 = 132;
   const auto& limits = context->info().limits;

@@ -1,0 +1,73 @@
+// Lays out a matrix in blocks, [columns, depth] of integers of BITS bits, in the order of block_quads.comp: an invocation makes a word. Of
+// the eight elements that a word of four bits holds, or the four of a word of eight, the even ones come first, so that a mask finds two that
+// follow each other 16 bits apart. Integers with a sign become ones without, by turning its bit. TERMS: scales or zero points instead,
+// [columns, blocks], as halves [columns / 16][depth / 128][16][SCALES]; of INTEGERS, or of floats.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#include "include/grid.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = LOCAL_SIZE) in;
+#if TERMS && !INTEGERS
+layout(binding = 0) readonly buffer X { sfp x[]; };
+#else
+layout(binding = 0) readonly buffer X { uint x[]; };
+#endif
+layout(binding = 1) writeonly buffer Y { uint y[]; };
+layout(push_constant) uniform parameter {
+  uint words;  // that are made
+  uint depth, columns, block, blocks;
+  uint x_offset, y_offset;
+} p;
+
+const uint kInWord = 32u / BITS, kElement = (1u << BITS) - 1u;
+#if SIGNED
+const uint kSigns = BITS == 4u ? 0x88888888u : 0x80808080u;
+const float kBias = float(1u << (BITS - 1u));
+#else
+const uint kSigns = 0u;
+const float kBias = 0.0;
+#endif
+
+#if TERMS
+// A scale or zero point of a column for the steps from `step` on; 0 outside.
+float term(uint column, uint step) {
+  if (column >= p.columns || step >= p.depth) return 0.0;
+  const uint at = p.x_offset + column * p.blocks + step / p.block;
+#if INTEGERS && SIGNED
+  return float(bitfieldExtract(int(x[at / kInWord]), int(at % kInWord * BITS), BITS)) + kBias;
+#elif INTEGERS
+  return float(bitfieldExtract(x[at / kInWord], int(at % kInWord * BITS), BITS));
+#else
+  return pm_load(x, at);
+#endif
+}
+
+float term_at(uint i) {
+  const uint chunks = (p.depth + 127u) / 128u, line = i / SCALES;
+  return term(line / 16u / chunks * 16u + line % 16u, line / 16u % chunks * 128u + i % SCALES * (128u / SCALES));
+}
+
+void main() {
+  const uint id = grid_invocation();
+  if (id < p.words) y[p.y_offset / 2u + id] = packHalf2x16(vec2(term_at(id * 2u), term_at(id * 2u + 1u)));
+}
+#else
+void main() {
+  const uint id = grid_invocation();
+  if (id >= p.words) return;
+  const uint pieces = BITS / 4u, chunks = (p.depth + 127u) / 128u;
+  const uint lane = id / 4u % 32u, piece = id / 128u % pieces, half_tile = id / 128u / pieces;
+  const uint word = piece * 4u + id % 4u;  // of this line's share of the chunk, eight elements or four
+  const uint column = half_tile / 2u / chunks * 16u + half_tile % 2u * 8u + lane / 4u;
+  const uint step = half_tile / 2u % chunks * 128u + word / pieces * 32u + lane % 4u * 8u + word % pieces * 4u;
+  uint made = 0u;
+  if (column < p.columns && step < p.depth) {
+    const uint given = x[(p.x_offset + column * p.depth + step) / kInWord] ^ kSigns;
+    [[unroll]] for (uint k = 0u; k < kInWord; ++k) {
+      const uint place = k / 2u + k % 2u * (kInWord / 2u);
+      made |= (given >> (k * BITS) & kElement) << (place * BITS);
+    }
+  }
+  y[p.y_offset / kInWord + id] = made;
+}
+#endif

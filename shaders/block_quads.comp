@@ -1,0 +1,260 @@
+// Products of up to sixteen rows with a matrix in blocks, on matrix units: the matrix is the left operand, sixteen columns at a time, and
+// the rows are the right one, so that sixteen rows cost what one does. block_pack.comp has laid the integers out in the order in which the
+// matrix units take them, [columns / 16][depth / 128][2][BITS / 4][32 invocations][16 bytes]; an invocation reads what it multiplies. An
+// integer less its zero point is exact as a half; what 32 steps of a block add up to is multiplied by the block's scale in float32.
+// The subgroups of a workgroup share the depth, and their sums meet in shared memory. GATED: TILES tiles of each of two matrices. NORMED:
+// the rows are normalised first, and stay in shared memory.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#if !EMULATED
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#endif
+#define FRAGMENTS 1
+#define W_FOURS 1
+#define X_EIGHTS 1
+#define LANES 0
+#define GRID_AXES 3
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/epilogue.glsl"
+#include "include/tensor.glsl"
+#include "include/blocks.glsl"
+
+layout(local_size_x_id = 1) in;
+layout(constant_id = 1) const uint INVOCATIONS = 128u;
+layout(constant_id = 2) const uint TILES = 1u;   // of sixteen columns, of each matrix
+layout(constant_id = 3) const uint AHEAD = 1u;   // chunks of 128 steps that are on their way at once
+layout(constant_id = 4) const uint STAGED = 1u;  // NORMED: eights of the rows, a row's and one more at a time
+#include "include/fragments.glsl"
+
+#if GATED
+const uint MATRICES = 2u;
+#else
+const uint MATRICES = 1u;
+#endif
+const uint SETS = TILES * MATRICES, SPLIT = INVOCATIONS / kLanes;
+const uint EIGHTS = ROWS > 8u ? 2u : 1u;                               // of rows
+const uint KEPT = EIGHTS * 4u;                                         // components of sums that are of rows
+const uint WIDE = TILES * 16u, MET = EIGHTS * 8u + 1u;                 // one more, so that columns begin in different banks
+const uint kPieces = uint(BITS) / 4u;                                  // of sixteen bytes, of a line's share of a chunk
+const uint kWords = uint(BITS) / 4u;                                   // of eight elements
+
+shared float meeting[SPLIT * SETS * 16u * MET];
+#if NORMED
+shared uvec4 staged[STAGED];
+shared float squares[INVOCATIONS + 16u];
+#endif
+
+uint chunks, tiles;
+uvec4 held_w[AHEAD * SETS * 2u * kPieces];
+Scales held_scale[AHEAD * SETS * 2u];
+#if ZERO
+Scales held_zero[AHEAD * SETS * 2u];
+#endif
+float sums[SETS * KEPT];
+
+#define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
+
+// Reads AHEAD chunks of this subgroup's from `begin` on. There is no branch, so that all loads are on their way at once: past the end the
+// last chunk is read, and multiply() has zeros for rows there.
+void read(uint begin, uint first_tile) {
+  FOR(k, AHEAD) {
+    const uint chunk = min(begin + k, chunks - 1u);
+    FOR(s, SETS) {
+      const uint place = min(first_tile + s % TILES, tiles - 1u) * chunks + chunk, at = (k * SETS + s) * 2u;
+      FOR(h, 2u) {
+        const uint term = place * 16u + h * 8u + LANE / 4u;
+        FOR(i, kPieces) {
+          const uint piece = ((place * 2u + h) * kPieces + i) * kLanes + LANE;
+#if GATED
+          if (s >= TILES) {
+            held_w[(at + h) * kPieces + i] = gate_w[p.gate_w_offset / (128u / BITS) + piece];
+            continue;
+          }
+#endif
+          held_w[(at + h) * kPieces + i] = w[p.w_offset / (128u / BITS) + piece];
+        }
+#if GATED
+        held_scale[at + h] = s >= TILES ? gate_scale[term] : scale[term];
+#if ZERO
+        held_zero[at + h] = s >= TILES ? gate_zero[term] : zero[term];
+#endif
+#else
+        held_scale[at + h] = scale[term];
+#if ZERO
+        held_zero[at + h] = zero[term];
+#endif
+#endif
+      }
+    }
+  }
+}
+
+// Eight elements of row `row` of the workgroup's, from eight `eight` on; zeros past the depth.
+uvec4 eight_of(uint row, uint first_row, uint eight) {
+#if NORMED
+  return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + min(eight, chunks * 16u - 1u)];
+#else
+  const bool inside = eight < p.depth / 8u;
+  const uvec4 words = x[(p.x_offset + min(first_row + row, p.rows - 1u) * p.depth) / 8u + (inside ? eight : 0u)];
+  return inside ? words : uvec4(0u);
+#endif
+}
+
+// Two elements of eight bits each side of a word, less their zero point: element `pair` * 2 of the word's eights or fours, and the next.
+// block_pack.comp has put them where one mask finds both, over halves whose exponent makes 1,024 of nothing.
+Pair pair_of(uint word, uint pair, float least) {
+#if BITS == 4
+  const uint shifted = pair < 2u ? word : word >> 8;
+  if (pair % 2u == 0u) return PAIR((shifted & 0x000f000fu) | 0x64006400u) - Pair(1024.0 + least);
+  return fma(PAIR((shifted & 0x00f000f0u) | 0x64006400u), Pair(0.0625), Pair(-(64.0 + least)));
+#else
+  const uint shifted = pair == 0u ? word : word >> 8;
+  return PAIR((shifted & 0x00ff00ffu) | 0x64006400u) - Pair(1024.0 + least);
+#endif
+}
+
+// The pair of elements of step `part` of 32 (those of the first or second product) that a line's words hold.
+Pair weight_pair(uint at, uint part, uint product, uint pair, float least) {
+#if BITS == 4
+  return pair_of(held_w[at * kPieces][part], product * 2u + pair, least);
+#else
+  return pair_of(held_w[at * kPieces + part / 2u][part % 2u * 2u + product], pair, least);
+#endif
+}
+
+#if SIGNED
+const float kBias = float(1u << (BITS - 1u));
+#else
+const float kBias = 0.0;
+#endif
+
+float term_of(Scales terms, uint part) {
+#if SCALES == 1
+  return float(terms);
+#else
+  return float(terms[part / (4u / SCALES)]);
+#endif
+}
+
+// Adds the products of the chunks that are held.
+void multiply(uint begin, uint first_row) {
+  FOR(k, AHEAD) FOR(part, 4u) {
+    const uint chunk = begin + k, eight = chunk * 16u + part * 4u + LANE % 4u;
+    uvec4 rows_a = eight_of(LANE / 4u, first_row, eight), rows_b = uvec4(0u);
+    if (EIGHTS == 2u) rows_b = eight_of(LANE / 4u + 8u, first_row, eight);
+    if (chunk >= chunks) rows_a = uvec4(0u), rows_b = uvec4(0u);
+    RIGHT(low);
+    RIGHT(high);
+    SET_COMPONENTS(low, PAIR(rows_a.x), PAIR(rows_a.y), PAIR(rows_b.x), PAIR(rows_b.y))
+    SET_COMPONENTS(high, PAIR(rows_a.z), PAIR(rows_a.w), PAIR(rows_b.z), PAIR(rows_b.w))
+    FOR(s, SETS) {
+      const uint at = (k * SETS + s) * 2u;
+#if ZERO
+      const float least_a = term_of(held_zero[at], part), least_b = term_of(held_zero[at + 1u], part);
+#else
+      const float least_a = float(POINT) + kBias, least_b = least_a;
+#endif
+      LEFT(left);
+      SUMS(products);
+      SET_COMPONENTS(left, weight_pair(at, part, 0u, 0u, least_a), weight_pair(at, part, 0u, 1u, least_a),
+                     weight_pair(at + 1u, part, 0u, 0u, least_b), weight_pair(at + 1u, part, 0u, 1u, least_b))
+      MULTIPLY_ADD(left, low, products);
+      SET_COMPONENTS(left, weight_pair(at, part, 1u, 0u, least_a), weight_pair(at, part, 1u, 1u, least_a),
+                     weight_pair(at + 1u, part, 1u, 0u, least_b), weight_pair(at + 1u, part, 1u, 1u, least_b))
+      MULTIPLY_ADD(left, high, products);
+      const float unit_a = term_of(held_scale[at], part), unit_b = term_of(held_scale[at + 1u], part);
+      FOR(i, KEPT) {
+        const uint component = EIGHTS == 2u ? i : i / 2u * 4u + i % 2u;
+        sums[s * KEPT + i] = fma(products[component], component < 4u ? unit_a : unit_b, sums[s * KEPT + i]);
+      }
+    }
+  }
+}
+
+#if NORMED
+// Puts the rows, normalised and times the gain, into shared memory, as halves and with zeros past the depth.
+void stage(uint first_row) {
+  const uint eights = p.depth / 8u, all = chunks * 16u;
+  for (uint r = 0u; r < ROWS; ++r) {
+    const uint at_x = (p.x_offset + min(first_row + r, p.rows - 1u) * p.depth) / 8u, at = r * (all + 1u);
+    float own = 0.0;
+    for (uint e = gl_LocalInvocationIndex; e < eights; e += INVOCATIONS) {
+      const uvec4 words = x[at_x + e];
+      FOR(i, 4u) {
+        const vec2 two = pm_unpack_halves(words[i]);
+        own += dot(two, two);
+      }
+    }
+    barrier();  // nobody reads the row before's squares any more
+    squares[gl_LocalInvocationIndex] = own;
+    barrier();  // the squares of all are there
+    if (gl_LocalInvocationIndex < 16u) {
+      float sixteenth = 0.0;
+      for (uint i = gl_LocalInvocationIndex; i < INVOCATIONS; i += 16u) sixteenth += squares[i];
+      squares[INVOCATIONS + gl_LocalInvocationIndex] = sixteenth;
+    }
+    barrier();  // so are their sums
+    float sum = 0.0;
+    FOR(i, 16u) sum += squares[INVOCATIONS + i];
+    const float share = pm_divide(1.0, pm_sqrt(pm_divide(sum, float(p.depth)) + p.epsilon));
+    for (uint e = gl_LocalInvocationIndex; e < all; e += INVOCATIONS) {
+      uvec4 made = uvec4(0u);
+      if (e < eights) {
+        const uvec4 words = x[at_x + e];
+        const vec4 low = gain[e * 2u] * share, high = gain[e * 2u + 1u] * share;
+        made.x = packHalf2x16(pm_unpack_halves(words.x) * low.xy);
+        made.y = packHalf2x16(pm_unpack_halves(words.y) * low.zw);
+        made.z = packHalf2x16(pm_unpack_halves(words.z) * high.xy);
+        made.w = packHalf2x16(pm_unpack_halves(words.w) * high.zw);
+      }
+      staged[at + e] = made;
+    }
+  }
+  barrier();  // the rows are there
+}
+#endif
+
+// The sum of all subgroups for a column of a tile's and a row.
+float met(uint set, uint column, uint row) {
+  float sum = 0.0;
+  FOR(k, SPLIT) sum += meeting[((k * SETS + set) * 16u + column) * MET + row];
+  return sum;
+}
+
+void main() {
+  const uvec3 group = grid_group((p.columns + WIDE - 1u) / WIDE, (p.rows + ROWS - 1u) / ROWS);
+  if (is_past_grid(group, 1u)) return;
+  const uint first_tile = group.x * TILES, first_row = group.y * ROWS, step = SPLIT * AHEAD;
+  tiles = (p.columns + 15u) / 16u, chunks = (p.depth + 127u) / 128u;
+  uint begin = SUBGROUP_NUMBER * AHEAD;
+  FOR(i, SETS * KEPT) sums[i] = 0.0;
+  read(begin, first_tile);
+#if NORMED
+  stage(first_row);
+#endif
+  for (uint turn = (chunks + step - 1u) / step; turn > 0u; --turn, begin += step) {
+    multiply(begin, first_row);
+    read(begin + step, first_tile);
+  }
+  FOR(s, SETS) FOR(i, KEPT) {
+    const uint component = EIGHTS == 2u ? i : i / 2u * 4u + i % 2u;
+    meeting[((SUBGROUP_NUMBER * SETS + s) * 16u + ROW_OF(component)) * MET + COLUMN_OF(component)] = sums[s * KEPT + i];
+  }
+  barrier();  // the sums of all subgroups are there
+  for (uint q = gl_LocalInvocationIndex; q < WIDE * ROWS; q += INVOCATIONS) {
+    const uint tile = q % WIDE / 16u, row = q / WIDE, column = first_tile * 16u + q % WIDE;
+    if (column >= p.columns || first_row + row >= p.rows) continue;
+    const uint at = (first_row + row) * p.columns + column;
+    const float sum = met(tile, q % 16u, row);
+#if GATED
+    pm_store(y, p.y_offset + at, epilogue(sum, gate_of(met(TILES + tile, q % 16u, row))));
+#else
+    pm_store(y, p.y_offset + at, finished(sum, at));
+#endif
+  }
+}

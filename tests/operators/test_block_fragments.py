@@ -1,0 +1,255 @@
+"""Products of rows with a matrix in blocks on matrix units: block_pack.comp's layout, and block_quads.comp with the units emulated, so that
+what lies where is tested on any device. Integers and powers of two: exact in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import pumice
+
+SHADERS = Path(__file__).resolve().parents[2] / "shaders"
+OPTIONS = pumice.ShaderOptions(storage="fp16")
+EXTENSIONS = "storageBuffer16BitAccess", "shaderFloat16"
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product of x [rows, depth] with codes [columns, depth] of `bits`, in blocks."""
+
+    rows: int
+    columns: int
+    depth: int
+    block: int
+    bits: int = 4
+    signed: bool = False
+    points: bool = True  # a zero point for each block, else one for all
+    gated: bool = False
+    normed: bool = False
+    subgroups: int = 2
+    tiles: int = 1
+    ahead: int = 1
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.depth // self.block)
+
+    @property
+    def scales(self) -> int:
+        return max(128 // self.block, 1)
+
+    @property
+    def macros(self) -> dict[str, str | float]:
+        made = {"BITS": self.bits, "SIGNED": int(self.signed), "ZERO": int(self.points), "SCALES": self.scales}
+        return {**{name: str(value) for name, value in made.items()}, "POINT": "0.0" if self.signed else "3.0"}
+
+
+@dataclass(frozen=True)
+class Matrix:
+    codes: Array
+    zeros: Array
+    scales: Array
+
+    def floats(self, block: int) -> Array:
+        depth = self.codes.shape[1]
+        spread = [part.repeat(block, 1)[:, :depth].astype(np.float64) for part in (self.zeros, self.scales)]
+        return (self.codes - spread[0]) * spread[1]
+
+
+def matrix_of(case: Case, seed: int) -> Matrix:
+    chance = np.random.default_rng(seed)
+    low = -(1 << case.bits - 1) if case.signed else 0
+    codes = chance.integers(low, low + (1 << case.bits), (case.columns, case.depth))
+    zeros = chance.integers(low, low + (1 << case.bits), (case.columns, case.blocks))
+    if not case.points:
+        zeros = np.full_like(zeros, 0 if case.signed else 3)
+    return Matrix(codes, zeros, 2.0 ** chance.integers(-2, 2, (case.columns, case.blocks)))
+
+
+def in_words(codes: Array, bits: int) -> Array:
+    """Integers of 4 or 8 bits, low ones first, in whole words."""
+    flat = (codes.reshape(-1) & ((1 << bits) - 1)).astype(np.uint32)
+    each = 32 // bits
+    flat = np.append(flat, np.zeros(-flat.size % each, np.uint32)).reshape(-1, each)
+    return (flat << (np.arange(each, dtype=np.uint32) * bits)).sum(1, dtype=np.uint32)
+
+
+def kernel(context: pumice.Context, file: str, **options: object) -> pumice.Kernel:
+    return pumice.Kernel(
+        (SHADERS / file).read_text(), context, name=file, include_dirs=[str(SHADERS)], options=OPTIONS, **options
+    )
+
+
+def packed(context: pumice.Context, case: Case, x: Array, count: int, **macros: str) -> Array:
+    """What block_pack.comp makes: `count` words."""
+    pack = kernel(context, "block_pack.comp", macros={**case.macros, "LOCAL_SIZE": "64", **macros})
+    made = pumice.tensor(np.zeros(count, np.uint32), context)
+    numbers = {"depth": case.depth, "columns": case.columns, "block": case.block, "blocks": case.blocks}
+    pack(x=x, y=made, words=count, x_offset=0, y_offset=0, threads=count, **numbers)
+    return made.numpy()
+
+
+def bindings_of(context: pumice.Context, case: Case, matrix: Matrix, prefix: str) -> dict[str, Array]:
+    tiles, chunks = -(-case.columns // 16), -(-case.depth // 128)
+    terms = tiles * chunks * 16 * case.scales // 2
+    codes = packed(context, case, in_words(matrix.codes, case.bits), tiles * chunks * 64 * case.bits)
+    scales = packed(context, case, matrix.scales.astype(np.float16), terms, TERMS="1")
+    made = {f"{prefix}w": codes, f"{prefix}scale": scales.view(np.float16)}
+    if case.points:
+        zeros = packed(context, case, in_words(matrix.zeros, case.bits), terms, TERMS="1", INTEGERS="1")
+        made[f"{prefix}zero"] = zeros.view(np.float16)
+    return made
+
+
+def product(context: pumice.Context, case: Case, x: Array, gain: Array, matrices: list[Matrix]) -> Array:
+    each, all_eights = min(case.rows, 16), -(-case.depth // 128) * 16 + 1
+    spec = {"ROWS": each, "INVOCATIONS": 32 * case.subgroups, "TILES": case.tiles, "AHEAD": case.ahead}
+    macros = {**case.macros, "EMULATED": "1", "GATED": str(int(case.gated)), "NORMED": str(int(case.normed))}
+    if case.gated:
+        macros |= {"RESIDUAL": "1", "GATE(x)": "x + 1.0", "EPILOGUE(x)": "x * 0.0078125 * residual"}
+    run = kernel(context, "block_quads.comp", macros=macros, spec={**spec, "STAGED": each * all_eights})
+    made = pumice.tensor(np.zeros((case.rows, case.columns), np.float16), context)
+    arguments = {
+        "x": x.astype(np.float16).view(np.uint32),
+        "y": made,
+        "w_offset": 0,
+        "x_offset": 0,
+        "y_offset": 0,
+        "zero_offset": 0,
+    }
+    for matrix, prefix in zip(matrices, ("", "gate_"), strict=False):
+        arguments |= bindings_of(context, case, matrix, prefix)
+    if case.gated:
+        arguments |= {"gate_w_offset": 0, "gate_zero_offset": 0}
+    if case.normed:
+        arguments |= {"gain": gain.astype(np.float32), "epsilon": 1e-5}
+    groups = (-(-case.columns // (16 * case.tiles)), -(-case.rows // each), 1)
+    numbers = {"rows": case.rows, "depth": case.depth, "columns": case.columns, "block": case.block}
+    run(**arguments, **numbers, blocks=case.blocks, groups=groups)
+    return made.numpy()
+
+
+CASES = [
+    Case(1, 16, 128, 32),
+    Case(1, 16, 128, 32, points=False),
+    Case(3, 20, 160, 32),
+    Case(8, 33, 256, 64, subgroups=3),
+    Case(9, 17, 384, 128, ahead=2),
+    Case(16, 40, 512, 256, tiles=2),
+    Case(17, 40, 96, 32, tiles=2),
+    Case(2, 30, 320, 64, bits=8),
+    Case(11, 30, 320, 32, bits=8, signed=True, tiles=2, ahead=2),
+    Case(4, 50, 192, 32, signed=True, subgroups=1),
+    Case(4, 50, 192, 32, signed=True, points=False, subgroups=4),
+    Case(2, 24, 288, 32, gated=True),
+    Case(10, 35, 288, 32, gated=True, tiles=2, points=False),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_products_are_exact(case: Case, context: pumice.Context) -> None:
+    x = np.random.default_rng(1).integers(-2, 3, (case.rows, case.depth))
+    matrices = [matrix_of(case, seed) for seed in range(2 if case.gated else 1)]
+    expected = x @ matrices[0].floats(case.block).T
+    if case.gated:
+        expected = expected / 128 * (x @ matrices[1].floats(case.block).T + 1)
+    made = product(context, case, x, np.ones(case.depth), matrices)
+    np.testing.assert_array_equal(made, expected.astype(np.float32).astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    "case", [Case(1, 24, 352, 32, normed=True), Case(9, 24, 128, 64, normed=True, tiles=2, gated=True)], ids=str
+)
+def test_rows_are_normalised(case: Case, context: pumice.Context) -> None:
+    chance = np.random.default_rng(2)
+    x, gain = chance.standard_normal((case.rows, case.depth)).astype(np.float16), chance.uniform(0.5, 2, case.depth)
+    rows = x.astype(np.float64)
+    rows = rows / np.sqrt((rows**2).mean(1, keepdims=True) + 1e-5) * gain
+    matrices = [matrix_of(case, seed) for seed in range(2 if case.gated else 1)]
+    parts = [rows @ matrix.floats(case.block).T for matrix in matrices]
+    # Each row is rounded to halves once, and so is the result.
+    slack = [np.abs(rows) @ np.abs(matrix.floats(case.block)).T * 2.0**-11 for matrix in matrices]
+    expected, bound = parts[0], slack[0]
+    if case.gated:
+        expected, gate = parts[0] * (parts[1] + 1) / 128, np.abs(parts[1] + 1)
+        bound = (slack[0] * gate + np.abs(parts[0]) * slack[1] + slack[0] * slack[1]) / 128
+    made = product(context, case, x, gain, matrices)
+    assert (np.abs(made - expected) <= bound * 1.01 + np.abs(expected) * 2.0**-10).all()
+
+
+# ---- in a program
+
+
+@pytest.fixture(scope="module")
+def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A device that takes the kernels of matrix units, whether it has any or not."""
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as made:
+        yield made
+
+
+def constant(graph: pumice.Graph, values: Array, case: Case, name: str) -> pumice.Value:
+    dtype = f"{'' if case.signed else 'u'}int{case.bits}"
+    return graph.constant_bytes(
+        in_words(values, case.bits).tobytes()[: -(-values.size * case.bits // 8)], dtype, list(values.shape), name
+    )
+
+
+def dequantized(graph: pumice.Graph, case: Case, matrix: Matrix, name: str) -> pumice.Value:
+    inputs = [constant(graph, matrix.codes, case, f"{name} codes"), graph.constant(matrix.scales.astype(np.float16))]
+    inputs.append(constant(graph, matrix.zeros, case, f"{name} zeros"))
+    made = graph.add("DequantizeLinear", *inputs, axis=1, block_size=case.block)
+    return graph.add("Transpose", made, perm=[1, 0])
+
+
+# The driver compiles what stands for the units for ten seconds or more in the larger ones.
+PROGRAMS = [
+    pytest.param(case, normed, id=f"{case}{' normed' * normed}", marks=[] if case.rows < 8 else [pytest.mark.slow])
+    for case in CASES
+    for normed in (False, True)
+    if case.tiles == case.ahead == 1
+]
+
+
+@pytest.mark.parametrize(("case", "normed"), PROGRAMS)
+def test_programs_take_them_and_floats_of_them(case: Case, normed: bool, emulating: pumice.Context) -> None:
+    """Few rows by the kernel of fragments, many by floats that are made of them. Squares of 1 with 3 for epsilon: halves, exactly."""
+    graph = pumice.Graph("blocks")
+    x = (np.random.default_rng(3).integers(0, 2, (40, case.depth)) * 2 - 1).astype(np.float16)
+    gain = (2.0 ** np.random.default_rng(4).integers(-1, 2, case.depth)).astype(np.float16)
+    given = graph.input("x", "float16", [None, case.depth])
+    inner = graph.add("RMSNormalization", given, gain, axis=-1, epsilon=3.0) if normed else given
+    matrices = [matrix_of(case, seed) for seed in range(2 if case.gated else 1)]
+    made = [graph.add("MatMul", inner, dequantized(graph, case, matrix, str(i))) for i, matrix in enumerate(matrices)]
+    scale = np.array(2.0**-8 if case.gated else 1, np.float16)
+    result = graph.add("Mul", graph.add("Mul", graph.add("Relu", made[1]), scale), made[0]) if case.gated else made[0]
+    graph.output("y", result)
+    program = graph.compile(emulating, "fp16")
+    factors = x.astype(np.float64) * (gain / 2 if normed else 1)
+    products = [factors @ matrix.floats(case.block).T for matrix in matrices]
+    expected = np.maximum(products[1], 0) * float(scale) * products[0] if case.gated else products[0]
+    for rows in (case.rows, 40):
+        y = program({"x": x[:rows]})["y"]
+        tolerance = 2.0**-10 * np.abs(expected).max()
+        np.testing.assert_allclose(y, expected[:rows], rtol=2.0**-10, atol=tolerance if rows > 16 or case.gated else 0)
+        kernels = [row["kernel"] for row in program.report() if row["kernel"]]
+        assert ("block_quads.comp" in " ".join(kernels)) == (rows <= 16), kernels
+
+
+def test_rows_that_begin_inside_eight_halves_are_copied_first(emulating: pumice.Context) -> None:
+    case = Case(3, 20, 160, 32)
+    graph = pumice.Graph("blocks")
+    given = graph.input("x", "float16", [4 * 160 + 3])
+    middle = graph.add("Reshape", graph.add("Slice", given, np.array([3]), np.array([3 + 3 * 160])), np.array([3, 160]))
+    matrix = matrix_of(case, 0)
+    graph.output("y", graph.add("MatMul", middle, dequantized(graph, case, matrix, "w")))
+    x = np.random.default_rng(5).integers(-2, 3, 4 * 160 + 3).astype(np.float16)
+    y = graph.compile(emulating, "fp16")({"x": x})["y"]
+    expected = x[3 : 3 + 480].reshape(3, 160).astype(np.float64) @ matrix.floats(32).T
+    np.testing.assert_array_equal(y, expected.astype(np.float32).astype(np.float16))
