@@ -246,11 +246,12 @@ def test_loops_that_are_not_cut_are_refused_by_name(
 ) -> None:
     """Such loops are refused where a driver ends long loops; elsewhere they run.
 
-    With subgroups of 16 and more the invocations of one share the sums of a convolution, so that no loop of it is long.
+    With subgroups of 16 and more the invocations of one share the sums of a convolution, and with subgroups of 4 its tile is so small
+    that many parts share the depth, so that no loop of it is long: it runs then, and is right.
     """
-    shares = context.info.limits["subgroupSize"] >= 16
+    shares = context.info.limits["subgroupSize"] != 8
     if op == "ConvTranspose" and shares:
-        pytest.skip("a subgroup shares the taps here: no loop is long, and 8 billion products take minutes")
+        pytest.skip("the taps are shared here: no loop is long, and 8 billion products take minutes")
     if op == "Conv" and shares:
         x, weights = (np.asarray(one, "float64") for one in inputs)
         windows = np.lib.stride_tricks.sliding_window_view(x, weights.shape[2:], (2, 3))
