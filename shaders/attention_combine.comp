@@ -1,6 +1,7 @@
 // Combines the results of attention over parts of the keys: see include/attention.glsl. TERMS: also the largest score and the share of each
 // row.
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
@@ -25,22 +26,40 @@ layout(binding = 1) buffer Y { sfp y[]; };
 layout(binding = 2) writeonly buffer Terms { vec2 terms[]; };
 #endif
 
+const uint kAtOnce = 8u;
 
 void main() {
   const uint id = grid_invocation();
   if (id >= p.results) return;
   const uint fours = (p.size + 3u) / 4u, row = id / fours, column = id % fours * 4u, apart = p.size + 2u;
   const uint first = row * p.parts * apart;
-  float largest = uintBitsToFloat(0xff800000u), sum = 0.0;
-  for (uint i = 0u; i < p.parts; ++i) largest = max(largest, parts[first + i * apart + p.size]);
-  const float reference = largest == uintBitsToFloat(0xff800000u) ? 0.0 : largest;
+  const float nothing = uintBitsToFloat(0xff800000u);
+  float largest = nothing, reference = 0.0, sum = 0.0;
   vec4 sums = vec4(0.0);
-  for (uint i = 0u; i < p.parts; ++i) {
-    const uint at = first + i * apart;
-    const float factor = exp(parts[at + p.size] - reference);
-    sum += parts[at + p.size + 1u] * factor;
-    for (uint j = 0u; j < 4u; ++j)
-      if (column + j < p.size) sums[j] += parts[at + column + j] * factor;
+  // Reads kAtOnce parts before it needs the first of them: the reads of one part after another are what the time would go into.
+  for (uint begin = 0u; begin < p.parts; begin += kAtOnce) {
+    float most[kAtOnce], shares[kAtOnce];
+    vec4 fours[kAtOnce];
+    [[unroll]] for (uint i = 0u; i < kAtOnce; ++i) {
+      const uint at = first + min(begin + i, p.parts - 1u) * apart;
+      const bool is_part = begin + i < p.parts;
+      most[i] = is_part ? parts[at + p.size] : nothing;
+      shares[i] = is_part ? parts[at + p.size + 1u] : 0.0;
+      fours[i] = vec4(0.0);
+      [[unroll]] for (uint j = 0u; j < 4u; ++j)
+        if (is_part && column + j < p.size) fours[i][j] = parts[at + column + j];
+    }
+    const float before = largest;
+    [[unroll]] for (uint i = 0u; i < kAtOnce; ++i) largest = max(largest, most[i]);
+    reference = largest == nothing ? 0.0 : largest;
+    const float kept = exp(before - reference);
+    sum *= kept;
+    sums *= kept;
+    [[unroll]] for (uint i = 0u; i < kAtOnce; ++i) {
+      const float factor = exp(most[i] - reference);
+      sum += shares[i] * factor;
+      sums += fours[i] * factor;
+    }
   }
   const float share = ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum;
   const uint image = row / p.rows / p.heads, head = row / p.rows % p.heads;

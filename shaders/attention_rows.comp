@@ -27,21 +27,34 @@ PM_GATHER(gather_sums, vec4, meeting, pm_sum)
 #define FOR_HELD(h) [[unroll]] for (uint h = 0u; h < HELD; ++h)
 
 #if TEAMS > 1
-shared vec4 team_sums[TEAMS * TEAM * HELD];
-shared vec2 team_terms[TEAMS];
+shared vec4 team_sums[ROWS * TEAMS * TEAM * HELD];
+shared vec2 team_terms[ROWS * TEAMS];
 #endif
+
+// The head of q and the row in it that are the workgroup's r-th.
+uvec2 place_of(uint r, uint kv_head) {
+  const uint row = min(grid_group().x * ROWS + r, p.group * p.rows - 1u);
+  return uvec2(kv_head * p.group + row / p.rows, row % p.rows);
+}
+
+void store_row(uint r, uint image, uint kv_head, vec4 sums[HELD], float largest, float sum) {
+  if (grid_group().x * ROWS + r >= p.group * p.rows) return;
+  const uvec2 place = place_of(r, kv_head);
+  const uint at = first_y(image, place.x, place.y);
+  FOR_HELD(h) store_four(at, FOUR(h), sums[h], sum);
+  if (TEAM_MEMBER == 0u) store_terms(at, largest, sum);
+}
 
 void main() {
   const uint kv_heads = p.heads / p.group, image = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
-  const uint shared_rows = p.group * p.rows;
   uint heads[ROWS], rows[ROWS];
   ivec2 seen[ROWS], all = ivec2(int(p.keys), 0);
   vec4 held[ROWS * HELD], sums[ROWS * HELD];
   float largest[ROWS], sum[ROWS];
   FOR_ROWS(r) {
-    const uint row = min(grid_group().x * ROWS + r, shared_rows - 1u);
-    heads[r] = kv_head * p.group + row / p.rows;
-    rows[r] = row % p.rows;
+    const uvec2 place = place_of(r, kv_head);
+    heads[r] = place.x;
+    rows[r] = place.y;
     seen[r] = seen_keys(image, rows[r]);
     all = ivec2(min(all.x, seen[r].x), max(all.y, seen[r].y));
     const uint at = first_q(image, heads[r], rows[r]);
@@ -85,27 +98,31 @@ void main() {
       }
     }
   }
-  FOR_ROWS(r) {
 #if TEAMS > 1
-    barrier();  // nobody reads the row before any more
-    if (TEAM_MEMBER == 0u) team_terms[TEAM_NUMBER] = vec2(largest[r], sum[r]);
-    FOR_HELD(h) team_sums[(TEAM_NUMBER * HELD + h) * TEAM + TEAM_MEMBER] = sums[r * HELD + h];
-    barrier();  // the sums of all teams are there
-    if (TEAM_NUMBER == 0u) {
-      for (uint t = 0u; t < TEAMS; ++t) largest[r] = max(largest[r], team_terms[t].x);
-      sum[r] = 0.0;
-      FOR_HELD(h) sums[r * HELD + h] = vec4(0.0);
-      for (uint t = 0u; t < TEAMS; ++t) {
-        const float factor = exp(team_terms[t].x - reference_of(largest[r]));
-        sum[r] += team_terms[t].y * factor;
-        FOR_HELD(h) sums[r * HELD + h] += team_sums[(t * HELD + h) * TEAM + TEAM_MEMBER] * factor;
-      }
-    }
-#endif
-    if (TEAM_NUMBER == 0u && grid_group().x * ROWS + r < shared_rows) {
-      const uint at = first_y(image, heads[r], rows[r]);
-      FOR_HELD(h) store_four(at, FOUR(h), sums[r * HELD + h], sum[r]);
-      if (TEAM_MEMBER == 0u) store_terms(at, largest[r], sum[r]);
-    }
+  FOR_ROWS(r) {
+    if (TEAM_MEMBER == 0u) team_terms[r * TEAMS + TEAM_NUMBER] = vec2(largest[r], sum[r]);
+    FOR_HELD(h) team_sums[((r * TEAMS + TEAM_NUMBER) * HELD + h) * TEAM + TEAM_MEMBER] = sums[r * HELD + h];
   }
+  barrier();  // the sums of all teams are there
+  // Each team puts another row together, so that the rows do not wait for each other.
+  for (uint r = TEAM_NUMBER; r < ROWS; r += TEAMS) {
+    float most = minus_infinity, whole = 0.0;
+    vec4 merged[HELD];
+    FOR_HELD(h) merged[h] = vec4(0.0);
+    [[unroll]] for (uint t = 0u; t < TEAMS; ++t) most = max(most, team_terms[r * TEAMS + t].x);
+    [[unroll]] for (uint t = 0u; t < TEAMS; ++t) {
+      const vec2 terms = team_terms[r * TEAMS + t];
+      const float factor = exp(terms.x - reference_of(most));
+      whole += terms.y * factor;
+      FOR_HELD(h) merged[h] += team_sums[((r * TEAMS + t) * HELD + h) * TEAM + TEAM_MEMBER] * factor;
+    }
+    store_row(r, image, kv_head, merged, most, whole);
+  }
+#else
+  FOR_ROWS(r) {
+    vec4 own[HELD];
+    FOR_HELD(h) own[h] = sums[r * HELD + h];
+    if (TEAM_NUMBER == 0u) store_row(r, image, kv_head, own, largest[r], sum[r]);
+  }
+#endif
 }

@@ -15,6 +15,7 @@ from .session import Session
 
 SHADERS = Path(__file__).parents[2] / "shaders"
 US = 1e6
+WARM, RUNS = 0.1, 20
 BLOCK, IN_WORD, CHUNK = 32, 8, 128
 CACHE = 160 << 20  # bytes that are read between two runs of a matrix: more than a GPU's cache holds
 
@@ -172,11 +173,14 @@ def rows_of(product: Product, session: Session) -> Iterator[Row]:
         for copy in range(copies):
             commands.dispatch(bound(product, shares, kernel, copy, memory))
         commands.commit(timing=True)
-        seconds = []
-        for _ in range(8):
+        seconds, spent = [], 0.0
+        # A GPU that has waited for the compiler has slow clocks for some time.
+        while spent < (0.0 if session.software else WARM) or len(seconds) < RUNS:
             submission = commands.exec()
             submission.wait()
+            spent += submission.device_seconds or 0.0
             seconds.append((submission.device_seconds or 0.0) / copies)
+        seconds = seconds[-RUNS:]
         best, median = min(seconds), sorted(seconds)[len(seconds) // 2]
         yield Row(f"  {shares}", best * US, median * US, note=f"{product.bytes / best / 1e9:,.0f} GB/s")
 

@@ -47,13 +47,13 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   const bool lanes = node.prefers_lanes();
   const int64_t fours = ceil_div(std::max(a.k.size(), a.v.size()), 4), team = lanes ? 8 : fours <= 64 ? 16 : 128;
   const int64_t held = ceil_div(fours, team);
+  const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min<int64_t>(shared_rows, kMostRows);
   const auto fits = [&](int64_t teams) {
-    const int64_t bytes = ((team * teams + 16) + teams * team * held) * 16 + teams * 8;
+    const int64_t bytes = ((team * teams + 16) + rows * teams * team * held) * 16 + rows * teams * 8;
     return team * teams <= node.most_invocations() && static_cast<uint64_t>(bytes) <= node.context->limit("maxComputeSharedMemorySize");
   };
   int64_t teams = !lanes && team == 16 ? 16 : 1;
   while (teams > 1 && !fits(teams)) teams /= 2;
-  const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min<int64_t>(shared_rows, kMostRows);
   AttentionPlan plan{"attention_rows.comp"};
   plan.macros = {{"TEAM", number(team)}, {"TEAMS", std::to_string(teams)}, {"HELD", number(held)},
                  {"ROWS", number(rows)}, {"LANES", flag(lanes)},           {"SUBGROUP", std::to_string(node.subgroup())}};
