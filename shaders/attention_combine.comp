@@ -26,52 +26,24 @@ layout(binding = 1) buffer Y { sfp y[]; };
 layout(binding = 2) writeonly buffer Terms { vec2 terms[]; };
 #endif
 
-const uint kAtOnce = 8u;
+#include "include/attention_parts.glsl"
 
 void main() {
   const uint id = grid_invocation();
   if (id >= p.results) return;
-  const uint fours = (p.size + 3u) / 4u, row = id / fours, column = id % fours * 4u, apart = p.size + 2u;
-  const uint first = row * p.parts * apart;
-  const float nothing = uintBitsToFloat(0xff800000u);
-  float largest = nothing, reference = 0.0, sum = 0.0;
-  vec4 sums = vec4(0.0);
-  // Reads kAtOnce parts before it needs the first of them: the reads of one part after another are what the time would go into.
-  for (uint begin = 0u; begin < p.parts; begin += kAtOnce) {
-    float most[kAtOnce], shares[kAtOnce];
-    vec4 fours[kAtOnce];
-    [[unroll]] for (uint i = 0u; i < kAtOnce; ++i) {
-      const uint at = first + min(begin + i, p.parts - 1u) * apart;
-      const bool is_part = begin + i < p.parts;
-      most[i] = is_part ? parts[at + p.size] : nothing;
-      shares[i] = is_part ? parts[at + p.size + 1u] : 0.0;
-      fours[i] = vec4(0.0);
-      [[unroll]] for (uint j = 0u; j < 4u; ++j)
-        if (is_part && column + j < p.size) fours[i][j] = parts[at + column + j];
-    }
-    const float before = largest;
-    [[unroll]] for (uint i = 0u; i < kAtOnce; ++i) largest = max(largest, most[i]);
-    reference = largest == nothing ? 0.0 : largest;
-    const float kept = exp(before - reference);
-    sum *= kept;
-    sums *= kept;
-    [[unroll]] for (uint i = 0u; i < kAtOnce; ++i) {
-      const float factor = exp(most[i] - reference);
-      sum += shares[i] * factor;
-      sums += fours[i] * factor;
-    }
-  }
-  const float share = ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum;
+  const uint fours = (p.size + 3u) / 4u, row = id / fours, column = id % fours * 4u;
+  const Whole whole = whole_of(row * p.parts * (p.size + 2u), p.parts, p.size, column);
+  const float share = ZERO_EMPTY != 0 && whole.sum == 0.0 ? 0.0 : 1.0 / whole.sum;
   const uint image = row / p.rows / p.heads, head = row / p.rows % p.heads;
   const uint at = p.y_offset + image * p.y_batch + head * p.y_head + row % p.rows * p.y_row + column;
-  sums = epilogue(sums * share);
+  const vec4 results = epilogue(whole.sums * share);
 #if Y_VEC4
-  pm_store_vec4(y, at >> 2, sums);
+  pm_store_vec4(y, at >> 2, results);
 #else
   for (uint j = 0u; j < 4u; ++j)
-    if (column + j < p.size) pm_store(y, at + j, sums[j]);
+    if (column + j < p.size) pm_store(y, at + j, results[j]);
 #endif
 #if TERMS
-  if (column == 0u) terms[p.first_term + row] = vec2(reference, share);
+  if (column == 0u) terms[p.first_term + row] = vec2(whole.reference, share);
 #endif
 }

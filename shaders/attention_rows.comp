@@ -12,6 +12,9 @@
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/attention.glsl"
+#if MEETS
+#include "include/attention_parts.glsl"
+#endif
 layout(local_size_x = TEAM * TEAMS) in;
 #include "include/team.glsl"
 #if LANES
@@ -44,6 +47,33 @@ void store_row(uint r, uint image, uint kv_head, vec4 sums[HELD], float largest,
   FOR_HELD(h) store_four(at, FOUR(h), sums[h], sum);
   if (TEAM_MEMBER == 0u) store_terms(at, largest, sum);
 }
+
+#if MEETS
+shared bool is_last;
+
+// Puts the parts of the workgroup's rows together, where no other workgroup has a part of them still to finish.
+void meet(uint image, uint kv_head) {
+  memoryBarrierBuffer();
+  barrier();  // this workgroup's part is there
+  if (gl_LocalInvocationIndex == 0u) {
+    const uint place = grid_group().y * grid_size().x + grid_group().x;
+    is_last = atomicAdd(finished[place], 1u) + 1u == grid_size().z;
+    if (is_last) atomicExchange(finished[place], 0u);
+  }
+  barrier();  // all know whether it was the last
+  if (!is_last) return;
+  memoryBarrierBuffer();
+  const uint fours = (V_SIZE + 3u) / 4u;
+  for (uint i = gl_LocalInvocationIndex; i < ROWS * fours; i += TEAM * TEAMS) {
+    const uint r = i / fours, column = i % fours * 4u;
+    if (grid_group().x * ROWS + r >= p.group * p.rows) continue;
+    const uvec2 place = place_of(r, kv_head);
+    const uint first = ((image * p.heads + place.x) * p.rows + place.y) * grid_size().z * (V_SIZE + 2u);
+    const Whole whole = whole_of(first, grid_size().z, V_SIZE, column);
+    store_results(p.y_offset + image * p.y_batch + place.x * p.y_head + place.y * p.y_row, column, whole.sums, whole.sum);
+  }
+}
+#endif
 
 void main() {
   const uint kv_heads = p.heads / p.group, image = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
@@ -124,5 +154,8 @@ void main() {
     FOR_HELD(h) own[h] = sums[r * HELD + h];
     if (TEAM_NUMBER == 0u) store_row(r, image, kv_head, own, largest[r], sum[r]);
   }
+#endif
+#if MEETS
+  meet(image, kv_head);
 #endif
 }

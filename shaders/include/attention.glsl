@@ -2,7 +2,8 @@
 // axis. Scores never leave the kernel: the keys are walked once, with the largest score and the sum of exponentials so far. MASKED 1: where
 // a bool is MASK_SHOWS a row sees a key, elsewhere its score is HIDDEN; 2: a number is added to its score. COUNTED: of each image only so
 // many keys count, and the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS:
-// keys come in parts of p.stretch, whose results the kernel attention_combine puts together. VEC4, Y_VEC4: heads are aligned fours; EIGHTS:
+// keys come in parts of p.stretch, whose results the kernel attention_combine puts together; MEETS: the workgroup that is the last of a
+// row's to finish does so itself. VEC4, Y_VEC4: heads are aligned fours; EIGHTS:
 // aligned eights of 16 bits, which the kernel reads itself.
 #define minus_infinity uintBitsToFloat(0xff800000u)
 
@@ -40,12 +41,21 @@ layout(binding = 0) readonly buffer Q { sfp q[]; };
 layout(binding = 1) readonly buffer K { sfp k[]; };
 layout(binding = 2) readonly buffer V { sfp v[]; };
 #endif
-#if PARTS
+#if MEETS
+layout(binding = 3) coherent buffer Parts { float parts[]; };
+layout(binding = 7) coherent buffer Finished { uint finished[]; };  // parts, of each workgroup's rows; zero between two dispatches
+#define HAS_Y 1
+#define Y_PLACE 6
+#elif PARTS
 layout(binding = 3) writeonly buffer Parts { float parts[]; };
-#elif Y_VEC4
-layout(binding = 3) writeonly buffer Y { sfpvec4 y[]; };
 #else
-layout(binding = 3) buffer Y { sfp y[]; };
+#define HAS_Y 1
+#define Y_PLACE 3
+#endif
+#if HAS_Y && Y_VEC4
+layout(binding = Y_PLACE) writeonly buffer Y { sfpvec4 y[]; };
+#elif HAS_Y
+layout(binding = Y_PLACE) buffer Y { sfp y[]; };
 #endif
 #if MASKED == 1
 layout(binding = 4) readonly buffer Mask { uint mask[]; };
@@ -136,12 +146,9 @@ uint first_y(uint image, uint head, uint row) {
 #endif
 }
 
-// Stores four results from `column`, a multiple of four, on. A part stores the sums themselves.
-void store_four(uint at, uint column, vec4 sums, float sum) {
-#if PARTS
-  for (uint j = 0u; j < 4u; ++j)
-    if (column + j < V_SIZE) parts[at + column + j] = sums[j];
-#else
+#if HAS_Y
+// Stores four results from `column`, a multiple of four, on: the sums of all keys, by the sum of their weights.
+void store_results(uint at, uint column, vec4 sums, float sum) {
   sums = epilogue(sums * share_of(sum));
 #if Y_VEC4
   if (column < V_SIZE) pm_store_vec4(y, (at + column) >> 2, sums);
@@ -149,6 +156,16 @@ void store_four(uint at, uint column, vec4 sums, float sum) {
   for (uint j = 0u; j < 4u; ++j)
     if (column + j < V_SIZE) pm_store(y, at + column + j, sums[j]);
 #endif
+}
+#endif
+
+// Stores the same, or the sums themselves where they are those of a part.
+void store_four(uint at, uint column, vec4 sums, float sum) {
+#if PARTS
+  for (uint j = 0u; j < 4u; ++j)
+    if (column + j < V_SIZE) parts[at + column + j] = sums[j];
+#else
+  store_results(at, column, sums, sum);
 #endif
 }
 

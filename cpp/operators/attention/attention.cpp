@@ -14,6 +14,7 @@
 namespace pumice {
 namespace {
 
+constexpr std::string_view kRowsShader = "attention_rows.comp";
 constexpr int64_t kLeastInPart = 128;  // keys
 
 // The kernel of an attention, with its workgroups and its parts of the keys.
@@ -54,7 +55,7 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   };
   int64_t teams = !lanes && team == 16 ? 16 : 1;
   while (teams > 1 && !fits(teams)) teams /= 2;
-  AttentionPlan plan{"attention_rows.comp"};
+  AttentionPlan plan{kRowsShader};
   plan.macros = {{"TEAM", number(team)}, {"TEAMS", std::to_string(teams)}, {"HELD", number(held)},
                  {"ROWS", number(rows)}, {"LANES", flag(lanes)},           {"SUBGROUP", std::to_string(node.subgroup())}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(shared_rows, rows));
@@ -263,17 +264,21 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
     for (const AttentionPart& part : parts) add_steps(node, part.attention, terms, first_term + part.first);
     return;
   }
-  const bool y_fours = a.y.in_vectors(node.float_dtype, 4);
+  const bool y_fours = a.y.in_vectors(node.float_dtype, 4), meets = in_parts && !terms && plan.shader == kRowsShader;
   const int64_t rows = a.y.batch() * a.y.heads() * a.y.rows();
-  plan.macros.emplace_back("PARTS", flag(in_parts));
-  plan.macros.emplace_back("Y_VEC4", flag(y_fours && !in_parts));
-  if (!in_parts) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
+  plan.macros.insert(plan.macros.end(), {{"PARTS", flag(in_parts)}, {"MEETS", flag(meets)}});
+  plan.macros.emplace_back("Y_VEC4", flag(y_fours && (!in_parts || meets)));
+  if (!in_parts || meets) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step = attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
   step.set("stretch", std::max<int64_t>(plan.stretch, a.k.rows() * (plan.stretch == 0)));
   step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
-  if (!in_parts) return node.add(step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype)).build());
+  if (!in_parts || meets) step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
+  if (!in_parts) return node.add(step.build());
   const Operand parts = node.temporary(static_cast<uint64_t>(rows * plan.parts * (a.v.size() + 2)) * 4);
+  // How many parts of its rows have finished. The last one sets it to zero again, and no run of a plan begins before the one before has ended.
+  if (meets) step.bind("finished", node.host_block(std::vector<std::byte>(plan.groups_x * plan.groups_y * 4)));
   node.add(step.bind("parts", parts).build());
+  if (meets) return;
   const Macros macros = {
       {"Y_VEC4", flag(y_fours)}, {"TERMS", flag(terms.has_value())}, {"ZERO_EMPTY", flag(a.zero_empty)}, {"EPILOGUE(x)", node.epilogue()}};
   StepBuilder combine(node.kernel("attention_combine.comp", node.float_dtype, macros));

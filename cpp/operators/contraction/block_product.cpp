@@ -89,14 +89,16 @@ BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t colum
           true};
 }
 
-// Devices with matrix units take block_quads. There are so many subgroups of a tile's columns that every multiprocessor has several, and as
-// many as the depth has chunks at most; where the rows are normalised, four or more share that.
+// Devices with matrix units take block_quads. There are so many subgroups of a tile's columns that every multiprocessor has several, half
+// as many where each has two matrices, and as many as the depth has chunks at most. Where the rows are normalised, which each workgroup
+// does for itself, they are four or eight.
 BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kMostSubgroups = 8, kFewestOfNorm = 4;
+  constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kMostSubgroups = 16, kFewestOfNorm = 4, kMostOfNorm = 8;
   const int64_t chunks = ceil_div(depth, kChunk), tiles = ceil_div(columns, kTileColumns), sets = is_gated(node) ? 2 : 1;
-  const int64_t wanted = ceil_div(node.multiprocessors() * kSubgroupsOfCore, tiles);
-  const int64_t most = std::min({kMostSubgroups, node.most_invocations() / kLanes, chunks});
-  int64_t subgroups = node.has_input(kGain) ? std::min(kFewestOfNorm, node.most_invocations() / kLanes) : 1;
+  const int64_t wanted = ceil_div(node.multiprocessors() * kSubgroupsOfCore, tiles * sets);
+  const bool is_normed = node.has_input(kGain);
+  const int64_t most = std::min({is_normed ? kMostOfNorm : kMostSubgroups, node.most_invocations() / kLanes, chunks});
+  int64_t subgroups = is_normed ? std::min(kFewestOfNorm, node.most_invocations() / kLanes) : 1;
   while (subgroups * 2 <= most && subgroups < wanted) subgroups *= 2;
   const int64_t each = std::min(rows, kMostRows), staged = each * (chunks * 16 + 1);
   const int64_t meeting = subgroups * sets * kTileColumns * (each > 8 ? 17 : 9) * 4, squares = (subgroups * kLanes + 16) * 4;
