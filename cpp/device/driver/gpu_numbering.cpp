@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 
@@ -90,17 +92,24 @@ class Nvml {
 
 // ---- AMD: the kernel's own list
 
-std::map<std::string, uint64_t> node_properties(const std::filesystem::path& file) {
+// The properties of a node, each a word and a number on a line of their own. None where there is no such node. The numbers are read without
+// a stream's own parsing, which takes what a number looks like from the locale of the process.
+std::optional<std::map<std::string, uint64_t>> node_properties(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return {};
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
   std::map<std::string, uint64_t> properties;
-  std::ifstream lines(file);
-  std::string key;
-  uint64_t value = 0;
-  while (lines >> key >> value) properties[key] = value;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size()), space = std::min(text.find(' ', at), end);
+    uint64_t value = 0;
+    std::from_chars(text.data() + std::min(space + 1, end), text.data() + end, value);
+    properties[text.substr(at, space - at)] = value;
+    at = end + 1;
+  }
   return properties;
 }
 
-std::optional<NumberedGpu> kfd_gpu(const std::filesystem::path& node) {
-  auto properties = node_properties(node / "properties");
+std::optional<NumberedGpu> kfd_gpu(std::map<std::string, uint64_t> properties) {
   if (properties["simd_count"] == 0) return {};  // a node of processors alone
   const uint64_t place = properties["location_id"];
   char text[40];
@@ -124,10 +133,9 @@ std::optional<std::vector<NumberedGpu>> nvml_gpus(const std::string& library) {
 std::optional<std::vector<NumberedGpu>> kfd_gpus(const std::string& folder) {
   std::vector<NumberedGpu> found;
   for (int node = 0;; ++node) {
-    const std::filesystem::path path = std::filesystem::path(folder) / std::to_string(node);
-    std::error_code ignored;
-    if (!std::filesystem::is_directory(path, ignored)) break;
-    if (auto gpu = kfd_gpu(path)) found.push_back(std::move(*gpu));
+    auto properties = node_properties(folder + "/" + std::to_string(node) + "/properties");
+    if (!properties) break;
+    if (auto gpu = kfd_gpu(std::move(*properties))) found.push_back(std::move(*gpu));
   }
   if (found.empty()) return {};
   return found;
