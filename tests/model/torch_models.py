@@ -126,8 +126,8 @@ def _sequence(width: int) -> Callable[[int], tuple[torch.Tensor, ...]]:
     return lambda size: (torch.randn(2, 5 + 3 * size, width),)
 
 
-def _encoder() -> nn.Module:
-    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, norm_first=True)
+def _encoder(norm_first: bool) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, norm_first=norm_first)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
@@ -161,7 +161,8 @@ CASES = {
     "lstm": Case(lambda: Recurrent("LSTM"), lambda size: (torch.randn(2, 5, 6),)),
     "gru": Case(lambda: Recurrent("GRU"), lambda size: (torch.randn(2, 5, 6),)),
     "attention": Case(Attention, _sequence(16)),
-    "encoder": Case(_encoder, _sequence(16)),
+    "encoder": Case(lambda: _encoder(True), _sequence(16)),
+    "encoder, norms last": Case(lambda: _encoder(False), _sequence(16)),
     "language": Case(Language, lambda size: (torch.randint(0, 50, (2, 6 + 5 * size)),)),
     "gated": Case(RmsGated, _sequence(16)),
     "mixer": Case(Mixer, lambda size: (torch.randn(2 + size, 12, 8),)),

@@ -1,4 +1,4 @@
-"""PyTorch and pumice together: `torch.compile(model, backend="pumice")`.
+"""PyTorch and pumice together: `torch.compile(model, backend="pumice")`, and `wrap`, which makes an operator of torch from a kernel.
 
 Importing this module registers the backend; an installed pumice is found by torch without that import. It needs the extra
 `pumice[torch]`.
@@ -9,8 +9,9 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from .compiling import backend as backend
+from .operators import wrap as wrap
 
-__all__ = ["backend"]
+__all__ = ["backend", "wrap"]
 
 
 def _register() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .._pumice import Error, UnsupportedError
+from .decomposed import DECOMPOSED
 
 _MOST_INLINE_BYTES = 1 << 30  # protobuf takes 2 GiB; a model of more than half of that goes through a file of weights
 
@@ -162,7 +163,7 @@ def exported(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any
         dict.fromkeys(signature.parameters[position].varying, torch.export.Dim.AUTO) for position in signature.inputs
     )
     program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes if any(shapes) else None, strict=False)
-    program = program.run_decompositions({})  # writes in place become results of the signature
+    program = program.run_decompositions(DECOMPOSED)  # writes in place become results of the signature
     reasons = [*_mutations(program), *_random(program)]
     if reasons:
         raise UnsupportedError("; ".join(reasons))
@@ -196,7 +197,7 @@ def onnx_model(program: Any, folder: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = torch.onnx.export(program, dynamo=True, external_data=False, verbose=False, optimize=True)
+            made: Any = torch.onnx.export(program, dynamo=True, external_data=False, verbose=False, optimize=True)
     except Exception as error:
         raise UnsupportedError(_said(error)) from error
     weights = sum(value.numel() * value.element_size() for value in program.state_dict.values())
