@@ -95,7 +95,6 @@ if TYPE_CHECKING:
     from . import onnx as onnx
     from . import testing as testing
     from . import text as text
-    from . import torch as torch
     from .device.images import load_image as load_image
     from .device.kernel_statistics import KernelStatistics as KernelStatistics
     from .device.kernel_times import KernelTimes as KernelTimes
@@ -161,7 +160,7 @@ _HOMES = {
     "reduce": "validation.reduce",
     "validate": "validation.validate",
 }
-_MODULES = ("demo", "dv", "nnapi", "onnx", "testing", "text", "torch")
+_MODULES = ("demo", "dv", "nnapi", "onnx", "testing", "text")
 
 
 def _repr_html_(shown: Any) -> str:

@@ -45,7 +45,7 @@ def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str,
     def run(*tensors: Any) -> Any:
         results = made(tensors)
         every = dict(zip(names, [*(tensor.contiguous() for tensor in tensors), *results], strict=True))
-        kernel({key: array_of_tensor(tensor, key) for key, tensor in every.items()} | {"threads": results[0].numel()})
+        kernel({key: array_of_tensor(tensor, key) for key, tensor in every.items()}, threads=results[0].numel())
         return results[0] if len(results) == 1 else tuple(results)
 
     def fake(*tensors: Any) -> Any:
