@@ -22,6 +22,7 @@ STAGES = [
     "importer.composed",
     "importer",
     "model",
+    "torch",
     "text",
     "testing",
     "validation",

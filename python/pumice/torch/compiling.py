@@ -1,0 +1,135 @@
+"""The backend of torch.compile: a captured graph as a model of pumice, called on views of the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .._pumice import BindingError, Error, UnsupportedError
+from ..base.log import log_warning
+from .arrays import array_of_tensor, tensor_of_array
+from .graphs import Signature, loaded, module_of, signature_of
+
+_OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
+_told: set[str] = set()  # reasons for eager runs that were logged: each is told once in a process
+
+
+def backend(
+    graph: Any, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Any:
+    """The backend "pumice" of torch.compile: gives the function that runs a captured graph.
+
+    The graph is exported to ONNX by torch's own exporter at its first call and loaded. Tensors of the CPU are read where they lie,
+    and results are tensors of the memory that the device's results arrive in; sizes that torch captured as varying stay so.
+    Weights are the model's constants: a change of one, in place too, loads the model again.
+    options: "fallback": True runs a graph that pumice cannot run by torch itself, and logs the reason once; else it is refused.
+    "context", "precision", "fuse", "deterministic" and "check_indices" are those of pumice.load.
+    Raises UnsupportedError at the call, which lists what cannot run: operators without ONNX, graphs that write to their arguments, draw
+    random numbers or are to be differentiated, tensors of other devices; ValueError for other options and for a mode.
+    """
+    given = dict(options or {})
+    unknown = sorted(given.keys() - set(_OPTIONS))
+    if unknown:
+        raise ValueError(f"options of the backend 'pumice' are {', '.join(_OPTIONS)}; given {', '.join(unknown)}")
+    if mode is not None:
+        raise ValueError(f"the backend 'pumice' has no modes; given mode={mode!r}")
+    fallback = given.pop("fallback", False)
+    if not isinstance(fallback, bool):
+        raise ValueError(f"the option 'fallback' is True or False; given {fallback!r}")
+    return _Compiled(graph, signature_of(graph, examples), given, fallback)
+
+
+class _Compiled:
+    """A captured graph with the models that were made of it: one for each set of sizes that one model does not take."""
+
+    def __init__(self, graph: Any, signature: Signature, options: dict[str, Any], fallback: bool) -> None:
+        self._graph = graph
+        self._signature = signature
+        self._options = options
+        self._fallback = fallback
+        self._refusal: str | None = None
+        self._models: dict[tuple[Any, ...], list[Any]] = {}
+        self._weights: list[tuple[int, int]] = []
+        self._inputs = [(position, signature.parameters[position].name) for position in signature.inputs]
+
+    def __call__(self, *arguments: Any) -> Any:
+        try:
+            return self._run(arguments)
+        except UnsupportedError as error:
+            reason = str(error)
+        if not self._fallback:
+            raise UnsupportedError(
+                f'torch.compile(backend="pumice"): {reason}; options={{"fallback": True}} runs it by torch'
+            )
+        if reason not in _told:
+            _told.add(reason)
+            log_warning(f'torch.compile(backend="pumice"): torch runs a graph: {reason}')
+        return self._graph(*arguments)
+
+    def _run(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        if self._refusal is not None:
+            raise UnsupportedError(self._refusal)
+        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments):
+            raise UnsupportedError("gradients are asked for; call it under torch.no_grad() or torch.inference_mode()")
+        arrays = [array_of_tensor(arguments[position], name) for position, name in self._inputs]
+        results = self._called(arguments, arrays) if "tensor" in self._kinds or "number" in self._kinds else ()
+        return self._given(arguments, results)
+
+    @property
+    def _kinds(self) -> list[Any]:
+        return self._signature.results
+
+    def _called(self, arguments: Sequence[Any], arrays: list[Any]) -> tuple[Any, ...]:
+        """Calls a model that takes these arrays, which is made where there is none."""
+        state = [(arguments[i].data_ptr(), arguments[i]._version) for i in self._signature.weights]
+        if state != self._weights:
+            self._close()
+            self._weights = state
+        known = self._models.setdefault(tuple(arguments[i] for i in self._signature.free_numbers), [])
+        for model, places in known:
+            try:
+                return _results(model(*(arrays[place] for place in places)))
+            except BindingError as error:
+                if error.rule != "K10":
+                    raise
+        model, places = self._made(arguments)
+        known.append((model, places))
+        return _results(model(*(arrays[place] for place in places)))
+
+    def _made(self, arguments: Sequence[Any]) -> tuple[Any, list[int]]:
+        """A model for these arguments, and which of the graph's inputs are the model's, in its order."""
+        names = [self._signature.parameters[position].name for position, _ in self._inputs]
+        try:
+            module = module_of(self._graph, self._signature, arguments)
+            inputs = [arguments[position].detach() for position, _ in self._inputs]
+            model = loaded(module, self._signature, inputs, self._options)
+        except Error as error:
+            self._refusal = str(error)
+            raise UnsupportedError(self._refusal) from error
+        return model, [names.index(one.name) for one in model.inputs]
+
+    def _given(self, arguments: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
+        rest = iter(results)
+        given: list[Any] = []
+        for kind in self._kinds:
+            if kind == "tensor":
+                given.append(tensor_of_array(next(rest)))
+            elif kind == "number":
+                given.append(next(rest).item())
+            else:
+                given.append(arguments[kind] if isinstance(kind, int) else kind[0])
+        return tuple(given)
+
+    def _close(self) -> None:
+        for models in self._models.values():
+            for model, _ in models:
+                model.close()
+        self._models.clear()
+
+
+def _results(given: Any) -> tuple[Any, ...]:
+    return (
+        tuple(given.values()) if isinstance(given, Mapping) else tuple(given) if isinstance(given, tuple) else (given,)
+    )

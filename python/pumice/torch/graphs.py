@@ -1,0 +1,235 @@
+"""What a graph that torch has captured takes and gives, and how it becomes an ONNX model."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .._pumice import Error, UnsupportedError
+from .decomposed import DECOMPOSED
+
+_MOST_INLINE_BYTES = 1 << 30  # protobuf takes 2 GiB; a model of more than half of that goes through a file of weights
+
+
+@dataclass
+class Parameter:
+    """One argument of a captured graph.
+
+    kind: "weight" (a parameter or buffer of the module, a constant of the model), "tensor" (an input) or "number" (a size that
+    torch hands over beside the tensors). varying: the axes of a tensor whose sizes the graph leaves open.
+    """
+
+    name: str
+    kind: str
+    varying: tuple[int, ...] = ()
+    size_of: tuple[int, int] | None = None  # a number that is the size of an argument: its position and the axis
+
+
+@dataclass
+class Signature:
+    """What a captured graph takes and gives.
+
+    results: for each result "tensor", "number", the position of the argument that it is, or a constant in a tuple of one.
+    """
+
+    parameters: list[Parameter] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+
+    @property
+    def inputs(self) -> list[int]:
+        """Positions of the arguments that are inputs of the model."""
+        return [i for i, parameter in enumerate(self.parameters) if parameter.kind == "tensor"]
+
+    @property
+    def weights(self) -> list[int]:
+        return [i for i, parameter in enumerate(self.parameters) if parameter.kind == "weight"]
+
+    @property
+    def free_numbers(self) -> list[int]:
+        """Positions of numbers that no tensor's size tells: the model is exported for each of their values."""
+        return [i for i, one in enumerate(self.parameters) if one.kind == "number" and one.size_of is None]
+
+
+def _is_symbolic(size: Any) -> bool:
+    return isinstance(size, torch.SymInt)
+
+
+def _is_weight(example: Any, node: Any) -> bool:
+    if not isinstance(example, torch.Tensor) or example.is_inference():
+        return False  # changes of a tensor of inference mode are not counted, so that it is read at each call
+    return isinstance(example, torch.nn.Parameter) or getattr(example, "_dynamo_static_input_type", None) is not None
+
+
+def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
+    """What the graph takes and gives; `examples` are the arguments that torch captured it with."""
+    nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    signature = Signature()
+    sizes: dict[str, tuple[int, int]] = {}
+    for position, (node, example) in enumerate(zip(nodes, examples, strict=True)):
+        meta = node.meta.get("example_value", example)
+        if not isinstance(meta, torch.Tensor):
+            signature.parameters.append(Parameter(node.name, "number"))
+        elif _is_weight(example, node):
+            signature.parameters.append(Parameter(node.name, "weight"))
+        else:
+            varying = tuple(axis for axis, size in enumerate(meta.shape) if _is_symbolic(size))
+            signature.parameters.append(Parameter(node.name, "tensor", varying))
+            for axis in varying:
+                sizes.setdefault(str(meta.shape[axis]), (position, axis))
+    for node, example, parameter in zip(nodes, examples, signature.parameters, strict=True):
+        if parameter.kind == "number":
+            parameter.size_of = sizes.get(str(node.meta.get("example_value", example)))
+    signature.results = _results(graph, nodes)
+    return signature
+
+
+def _results(graph: Any, placeholders: list[Any]) -> list[Any]:
+    (given,) = next(node for node in graph.graph.nodes if node.op == "output").args
+    results: list[Any] = []
+    for one in given:
+        if not isinstance(one, torch.fx.Node):
+            results.append((one,))
+        elif one in placeholders:
+            results.append(placeholders.index(one))
+        else:
+            results.append("tensor" if isinstance(one.meta.get("example_value"), torch.Tensor) else "number")
+    return results
+
+
+# ---- the graph as a module of its inputs alone
+
+
+def module_of(graph: Any, signature: Signature, arguments: Sequence[Any]) -> torch.nn.Module:
+    """The graph as a module that takes the inputs alone: weights and free numbers are its constants."""
+    copied = torch.fx.Graph()
+    root = torch.nn.Module()
+    for name, value in graph.named_parameters(remove_duplicate=False):
+        _put(root, name, value)
+    for name, value in graph.named_buffers(remove_duplicate=False):
+        _put(root, name, value)
+    for name, child in graph.named_children():
+        root.add_module(name, child)
+    made: dict[Any, Any] = {}
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    for position in signature.inputs:
+        made[placeholders[position]] = copied.placeholder(placeholders[position].name)
+    for position, parameter in enumerate(signature.parameters):
+        if parameter.kind == "weight":
+            _put(root, f"weight_{position}", arguments[position].detach())
+            made[placeholders[position]] = copied.get_attr(f"weight_{position}")
+        elif parameter.size_of is not None:
+            where, axis = parameter.size_of
+            source = made[placeholders[where]]
+            made[placeholders[position]] = copied.call_function(torch.ops.aten.sym_size.int, (source, axis))
+        elif parameter.kind == "number":
+            made[placeholders[position]] = arguments[position]
+    _copy_rest(graph, copied, made, signature)
+    return torch.fx.GraphModule(root, copied)
+
+
+def _put(root: torch.nn.Module, name: str, value: Any) -> None:
+    *path, last = name.split(".")
+    for part in path:
+        if not hasattr(root, part):
+            root.add_module(part, torch.nn.Module())
+        root = getattr(root, part)
+    if last not in root._buffers:
+        root.register_buffer(last, value.detach())
+
+
+def _copy_rest(graph: Any, copied: torch.fx.Graph, made: dict[Any, Any], signature: Signature) -> None:
+    for node in graph.graph.nodes:
+        if node.op == "output":
+            wanted = [
+                value for value, kind in zip(node.args[0], signature.results, strict=True) if isinstance(kind, str)
+            ]
+            copied.output(tuple(made[value] for value in wanted))
+        elif node.op != "placeholder":
+            made[node] = copied.node_copy(node, lambda old: made[old])
+
+
+# ---- the ONNX model
+
+
+def exported(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any]) -> Any:
+    """The module exported by torch.export, without what ONNX would lose. Raises UnsupportedError, which lists that."""
+    shapes = tuple(
+        dict.fromkeys(signature.parameters[position].varying, torch.export.Dim.AUTO) for position in signature.inputs
+    )
+    program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes if any(shapes) else None, strict=False)
+    program = program.run_decompositions(DECOMPOSED)  # writes in place become results of the signature
+    reasons = [*_mutations(program), *_random(program)]
+    if reasons:
+        raise UnsupportedError("; ".join(reasons))
+    return program
+
+
+def _mutations(program: Any) -> list[str]:
+    changed = [spec.target for spec in program.graph_signature.output_specs if "MUTATION" in spec.kind.name]
+    return [f"the graph writes to its argument '{name}'" for name in changed]
+
+
+def _random(program: Any) -> list[str]:
+    names = {str(node.target) for node in program.graph.nodes if node.op == "call_function" and _draws(node)}
+    return [f"{name} draws random numbers from torch's generator" for name in sorted(names)]
+
+
+def _draws(node: Any) -> bool:
+    """Whether a node draws random numbers: attention and dropout do not where their probability is 0 or nothing is trained."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    given = {argument.name: argument.default_value for argument in node.target._schema.arguments}
+    given |= dict(zip(given, node.args, strict=False)) | node.kwargs
+    return given.get("dropout_p", 1) != 0 and given.get("train", True) is not False
+
+
+def onnx_model(program: Any, folder: str) -> Any:
+    """The exported program as an ONNX model: a ModelProto, or a path in `folder` where the weights are large.
+
+    Raises UnsupportedError, which lists the operators that torch's exporter has no ONNX for.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made: Any = torch.onnx.export(program, dynamo=True, external_data=False, verbose=False, optimize=True)
+    except Exception as error:
+        raise UnsupportedError(_said(error)) from error
+    weights = sum(value.numel() * value.element_size() for value in program.state_dict.values())
+    if weights <= _MOST_INLINE_BYTES:
+        return made.model_proto
+    path = f"{folder}/model.onnx"
+    made.save(path, external_data=True)
+    return path
+
+
+def _said(error: BaseException) -> str:
+    """The operators without ONNX that an error of torch's exporter names, or else its first lines."""
+    texts = []
+    one: BaseException | None = error
+    while one is not None:
+        texts.append(str(one))
+        one = one.__cause__
+    found = sorted(set(re.findall(r"No ONNX function found for <OpOverload\(op='([^']+)'", "\n".join(texts))))
+    if found:
+        return f"torch's exporter has no ONNX for {', '.join(found)}"
+    return "torch's exporter failed: " + " ".join(texts[-1].split())[:500]
+
+
+def loaded(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A pumice Model of the module. Raises UnsupportedError or another of pumice's errors, which says what cannot run."""
+    from ..model.loading import load
+
+    try:
+        program = exported(module, signature, inputs)
+    except Error:
+        raise
+    except Exception as error:
+        raise UnsupportedError(f"torch.export failed: {' '.join(str(error).split())[:500]}") from error
+    with tempfile.TemporaryDirectory() as folder:
+        return load(onnx_model(program, folder), progress=False, **options)

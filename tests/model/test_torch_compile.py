@@ -1,0 +1,192 @@
+"""torch.compile(model, backend="pumice") beside torch's own eager run. Skipped where torch or its exporter is not installed."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+
+torch = pytest.importorskip("torch", reason="torch is not installed (the extra [torch])")
+pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is not installed (the extra [torch])")
+
+from torch import nn  # noqa: E402
+
+import pumice.torch.compiling as torch_backend  # noqa: E402
+from model.torch_models import CASES, Attention  # noqa: E402
+
+# torch's exporter warns of its own deprecated parts.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
+
+
+@pytest.fixture
+def fresh() -> Any:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(module: Any, **options: Any) -> Any:
+    return torch.compile(module, backend="pumice", **({"options": options} if options else {}))
+
+
+def assert_same(given: Any, expected: Any) -> None:
+    assert type(given) is type(expected)
+    if isinstance(expected, dict):
+        assert given.keys() == expected.keys()
+        for name in expected:
+            assert_same(given[name], expected[name])
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(given, expected, rtol=2e-4, atol=2e-5)
+    else:
+        assert given == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_compiled_module_gives_what_the_eager_one_does(name: str) -> None:
+    case = CASES[name]
+    module = case.make().eval()
+    fast = compiled(module)
+    with torch.no_grad():
+        for size in (0, 1, 2, 0):
+            inputs = case.inputs(size)
+            assert_same(fast(*inputs), module(*inputs))
+
+
+def test_sizes_that_vary_need_two_models_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    load = torch_backend.loaded
+    monkeypatch.setattr(torch_backend, "loaded", lambda *given: made.append(load(*given)) or made[-1])
+    module = Attention().eval()
+    fast = compiled(module)
+    with torch.no_grad():
+        for length in (5, 6, 7, 30, 11):
+            inputs = torch.randn(2, length, 16)
+            assert_same(fast(inputs), module(inputs))
+    assert len(made) == 2  # torch captures the first length as a constant, the second as any
+    fast = torch.compile(module, backend="pumice", dynamic=True)
+    with torch.no_grad():
+        assert_same(fast(inputs), module(inputs))
+
+
+def test_arguments_and_results_are_not_copied() -> None:
+    tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    array = torch_backend.array_of_tensor(tensor.t(), "x")
+    assert array.ctypes.data == tensor.data_ptr()
+    assert array.strides == (4, 12)
+    narrow = tensor.to(torch.bfloat16)
+    view = torch_backend.array_of_tensor(narrow, "x")
+    assert view.dtype.name == "bfloat16"
+    assert view.ctypes.data == narrow.data_ptr()
+    assert torch_backend.tensor_of_array(view).data_ptr() == narrow.data_ptr()
+    result = np.ones(3, np.float32)
+    assert torch_backend.tensor_of_array(result).data_ptr() == result.ctypes.data
+
+
+def test_a_weight_that_changes_is_seen() -> None:
+    module = nn.Linear(4, 3).eval()
+    fast = compiled(module)
+    inputs = torch.randn(2, 4)
+    with torch.no_grad():
+        assert_same(fast(inputs), module(inputs))
+        module.weight.add_(1)
+        assert_same(fast(inputs), module(inputs))
+        module.bias.data = torch.ones(3)
+        assert_same(fast(inputs), module(inputs))
+
+
+def test_a_number_of_the_caller_is_honoured() -> None:
+    def scaled(x: Any, by: int) -> Any:
+        return x * by + 1
+
+    fast = compiled(scaled)
+    inputs = torch.randn(3)
+    for by in (2, 3, 5, 2):
+        assert_same(fast(inputs, by), scaled(inputs, by))
+
+
+def test_inference_mode_works_as_no_grad_does() -> None:
+    module = nn.Linear(4, 3).eval()
+    fast = compiled(module)
+    with torch.inference_mode():
+        inputs = torch.randn(2, 4)
+        assert_same(fast(inputs), module(inputs))
+
+
+def test_options_of_load_are_passed_on() -> None:
+    module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).eval()
+    inputs = torch.randn(8, 64)
+    with torch.no_grad():
+        wide, narrow = compiled(module)(inputs), None
+        torch._dynamo.reset()
+        narrow = compiled(module, precision="fp16")(inputs)
+    assert not torch.equal(wide, narrow)
+    torch.testing.assert_close(wide, narrow, rtol=2e-2, atol=2e-2)
+
+
+# ---- refusals
+
+
+def test_gradients_are_refused_by_name() -> None:
+    with pytest.raises(pumice.UnsupportedError, match="gradients are asked for; call it under torch.no_grad"):
+        compiled(nn.Linear(4, 3))(torch.randn(2, 4))
+
+
+def test_random_numbers_are_refused_by_name() -> None:
+    with pytest.raises(pumice.UnsupportedError, match="draws random numbers from torch's generator"):
+        compiled(lambda x: x + torch.rand_like(x))(torch.randn(4))
+
+
+def test_a_written_argument_is_refused_by_name() -> None:
+    with pytest.raises(pumice.UnsupportedError, match="the graph writes to its argument"):
+        compiled(lambda x: x.add_(1) * 2)(torch.randn(4))
+
+
+def test_an_operator_without_onnx_is_listed() -> None:
+    with pytest.raises(
+        pumice.UnsupportedError, match=r'backend="pumice"\): .*options=\{"fallback": True\} runs it by torch'
+    ):
+        compiled(lambda x: torch.linalg.eigh(x)[0])(torch.eye(3))
+
+
+def test_a_fallback_is_told_once_and_right(caplog: pytest.LogCaptureFixture) -> None:
+    torch_backend._told.clear()
+    module = nn.Linear(4, 3)
+    fast = compiled(module, fallback=True)
+    inputs = torch.randn(2, 4)
+    with caplog.at_level(logging.WARNING, "pumice"):
+        assert fast(inputs).requires_grad
+        assert_same(fast(inputs), module(inputs))
+    assert [record.message for record in caplog.records if "torch runs a graph" in record.message] == [
+        'torch.compile(backend="pumice"): torch runs a graph: gradients are asked for; call it under torch.no_grad() or '
+        "torch.inference_mode()"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"speed": 1}, "given speed"), ({"fallback": "yes"}, "True or False; given 'yes'")],
+)
+def test_other_options_are_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(Exception, match=text):
+        compiled(nn.ReLU(), **options)(torch.ones(2))
+
+
+def test_a_mode_is_refused() -> None:
+    with pytest.raises(Exception, match="has no modes; given mode='max-autotune'"):
+        torch.compile(nn.ReLU(), backend="pumice", mode="max-autotune")(torch.ones(2))
+
+
+# ---- DLPack on the CPU
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "uint8", "bool"])
+def test_tensors_go_to_torch_and_back_by_dlpack(dtype: str) -> None:
+    tensor = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(getattr(torch, dtype))
+    on_device = pumice.from_dlpack(tensor)
+    assert on_device.dtype == dtype
+    assert torch.equal(torch.from_dlpack(on_device), tensor)
