@@ -6,7 +6,6 @@ import argparse
 import importlib.metadata
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -124,13 +123,16 @@ def make_sdist(folder: Path) -> None:
 def main(arguments: list[str]) -> int:
     """Builds what the arguments ask for; returns the exit status."""
     chosen = options(arguments)
+    chosen.out = chosen.out.resolve()  # commands run in other folders
     unknown = [version for version in chosen.python or [] if version not in interpreters.WANTED]
     if unknown:
         wanted = ", ".join(interpreters.WANTED)
         print(f"./dev wheels: wheels are made for CPython {wanted}; given {unknown[0]}", file=sys.stderr)
         return 2
-    shutil.rmtree(chosen.out, ignore_errors=True)
-    chosen.out.mkdir(parents=True)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    for pattern in ("pumice-*.whl", "pumice-*.tar.gz"):  # those of an earlier build; the folder may be anybody's
+        for old in chosen.out.glob(pattern):
+            old.unlink()
     missing = []
     try:
         for machine in chosen.arch or [platform.machine()]:

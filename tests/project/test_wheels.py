@@ -157,6 +157,23 @@ def test_a_version_that_is_not_released_is_refused(capsys: pytest.CaptureFixture
     assert kept.exists()
 
 
+def test_a_build_removes_its_own_older_files_alone(
+    tmp_path: Path, no_pythons: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without an interpreter nothing is built, every version is named, and the status says so."""
+    monkeypatch.setattr(build, "check_tools", lambda target: None)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "letter.txt").touch()
+    (out / "pumice-0.0.9-cp311-cp311-manylinux_2_28_x86_64.whl").touch()
+    assert command.main(["--out", str(out), "--no-sdist"]) == 1
+    assert [path.name for path in out.iterdir()] == ["letter.txt"]
+    shown = capsys.readouterr()
+    for version in interpreters.WANTED:
+        assert f"no wheel for CPython {version}:" in shown.out
+    assert "no wheel was built" in shown.err
+
+
 def test_a_missing_compiler_is_named_with_its_package(no_pythons: Path) -> None:
     target = build.Target("aarch64", no_pythons, "x86_64")
     with pytest.raises(build.Refused, match=r"aarch64: no aarch64-linux-gnu-gcc here .*g\+\+-aarch64-linux-gnu"):
