@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def candidates(version: str) -> list[Path]:
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     name = version.rstrip("t")
     kept = [*root.glob(f"{name}.*/bin/python{version}"), *root.glob(f"{name}-dev/bin/python{version}")]
-    return [*named, *([Path(on_path)] if on_path else []), *sorted(kept, reverse=True)]
+    own = Path(sys.base_prefix) / "bin" / f"python{version}"
+    return [*named, own, *([Path(on_path)] if on_path else []), *sorted(kept, reverse=True)]
 
 
 def ask(executable: Path) -> dict[str, str | bool]:
