@@ -8,13 +8,13 @@ import sys
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
-from textwrap import indent
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TREE = re.compile(r"^```\{toctree\}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"^.*In `[^`]+`:\n\n```\w+\n.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def test_the_navigation_has_every_page_once() -> None:
@@ -32,8 +32,9 @@ def test_every_tree_of_the_navigation_has_a_caption() -> None:
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
 def test_a_page_begins_with_a_title_and_its_python_compiles(page: Path) -> None:
     text = page.read_text()
-    for number, block in enumerate(re.findall(r"^```py(?:thon)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)):
-        compile(f"def block():\n{indent(block, '    ')}", f"{page.name}, block {number}", "exec")  # a block may yield
+    own = QUOTED.sub("", text)  # what is quoted is compared with the tree by test_documents.py
+    for number, block in enumerate(re.findall(r"^```py(?:thon)?\n(.*?)^```", own, re.MULTILINE | re.DOTALL)):
+        compile(block, f"{page.name}, block {number}", "exec")
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ ", prose, re.MULTILINE)
     assert headings[0] == "# ", f"{page.name} has no title, which the navigation shows"
