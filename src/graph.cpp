@@ -6,6 +6,7 @@
 #include "core/mapped_file.h"
 #include "graph/binding/weight_upload.h"
 #include "graph/description/declared_output.h"
+#include "graph/description/graph_path.h"
 #include "graph/description/graph_rules.h"
 #include "graph/description/shape_sources.h"
 #include "graph/nnapi/compounds.h"
@@ -173,8 +174,8 @@ py::object add_nnapi_while(const std::shared_ptr<Graph>& self, const py::args& o
                                       std::move(output_names)));
 }
 
-py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& given_outputs,
-               const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
+py::object add_operation(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& given_outputs,
+                         const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
   if (op == "nnapi::IF" || op == "nnapi::WHILE") {
     if (!attributes.empty()) throw GraphError(name.empty() ? op : name, "no keywords expected beside name, outputs and output_names");
     const size_t count = outputs_argument(given_outputs, name.empty() ? op : name);
@@ -189,6 +190,14 @@ py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const 
   const auto made = operation ? self->add(nnapi::compound_of(*operation), std::move(ids), given, outputs, name, std::move(output_names))
                               : self->add(op, std::move(ids), given, outputs, name, std::move(output_names));
   return result_of(self, made);
+}
+
+// A model of NNAPI is several graphs, so that errors of its operations name the one that they were added to, where it has a name.
+py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs,
+               const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
+  const bool names_graph = op.starts_with("nnapi::") && !self->name().empty();
+  const auto place = [&] { return names_graph ? "in '" + self->name() + "'" : std::string(); };
+  return told_of_path(place, [&] { return add_operation(self, op, inputs, outputs, name, std::move(output_names), attributes); });
 }
 
 // Constants of a file of at most so many bytes are copied. Shapes may depend on small ones, which are read often: a read past the end of a

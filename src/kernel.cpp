@@ -7,6 +7,7 @@
 #include "dispatch/command_list.h"
 #include "dispatch/kernel/messages.h"
 #include "dispatch/kernel_calls.h"
+#include "kernel_options.h"
 #include "memory_layout.h"
 
 namespace pumice {
@@ -182,7 +183,9 @@ py::array foreign_array(const PyKernel& kernel, const std::string& name, const p
 }
 
 void add_argument(ConvertedArguments& converted, const PyKernel& kernel, const std::string& name, const py::handle& value) {
-  if (py::isinstance<Tensor>(value))
+  if (value.is_none() && kernel.interface().find_binding(name))
+    converted.arguments.emplace_back(name, NoArray{});
+  else if (py::isinstance<Tensor>(value))
     converted.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
   else if (py::isinstance<Image>(value))
     converted.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
@@ -412,11 +415,11 @@ void bind_kernel(py::module_& module) {
   py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
                        const std::map<std::string, std::string>& macros, const Record& spec,
-                       std::optional<std::map<std::string, std::string>> includes, std::optional<ShaderOptions> options,
+                       std::optional<std::map<std::string, std::string>> includes, const GivenOptions& options,
                        std::vector<std::string> include_dirs, const std::string& path, bool debug, uint64_t message_bytes,
                        const GivenLocalSize& local_size) {
              Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
-             auto kernel = std::make_shared<Kernel>(context, source, name, std::move(where), std::move(options),
+             auto kernel = std::make_shared<Kernel>(context, source, name, std::move(where), option_source(options),
                                                     DebugOptions{debug, message_bytes}, path, local_size_argument(local_size));
              const Macros defined(macros.begin(), macros.end());
              const SpecValues constants = spec_values(spec);
@@ -435,8 +438,9 @@ void bind_kernel(py::module_& module) {
            py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("path") = "",
            py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes, py::arg("local_size") = py::none(),
            "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. "
-           "options: replace those that follow from the device and the arrays; arrays are then of the types that the "
-           "shader declares. include_dirs: folders that #include looks into. path: the file that the source is from. "
+           "options: ShaderOptions replace those that follow from the device and the arrays; arrays are then of the types that "
+           "the shader declares. A dict of some of their keywords changes these alone. include_dirs: folders that #include looks into. "
+           "path: the file that the source is from. "
            "debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a "
            "workgroup, for a text that declares none.\n"
            "Raises ShaderCompileError, UnsupportedError, BindingError.")

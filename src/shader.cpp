@@ -35,6 +35,7 @@ Record entry_of(const BindingInterface& binding) {
   entry["components"] = binding.components;
   entry["stride"] = binding.element_bytes;
   entry["uniform"] = binding.uniform;
+  entry["used"] = binding.used;
   return entry;
 }
 
@@ -114,7 +115,8 @@ std::vector<uint32_t> words_of(const py::bytes& spirv) {
 ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int8_storage, bool int8_packed,
                            bool int8_arithmetic, bool int8_uniform, bool int16_storage, bool int16_packed, bool shader_local_memory,
                            const std::string& generation, bool image_storage, std::set<std::string> subgroup, bool int64, bool int16,
-                           bool int8, bool storage_16bit, bool fp16_rounds_to_even, int vulkan_minor, Profile::Macros profile, bool debug) {
+                           bool int8, bool storage_16bit, bool fp16_rounds_to_even, int vulkan_minor, Profile::Macros profile, bool debug,
+                           bool guard) {
   ShaderOptions options;
   options.generation = generation_from_name(generation);
   options.storage = storage_from_name(storage);
@@ -137,6 +139,7 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   options.vulkan_minor = vulkan_minor;
   options.profile = Profile(std::move(profile));
   options.debug = debug;
+  options.guard = guard;
   check_options(options);
   return options;
 }
@@ -178,7 +181,7 @@ void bind_shader(py::module_& module) {
            py::arg("int16_packed") = false, py::arg("shader_local_memory") = false, py::arg("generation") = "current",
            py::arg("image_storage") = false, py::arg("subgroup") = std::set<std::string>{}, py::arg("int64") = true,
            py::arg("int16") = true, py::arg("int8") = true, py::arg("storage_16bit") = true, py::arg("fp16_rounds_to_even") = false,
-           py::arg("vulkan_minor") = 1, py::arg("profile") = Profile::Macros{}, py::arg("debug") = false,
+           py::arg("vulkan_minor") = 1, py::arg("profile") = Profile::Macros{}, py::arg("debug") = false, py::arg("guard") = true,
            "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp.\n"
            "int8_*, int16_*: the integer families; _storage goes before _packed.\n"
            "generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of a packed storage is a float of 4 bytes\n"
@@ -186,7 +189,9 @@ void bind_shader(py::module_& module) {
            "2024.\n"
            "int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, "
            "name -> text.\n"
-           "debug: accesses are checked, as Kernel(debug=True) says.")
+           "debug: accesses are checked, as Kernel(debug=True) says.\n"
+           "guard: False compiles a text without a local size as it stands, without push constants of the engine's own: it checks its\n"
+           "bounds itself, and is launched by whole workgroups, of one invocation where local_size= says nothing.")
       .def_property_readonly("storage", [](const ShaderOptions& self) { return std::string(name(self.storage)); })
       .def_property_readonly("generation", [](const ShaderOptions& self) { return std::string(name(self.generation)); })
       .def_property_readonly("profile", [](const ShaderOptions& self) { return self.profile.macros(); })

@@ -29,6 +29,17 @@ std::string access_message(const OutOfBoundsError::Access& access) {
          (access.count > 1 ? "; one of " + count + " accesses out of bounds" : "");
 }
 
+// The text of an error with the place where it arose, behind the rule that the text begins with.
+std::string placed_text(const std::string& place, const std::string& text, const std::string& rule) {
+  const std::string start = rule.empty() ? "" : "[" + rule + "] ";
+  return text.starts_with(start) ? start + place + ": " + text.substr(start.size()) : place + ": " + text;
+}
+
+std::vector<std::string> placed_items(const std::string& place, std::vector<std::string> items) {
+  for (std::string& item : items) item = place + ": " + item;
+  return items;
+}
+
 // The last place up to `end` where a character of UTF-8 begins, as far as the text is such.
 size_t character_before(const std::string& text, size_t end) {
   constexpr size_t kMostBytes = 4;
@@ -57,6 +68,17 @@ BindingError::BindingError(std::string rule_id, std::string slot_name, std::stri
       expected(std::move(expected_text)),
       given(std::move(given_text)) {}
 
+BindingError::BindingError(const std::string& place, const BindingError& inner)
+    : Error(placed_text(place, inner.what(), inner.rule)),
+      rule(inner.rule),
+      slot(inner.slot),
+      tensor(inner.tensor),
+      expected(inner.expected),
+      given(inner.given) {}
+
+GraphError::GraphError(const std::string& place, const GraphError& inner)
+    : Error(placed_text(place, inner.what(), inner.rule)), node(inner.node), rule(inner.rule) {}
+
 GraphError::GraphError(std::string node_name, const std::string& message, std::string rule_id)
     : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + (node_name.empty() ? "" : "'" + node_name + "': ") + message),
       node(std::move(node_name)),
@@ -69,6 +91,9 @@ OutputSizeError::OutputSizeError(std::string output_name, std::vector<int64_t> t
 
 StateError::StateError(const std::string& message, std::string rule_id)
     : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + message), rule(std::move(rule_id)) {}
+
+UnsupportedError::UnsupportedError(const std::string& place, const UnsupportedError& inner)
+    : UnsupportedError(placed_items(place, inner.items)) {}
 
 UnsupportedError::UnsupportedError(std::vector<std::string> unsupported) : Error(join(unsupported)), items(std::move(unsupported)) {}
 

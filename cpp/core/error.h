@@ -50,6 +50,7 @@ class ShaderCompileError : public Error {
 class BindingError : public Error {
  public:
   BindingError(std::string rule, std::string slot, std::string tensor, std::string expected, std::string given);
+  BindingError(const std::string& place, const BindingError& inner);  // the same error, of which the text says where it arose
 
   std::string rule, slot, tensor, expected, given;
 };
@@ -58,6 +59,7 @@ class BindingError : public Error {
 class GraphError : public Error {
  public:
   GraphError(std::string node, const std::string& message, std::string rule = {});
+  GraphError(const std::string& place, const GraphError& inner);  // the same error, of which the text says where it arose
 
   std::string node, rule;
 };
@@ -67,6 +69,7 @@ class UnsupportedError : public Error {
  public:
   explicit UnsupportedError(std::vector<std::string> items);
   explicit UnsupportedError(const std::string& item) : UnsupportedError(std::vector<std::string>{item}) {}
+  UnsupportedError(const std::string& place, const UnsupportedError& inner);  // each item says where it arose
 
   std::vector<std::string> items;
 };
@@ -125,6 +128,8 @@ class IndexRangeError : public Error {
     uint64_t count = 0;            // indices out of range in all
   };
   IndexRangeError(const std::string& message, Place first) : Error(message), place(std::move(first)) {}
+  // The same error, of which the text says where it arose.
+  IndexRangeError(const std::string& where, const IndexRangeError& inner) : Error(where + ": " + inner.what()), place(inner.place) {}
 
   Place place;
 };

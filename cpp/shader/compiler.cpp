@@ -217,7 +217,7 @@ CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head
   if (std::ranges::find(plain.capabilities, "PhysicalStorageBufferAddresses") != plain.capabilities.end())
     throw UnsupportedError("buffer references (GL_EXT_buffer_reference): arrays are bound by name, each in a buffer block of its own");
   // Such a shader is compiled a second time, with a guard: only its SPIR-V tells whether its invocations work together, which forbids one.
-  if (local_size || may_lack_local_size(plain)) {
+  if (options.guard && (local_size || may_lack_local_size(plain))) {
     const Part before{"<guard>", guard_prologue() + first_line}, after{"<guard>", guard_epilogue()};
     std::string text = run.preprocess({preamble, macros, before, own, after});
     const bool is_declared = declares_local_size(text);

@@ -121,6 +121,7 @@ std::string shader_key(const SourceSet& sources, const ShaderHead& head, const S
       .field(glslang_version())
       .field(static_cast<uint64_t>(options.vulkan_minor))
       .field(static_cast<uint64_t>(options.debug))
+      .field(static_cast<uint64_t>(options.guard))
       .field(local_size ? declaration(*local_size) : std::string())
       .field(head.version_and_preamble)
       .field(head.macros);

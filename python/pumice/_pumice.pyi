@@ -897,7 +897,7 @@ class ShaderOptions:
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
         ...
-    def __init__(self, *, storage: str = 'fp32', fp16_arithmetic: bool = False, fp16_uniform: bool = False, int8_storage: bool = False, int8_packed: bool = False, int8_arithmetic: bool = False, int8_uniform: bool = False, int16_storage: bool = False, int16_packed: bool = False, shader_local_memory: bool = False, generation: str = 'current', image_storage: bool = False, subgroup: collections.abc.Set[str] = set(), int64: bool = True, int16: bool = True, int8: bool = True, storage_16bit: bool = True, fp16_rounds_to_even: bool = False, vulkan_minor: typing.SupportsInt | typing.SupportsIndex = 1, profile: collections.abc.Mapping[str, str] = {}, debug: bool = False) -> None:
+    def __init__(self, *, storage: str = 'fp32', fp16_arithmetic: bool = False, fp16_uniform: bool = False, int8_storage: bool = False, int8_packed: bool = False, int8_arithmetic: bool = False, int8_uniform: bool = False, int16_storage: bool = False, int16_packed: bool = False, shader_local_memory: bool = False, generation: str = 'current', image_storage: bool = False, subgroup: collections.abc.Set[str] = set(), int64: bool = True, int16: bool = True, int8: bool = True, storage_16bit: bool = True, fp16_rounds_to_even: bool = False, vulkan_minor: typing.SupportsInt | typing.SupportsIndex = 1, profile: collections.abc.Mapping[str, str] = {}, debug: bool = False, guard: bool = True) -> None:
         """
         storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp.
         int8_*, int16_*: the integer families; _storage goes before _packed.
@@ -905,6 +905,8 @@ class ShaderOptions:
         (in the current one two elements share a word); image_storage and subgroup ('basic', 'vote', 'ballot', 'shuffle') are of 2024.
         int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.
         debug: accesses are checked, as Kernel(debug=True) says.
+        guard: False compiles a text without a local size as it stands, without push constants of the engine's own: it checks its
+        bounds itself, and is launched by whole workgroups, of one invocation where local_size= says nothing.
         """
     def __repr__(self) -> str:
         ...
@@ -1008,9 +1010,9 @@ class Kernel:
     """
     A compute shader in GLSL with the extension's types; called with its arguments by name.
     """
-    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: dict[str, typing.Any] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: ShaderOptions | None = None, include_dirs: collections.abc.Sequence[str] = [], path: str = '', debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576, local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> None:
+    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: dict[str, typing.Any] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: None | ShaderOptions | dict[str, typing.Any] = None, include_dirs: collections.abc.Sequence[str] = [], path: str = '', debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576, local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> None:
         """
-        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: replace those that follow from the device and the arrays; arrays are then of the types that the shader declares. include_dirs: folders that #include looks into. path: the file that the source is from. debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a workgroup, for a text that declares none.
+        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: ShaderOptions replace those that follow from the device and the arrays; arrays are then of the types that the shader declares. A dict of some of their keywords changes these alone. include_dirs: folders that #include looks into. path: the file that the source is from. debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a workgroup, for a text that declares none.
         Raises ShaderCompileError, UnsupportedError, BindingError.
         """
     def __repr__(self) -> str:

@@ -262,7 +262,7 @@ def test_given_arrays_have_the_shapes_that_a_body_was_told(context: pumice.Conte
         ({"macros": {1: "N"}}, "macros: 1: expected a name; given int"),
         ({"spec": [("N", 1)]}, "spec: expected a mapping of names to numbers; given list"),
         ({"includes": {"a": 1}}, r"includes\['a'\]: expected a mapping of names to text; given int"),
-        ({"options": {"storage": "fp16"}}, "options: expected ShaderOptions; given dict"),
+        ({"options": "fp16"}, "options: expected ShaderOptions or a mapping .*; given str"),
         ({"include_dirs": "/folder"}, "include_dirs: expected a sequence of paths; given one path, '/folder'"),
         ({"include_dirs": [1]}, "include_dirs: expected a sequence of paths; given int"),
         ({"message_bytes": "1"}, "message_bytes: expected a number of bytes; given str"),

@@ -215,9 +215,8 @@ std::vector<PipelineExecutable> KernelVariant::executables() const {
   return executables_of(*owner, *pipeline);
 }
 
-Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes,
-               std::optional<ShaderOptions> options, const DebugOptions& debug, std::string path,
-               const std::optional<LocalSize>& local_size, KernelOrigin origin)
+Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes, OptionSource options,
+               const DebugOptions& debug, std::string path, const std::optional<LocalSize>& local_size, KernelOrigin origin)
     : context_(context),
       source_(std::move(source)),
       name_(std::move(name)),
@@ -258,7 +257,8 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   }
   check_interrupts();  // a large model has hundreds of shaders to compile
   const auto context = lock(context_);
-  ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
+  ShaderOptions options = device_options(*context, storage);
+  if (options_) options = options_(options);
   options.debug = options.debug || check_bounds_;
   options.bounds_texels = options.image_storage && driver_quirks(context).has(Quirk::texel_overflow);
   options.keeps_signed_zero = origin_ == KernelOrigin::engine && context->feature("shaderSignedZeroInfNanPreserveFloat32");
@@ -342,9 +342,8 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
     const std::lock_guard guard(mutex_);
     auto found = kernels_.find(shader);
     if (found == kernels_.end()) {
-      auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{},
-                                           std::optional<ShaderOptions>{}, library_debug(*context), "", std::optional<LocalSize>{},
-                                           KernelOrigin::engine);
+      auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{}, OptionSource{},
+                                           library_debug(*context), "", std::optional<LocalSize>{}, KernelOrigin::engine);
       found = kernels_.emplace(std::string(shader), std::move(made)).first;
     }
     kernel = found->second;
@@ -366,7 +365,7 @@ std::shared_ptr<Kernel> KernelLibrary::user(const std::shared_ptr<Context>& cont
   const std::lock_guard guard(mutex_);
   auto& kernel = users_[key];
   if (!kernel)
-    kernel = std::make_shared<Kernel>(context, text.source, text.name, text.includes, std::optional<ShaderOptions>{},
+    kernel = std::make_shared<Kernel>(context, text.source, text.name, text.includes, OptionSource{},
                                       library_debug(*context), text.path, text.local_size);
   return kernel;
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -97,17 +98,20 @@ struct LaunchLimits {
   std::array<uint64_t, 3> groups{};
 };
 
+// The options that a kernel is compiled with, of those that follow from the device and the storage asked for; none: these.
+using OptionSource = std::function<ShaderOptions(const ShaderOptions&)>;
+
 // Source text and the variants made of it so far. Thread-safe.
 class Kernel {
  public:
-  Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes = {},
-         std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {}, std::string path = {},
-         const std::optional<LocalSize>& local_size = {}, KernelOrigin origin = KernelOrigin::user);
+  Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes = {}, OptionSource options = {},
+         const DebugOptions& debug = {}, std::string path = {}, const std::optional<LocalSize>& local_size = {},
+         KernelOrigin origin = KernelOrigin::user);
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
   const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
   const LaunchLimits& limits() const { return limits_; }
-  // Options that the kernel was made with stand, whatever the storage asked for. A text without a local size whose invocations work
+  // Options that the kernel was made with may stand whatever the storage asked for. A text without a local size whose invocations work
   // together has the one that the kernel was made with, or that of `spec` ("local_size_x", ..).
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
@@ -122,7 +126,7 @@ class Kernel {
   std::string source_, name_, path_;  // path: of the source's file, or empty
   LaunchLimits limits_;
   Includes includes_;
-  std::optional<ShaderOptions> options_;
+  OptionSource options_;
   std::optional<LocalSize> local_size_;
   bool check_bounds_;
   KernelOrigin origin_;

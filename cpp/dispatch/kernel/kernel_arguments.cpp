@@ -48,7 +48,10 @@ bool is_storage_typed(const BindingInterface& wide, const BindingInterface& narr
 }
 
 std::string kind_name(const KernelArgument& argument) {
-  return std::holds_alternative<TensorArgument>(argument) ? "an array" : argument.index() == 1 ? "numbers" : "an image";
+  return std::holds_alternative<TensorArgument>(argument) ? "an array"
+         : std::holds_alternative<Numbers>(argument)      ? "numbers"
+         : std::holds_alternative<NoArray>(argument)      ? "None"
+                                                          : "an image";
 }
 
 struct Build {
@@ -202,6 +205,15 @@ void check_names(const Interface& interface, const KernelArguments& arguments) {
   }
 }
 
+// Memory for a buffer that no instruction names, which Vulkan has to be given all the same. Refuses one that the variant uses.
+BufferRange stand_in(const std::shared_ptr<Context>& context, const BindingInterface& binding) {
+  if (binding.used)
+    throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array: this variant of the kernel uses it", "None");
+  constexpr uint64_t kLeastBytes = 16;
+  const auto buffer = Buffer::create(context, std::max<uint64_t>({binding.least_bytes, binding.element_bytes, kLeastBytes}));
+  return {buffer, 0, buffer->bytes()};
+}
+
 // A workgroup for a kernel that leaves the choice to the engine.
 SpecValues guarded_local_size(const SpecValues& spec, const LaunchSize& size) {
   SpecValues chosen = spec;
@@ -252,6 +264,11 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
     }
     const auto* argument = find(arguments, binding.name);
     if (!argument) throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array", "nothing");
+    if (std::holds_alternative<NoArray>(*argument)) {
+      dispatch.buffers.push_back(stand_in(context, binding));
+      dispatch.exact_bytes.push_back(dispatch.buffers.back().bytes);
+      continue;
+    }
     dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, kernel.limits()));
     dispatch.exact_bytes.push_back(std::get<TensorArgument>(*argument).bytes);
   }

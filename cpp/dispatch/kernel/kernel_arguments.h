@@ -21,7 +21,9 @@ struct Numbers {
   std::vector<Number> values;
   std::vector<uint32_t> shape;  // none of a single number
 };
-using KernelArgument = std::variant<TensorArgument, Numbers, std::shared_ptr<Image>>;
+// Nothing is bound: only where no instruction of the variant that runs names the buffer.
+struct NoArray {};
+using KernelArgument = std::variant<TensorArgument, Numbers, std::shared_ptr<Image>, NoArray>;
 using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
 
 // Invocations or workgroups on three axes.

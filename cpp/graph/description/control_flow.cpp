@@ -140,11 +140,13 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
 }
 
 // Deduces shapes of a graph that a node runs: what does not fit breaks the rule about the node's operands.
-Shapes deduced_for(const std::string& node, const Graph& graph, const Shapes& given, const char* rule) {
+Shapes deduced_for(const std::string& node, std::string_view role, const Graph& graph, const Shapes& given, const char* rule) {
   try {
     return deduced_shapes(graph, given);
   } catch (const GraphError& error) {
-    throw GraphError(node, "graph '" + graph.name() + "' cannot run on these inputs: " + error.what(), rule);
+    throw GraphError(
+        node, std::string(role) + (graph.name().empty() ? "" : " '" + graph.name() + "'") + " cannot run on these inputs: " + error.what(),
+        rule);
   }
 }
 
@@ -152,7 +154,7 @@ Shapes deduced_for(const std::string& node, const Graph& graph, const Shapes& gi
 Shapes loop_shapes(const std::string& node, const Graph& body, const Shapes& given) {
   const size_t kept = body.outputs().size();
   Shapes state = given;
-  Shapes next = deduced_for(node, body, state, "B2.5");
+  Shapes next = deduced_for(node, "body", body, state, "B2.5");
   for (;;) {
     bool same = true;
     for (size_t i = 0; i < kept; ++i) {
@@ -234,7 +236,8 @@ std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>&
                            to_string(b),
                        "B2.3");
   }
-  const Shapes first = deduced_for(node.name, *then, shapes, "B2.3"), second = deduced_for(node.name, *orelse, shapes, "B2.3");
+  const Shapes first = deduced_for(node.name, "then", *then, shapes, "B2.3"),
+               second = deduced_for(node.name, "else", *orelse, shapes, "B2.3");
   node.inputs.push_back(condition);
   node.inputs.insert(node.inputs.end(), inputs.begin(), inputs.end());
   node.control = std::make_shared<ControlFlow>(ControlFlow{ControlFlow::Kind::if_, then, orelse});

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "graph/description/graph_path.h"
 #include "graph/flow/choice_driver.h"
 #include "graph/flow/flow_session.h"
 #include "graph/flow/loop_driver.h"
@@ -25,6 +26,7 @@ struct Loop {
 // The state of a routine that is running.
 struct Frame {
   const Routine* routine = nullptr;
+  std::string_view role;  // what the routine is to the node that runs it: "then", "body"
   size_t step = 0;
   std::vector<FlowValue> values;  // by value of the graph
   Loop loop;                      // the loop of the step at hand
@@ -81,8 +83,11 @@ class RoutineLease : public FlowLease {
     depth_ = 0;
     try {
       copy_inputs();
-      enter(0, inputs_, program_->name);
-      while (depth_ > 0) advance();
+      enter(0, inputs_, program_->name, "");
+      told_of_path([&] { return path(); },
+                   [&] {
+                     while (depth_ > 0) advance();
+                   });
       show_results();
       // start() returns a submission, so an execution without any work submits an empty list.
       if (session_.report.submissions == 0) session_.submit(session_.recordings().copies({}));
@@ -121,12 +126,27 @@ class RoutineLease : public FlowLease {
     if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
   }
 
-  // Begins a routine; `user` is the node that runs it.
-  void enter(size_t number, std::span<const FlowValue> inputs, const std::string& user) {
+  // The way from the outermost graph to the one at hand; empty in the outermost.
+  std::string path() const {
+    if (depth_ < 2) return {};
+    const std::string& outermost = frames_[0].routine->name;
+    std::string text = outermost.empty() ? "in " : "in '" + outermost + "' / ";
+    for (size_t depth = 0; depth + 1 < depth_; ++depth) {
+      const RoutineStep& step = frames_[depth].routine->steps[frames_[depth].step];
+      const Frame& inner = frames_[depth + 1];
+      text += (depth ? " / " : "") +
+              path_part(step.kind == RoutineStep::Kind::if_ ? "If" : "While", step.own_name, inner.role, inner.routine->name);
+    }
+    return text;
+  }
+
+  // Begins a routine; `user` is the node that runs it, `role` what the routine is to it.
+  void enter(size_t number, std::span<const FlowValue> inputs, const std::string& user, std::string_view role) {
     const Routine& routine = program_->routines[number];
     if (frames_.size() <= depth_) frames_.emplace_back();
     Frame& frame = frames_[depth_];
     frame.routine = &routine;
+    frame.role = role;
     frame.step = 0;
     frame.values.resize(routine.read_by_host.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -249,7 +269,7 @@ class RoutineLease : public FlowLease {
     if (!given[0].host && step.first != step.second && !checks_indices_ && !observer_)
       if (auto results = choices_on_device_.run(step, given, shown_results(frame, step))) return end_step(frame, step, *results);
     const bool taken = is_true(given[0]);
-    enter(taken ? step.first : step.second, std::span(given).subspan(1), step.node);
+    enter(taken ? step.first : step.second, std::span(given).subspan(1), step.node, taken ? "then" : "else");
   }
 
   void begin_loop(Frame& frame, const RoutineStep& step) {
@@ -263,7 +283,7 @@ class RoutineLease : public FlowLease {
         loop = {};
         return end_step(frame, step, *results);
       }
-    enter(step.first, loop.values, step.node);
+    enter(step.first, loop.values, step.node, "condition");
   }
 
   // The outermost frame has run all its steps.
@@ -286,7 +306,7 @@ class RoutineLease : public FlowLease {
       std::ranges::move(results, loop.values.begin());
       ++loop.trips, ++loop.report->trips;
       loop.in_body = false;
-      return enter(step.first, loop.values, step.node);
+      return enter(step.first, loop.values, step.node, "condition");
     }
     const uint64_t waits = session_.report.host_syncs;
     const bool goes_on = is_true(results[0]);
@@ -298,7 +318,7 @@ class RoutineLease : public FlowLease {
     }
     if (session_.is_loop_over(loop.entered)) session_.fail_loop(step.node, loop.trips);
     loop.in_body = true;
-    enter(step.second, loop.values, step.node);
+    enter(step.second, loop.values, step.node, "body");
   }
 
   bool is_true(FlowValue& condition) {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/number_text.h"
+#include "graph/description/graph_path.h"
 #include "graph/flow/levels.h"
 #include "graph/flow/scalar_macros.h"
 #include "graph/passes/passes.h"
@@ -57,9 +58,10 @@ class Cutter {
   }
 
   std::vector<Routine> cut(const Graph& graph, bool keep_all) {
-    number_of(graph);
+    number_of(graph, {});
     for (size_t i = 0; i < graphs_.size(); ++i) {  // grows
-      cut_one(*graphs_[i], i == 0, keep_all && i == 0);
+      place_ = places_[i];
+      told_of_path([&] { return place_; }, [&] { cut_one(*graphs_[i], i == 0, keep_all && i == 0); });
       routines_.push_back(std::move(routine_));
     }
     if (!refused_.empty()) throw UnsupportedError(refused_);
@@ -71,10 +73,17 @@ class Cutter {
   }
 
  private:
-  size_t number_of(const Graph& graph) {
+  // `place`: the way to it. Errors in a graph that several nodes run name the first.
+  size_t number_of(const Graph& graph, const std::string& place) {
     const auto [found, added] = numbers_.try_emplace(&graph, graphs_.size());
-    if (added) graphs_.push_back(&graph);
+    if (added) graphs_.push_back(&graph), places_.push_back(place);
     return found->second;
+  }
+
+  // The way to a graph that a node of the graph at hand runs.
+  std::string place_of(const Graph& graph, const GraphNode& node, std::string_view role, const Graph& inner) const {
+    const std::string outer = place_.empty() ? (graph.name().empty() ? "in " : "in '" + graph.name() + "' / ") : place_ + " / ";
+    return outer + path_part(node.op(), node.name, role, inner.name());
   }
 
   void cut_one(const Graph& graph, bool outermost, bool keep_all) {
@@ -147,7 +156,10 @@ class Cutter {
     step.node = path(graph, node.name, outermost);
     const auto decided = flow.kind == ControlFlow::Kind::if_ ? known_condition(graph, node) : std::nullopt;
     const Graph &first = decided == false ? *flow.second : *flow.first, &second = decided == true ? *flow.first : *flow.second;
-    step.first = number_of(first), step.second = number_of(second);
+    const bool chooses = flow.kind == ControlFlow::Kind::if_;
+    step.first = number_of(first, place_of(graph, node, !chooses ? "condition" : decided == false ? "else" : "then", first));
+    step.second = number_of(second, place_of(graph, node, !chooses ? "body" : decided == true ? "then" : "else", second));
+    step.own_name = node.name;
     step.carried = flow.carried, step.state = flow.state;
     refuse_wide_constants(graph, node, step);
     step.inputs = node.inputs, step.outputs = node.outputs;
@@ -167,8 +179,8 @@ class Cutter {
     for (const ValueId input : node.inputs) {
       if (input == kAbsent || !graph.value(input).constant) continue;
       if (const auto number = beyond_float16(*graph.value(input).constant))
-        refused_.push_back("node '" + step.node + "': " + std::string(node.op()) + " of '" + graph.value(input).name + "', which holds " +
-                           general_text(*number) + ": float16 does not");
+        refused_.push_back((place_.empty() ? "" : place_ + ": ") + "node '" + step.node + "': " + std::string(node.op()) + " of '" +
+                           graph.value(input).name + "', which holds " + general_text(*number) + ": float16 does not");
     }
   }
 
@@ -208,6 +220,8 @@ class Cutter {
   ProgramOptions options_;
   std::unordered_map<const Graph*, size_t> numbers_;
   std::vector<const Graph*> graphs_;  // by number
+  std::vector<std::string> places_;   // the ways to them; empty for the outermost
+  std::string place_;                 // that of the graph at hand
   std::vector<size_t> conditions_;    // numbers of condition graphs
   std::vector<Routine> routines_;
   std::vector<std::string> refused_;

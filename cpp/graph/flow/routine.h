@@ -28,6 +28,7 @@ struct RoutineStep {
   Kind kind = Kind::region;
   std::shared_ptr<Region> region;  // none of an IF or WHILE
   std::string node;                // the name of an IF or WHILE, or of a region after a cut, with the graph that it is in
+  std::string own_name;            // that of an IF or WHILE in its graph
   std::string cut;                 // which elements the host reads before a region, and for which nodes; "": none
   size_t first = 0, second = 0;    // routines: then and else, or condition and body
   size_t carried = 0, state = 0;   // numbers of values of a WHILE

@@ -210,102 +210,137 @@ void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
   });
 }
 
+// Gives the floats inside of a graph one dtype, with casts where nodes and borders keep another one.
+class PrecisionPass {
+ public:
+  explicit PrecisionPass(ProgramGraph& graph) : graph_(graph), inside_(graph.float_dtype), is_border_(graph.values.size(), false) {
+    for (const auto& [name, value] : graph.outputs) border_.push_back(graph.value(value).dtype);
+  }
+
+  void run() {
+    cast_graph_inputs();
+    for (const GraphValue& value : graph_.values) declared_.push_back(value.dtype);
+    for (ProgramNode& node : graph_.nodes) {
+      if (node.row->name == "BitCast")
+        keep_bits(node);
+      else
+        convert(node);
+    }
+    graph_.nodes = std::move(nodes_);
+    drop_unread(graph_, first_);
+    cast_graph_outputs();
+    graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(first_.begin()), std::make_move_iterator(first_.end()));
+    graph_.nodes.insert(graph_.nodes.end(), std::make_move_iterator(last_.begin()), std::make_move_iterator(last_.end()));
+  }
+
+ private:
+  bool differs(DType dtype) const { return is_working_float(dtype) && dtype != inside_; }
+
+  ValueId copy_as(ValueId value, DType dtype) {
+    GraphValue copy = graph_.value(value);
+    copy.name += " as " + std::string(name(dtype));
+    copy.dtype = dtype;
+    copy.owned = false;
+    copy.constant.reset();
+    return graph_.add_value(std::move(copy));
+  }
+
+  void cast_graph_inputs() {
+    for (const ValueId input : graph_.inputs) {
+      is_border_[static_cast<size_t>(input)] = true;
+      if (graph_.value(input).owned || !differs(graph_.value(input).dtype)) continue;  // initialisation converts what is owned
+      const ValueId inner = copy_as(input, inside_);
+      first_.push_back(cast_node(graph_, input, inner));
+      replaced_[input] = inner;
+    }
+  }
+
+  // A node that reads or makes bits does so in the dtypes that the graph declares, with casts before and after it.
+  void keep_bits(ProgramNode& node) {
+    ValueId &input = node.inputs[0], &output = node.outputs[0];
+    if (const DType wanted = declared_[static_cast<size_t>(input)]; graph_.value(input).dtype != wanted) {
+      const ValueId copy = copy_as(input, wanted);
+      nodes_.push_back(cast_node(graph_, input, copy));
+      input = copy;
+    }
+    graph_.report[node.report].dtype = graph_.value(output).dtype;
+    if (!differs(graph_.value(output).dtype)) return nodes_.push_back(std::move(node));
+    const ValueId made = output;
+    output = copy_as(made, declared_[static_cast<size_t>(made)]);
+    graph_.value(made).dtype = inside_;
+    const ValueId bits = output;
+    nodes_.push_back(std::move(node));
+    nodes_.push_back(cast_node(graph_, bits, made));
+  }
+
+  void convert(ProgramNode& node) {
+    const bool is_float32 = graph_.report[node.report].is_float32;  // then it reads inputs of the graph as they are
+    for (ValueId& input : node.inputs)
+      if (const auto found = replaced_.find(input); found != replaced_.end() && !is_float32) input = found->second;
+    const DType made = float_made(graph_, node, kept_);
+    const bool keeps = made != inside_ && is_kept(graph_, node, kept_);
+    cast_node_inputs(node, made);
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent && is_working_float(graph_.value(output).dtype)) {
+        graph_.value(output).dtype = made;
+        if (keeps) kept_.insert(output);
+      }
+    const auto first_output = std::ranges::find_if(node.outputs, [](ValueId output) { return output != kAbsent; });
+    graph_.report[node.report].dtype = graph_.value(*first_output).dtype;
+    nodes_.push_back(std::move(node));
+  }
+
+  // Casts what a node reads to float32 where it is wide, and to the dtype inside where it takes floats of one dtype.
+  void cast_node_inputs(ProgramNode& node, DType made) {
+    const auto is_wide_one = [&](ValueId value) { return is_wide(graph_, value); };
+    const auto is_narrow_one = [&](ValueId value) { return !is_wide(graph_, value); };
+    const auto inner_copy = [&](ValueId value) { return copy_as(value, inside_); };
+    const auto wide_copy = [&](ValueId value) { return copy_as(value, DType::float32); };
+    if (node.wide)
+      cast_inputs(graph_, node, is_wide_one, widened_, wide_copy, nodes_);
+    else if (made == inside_ && !node.row->mixes_floats)
+      cast_inputs(graph_, node, is_narrow_one, narrowed_, inner_copy, nodes_);
+  }
+
+  bool is_made_inside(ValueId value) const {
+    const auto at = static_cast<size_t>(value);
+    return at >= is_border_.size() || (!is_border_[at] && !graph_.value(value).constant);
+  }
+
+  void cast_graph_outputs() {
+    std::map<ValueId, ValueId> outer;
+    for (size_t j = 0; j < graph_.outputs.size(); ++j) {
+      ValueId& value = graph_.outputs[j].second;
+      if (!is_made_inside(value) || !is_working_float(border_[j]) || graph_.value(value).dtype == border_[j]) continue;
+      const auto [found, added] = outer.try_emplace(value, kAbsent);
+      if (added) {
+        GraphValue copy = graph_.value(value);
+        copy.name += " as " + std::string(name(border_[j]));
+        copy.dtype = border_[j];
+        found->second = graph_.add_value(std::move(copy));
+        last_.push_back(cast_node(graph_, value, found->second));
+      }
+      value = found->second;
+    }
+  }
+
+  ProgramGraph& graph_;
+  const DType inside_;
+  std::vector<bool> is_border_;                    // by value: an input of the graph
+  std::vector<DType> border_;                      // by output of the graph, as declared
+  std::vector<DType> declared_;                    // by value of the graph
+  std::map<ValueId, ValueId> replaced_;            // inputs of the graph -> the values used inside
+  std::map<ValueId, ValueId> narrowed_, widened_;  // copies of the other dtype
+  std::set<ValueId> kept_;                         // see float_made
+  std::vector<ProgramNode> first_, nodes_, last_;  // casts of inputs; the nodes; casts of outputs
+};
+
 }  // namespace
 
 void set_precision(ProgramGraph& graph) {
   keep_float32_nodes(graph);
   keep_wide_constants(graph);
-  const DType inside = graph.float_dtype;
-  const auto differs = [&](DType dtype) { return is_working_float(dtype) && dtype != inside; };
-  std::map<ValueId, ValueId> replaced;  // by the values used inside
-  std::vector<ProgramNode> first, last;
-  std::vector<DType> border;
-  for (const auto& [name, value] : graph.outputs) border.push_back(graph.value(value).dtype);
-  const auto copy_as = [&](ValueId value, DType dtype) {
-    GraphValue copy = graph.value(value);
-    copy.name += " as " + std::string(name(dtype));
-    copy.dtype = dtype;
-    copy.owned = false;
-    copy.constant.reset();
-    return graph.add_value(std::move(copy));
-  };
-  const auto inner_copy = [&](ValueId value) { return copy_as(value, inside); };
-  const auto wide_copy = [&](ValueId value) { return copy_as(value, DType::float32); };
-  const auto is_wide_one = [&](ValueId value) { return is_wide(graph, value); };
-  const auto is_narrow_one = [&](ValueId value) { return !is_wide(graph, value); };
-  std::vector<bool> is_border(graph.values.size(), false);
-  for (const ValueId input : graph.inputs) {
-    is_border[static_cast<size_t>(input)] = true;
-    if (graph.value(input).owned || !differs(graph.value(input).dtype)) continue;  // initialisation converts what is owned
-    const ValueId inner = inner_copy(input);
-    first.push_back(cast_node(graph, input, inner));
-    replaced[input] = inner;
-  }
-  std::map<ValueId, ValueId> narrowed, widened;
-  std::set<ValueId> kept;  // see float_made
-  std::vector<ProgramNode> nodes;
-  std::vector<DType> declared;  // by the values of the graph
-  for (const GraphValue& value : graph.values) declared.push_back(value.dtype);
-  // A node that reads or makes bits does so in the dtypes that the graph declares, with casts before and after it.
-  const auto keep_bits = [&](ProgramNode& node) {
-    ValueId &input = node.inputs[0], &output = node.outputs[0];
-    if (const DType wanted = declared[static_cast<size_t>(input)]; graph.value(input).dtype != wanted) {
-      const ValueId copy = copy_as(input, wanted);
-      nodes.push_back(cast_node(graph, input, copy));
-      input = copy;
-    }
-    graph.report[node.report].dtype = graph.value(output).dtype;
-    if (!differs(graph.value(output).dtype)) return nodes.push_back(std::move(node));
-    const ValueId made = output;
-    output = copy_as(made, declared[static_cast<size_t>(made)]);
-    graph.value(made).dtype = inside;
-    const ValueId bits = output;
-    nodes.push_back(std::move(node));
-    nodes.push_back(cast_node(graph, bits, made));
-  };
-  for (ProgramNode& node : graph.nodes) {
-    if (node.row->name == "BitCast") {
-      keep_bits(node);
-      continue;
-    }
-    const bool is_float32 = graph.report[node.report].is_float32;  // then it reads inputs of the graph as they are
-    for (ValueId& input : node.inputs)
-      if (const auto found = replaced.find(input); found != replaced.end() && !is_float32) input = found->second;
-    const DType made = float_made(graph, node, kept);
-    const bool keeps = made != inside && is_kept(graph, node, kept);
-    if (node.wide)
-      cast_inputs(graph, node, is_wide_one, widened, wide_copy, nodes);
-    else if (made == inside && !node.row->mixes_floats)
-      cast_inputs(graph, node, is_narrow_one, narrowed, inner_copy, nodes);
-    for (const ValueId output : node.outputs)
-      if (output != kAbsent && is_working_float(graph.value(output).dtype)) {
-        graph.value(output).dtype = made;
-        if (keeps) kept.insert(output);
-      }
-    const auto first_output = std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; });
-    graph.report[node.report].dtype = graph.value(*first_output).dtype;
-    nodes.push_back(std::move(node));
-  }
-  graph.nodes = std::move(nodes);
-  drop_unread(graph, first);
-  std::map<ValueId, ValueId> outer;
-  for (size_t j = 0; j < graph.outputs.size(); ++j) {
-    ValueId& value = graph.outputs[j].second;
-    const bool made_inside =
-        static_cast<size_t>(value) >= is_border.size() || (!is_border[static_cast<size_t>(value)] && !graph.value(value).constant);
-    if (!made_inside || !is_working_float(border[j]) || graph.value(value).dtype == border[j]) continue;
-    const auto [found, added] = outer.try_emplace(value, kAbsent);
-    if (added) {
-      GraphValue copy = graph.value(value);
-      copy.name += " as " + std::string(name(border[j]));
-      copy.dtype = border[j];
-      found->second = graph.add_value(std::move(copy));
-      last.push_back(cast_node(graph, value, found->second));
-    }
-    value = found->second;
-  }
-  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(first.begin()), std::make_move_iterator(first.end()));
-  graph.nodes.insert(graph.nodes.end(), std::make_move_iterator(last.begin()), std::make_move_iterator(last.end()));
+  PrecisionPass(graph).run();
 }
 
 // Takes away casts between an input or output and the floats inside, where both are stored alike. A cache that a program is given, reads

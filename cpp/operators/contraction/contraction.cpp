@@ -56,84 +56,98 @@ constexpr int64_t kBiases = 2;  // additions behind a sum
 // An addition of a matrix unit counts for two: it may cut off what does not fit, and is then off by as much as two that round.
 constexpr int64_t kCutting = 2;
 
-// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
-// which have no barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
-ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in, kv = step_channels(c.weights.channels_in);
+// Whether elements of x and of y are read and written as vectors, as macros.
+struct VectorMacros {
+  Macros y, both;
+};
+
+VectorMacros vector_macros(const LowerContext& node, const Contraction& c, bool is_gemv) {
+  const int64_t kv = step_channels(c.weights.channels_in);
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
                       (!c.integers || node.input_phase(0) % 4 == 0);
   const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
-  const bool has_own_kernel = reads_eights(c.order);
-  const auto skinny = c.integers || has_own_kernel ? std::nullopt : skinny_of(node, c, pixels);
-  const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
-  const bool is_gemv = skinny || c.order == WeightOrder::columns;
   const Macros y_vectors{{"Y_VEC4", y_vec4 && !is_gemv ? "1" : "0"}};
-  const Macros vectors{y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}};
-  if (matrix)
-    return {"conv_matrix.comp",
-            y_vectors,
-            specialized({{"INVOCATIONS", matrix->subgroups() * node.context->info().limit("subgroupSize")},
-                         {"TILE_P", matrix->pixels},
-                         {"TILE_C", matrix->channels},
-                         {"SUB_P", matrix->sub_pixels},
-                         {"SUB_C", matrix->sub_channels},
-                         {"DEPTH", matrix->depth},
-                         {"WHOLE", depth % matrix->depth == 0 ? 1 : 0},
-                         {"SPLIT", matrix->split}}),
-            matrix->pixels,
-            matrix->channels,
-            kCutting * round_up(depth, matrix->depth) / matrix->split + matrix->split + kBiases};
-  if (c.order == WeightOrder::fragments) {
-    const QuadTiling quads = quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(QuadTiling{32, 32, 32, 32, 4, 1});
-    return {"product_quads.comp",
-            y_vectors,
-            specialized({{"INVOCATIONS", quads.subgroups() * 32},
-                         {"TILE_P", quads.rows},
-                         {"TILE_C", quads.columns},
-                         {"SUB_P", quads.sub_rows},
-                         {"SUB_C", quads.sub_columns},
-                         {"AHEAD", quads.ahead},
-                         {"EARLY", quads.early ? 1 : 0},
-                         {"WHOLE", depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
-            quads.rows,
-            quads.columns,
-            kCutting * round_up(depth, 32 * quads.split * quads.ahead) / quads.split + quads.split + kBiases};
-  }
-  if (c.order == WeightOrder::columns) {
-    const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
-    return {"gemv_columns.comp",
-            {y_vectors[0], {"SUBGROUP", std::to_string(subgroup) + "u"}},
-            specialized({{"ROWS", pixels}, {"AHEAD", ahead}, {"WHOLE", depth / 8 % (subgroup * ahead) == 0 ? 1 : 0}}),
-            kMostColumnRows,
-            columns_at_once(node),
-            ceil_div(depth / 8, subgroup) + 5 + meeting_additions(subgroup, subgroup, false) + kBiases};
-  }
-  if (skinny)
-    return {"gemv.comp", y_vectors,
-            specialized({{"INVOCATIONS", skinny->invocations},
-                         {"ROWS", skinny->rows},
-                         {"AHEAD", kSkinnyAhead},
-                         {"WHOLE", depth % (skinny->invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
-            kMostSkinny, kSkinnyChannels,
-            // The rows of w that one invocation reads, eight of their sums, and what is left of these.
-            ceil_div(depth, skinny->invocations / 4) + 8 + skinny->invocations / kSkinnyChannels + kBiases, skinny->iterations(depth)};
-  if (node.prefers_lanes()) {
-    const bool has_strides = c.order == WeightOrder::strides;
-    const int64_t iterations = c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4));
-    if (pixels <= kMostLaneRows || has_strides) {
-      Macros macros = vectors;
-      macros.emplace_back("KV", std::to_string(kv));
-      macros.emplace_back("W_STRIDED", has_strides ? "1" : "0");
-      macros.emplace_back("W_VEC4", has_strides && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
-      return {"gemv_lanes.comp", std::move(macros), specialized({{"ROWS", pixels}}), kMostLaneRows, kLaneChannels,
-              depth + kBiases,   iterations};
-    }
-    const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
+  return {y_vectors, {y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}}};
+}
+
+// Matrix units.
+ContractionPlan matrix_plan(const LowerContext& node, const MatrixTiling& matrix, const Macros& y_vectors, int64_t depth) {
+  return {"conv_matrix.comp",
+          y_vectors,
+          specialized({{"INVOCATIONS", matrix.subgroups() * node.context->info().limit("subgroupSize")},
+                       {"TILE_P", matrix.pixels},
+                       {"TILE_C", matrix.channels},
+                       {"SUB_P", matrix.sub_pixels},
+                       {"SUB_C", matrix.sub_channels},
+                       {"DEPTH", matrix.depth},
+                       {"WHOLE", depth % matrix.depth == 0 ? 1 : 0},
+                       {"SPLIT", matrix.split}}),
+          matrix.pixels,
+          matrix.channels,
+          kCutting * round_up(depth, matrix.depth) / matrix.split + matrix.split + kBiases};
+}
+
+ContractionPlan quads_plan(const LowerContext& node, const Contraction& c, int64_t pixels, const Macros& y_vectors, int64_t depth) {
+  const QuadTiling quads = quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(QuadTiling{32, 32, 32, 32, 4, 1});
+  return {"product_quads.comp",
+          y_vectors,
+          specialized({{"INVOCATIONS", quads.subgroups() * 32},
+                       {"TILE_P", quads.rows},
+                       {"TILE_C", quads.columns},
+                       {"SUB_P", quads.sub_rows},
+                       {"SUB_C", quads.sub_columns},
+                       {"AHEAD", quads.ahead},
+                       {"EARLY", quads.early ? 1 : 0},
+                       {"WHOLE", depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
+          quads.rows,
+          quads.columns,
+          kCutting * round_up(depth, 32 * quads.split * quads.ahead) / quads.split + quads.split + kBiases};
+}
+
+ContractionPlan columns_plan(const LowerContext& node, int64_t pixels, const Macros& y_vectors, int64_t depth) {
+  const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
+  return {"gemv_columns.comp",
+          {y_vectors[0], {"SUBGROUP", std::to_string(subgroup) + "u"}},
+          specialized({{"ROWS", pixels}, {"AHEAD", ahead}, {"WHOLE", depth / 8 % (subgroup * ahead) == 0 ? 1 : 0}}),
+          kMostColumnRows,
+          columns_at_once(node),
+          ceil_div(depth / 8, subgroup) + 5 + meeting_additions(subgroup, subgroup, false) + kBiases};
+}
+
+// Products of few rows.
+ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64_t depth) {
+  return {"gemv.comp", y_vectors,
+          specialized({{"INVOCATIONS", skinny.invocations},
+                       {"ROWS", skinny.rows},
+                       {"AHEAD", kSkinnyAhead},
+                       {"WHOLE", depth % (skinny.invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
+          kMostSkinny, kSkinnyChannels,
+          // The rows of w that one invocation reads, eight of their sums, and what is left of these.
+          ceil_div(depth, skinny.invocations / 4) + 8 + skinny.invocations / kSkinnyChannels + kBiases, skinny.iterations(depth)};
+}
+
+// CPU drivers: these kernels have no barriers.
+ContractionPlan lanes_plan(const LowerContext& node, const Contraction& c, int64_t pixels, const Macros& vectors, int64_t depth) {
+  const int64_t kv = step_channels(c.weights.channels_in);
+  const bool has_strides = c.order == WeightOrder::strides;
+  const int64_t iterations = c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4));
+  if (pixels <= kMostLaneRows || has_strides) {
     Macros macros = vectors;
     macros.emplace_back("KV", std::to_string(kv));
-    macros.emplace_back("ROW_TAPS", std::to_string(is_narrow ? c.taps_w : 0));
-    return {"conv_lanes.comp", std::move(macros), {}, kLanePixels, kLaneChannels, depth + kBiases, iterations};
+    macros.emplace_back("W_STRIDED", has_strides ? "1" : "0");
+    macros.emplace_back("W_VEC4", has_strides && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
+    return {"gemv_lanes.comp", std::move(macros), specialized({{"ROWS", pixels}}), kMostLaneRows, kLaneChannels,
+            depth + kBiases,   iterations};
   }
+  const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
+  Macros macros = vectors;
+  macros.emplace_back("KV", std::to_string(kv));
+  macros.emplace_back("ROW_TAPS", std::to_string(is_narrow ? c.taps_w : 0));
+  return {"conv_lanes.comp", std::move(macros), {}, kLanePixels, kLaneChannels, depth + kBiases, iterations};
+}
+
+// Tiles in shared memory.
+ContractionPlan tiled_plan(const LowerContext& node, const Contraction& c, int64_t pixels, const Macros& vectors, int64_t depth) {
   const Tiling tiling = tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth);
   return {"conv_tiled.comp",
           vectors,
@@ -146,6 +160,23 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
           tiling.channels,
           round_up(depth, 16 * tiling.split) / tiling.split + tiling.split + kBiases,
           tiling.iterations(depth)};
+}
+
+// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
+// which have no barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
+ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in;
+  const bool has_own_kernel = reads_eights(c.order);
+  const auto skinny = c.integers || has_own_kernel ? std::nullopt : skinny_of(node, c, pixels);
+  const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
+  const bool is_gemv = skinny || c.order == WeightOrder::columns;
+  const auto [y_vectors, vectors] = vector_macros(node, c, is_gemv);
+  if (matrix) return matrix_plan(node, *matrix, y_vectors, depth);
+  if (c.order == WeightOrder::fragments) return quads_plan(node, c, pixels, y_vectors, depth);
+  if (c.order == WeightOrder::columns) return columns_plan(node, pixels, y_vectors, depth);
+  if (skinny) return skinny_plan(*skinny, y_vectors, depth);
+  if (node.prefers_lanes()) return lanes_plan(node, c, pixels, vectors, depth);
+  return tiled_plan(node, c, pixels, vectors, depth);
 }
 
 // Adds the contraction as one dispatch.

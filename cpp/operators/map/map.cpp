@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/map/lowerings.h"
+#include "operators/map/map_elements.h"
 #include "operators/map/map_expression.h"
 #include "operators/means/compose.h"
 #include "operators/means/narrow.h"
@@ -21,141 +22,6 @@ constexpr size_t kFewInputs = 3;  // inputs of a kernel that walks more axes
 
 std::string number(size_t i) {
   return std::to_string(i);
-}
-
-std::string_view glsl_type(ExprType type) {
-  switch (type) {
-    case ExprType::boolean:
-      return "bool";
-    case ExprType::i32:
-      return "int";
-    case ExprType::u32:
-      return "uint";
-    case ExprType::i64:
-      return "int64_t";
-    case ExprType::u64:
-      return "uint64_t";
-    case ExprType::f64:
-      return "double";
-    default:
-      return "float";
-  }
-}
-
-bool is_real(ExprType type) {
-  return type == ExprType::f32 || type == ExprType::f64;
-}
-
-// The GLSL that declares, loads and stores elements of a dtype in a kernel of that storage; `t` is the array, `i` the element.
-struct ElementText {
-  std::string declared, load, store;
-};
-
-ElementText element_text(const NodeContext& node, DType dtype, DType storage, const std::string& t) {
-  const auto packed = [&](const std::string& load, const std::string& store, const std::string& value = "v") {
-    return ElementText{"uint", "pm_load_" + load + "(" + t + ", i)", "pm_store_" + store + "(" + t + ", i, " + value + ")"};
-  };
-  const auto direct = [&](const char* type) { return ElementText{type, t + "[i]", t + "[i] = v"}; };
-  switch (dtype) {
-    case DType::float32:
-      return direct("float");
-    case DType::float16:
-    case DType::bfloat16:
-      if (dtype == storage) return {"sfp", "pm_load(" + t + ", i)", "pm_store(" + t + ", i, v)"};
-      return packed(dtype == DType::float16 ? "half" : "bfloat16", "");  // the kernel's storage is another float of 16 bits: by words
-    case DType::int32:
-      return direct("int");
-    case DType::uint32:
-      return direct("uint");
-    case DType::float64:
-      node.check_arithmetic(dtype);
-      return direct("double");
-    case DType::int64:
-    case DType::uint64:
-      node.check_arithmetic(dtype);
-      return direct(dtype == DType::int64 ? "int64_t" : "uint64_t");
-    case DType::bool_:
-      return packed("bool", "u8", "v ? 1u : 0u");
-    case DType::uint8:
-      return packed("u8", "u8");
-    case DType::int8:
-      return packed("i8", "u8");
-    case DType::uint16:
-      return packed("u16", "u16");
-    case DType::int16:
-      return packed("i16", "u16");
-    default:
-      throw UnsupportedError("node '" + std::string(node.node) + "': elementwise arithmetic on " + std::string(name(dtype)));
-  }
-}
-
-// The GLSL for four neighbours, from a multiple of four on: their declaration where they are read and where they are made, and how they are
-// picked apart, read one by one and stored. `q` is what is held, `j` the one of four, `i` the element's index; words past the last of
-// `count` are not written.
-struct QuadText {
-  std::string declared, made, pick, read, store;
-};
-
-// The GLSL for four elements of a dtype; none for elements of 64 bits, which are loaded one by one. `native`: the kernel's own storage is
-// float16, to which the device converts.
-std::optional<QuadText> quad_text(DType dtype, const std::string& t, bool native) {
-  const std::string at = t + "[i >> 2]", half = at + "[i >> 1 & 1u]";
-  const auto words = [&](const std::string& low, const std::string& high) {
-    return "if (count > 2u) " + at + " = uvec2(" + low + ", " + high + "); else " + at + ".x = " + low;
-  };
-  const auto direct = [&](const std::string& type) {
-    return QuadText{
-        type, type, "q[j]", at + "[i & 3u]",
-        "if (count == 4u) " + at + " = " + type + "(v[0], v[1], v[2], v[3]); else for (uint k = 0u; k < count; ++k) " + at + "[k] = v[k]"};
-  };
-  const auto bytes = [&](const std::string& pick, const std::string& store) {
-    const auto of = [&](const std::string& word, const std::string& lane) {
-      std::string text = pick;
-      text.replace(text.find('W'), 1, word);
-      return text.replace(text.find('L'), 1, lane);
-    };
-    return QuadText{"uint", "uint", of("q", "j"), of(at, "i & 3u"), at + " = " + store};
-  };
-  switch (dtype) {
-    case DType::float32:
-      return direct("vec4");
-    case DType::int32:
-      return direct("ivec4");
-    case DType::uint32:
-      return direct("uvec4");
-    case DType::float16:
-    case DType::bfloat16: {
-      const bool direct_store = native && dtype == DType::float16;
-      const std::string four = "vec4(v[0], v[1], v[2], v[3])";
-      const auto one = [&](const std::string& lane, int k) { return at + "." + lane + " = sfp(pm_round(v[" + std::to_string(k) + "])); "; };
-      const std::string store = direct_store
-                                    ? "if (count == 4u) { pm_store_vec4(" + t + ", i >> 2, " + four + "); } else { " + one("x", 0) +
-                                          "if (count > 1u) " + one("y", 1) + "if (count > 2u) " + one("z", 2) + "}"
-                                    : "if (count > 2u) " + at + " = pm_pack4(" + four + "); else " + at + ".x = pm_pack2(vec2(v[0], v[1]))";
-      const std::string made = direct_store ? "sfpvec4" : "uvec2";
-      if (dtype == DType::float16)
-        return QuadText{"uvec2", made, "unpackHalf2x16(q[j >> 1])[j & 1u]", "unpackHalf2x16(" + half + ")[i & 1u]", store};
-      return QuadText{"uvec2", made, "uintBitsToFloat(q[j >> 1] >> (j & 1u) * 16u << 16)",
-                      "uintBitsToFloat(" + half + " >> (i & 1u) * 16u << 16)", store};
-    }
-    case DType::uint16:
-      return QuadText{"uvec2", "uvec2", "bitfieldExtract(q[j >> 1], int(j & 1u) * 16, 16)",
-                      "bitfieldExtract(" + half + ", int(i & 1u) * 16, 16)",
-                      words("pm_pack_u16(uvec2(v[0], v[1]))", "pm_pack_u16(uvec2(v[2], v[3]))")};
-    case DType::int16:
-      return QuadText{"uvec2", "uvec2", "bitfieldExtract(int(q[j >> 1]), int(j & 1u) * 16, 16)",
-                      "bitfieldExtract(int(" + half + "), int(i & 1u) * 16, 16)",
-                      words("pm_pack_i16(ivec2(v[0], v[1]))", "pm_pack_i16(ivec2(v[2], v[3]))")};
-    case DType::uint8:
-      return bytes("bitfieldExtract(W, int(L) * 8, 8)", "pm_pack_u8(uvec4(v[0], v[1], v[2], v[3]))");
-    case DType::int8:
-      return bytes("bitfieldExtract(int(W), int(L) * 8, 8)", "pm_pack_i8(ivec4(v[0], v[1], v[2], v[3]))");
-    case DType::bool_:
-      return bytes("(bitfieldExtract(W, int(L) * 8, 8) != 0u)",
-                   "pm_pack_u8(uvec4(v[0] ? 1u : 0u, v[1] ? 1u : 0u, v[2] ? 1u : 0u, v[3] ? 1u : 0u))");
-    default:
-      return {};
-  }
 }
 
 // The operands that a map reads, by the names that its expression gives them.
@@ -267,102 +133,135 @@ MapShape shape_of(const LowerContext& node, const Inputs& inputs, const IndexSpa
   return shape;
 }
 
-// GLSL that converts a float to an integer of that dtype: truncated, at the ends of the dtype's range where it is beyond them, 0 for NaN.
-std::string saturated(const std::string& value, DType dtype) {
-  const std::string type(glsl_type(expr_type(dtype)));
-  const std::string whole = "pm_to_" + type + "(" + value + ")";
-  if (bits(dtype) >= 32) return whole;
-  const bool is_signed = is_signed_integer(dtype);
-  const int64_t end = int64_t{1} << (bits(dtype) - (is_signed ? 1 : 0));
-  const std::string suffix = is_signed ? "" : "u";
-  return "clamp(" + whole + ", " + std::to_string(is_signed ? -end : 0) + suffix + ", " + std::to_string(end - 1) + suffix + ")";
-}
+// Writes the text of a map: what differs between its inputs, then its result.
+class MapWriter {
+ public:
+  MapWriter(const LowerContext& node, const Inputs& inputs, const MapShape& shape) : node_(node), inputs_(inputs), shape_(shape) {
+    text_.storage = storage_of_map(node, inputs);
+    text_.native = storage_of(node.context->info(), text_.storage) == Storage::fp16;
+  }
 
-MapText map_text(const LowerContext& node, const Inputs& inputs, const Expression& expression, const MapShape& shape) {
-  MapText text;
-  std::map<std::string, ExprType> types;
-  std::string declarations, loads, offsets, held, load_quads, picks;
-  text.storage = storage_of_map(node, inputs);
-  text.native = storage_of(node.context->info(), text.storage) == Storage::fp16;
-  bool has_int64 = false, has_float64 = false;
-  const auto note_width = [&](DType dtype) {
-    has_int64 = has_int64 || (is_integer(dtype) && bits(dtype) == 64);
-    has_float64 = has_float64 || dtype == DType::float64;
-  };
-  for (size_t k = 0; k < inputs.names.size(); ++k) {
-    const DType dtype = node.input(inputs.positions[k]).dtype;
-    const std::string n = number(k), t = "t" + n, q = "q" + n;
-    const std::string first = shape.rank == 0 && shape.met[k] == Met::single ? "0u" : "at[" + n + "]";
-    const ElementText element = element_text(node, dtype, text.storage, t);
-    const auto quad = shape.met[k] == Met::quad ? quad_text(dtype, t, text.native) : std::nullopt;
+  MapText write(const Expression& expression) {
+    for (size_t k = 0; k < inputs_.names.size(); ++k) add_input(k);
+    const DType dtype = node_.output(0).dtype;
+    const ElementText element = element_text(node_, dtype, text_.storage, "y");
+    const auto quad = shape_.dense ? quad_text(dtype, "y", text_.native) : std::nullopt;
     note_width(dtype);
-    types[inputs.names[k]] = expr_type(dtype);
-    declarations +=
+    declarations_ +=
+        "layout(binding = " + number(inputs_.names.size()) + ") buffer Y_ { " + (quad ? quad->made : element.declared) + " y[]; };";
+    const std::string glsl = result_of(expression, dtype);
+    add_macros(glsl, dtype);
+    add_stores(element, quad);
+    if (expr_type(dtype) == ExprType::f32) text_.macros.emplace_back("EPILOGUE(x)", node_.epilogue());
+    add_widths(glsl, dtype);
+    return std::move(text_);
+  }
+
+ private:
+  void note_width(DType dtype) {
+    has_int64_ = has_int64_ || (is_integer(dtype) && bits(dtype) == 64);
+    has_float64_ = has_float64_ || dtype == DType::float64;
+  }
+
+  void add_input(size_t k) {
+    const DType dtype = node_.input(inputs_.positions[k]).dtype;
+    const std::string n = number(k), t = "t" + n;
+    const std::string first = shape_.rank == 0 && shape_.met[k] == Met::single ? "0u" : "at[" + n + "]";
+    const ElementText element = element_text(node_, dtype, text_.storage, t);
+    const auto quad = shape_.met[k] == Met::quad ? quad_text(dtype, t, text_.native) : std::nullopt;
+    note_width(dtype);
+    types_[inputs_.names[k]] = expr_type(dtype);
+    declarations_ +=
         "layout(binding = " + n + ") readonly buffer T" + n + "_ { " + (quad ? quad->declared : element.declared) + " " + t + "[]; }; ";
-    offsets += "uint " + t + "_offset; ";
-    const std::string type(glsl_type(types[inputs.names[k]]));
-    const auto local = [&](const std::string& index, const std::string& value) {
-      return type + " " + inputs.names[k] + "; { const uint i = " + index + " + p." + t + "_offset; " + inputs.names[k] + " = " + value +
-             "; } ";
-    };
-    loads += local(first, quad ? quad->read : element.load);
+    offsets_ += "uint " + t + "_offset; ";
+    loads_ += local_of(k, first, quad ? quad->read : element.load);
+    add_quads(k, first, element, quad);
+  }
+
+  // Declares an input's element as a variable of its name.
+  std::string local_of(size_t k, const std::string& index, const std::string& value) const {
+    const std::string& name = inputs_.names[k];
+    return std::string(glsl_type(types_.at(name))) + " " + name + "; { const uint i = " + index + " + p.t" + number(k) + "_offset; " +
+           name + " = " + value + "; } ";
+  }
+
+  // What a whole invocation holds of an input, before it goes through its elements.
+  void add_quads(size_t k, const std::string& first, const ElementText& element, const std::optional<QuadText>& quad) {
+    const std::string n = number(k), t = "t" + n, q = "q" + n, &name = inputs_.names[k];
+    const std::string type(glsl_type(types_.at(name)));
     if (quad) {
-      held += quad->declared + " " + q + "[QUADS]; ";
-      load_quads += q + "[k] = " + t + "[(" + first + " + p." + t + "_offset) >> 2]; ";
-      picks += type + " " + inputs.names[k] + "; { const " + quad->declared + " q = " + q + "[k]; " + inputs.names[k] + " = " + quad->pick +
-               "; } ";
-    } else if (shape.met[k] == Met::single) {
-      held += type + " " + q + "[QUADS]; ";
-      load_quads += "{ const uint i = " + first + " + p." + t + "_offset; " + q + "[k] = " + element.load + "; } ";
-      picks += type + " " + inputs.names[k] + " = " + q + "[k]; ";
+      held_ += quad->declared + " " + q + "[QUADS]; ";
+      load_quads_ += q + "[k] = " + t + "[(" + first + " + p." + t + "_offset) >> 2]; ";
+      picks_ += type + " " + name + "; { const " + quad->declared + " q = " + q + "[k]; " + name + " = " + quad->pick + "; } ";
+    } else if (shape_.met[k] == Met::single) {
+      held_ += type + " " + q + "[QUADS]; ";
+      load_quads_ += "{ const uint i = " + first + " + p." + t + "_offset; " + q + "[k] = " + element.load + "; } ";
+      picks_ += type + " " + name + " = " + q + "[k]; ";
     } else {
-      held += "uint " + q + "[QUADS]; ";
-      load_quads += q + "[k] = " + first + "; ";
-      picks += local(q + "[k] + j" + (shape.rank == 0 ? "" : " * p.t_stride[" + n + " * RANK + RANK - 1]"), element.load);
+      held_ += "uint " + q + "[QUADS]; ";
+      load_quads_ += q + "[k] = " + first + "; ";
+      picks_ += local_of(k, q + "[k] + j" + (shape_.rank == 0 ? "" : " * p.t_stride[" + n + " * RANK + RANK - 1]"), element.load);
     }
   }
-  const DType result_dtype = node.output(0).dtype;
-  const ElementText result = element_text(node, result_dtype, text.storage, "y");
-  const auto result_quad = shape.dense ? quad_text(result_dtype, "y", text.native) : std::nullopt;
-  note_width(result_dtype);
-  declarations += "layout(binding = " + number(inputs.names.size()) + ") buffer Y_ { " +
-                  (result_quad ? result_quad->made : result.declared) + " y[]; };";
-  ExprType type = ExprType::f32;
-  std::string glsl = expression.glsl(types, &type);
-  const ExprType wanted = expr_type(result_dtype);
-  if (is_real(type) && is_integer(result_dtype))
-    glsl = saturated(glsl, result_dtype);
-  else if (type != wanted)
-    glsl = (type == ExprType::u32 && wanted == ExprType::f32 ? "pm_" : "") + std::string(glsl_type(wanted)) + "(" + glsl + ")";
-  const std::string store4 = result_quad ? result_quad->store : "for (uint k = 0u; k < count; ++k) y[i + k] = v[k]";
-  text.macros = {{"DECLARATIONS", declarations},
-                 {"LOADS", loads},
-                 {"OFFSETS", offsets},
-                 {"INPUTS", number(inputs.names.size())},
-                 {"RANK", number(shape.rank)},
-                 {"DENSE", shape.dense ? "1" : "0"},
-                 {"WHOLE", shape.whole ? "1" : "0"},
-                 {"QUADS", number(static_cast<size_t>(quads_of(result_dtype)))},
-                 {"RESULT_TYPE", std::string(glsl_type(wanted))},
-                 {"RESULT", glsl},
-                 {"FINISHED(v)", wanted == ExprType::f32 ? "epilogue(v)" : "(v)"}};
-  if (shape.dense)
-    text.macros.emplace_back("STORE4(index, v, count)", "{ const uint i = (index) + p.y_offset; " + store4 + "; }");
-  else
-    text.macros.emplace_back("STORE(index, v)", "{ const uint i = index; " + result.store + "; }");
-  if (shape.whole) {
-    text.macros.emplace_back("QUADS_HELD", held);
-    text.macros.emplace_back("LOAD_QUADS", load_quads);
-    text.macros.emplace_back("PICKS", picks);
+
+  // The expression in GLSL, of the result's type.
+  std::string result_of(const Expression& expression, DType dtype) const {
+    ExprType type = ExprType::f32;
+    const std::string glsl = expression.glsl(types_, &type);
+    const ExprType wanted = expr_type(dtype);
+    if (is_real(type) && is_integer(dtype)) return saturated(glsl, dtype);
+    if (type == wanted) return glsl;
+    return (type == ExprType::u32 && wanted == ExprType::f32 ? "pm_" : "") + std::string(glsl_type(wanted)) + "(" + glsl + ")";
   }
-  if (wanted == ExprType::f32) text.macros.emplace_back("EPILOGUE(x)", node.epilogue());
-  has_int64 = has_int64 || glsl.find("int64_t") != std::string::npos;  // inside a fused expression
-  has_float64 = has_float64 || glsl.find("double") != std::string::npos;
-  const bool is_exact = node.attributes && has_exact_functions(*node.attributes);
-  if (is_half_width(result_dtype) && !is_exact) text.macros.emplace_back("PM_BRIEF", "1");
-  if (has_int64) text.macros.emplace_back("PM_HAS_INT64", "1");
-  if (has_float64) text.macros.emplace_back("PM_HAS_FLOAT64", "1");
-  return text;
+
+  void add_macros(const std::string& glsl, DType dtype) {
+    const ExprType type = expr_type(dtype);
+    text_.macros = {{"DECLARATIONS", declarations_},
+                    {"LOADS", loads_},
+                    {"OFFSETS", offsets_},
+                    {"INPUTS", number(inputs_.names.size())},
+                    {"RANK", number(shape_.rank)},
+                    {"DENSE", shape_.dense ? "1" : "0"},
+                    {"WHOLE", shape_.whole ? "1" : "0"},
+                    {"QUADS", number(static_cast<size_t>(quads_of(dtype)))},
+                    {"RESULT_TYPE", std::string(glsl_type(type))},
+                    {"RESULT", glsl},
+                    {"FINISHED(v)", type == ExprType::f32 ? "epilogue(v)" : "(v)"}};
+  }
+
+  void add_stores(const ElementText& element, const std::optional<QuadText>& quad) {
+    const std::string store4 = quad ? quad->store : "for (uint k = 0u; k < count; ++k) y[i + k] = v[k]";
+    if (shape_.dense)
+      text_.macros.emplace_back("STORE4(index, v, count)", "{ const uint i = (index) + p.y_offset; " + store4 + "; }");
+    else
+      text_.macros.emplace_back("STORE(index, v)", "{ const uint i = index; " + element.store + "; }");
+    if (!shape_.whole) return;
+    text_.macros.emplace_back("QUADS_HELD", held_);
+    text_.macros.emplace_back("LOAD_QUADS", load_quads_);
+    text_.macros.emplace_back("PICKS", picks_);
+  }
+
+  // What the text needs of types beyond 32 bits: a fused expression may have some inside.
+  void add_widths(const std::string& glsl, DType dtype) {
+    const bool has_int64 = has_int64_ || glsl.find("int64_t") != std::string::npos;
+    const bool has_float64 = has_float64_ || glsl.find("double") != std::string::npos;
+    const bool is_exact = node_.attributes && has_exact_functions(*node_.attributes);
+    if (is_half_width(dtype) && !is_exact) text_.macros.emplace_back("PM_BRIEF", "1");
+    if (has_int64) text_.macros.emplace_back("PM_HAS_INT64", "1");
+    if (has_float64) text_.macros.emplace_back("PM_HAS_FLOAT64", "1");
+  }
+
+  const LowerContext& node_;
+  const Inputs& inputs_;
+  const MapShape& shape_;
+  MapText text_;
+  std::map<std::string, ExprType> types_;
+  std::string declarations_, loads_, offsets_, held_, load_quads_, picks_;
+  bool has_int64_ = false, has_float64_ = false;
+};
+
+MapText map_text(const LowerContext& node, const Inputs& inputs, const Expression& expression, const MapShape& shape) {
+  return MapWriter(node, inputs, shape).write(expression);
 }
 
 // Adds a map of packed tensors of the result's shape, to which operands are expanded first: those have one axis.

@@ -64,6 +64,8 @@ struct ShaderOptions {
 
   bool keeps_signed_zero = false;  // the shader is told to keep the signs of zeros, infinities and NaNs of 32-bit floats
 
+  bool guard = true;  // invocations past the threads that are asked for are left out, where the text declares no local size
+
   bool debug = false;  // accesses of storage buffers are checked against what is bound
 
   bool bounds_texels = false;  // infinities and NaNs are stored as texels of halves by way of other numbers: Quirk::texel_overflow

@@ -30,9 +30,39 @@ std::string control_feature(std::string_view control, uint32_t width) {
 }
 
 // Reads one module's interface, part by part.
+// The pointers through which instructions reach memory.
+std::set<uint32_t> used_pointers(const Module& module) {
+  std::set<uint32_t> used;
+  for (const Instruction& instruction : module.all()) {
+    switch (instruction.op) {
+      case OpAccessChain:
+      case OpInBoundsAccessChain:
+      case OpArrayLength:
+      case OpLoad:
+      case OpCopyObject:
+      case OpImageTexelPointer:
+        used.insert(instruction[2]);
+        break;
+      case OpStore:
+        used.insert(instruction[0]);
+        break;
+      case OpCopyMemory:
+        used.insert({instruction[0], instruction[1]});
+        break;
+      case OpFunctionCall:
+        for (size_t k = 3; k < instruction.size(); ++k) used.insert(instruction[k]);
+        break;
+      default:
+        break;
+    }
+  }
+  return used;
+}
+
 class Reflector {
  public:
-  explicit Reflector(const std::vector<uint32_t>& words) : module_(words), normalized_uses_(normalized_uses(module_)) {}
+  explicit Reflector(const std::vector<uint32_t>& words)
+      : module_(words), normalized_uses_(normalized_uses(module_)), used_(used_pointers(module_)) {}
 
   Interface run() {
     check_entry_point();
@@ -80,6 +110,7 @@ class Reflector {
 
   Module module_;
   std::map<uint32_t, std::string> normalized_uses_;  // by variable
+  std::set<uint32_t> used_;
   uint32_t entry_point_ = 0;
   Interface result_;
 };
@@ -160,6 +191,7 @@ void Reflector::add_buffer(const BlockVariable& variable) {
     throw ShaderCompileError("binding " + text_of(buffer.binding) + " is both a storage buffer ('" + same->name +
                              "') and a uniform buffer ('" + buffer.name + "')");
   same->access = static_cast<Access>(static_cast<int>(same->access) | static_cast<int>(buffer.access));
+  same->used = same->used || buffer.used;
   same->least_bytes = std::max(same->least_bytes, buffer.least_bytes);
   same->aliases.push_back(buffer.name);
 }
@@ -187,6 +219,7 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   if (!binding) throw ShaderCompileError("buffer '" + buffer.name + "' has no layout(binding = N)");
   buffer.binding = *binding;
   check_set(variable.id, buffer.name);
+  buffer.used = used_.contains(variable.id);
   buffer.access = buffer.uniform ? Access::read : access(variable);
   return buffer;
 }

@@ -30,6 +30,7 @@ struct BindingInterface {
   uint64_t least_bytes = 0;                    // bytes that the block declares with a size: a runtime array alone has none
   uint32_t components = 1;                     // 4 for vec4
   bool uniform = false;                        // a uniform buffer, not a storage buffer
+  bool used = false;                           // an instruction of the shader names it, or an alias of it
   bool is_block = false;                       // bound whole, since it holds more than an array
   std::shared_ptr<const MemoryLayout> layout;  // one element's, or the block's; null where it has more members than can be told
 };

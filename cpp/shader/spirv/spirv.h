@@ -52,6 +52,7 @@ enum Op : uint16_t {
   OpVariable = 59,
   OpLoad = 61,
   OpStore = 62,
+  OpImageTexelPointer = 60,
   OpCopyMemory = 63,
   OpAccessChain = 65,
   OpInBoundsAccessChain = 66,

@@ -200,7 +200,7 @@ class Kernel(_pumice.Kernel):
         macros: Mapping[str, str | float] | None = None,
         spec: Mapping[str, float] | None = None,
         includes: Mapping[str, str] | None = None,
-        options: ShaderOptions | None = None,
+        options: ShaderOptions | Mapping[str, Any] | None = None,
         include_dirs: Sequence[Path] = (),
         debug: bool = False,
         message_bytes: int = 1 << 20,
@@ -209,9 +209,10 @@ class Kernel(_pumice.Kernel):
     ) -> None:
         """Compiles the text for the context's device, by default the default context's.
 
-        macros: names -> text or numbers. spec: specialization constants -> values. includes: paths -> text. options:
-        replace those that follow from the device and the arrays; arrays are then of the types that the shader
-        declares. include_dirs: folders that #include looks into after includes, in this order.
+        macros: names -> text or numbers. spec: specialization constants -> values. includes: paths -> text. options: a
+        dict of keywords of ShaderOptions changes these alone, and all others follow from the device and from the arrays
+        of a call (macros of "profile" are added to the device's); ShaderOptions replace them all, so that arrays are of
+        the types that the shader declares. include_dirs: folders that #include looks into after includes, in this order.
 
         debug: every index is checked that goes into a buffer, the push constants, a shared or a global variable: of
         arrays, vectors and matrices, against the arrays that are bound and the sizes that are declared. An access out
@@ -225,9 +226,8 @@ class Kernel(_pumice.Kernel):
         and the logger says so.
 
         local_size: invocations of a workgroup, one to three numbers, for a text that declares none. Invocations past
-        threads= are left out, unless the text has shared memory, barriers or subgroup operations, which all
-        invocations of a workgroup have to reach: it checks its own bounds then. local_size_x, local_size_y and
-        local_size_z in spec say the same.
+        threads= are left out, unless the text has shared memory, barriers or subgroup operations, which all invocations
+        of a workgroup have to reach: it checks its own bounds then. local_size_x, _y and _z in spec say the same.
 
         In the shader x.length() is the number of elements bound. Where two 16-bit elements share a word, as `sfp x[]`
         in the packed modes, it counts words, rounded up; of an empty array of 8-bit elements it is 1, since no range
@@ -241,12 +241,17 @@ class Kernel(_pumice.Kernel):
         _typed("context", context, (Context, type(None)), "a Context")
         _typed("name", name, str, "text")
         _typed("spec", {} if spec is None else spec, Mapping, "a mapping of names to numbers")
-        _typed("options", options, (ShaderOptions, type(None)), "ShaderOptions")
+        _typed(
+            "options",
+            options,
+            (ShaderOptions, Mapping, type(None)),
+            "ShaderOptions or a mapping of some of their keywords",
+        )
         _typed("message_bytes", message_bytes, int, "a number of bytes")
         if not 0 <= message_bytes < 1 << 63:
             raise binding_error("K12", "message_bytes", "a number of bytes", str(message_bytes), kind="argument")
         optional: dict[str, Any] = {} if includes is None else {"includes": _texts("includes", includes)}
-        optional |= {} if options is None else {"options": options}
+        optional |= {} if options is None else {"options": dict(options) if isinstance(options, Mapping) else options}
         optional |= {"include_dirs": _folders(include_dirs), "path": _path}
         optional |= {"local_size": _local_size(local_size)}
         optional |= {"debug": bool(debug), "message_bytes": message_bytes}
@@ -365,14 +370,13 @@ class Kernel(_pumice.Kernel):
 
         timeout: seconds that the call waits at most. TimeoutError is raised when they are over; the execution goes on
         and the arrays stay as they are. Ctrl-C interrupts likewise.
-        given: arguments in a dict, for names that are other keywords of this call (threads, groups, timeout) or of
-        Python.
+        given: arguments in a dict, for names that are keywords of this call (threads, groups, timeout) or of Python.
         Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets
-        of the shader (see dtype); a list of dicts does where the kernel only reads it. Push constants are numbers,
-        sequences of them for vectors, matrices (by columns) and arrays, dicts for structures. Returns the outputs that
-        from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.
-        The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it
-        takes longer than all others.
+        of the shader (see dtype); a list of dicts does where the kernel only reads it. None stands for a buffer that no
+        instruction of this variant names, as where a macro leaves its use out: the interface of the shader says "used".
+        Push constants are numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures.
+        Returns the outputs that from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.
+        The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch.
         """
         if self._file is not None:
             self._reload_if_changed()

@@ -179,7 +179,7 @@ def _constants(kernel: Kernel) -> set[str]:
 
 def _check_known(kernel: Kernel, name: str) -> None:
     """A name that the text does not have would change nothing, and the times of its variants would be noise."""
-    if name == "precision" and kernel._given["options"] is not None:
+    if name == "precision" and isinstance(kernel._given["options"], _pumice.ShaderOptions):
         raise InputError("Kernel.tune: precision: the kernel's options= fix the types of its arrays")
     known = name in ("precision", "local_size") or name in _constants(kernel)
     if not known and not re.search(rf"\b{re.escape(name)}\b", kernel.source) and "#include" not in kernel.source:

@@ -20,7 +20,7 @@ def trace_of(profile: Profile) -> dict[str, Any]:
     for one in profile.host:
         arguments = {"bytes": one.bytes} if one.bytes else {}
         title = f"{one.kind} {one.name}".strip()
-        events.append(_event(_HOST, threads[one.thread], title, one.kind, one.begin, one.end, arguments))
+        events.append(_event((_HOST, threads[one.thread]), title, one.kind, (one.begin, one.end), arguments))
     contexts = {
         one.context: i + _HOST + 1 for i, one in enumerate({each.context: each for each in profile.executions}.values())
     }
@@ -34,12 +34,12 @@ def trace_of(profile: Profile) -> dict[str, Any]:
 
 def _of_execution(process: int, execution: Execution) -> list[dict[str, Any]]:
     about = {"cold": execution.cold}
-    events = [_event(process, 1, "execution", "execution", execution.begin, execution.end, about)]
+    events = [_event((process, 1), "execution", "execution", (execution.begin, execution.end), about)]
     for span in execution.spans:
         title = span.node or "execution"
-        events.append(_event(process, 2, title, "dispatch", span.ready, span.end, _arguments(span)))
+        events.append(_event((process, 2), title, "dispatch", (span.ready, span.end), _arguments(span)))
         if span.ready > span.before:
-            events.append(_event(process, 2, "barrier", "barrier", span.before, span.ready, {}))
+            events.append(_event((process, 2), "barrier", "barrier", (span.before, span.ready), {}))
     return events
 
 
@@ -56,8 +56,10 @@ def _arguments(span: DeviceSpan) -> dict[str, Any]:
 
 
 def _event(
-    process: int, thread: int, name: str, kind: str, first: float, last: float, arguments: dict[str, Any]
+    track: tuple[int, int], name: str, kind: str, seconds: tuple[float, float], arguments: dict[str, Any]
 ) -> dict[str, Any]:
+    """A span of time on a track: a process and a thread of it. seconds: its first and last moment."""
+    (process, thread), (first, last) = track, seconds
     times = {"ts": first * _UNIT, "dur": max(last - first, 0) * _UNIT}
     return {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": kind, **times, "args": arguments}
 

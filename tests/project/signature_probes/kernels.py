@@ -39,6 +39,7 @@ SHADER_OPTIONS: dict[str, dict[str, Any]] = {
     "vulkan_minor": {"vulkan_minor": 3},
     "profile": {"profile": {"ncnn_wobble": "7"}},
     "debug": {"debug": True},
+    "guard": {"guard": False},
 }
 PROBE_SHADER = """layout(binding = 0) buffer X { float x[]; };
 #ifndef ncnn_wobble

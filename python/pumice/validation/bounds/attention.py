@@ -62,12 +62,13 @@ class Masked:
 
 
 def attend(
-    call: Call, q: Bounded, k: Bounded, v: Bounded, masks: list[Any], scale: float | None, softcap: float = 0.0
+    call: Call, given: tuple[Bounded, Bounded, Bounded], masks: list[Any], scale: float | None, softcap: float = 0.0
 ) -> tuple[Bounded, list[Bounded]]:
-    """q, k and v as [batch, heads, rows, size]; each mask is a tensor that is added, or an array that is true where a key is hidden.
+    """given: q, k and v as [batch, heads, rows, size]; each mask is a tensor that is added, or an array that is true where a key is hidden.
 
     Gives y, and the scores in the order of ONNX's qk_matmul_output_mode: products, with masks, capped, and shares.
     """
+    q, k, v = given
     types, dtype = call.types, q.dtype
     m = Arithmetic(types, dtype)
     groups = q.shape[1] // k.shape[1]
@@ -136,7 +137,7 @@ def _attention(call: Call) -> list[Any]:
             width = [(0, 0)] * (mask.ndim - 1) + [(0, missing)]
             mask = mask.moved(lambda a: np.pad(a, width))
         masks.append(mask)
-    y, scores = attend(call, q, k, v, masks, call.attribute("scale"), call.attribute("softcap", 0.0))
+    y, scores = attend(call, (q, k, v), masks, call.attribute("scale"), call.attribute("softcap", 0.0))
     mode = call.attribute("qk_matmul_output_mode", 0)
     return [merged(y) if is_flat else y, k, v, scores[mode]][: call.outputs]
 
@@ -146,15 +147,16 @@ def _rotary(call: Call) -> list[Any]:
     x, cosines, sines, places = call.input(0), call.input(1), call.input(2), call.optional(3)
     return [
         rotated(
-            call, x, cosines, sines, places, call.attribute("num_heads", 0), call.attribute("rotary_embedding_dim", 0)
+            call, x, (cosines, sines), places, call.attribute("num_heads", 0), call.attribute("rotary_embedding_dim", 0)
         )
     ]
 
 
 def rotated(
-    call: Call, x: Bounded, cosines: Bounded, sines: Bounded, places: Bounded | None, heads: int, turned: int
+    call: Call, x: Bounded, waves: tuple[Bounded, Bounded], places: Bounded | None, heads: int, turned: int
 ) -> Bounded:
-    """x [batch, heads, rows, size] or [batch, rows, heads * size]."""
+    """x [batch, heads, rows, size] or [batch, rows, heads * size]. waves: the cosines and the sines of its angles."""
+    cosines, sines = waves
     m = call.arithmetic(x.dtype)
     flat = x.ndim == 3
     rows = apart(x, heads) if flat else x

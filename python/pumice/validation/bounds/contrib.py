@@ -251,7 +251,7 @@ def _rotary(call: Call) -> list[Any]:
     if at.ndim == 1:
         at = np.broadcast_to(at.reshape(-1, 1) + np.arange(rows), (x.shape[0], rows))
     turned = call.attribute("rotary_embedding_dim", 0) or 2 * cosines.shape[-1]
-    return [rotated(call, x, cosines, sines, Bounded(at, None, np.int64), heads, turned)]
+    return [rotated(call, x, (cosines, sines), Bounded(at, None, np.int64), heads, turned)]
 
 
 def _hidden(call: Call, mask: Bounded, batch: int, keys: int, m: Arithmetic) -> Bounded:
@@ -292,7 +292,7 @@ def _multi_head(call: Call) -> list[Any]:
         k, v = apart(k, heads), apart(v, heads)
     k, v = joined_rows(past_k, k), joined_rows(past_v, v)
     masks = _masks(call, q, k, padding, more, m)
-    y, scores = attend(call, q, k, v, masks, call.attribute("scale"))
+    y, scores = attend(call, (q, k, v), masks, call.attribute("scale"))
     return [merged(y), k, v, scores[1]][: call.outputs]
 
 
@@ -333,7 +333,7 @@ def _self_attention(call: Call) -> list[Any]:
     if padding is not None and padding.ndim == 4:
         first = k.shape[2] - q.shape[2]
         padding = padding.moved(lambda a: a[:, 0, first : k.shape[2], : k.shape[2]])
-    y, _ = attend(call, q, k, v, _masks(call, q, k, padding, more, m), call.attribute("scale"))
+    y, _ = attend(call, (q, k, v), _masks(call, q, k, padding, more, m), call.attribute("scale"))
     return [merged(y), joined([k, v], 0, new=True)][: call.outputs]
 
 
@@ -362,10 +362,10 @@ def _grouped(call: Call) -> list[Any]:
         where = Bounded(np.broadcast_to(at, (q.shape[0], rows)).astype(np.int64), None, np.int64)
         inner = Call("RotaryEmbedding", [q], {"interleaved": call.attribute("rotary_interleaved", 0)}, 23, call.types)
         size = 2 * call.input(7).shape[-1]
-        q, k = (_kept(call, rotated(inner, one, call.input(7), call.input(8), where, 0, size)) for one in (q, k))
+        q, k = (_kept(call, rotated(inner, one, (call.input(7), call.input(8)), where, 0, size)) for one in (q, k))
     keys, values = _cache(call.optional(3), k, total, first), _cache(call.optional(4), v, total, first)
     masks = _grouped_masks(call, first, rows, keys.shape[2])
-    y, _ = attend(call, q, keys, values, masks, call.attribute("scale"), call.attribute("softcap", 0.0))
+    y, _ = attend(call, (q, keys, values), masks, call.attribute("scale"), call.attribute("softcap", 0.0))
     return [merged(y), keys, values][: call.outputs]
 
 

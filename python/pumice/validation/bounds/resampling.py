@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,8 @@ class _Axis:
         self.choices = np.zeros((out, size), bool)  # elements of which any may be taken, where that is a tie
 
 
-def _coordinates(call: Call, size: int, out: int, scale: float, start: float, end: float, output_size: float) -> Array:
+def _coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float, float]) -> Array:
+    (start, end), output_size = roi, scale * size
     x = np.arange(out, dtype=np.float64)
     mode = str(call.attribute("coordinate_transformation_mode", "half_pixel"))
     if call.opset < 11:
@@ -75,7 +76,7 @@ def _cubic(distance: Array, a: float) -> Array:
 def _axis(call: Call, size: int, out: int, scale: float, roi: tuple[float, float]) -> _Axis:
     made = _Axis(size, out)
     mode = "linear" if call.attribute("mode", "nearest") == "bilinear" else str(call.attribute("mode", "nearest"))
-    at = _coordinates(call, size, out, scale, *roi, scale * size)
+    at = _coordinates(call, size, out, scale, roi)
     if str(call.attribute("coordinate_transformation_mode", "")) == "tf_crop_and_resize":
         made.outside = (at < 0) | (at > size - 1)
     rows = np.arange(out)
@@ -272,7 +273,7 @@ def _grid_sample(call: Call) -> list[Any]:
         at.append(exact)
     if mode == "nearest":
         return [_nearest_sample(x, at, shaken, spatial)]
-    return [_weighted_sample(call, x, at, shaken, mode, padding, aligned)]
+    return [_weighted_sample(call, x, at, shaken, _Sampling(mode, padding, aligned))]
 
 
 def _element(v: Array, places: list[Array], spatial: tuple[int, ...], padding: str, aligned: bool) -> Array:
@@ -300,9 +301,16 @@ def _nearest_sample(x: Bounded, at: list[Array], shaken: list[Array], spatial: t
     return Bounded(value, error, x.dtype, x.stored)
 
 
-def _weighted_sample(
-    call: Call, x: Bounded, at: list[Array], shaken: list[Array], mode: str, padding: str, aligned: bool
-) -> Bounded:
+class _Sampling(NamedTuple):
+    """What a node says of how it samples."""
+
+    mode: str
+    padding: str
+    aligned: bool
+
+
+def _weighted_sample(call: Call, x: Bounded, at: list[Array], shaken: list[Array], sampling: _Sampling) -> Bounded:
+    mode, padding, aligned = sampling
     spatial = x.shape[2:]
     reach = range(2) if mode == "linear" else range(-1, 3)
     shape = (x.shape[0], x.shape[1], *at[0].shape[1:])

@@ -1,0 +1,83 @@
+#include "kernel_options.h"
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+// What a mapping of names to values may change of a device's options: one of these, or what change_of() knows besides.
+constexpr std::pair<std::string_view, bool ShaderOptions::*> kSwitches[] = {
+    {"fp16_arithmetic", &ShaderOptions::fp16_arithmetic},
+    {"fp16_uniform", &ShaderOptions::fp16_uniform},
+    {"int8_storage", &ShaderOptions::int8_storage},
+    {"int8_packed", &ShaderOptions::int8_packed},
+    {"int8_arithmetic", &ShaderOptions::int8_arithmetic},
+    {"int8_uniform", &ShaderOptions::int8_uniform},
+    {"int16_storage", &ShaderOptions::int16_storage},
+    {"int16_packed", &ShaderOptions::int16_packed},
+    {"shader_local_memory", &ShaderOptions::shader_local_memory},
+    {"image_storage", &ShaderOptions::image_storage},
+    {"int64", &ShaderOptions::int64},
+    {"int16", &ShaderOptions::int16},
+    {"int8", &ShaderOptions::int8},
+    {"storage_16bit", &ShaderOptions::storage_16bit},
+    {"fp16_rounds_to_even", &ShaderOptions::fp16_rounds_to_even},
+    {"debug", &ShaderOptions::debug},
+    {"guard", &ShaderOptions::guard},
+};
+
+using OptionChange = std::function<void(ShaderOptions&)>;
+
+// The change that one entry asks for. It holds nothing of Python's: kernels compile without the interpreter's lock.
+OptionChange change_of(const std::string& key, const py::handle& value) {
+  for (const auto& [switched, member] : kSwitches)
+    if (key == switched) return [member, on = value.cast<bool>()](ShaderOptions& options) { options.*member = on; };
+  if (key == "generation")
+    return [chosen = generation_from_name(value.cast<std::string>())](ShaderOptions& options) { options.generation = chosen; };
+  if (key == "subgroup") return [chosen = value.cast<std::set<std::string>>()](ShaderOptions& options) { options.subgroup = chosen; };
+  if (key == "vulkan_minor") return [chosen = value.cast<int>()](ShaderOptions& options) { options.vulkan_minor = chosen; };
+  if (key == "profile")
+    return [added = value.cast<Profile::Macros>()](ShaderOptions& options) {
+      Profile::Macros macros = added;
+      macros.insert(options.profile.macros().begin(), options.profile.macros().end());
+      options.profile = Profile(std::move(macros));
+    };
+  if (key == "storage")
+    throw py::type_error(
+        "Kernel: options: 'storage' follows from the arrays of each call; ShaderOptions(storage=...) fixes it, and all others");
+  throw py::type_error("Kernel: options: expected keywords of ShaderOptions; given '" + key + "'");
+}
+
+OptionSource changed_options(const Record& given) {
+  std::vector<OptionChange> changes;
+  for (const auto& [key, value] : given) {
+    const auto name = py::str(key).cast<std::string>();
+    try {
+      changes.push_back(change_of(name, value));
+    } catch (const py::cast_error&) {
+      throw py::type_error("Kernel: options['" + name + "']: expected a value as ShaderOptions takes it; given " + type_name(value));
+    }
+  }
+  return [changes = std::move(changes)](ShaderOptions options) {
+    for (const OptionChange& change : changes) change(options);
+    check_options(options);
+    return options;
+  };
+}
+
+}  // namespace
+
+OptionSource option_source(const GivenOptions& given) {
+  if (const auto* fixed = std::get_if<ShaderOptions>(&given)) return [options = *fixed](const ShaderOptions&) { return options; };
+  if (const auto* changes = std::get_if<Record>(&given)) return changed_options(*changes);
+  return {};
+}
+
+}  // namespace pumice
