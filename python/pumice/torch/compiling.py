@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from .._pumice import BindingError, Error, UnsupportedError
+from .._pumice import BindingError, GraphError, UnsupportedError
 from ..base.log import log_warning
 from .arrays import array_of_tensor, tensor_of_array
-from .graphs import Signature, loaded, module_of, signature_of
+from .graphs import Signature, exported, loaded, module_of, signature_of
 
 _OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
 _told: set[str] = set()  # reasons for eager runs that were logged: each is told once in a process
@@ -23,7 +23,8 @@ def backend(
 
     The graph is exported to ONNX by torch's own exporter at its first call and loaded. Tensors of the CPU are read where they lie,
     and results are tensors of the memory that the device's results arrive in; sizes that torch captured as varying stay so.
-    Weights are the model's constants: a change of one, in place too, loads the model again.
+    Weights are the model's constants. A change that torch counts loads the model again: in place under no_grad, by load_state_dict, by
+    another tensor. One that it does not count, in place through `.data` or an array of the same memory, is not seen.
     options: "fallback": True runs a graph that pumice cannot run by torch itself, and logs the reason once; else it is refused.
     "context", "precision", "fuse", "deterministic" and "check_indices" are those of pumice.load.
     Raises UnsupportedError at the call, which lists what cannot run: operators without ONNX, graphs that write to their arguments, draw
@@ -49,9 +50,12 @@ class _Compiled:
         self._signature = signature
         self._options = options
         self._fallback = fallback
-        self._refusal: str | None = None
+        self._refusals: dict[tuple[Any, ...], str] = {}  # by the numbers that a model would be made for
         self._models: dict[tuple[Any, ...], list[Any]] = {}
         self._weights: list[tuple[int, int]] = []
+        self._kept: list[Any] = []  # memory of the weights, so that no other tensor gets their addresses
+        self._has_results = any(kind in ("tensor", "number") for kind in signature.results)
+        self._is_idle = all(node.op in ("placeholder", "get_attr", "output") for node in graph.graph.nodes)
         self._inputs = [(position, signature.parameters[position].name) for position in signature.inputs]
 
     def __call__(self, *arguments: Any) -> Any:
@@ -69,17 +73,29 @@ class _Compiled:
         return self._graph(*arguments)
 
     def _run(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        if self._refusal is not None:
-            raise UnsupportedError(self._refusal)
+        numbers = tuple(arguments[i] for i in self._signature.free_numbers)
+        if numbers in self._refusals:
+            raise UnsupportedError(self._refusals[numbers])
         if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments):
             raise UnsupportedError("gradients are asked for; call it under torch.no_grad() or torch.inference_mode()")
         arrays = [array_of_tensor(arguments[position], name) for position, name in self._inputs]
-        results = self._called(arguments, arrays) if "tensor" in self._kinds or "number" in self._kinds else ()
+        try:
+            results = self._called(arguments, arrays) if self._has_results else self._checked(arguments)
+        except (UnsupportedError, GraphError) as error:
+            self._refusals[numbers] = str(error)
+            raise UnsupportedError(str(error)) from error
         return self._given(arguments, results)
 
-    @property
-    def _kinds(self) -> list[Any]:
-        return self._signature.results
+    def _checked(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a graph that makes none. Raises UnsupportedError where it is there for what it writes."""
+        if not self._is_idle:
+            exported(*self._module(arguments))
+            self._is_idle = True
+        return ()
+
+    def _module(self, arguments: Sequence[Any]) -> tuple[Any, Signature, list[Any]]:
+        module = module_of(self._graph, self._signature, arguments)
+        return module, self._signature, [arguments[position].detach() for position, _ in self._inputs]
 
     def _called(self, arguments: Sequence[Any], arrays: list[Any]) -> tuple[Any, ...]:
         """Calls a model that takes these arrays, which is made where there is none."""
@@ -87,6 +103,7 @@ class _Compiled:
         if state != self._weights:
             self._close()
             self._weights = state
+            self._kept = [arguments[i].untyped_storage() for i in self._signature.weights]
         known = self._models.setdefault(tuple(arguments[i] for i in self._signature.free_numbers), [])
         for model, places in known:
             try:
@@ -101,19 +118,13 @@ class _Compiled:
     def _made(self, arguments: Sequence[Any]) -> tuple[Any, list[int]]:
         """A model for these arguments, and which of the graph's inputs are the model's, in its order."""
         names = [self._signature.parameters[position].name for position, _ in self._inputs]
-        try:
-            module = module_of(self._graph, self._signature, arguments)
-            inputs = [arguments[position].detach() for position, _ in self._inputs]
-            model = loaded(module, self._signature, inputs, self._options)
-        except Error as error:
-            self._refusal = str(error)
-            raise UnsupportedError(self._refusal) from error
+        model = loaded(*self._module(arguments), self._options)
         return model, [names.index(one.name) for one in model.inputs]
 
     def _given(self, arguments: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
         rest = iter(results)
         given: list[Any] = []
-        for kind in self._kinds:
+        for kind in self._signature.results:
             if kind == "tensor":
                 given.append(tensor_of_array(next(rest)))
             elif kind == "number":

@@ -60,7 +60,7 @@ def _is_symbolic(size: Any) -> bool:
     return isinstance(size, torch.SymInt)
 
 
-def _is_weight(example: Any, node: Any) -> bool:
+def _is_weight(example: Any) -> bool:
     if not isinstance(example, torch.Tensor) or example.is_inference():
         return False  # changes of a tensor of inference mode are not counted, so that it is read at each call
     return isinstance(example, torch.nn.Parameter) or getattr(example, "_dynamo_static_input_type", None) is not None
@@ -75,7 +75,7 @@ def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
         meta = node.meta.get("example_value", example)
         if not isinstance(meta, torch.Tensor):
             signature.parameters.append(Parameter(node.name, "number"))
-        elif _is_weight(example, node):
+        elif _is_weight(example):
             signature.parameters.append(Parameter(node.name, "weight"))
         else:
             varying = tuple(axis for axis, size in enumerate(meta.shape) if _is_symbolic(size))
