@@ -212,6 +212,16 @@ def test_rocm_counts_by_the_kernels_topology(
     assert visible_places(infos, variables, "/nowhere.so", topology)[0] == left
 
 
+def test_a_gpu_that_the_process_may_not_read_is_left_out(context: pumice.Context, topology: str) -> None:
+    """The kernel lets a node's file be opened and refuses to read it, as a folder does; the nodes after it count on."""
+    last = Path(topology, "2").rename(Path(topology, "3"))
+    Path(topology, "2", "properties").mkdir(parents=True)
+    infos = [described(context.info, gpu) for gpu in (*RADEONS, SOFTWARE)]
+    assert last.exists()
+    assert visible_places(infos, {ROCR: "0"}, "/nowhere.so", topology)[0] == [0, 2]
+    assert visible_places(infos, {ROCR: "1"}, "/nowhere.so", topology)[0] == [1, 2]
+
+
 def test_without_the_topology_rocm_counts_by_pci_address(context: pumice.Context) -> None:
     infos = [described(context.info, gpu) for gpu in (*RADEONS, SOFTWARE)]
     assert visible_places(infos, {HIP: "0"}, "/nowhere.so", "/nowhere")[0] == [1, 2]

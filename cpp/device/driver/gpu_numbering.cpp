@@ -8,9 +8,6 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 
@@ -92,12 +89,15 @@ class Nvml {
 
 // ---- AMD: the kernel's own list
 
-// The properties of a node, each a word and a number on a line of their own. None where there is no such node. The numbers are read without
-// a stream's own parsing, which takes what a number looks like from the locale of the process.
-std::optional<std::map<std::string, uint64_t>> node_properties(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
+// The properties of a node, each a word and a number on a line of their own. None where there is no such node. A node that cannot be read has
+// no properties: the kernel refuses that for a GPU outside the process's control group. The numbers are read without a stream's own parsing,
+// which takes what a number looks like from the locale of the process.
+std::optional<std::map<std::string, uint64_t>> node_properties(const std::string& file) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "rb"), &std::fclose);
   if (!stream) return {};
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  std::string text;
+  char block[512];
+  while (const size_t count = std::fread(block, 1, sizeof block, stream.get())) text.append(block, count);
   std::map<std::string, uint64_t> properties;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size()), space = std::min(text.find(' ', at), end);
