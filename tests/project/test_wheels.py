@@ -151,7 +151,7 @@ def test_an_interpreter_of_another_version_is_passed_over(no_pythons: Path, monk
 def test_a_version_that_is_not_released_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"CPython 3\.10, .* 3\.14t; given 3\.9"):
         interpreters.find("3.9")
-    kept = tmp_path / "kept.whl"
+    kept = tmp_path / "pumice-0.0.1-cp39-cp39-manylinux_2_28_x86_64.whl"
     kept.touch()
     assert builder.main(["--python", "3.9", "--out", str(tmp_path)]) == 2
     assert "given 3.9" in capsys.readouterr().err
