@@ -1,9 +1,5 @@
 """Settings of the site, which `./dev docs` builds from the pages of this folder by Sphinx."""
 
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
-
 project = "pumice"
 copyright = "the pumice authors"
 extensions = ["myst_parser"]

@@ -56,6 +56,7 @@ void meet(uint image, uint kv_head) {
   memoryBarrierBuffer();
   barrier();  // this workgroup's part is there
   if (gl_LocalInvocationIndex == 0u) {
+    memoryBarrierBuffer();  // barrier() orders shared memory alone
     const uint place = grid_group().y * grid_size().x + grid_group().x;
     is_last = atomicAdd(finished[place], 1u) + 1u == grid_size().z;
     if (is_last) atomicExchange(finished[place], 0u);

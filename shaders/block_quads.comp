@@ -1,5 +1,5 @@
 // Products of up to sixteen rows with a matrix in blocks, on matrix units: the matrix is the left operand, sixteen columns at a time, and
-// the rows are the right one, so that sixteen rows cost what one does. block_pack.comp has laid the integers out in the order in which the
+// the rows are the right one, so that sixteen rows take no more multiplications than one. block_pack.comp has laid the integers out in the order in which the
 // matrix units take them, [columns / 16][depth / 128][2][BITS / 4][32 invocations][16 bytes]; an invocation reads what it multiplies. An
 // integer less its zero point is exact as a half; what 32 steps of a block add up to is multiplied by the block's scale in float32.
 // The subgroups of a workgroup share the depth, and their sums meet in shared memory. GATED: TILES tiles of each of two matrices. NORMED:
@@ -41,7 +41,6 @@ const uint EIGHTS = ROWS > 8u ? 2u : 1u;                               // of row
 const uint KEPT = EIGHTS * 4u;                                         // components of sums that are of rows
 const uint WIDE = TILES * 16u, MET = EIGHTS * 8u + 1u;                 // one more, so that columns begin in different banks
 const uint kPieces = uint(BITS) / 4u;                                  // of sixteen bytes, of a line's share of a chunk
-const uint kWords = uint(BITS) / 4u;                                   // of eight elements
 
 shared float meeting[SPLIT * SETS * 16u * MET];
 #if NORMED

@@ -3,8 +3,7 @@
 // a bool is MASK_SHOWS a row sees a key, elsewhere its score is HIDDEN; 2: a number is added to its score. COUNTED: of each image only so
 // many keys count, and the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS:
 // keys come in parts of p.stretch, whose results the kernel attention_combine puts together; MEETS: the workgroup that is the last of a
-// row's to finish does so itself. VEC4, Y_VEC4: heads are aligned fours; EIGHTS:
-// aligned eights of 16 bits, which the kernel reads itself.
+// row's to finish does so itself. VEC4, Y_VEC4: heads are aligned fours; EIGHTS: aligned eights of 16 bits, which the kernel reads itself.
 #define minus_infinity uintBitsToFloat(0xff800000u)
 
 layout(push_constant) uniform parameter {
@@ -159,7 +158,7 @@ void store_results(uint at, uint column, vec4 sums, float sum) {
 }
 #endif
 
-// Stores the same, or the sums themselves where they are those of a part.
+// Stores four results like store_results, or the sums themselves where they are those of a part.
 void store_four(uint at, uint column, vec4 sums, float sum) {
 #if PARTS
   for (uint j = 0u; j < 4u; ++j)

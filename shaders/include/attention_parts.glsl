@@ -10,7 +10,7 @@ struct Whole {
   float reference, sum;      // the number that scores are taken relative to, and the sum of the exponentials
 };
 
-// Of a row whose `count` parts begin at `first`.
+// Puts the `count` parts of a row together, the first of which begins at `first`.
 Whole whole_of(uint first, uint count, uint size, uint column) {
   const float nothing = uintBitsToFloat(0xff800000u);
   Whole whole = Whole(vec4(0.0), 0.0, 0.0);

@@ -1,8 +1,9 @@
 // Matrices of integers of BITS bits that have a scale, and with ZERO a zero point, for each block of the depth (else all have POINT), and
 // the products of rows, ROWS of them in a workgroup, with them: y[row, n] = sum of x[row, k] * (w[n, k] - zero[n, k / block]) *
 // scale[n, k / block]. The words of w lie along the depth. X_EIGHTS, W_FOURS: eight elements of x, and sixteen bytes of w, are read at
-// once. GATED: there is a second matrix, whose product, after GATE(x), is the `residual` of the epilogue. NORMED: x times gain is what is
-// multiplied, and the sum is divided by the root of the mean of the row's squares (RMSNormalization).
+// once. GATED: there is a second matrix, whose product, after GATE(x), is the `residual` of the epilogue. NORMED: the rows are
+// normalised (RMSNormalization): x times gain is multiplied, and the sum divided by the root of the mean of the row's squares; block_quads
+// multiplies the normalised rows themselves.
 layout(constant_id = 0) const uint ROWS = 1u;
 
 #if FLOATS

@@ -12,7 +12,6 @@ const uint kLanes = 32u, kComponents = 8u;
 #define LEFT(name) float name[kComponents]
 #define RIGHT(name) float name[kComponents]
 #define SUMS(name) float name[kComponents] = float[kComponents](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-#define CLEAR(sums) sums = float[kComponents](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 #define MULTIPLY_ADD(left, right, sums) emulated_multiply(left, right, sums)
 
 shared float emulated_left[INVOCATIONS * kComponents], emulated_right[INVOCATIONS * kComponents];
@@ -45,7 +44,6 @@ void emulated_multiply(float left[kComponents], float right[kComponents], inout 
 #define RIGHT(name) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> name
 #define ZERO_SUMS coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0)
 #define SUMS(name) coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> name = ZERO_SUMS
-#define CLEAR(sums) sums = ZERO_SUMS
 #define MULTIPLY_ADD(left, right, sums) sums = coopMatMulAdd(left, right, sums)
 #endif
 

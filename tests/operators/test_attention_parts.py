@@ -40,6 +40,13 @@ def program(
     return graph.compile(context)
 
 
+def parts_of(made: pumice.Program, given: tuple[Array, Array, Array]) -> int:
+    """Parts of the keys; the attention is one dispatch, whatever they are."""
+    (step,) = made.plan([array.shape for array in given])
+    assert step["kernel"] == "attention_rows.comp"
+    return int(step["groups"][2])
+
+
 def arrays(heads: tuple[int, int], rows: int, keys: int, seed: int = 0) -> tuple[Array, Array, Array]:
     random = np.random.default_rng(seed)
     shapes = (2, heads[0], rows, SIZE), (2, heads[1], keys, SIZE), (2, heads[1], keys, SIZE)
@@ -56,6 +63,7 @@ def test_each_run_gives_the_same_bits_and_they_are_right(
     """A run that left something behind for the next one would show in the second; one of other values stands between."""
     made = program(context, heads, rows, keys, then=then)
     given, others = arrays(heads, rows, keys), arrays(heads, rows, keys, seed=1)
+    assert parts_of(made, given) > 1 or keys < 30_000  # subgroups of 8 cut long keys alone
     wanted = expected(*given, is_causal=False)
     first = made.call(given)[0]
     assert_close(first, np.maximum(wanted, 0) if then else wanted, rtol=1e-4, atol=1e-4)

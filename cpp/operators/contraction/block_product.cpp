@@ -100,9 +100,12 @@ BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns
   const int64_t most = std::min({is_normed ? kMostOfNorm : kMostSubgroups, node.most_invocations() / kLanes, chunks});
   int64_t subgroups = is_normed ? std::min(kFewestOfNorm, node.most_invocations() / kLanes) : 1;
   while (subgroups * 2 <= most && subgroups < wanted) subgroups *= 2;
-  const int64_t each = std::min(rows, kMostRows), staged = each * (chunks * 16 + 1);
-  const int64_t meeting = subgroups * sets * kTileColumns * (each > 8 ? 17 : 9) * 4, squares = (subgroups * kLanes + 16) * 4;
-  const bool has_room = static_cast<uint64_t>(staged * 16 + meeting + squares) <= node.context->limit("maxComputeSharedMemorySize");
+  const int64_t each = std::min(rows, kMostRows), staged = each * (chunks * 16 + 1), squares = 4 * 16;
+  const int64_t of_lane = node.emulates_fragments() ? 64 : 0;  // operands of the units that are emulated
+  const int64_t of_subgroup = sets * kTileColumns * (each > 8 ? 17 : 9) * 4 + kLanes * of_lane;
+  const int64_t limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+  while (subgroups > 1 && subgroups * of_subgroup > limit) subgroups /= 2;
+  const bool has_room = staged * 16 + squares + subgroups * (of_subgroup + kLanes * 4) <= limit;
   const SpecValues spec{{"ROWS", each}, {"INVOCATIONS", subgroups * kLanes}, {"STAGED", has_room ? staged : 1}};
   const Macros macros{{"SCALES", std::to_string(scales_of(node))}, {"EMULATED", node.emulates_fragments() ? "1" : "0"}};
   return {"block_quads.comp", each, kTileColumns, spec, macros, true, has_room};

@@ -70,7 +70,7 @@ VectorMacros vector_macros(const LowerContext& node, const Contraction& c, bool 
   return {y_vectors, {y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}}};
 }
 
-// Matrix units.
+// A plan for matrix units.
 ContractionPlan matrix_plan(const LowerContext& node, const MatrixTiling& matrix, const Macros& y_vectors, int64_t depth) {
   return {"conv_matrix.comp",
           y_vectors,
@@ -114,7 +114,7 @@ ContractionPlan columns_plan(const LowerContext& node, int64_t pixels, const Mac
           ceil_div(depth / 8, subgroup) + 5 + meeting_additions(subgroup, subgroup, false) + kBiases};
 }
 
-// Products of few rows.
+// A plan for products of few rows.
 ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64_t depth) {
   return {"gemv.comp", y_vectors,
           specialized({{"INVOCATIONS", skinny.invocations},
@@ -146,7 +146,7 @@ ContractionPlan lanes_plan(const LowerContext& node, const Contraction& c, int64
   return {"conv_lanes.comp", std::move(macros), {}, kLanePixels, kLaneChannels, depth + kBiases, iterations};
 }
 
-// Tiles in shared memory.
+// A plan for tiles in shared memory.
 ContractionPlan tiled_plan(const LowerContext& node, const Contraction& c, int64_t pixels, const Macros& vectors, int64_t depth) {
   const Tiling tiling = tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth);
   return {"conv_tiled.comp",

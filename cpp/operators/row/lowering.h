@@ -110,7 +110,7 @@ class NodeContext {
   bool has_matrices() const;
   // Matrix units of halves whose components lie as attention_quads.comp and product_quads.comp take them to lie.
   bool has_quads() const;
-  // These, or what stands for them in tests (Quirk::emulated_fragments).
+  // Whether the device has such units of halves, or tests have them emulated (Quirk::emulated_fragments).
   bool has_fragments() const { return has_quads() || emulates_fragments(); }
   bool emulates_fragments() const;
   // Multiprocessors of the device, for models of what a choice costs: as many as an H200 has where it does not tell.

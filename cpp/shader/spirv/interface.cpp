@@ -29,7 +29,6 @@ std::string control_feature(std::string_view control, uint32_t width) {
   return "shader" + std::string(control) + "Float" + text_of(width);
 }
 
-// Reads one module's interface, part by part.
 // The pointers through which instructions reach memory.
 std::set<uint32_t> used_pointers(const Module& module) {
   std::set<uint32_t> used;
@@ -59,6 +58,7 @@ std::set<uint32_t> used_pointers(const Module& module) {
   return used;
 }
 
+// Reads one module's interface, part by part.
 class Reflector {
  public:
   explicit Reflector(const std::vector<uint32_t>& words)
