@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import directml
 import documents
 import pumice
 import pumice.demo
@@ -52,6 +53,16 @@ def test_links_lead_to_files_and_their_headings(page: Path) -> None:
 @pytest.mark.parametrize("name", documents.PAGES)
 def test_a_generated_page_is_fresh(name: str) -> None:
     assert (documents.DOCS / name).read_text() == documents.PAGES[name](), "run python tests/documents.py --write"
+
+
+def test_the_operators_of_directml_are_all_told_and_their_attributes_exist() -> None:
+    known = {one.name: {attribute.name for attribute in one.attributes} for one in pumice.operators()}
+    told = directml.operators()
+    names = [name for names in told for name in names.split()]
+    assert len(names) == len(set(names)) == 177  # of feature level 6.4
+    for ops, remark in told.values():
+        for attribute in re.findall(r"`(\w+)=", remark):
+            assert attribute == "activation" or all(attribute in known[op] for op in ops), (ops, attribute)
 
 
 def test_every_macro_of_the_kernel_language_is_on_its_page() -> None:
