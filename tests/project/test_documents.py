@@ -39,6 +39,22 @@ def test_the_scripts_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_tests_of_the_tutorial_fail_and_pass_as_it_says(
+    tmp_path: Path, context: pumice.Context, plugin_arguments: list[str]
+) -> None:
+    text = (ROOT / "docs" / "tutorial_validation.md").read_text()
+    for block in re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        (tmp_path / block.split()[1]).write_text(block)
+    (tmp_path / "model.py").write_text("\n".join(BLOCK.findall(text)))
+    assert python("model.py", cwd=tmp_path).returncode == 0
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--pumice-precision", "fp32,fp16"]
+    shown = python("-m", "pytest", *plugin_arguments, *options, cwd=tmp_path).stdout
+    assert "1 failed, 3 passed" in shown
+    assert "FAILED test_energies.py::test_energies[default-fp16]" in shown
+    quoted = "first node 'square' (Mul), output 'squares', case 0:"
+    assert quoted in text and f"{quoted} fp16 overflow: 818,413 in float32 at node 'square'" in shown
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_to_files_and_their_headings(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
