@@ -1,4 +1,4 @@
-"""The generated pages of docs/: rules.md and glsl.md, and the table of nnapi.md.
+"""The generated pages of docs/: rules.md and glsl.md, and the tables of nnapi.md and from_directml.md.
 
 python tests/documents.py --write
 """
@@ -285,6 +285,7 @@ def glsl() -> str:
 # ---- docs/nnapi.md: written by hand but for its last section
 
 TABLE = "## Operation by operation\n"
+OPERATORS = "## Operator by operator\n"
 
 
 def becomes(name: str) -> str:
@@ -320,7 +321,33 @@ def nnapi() -> str:
     return head + TABLE + "\n" + said + table(("operation", "feature level", "becomes"), rows)
 
 
-PAGES = {"rules.md": rules, "glsl.md": glsl, "nnapi.md": nnapi}
+# ---- docs/from_directml.md: written by hand but for its last section
+
+
+def directml() -> str:
+    for_pytest = str(Path(__file__).resolve().parent / "support")
+    if for_pytest not in sys.path:
+        sys.path.append(for_pytest)
+    import directml as peer
+
+    known = {one.name: one for one in pumice.operators()}
+    sections = set(re.findall(r"^## (\w+)$", (DOCS / "operators.md").read_text(), re.MULTILINE))
+    rows = []
+    for names, (ops, remark) in peer.operators().items():
+        links = ", ".join(f"[{op}](operators.md#{op.lower()})" if op in sections else f"`{op}`" for op in ops)
+        places = "yes" if len(ops) == 1 and known[ops[0]].in_place else ""
+        rows.append(("<br>".join(f"`{name}`" for name in names.split()), links or "none", places, remark))
+    page = (DOCS / "from_directml.md").read_text()
+    said = (
+        "What each operator of DirectML becomes; the names there begin with `DML_OPERATOR_`. Operators here broadcast by themselves. A\n"
+        "scale and a bias of an elementwise operator's input are a Mul and an Add before it. In place: the output may be bound to\n"
+        "an input's range. This table is made by `python tests/documents.py --write`.\n\n"
+    )
+    head = page.partition(OPERATORS)[0].rstrip() + "\n\n"
+    return head + OPERATORS + "\n" + said + table(("DirectML", "pumice", "in place", "remark"), rows)
+
+
+PAGES = {"rules.md": rules, "glsl.md": glsl, "nnapi.md": nnapi, "from_directml.md": directml}
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:

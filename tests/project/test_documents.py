@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import directml
 import documents
 import pumice
 import pumice.demo
@@ -38,6 +41,83 @@ def test_the_scripts_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_tests_of_the_tutorial_fail_and_pass_as_it_says(
+    tmp_path: Path, context: pumice.Context, plugin_arguments: list[str]
+) -> None:
+    text = (ROOT / "docs" / "tutorial_validation.md").read_text()
+    for block in re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        (tmp_path / block.split()[1]).write_text(block)
+    (tmp_path / "model.py").write_text("\n".join(BLOCK.findall(text)))
+    assert python("model.py", cwd=tmp_path).returncode == 0
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--pumice-precision", "fp32,fp16"]
+    shown = python("-m", "pytest", *plugin_arguments, *options, cwd=tmp_path).stdout
+    assert "1 failed, 3 passed" in shown
+    assert "FAILED test_energies.py::test_energies[default-fp16]" in shown
+    quoted = "first node 'square' (Mul), output 'squares', case 0:"
+    assert quoted in text
+    assert re.search(re.escape(quoted) + r" fp16 overflow: [\d,]+ in float32 at node 'square'", shown)
+
+
+def messages() -> list[str]:
+    """What docs/troubleshooting.md quotes of errors: the first column of its tables."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    return re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+
+
+def source_texts() -> list[str]:
+    """The sources, each with the parts of a string that goes over several lines joined."""
+    files = [*(ROOT / "cpp").rglob("*.cpp"), *(ROOT / "python" / "pumice").rglob("*.py")]
+    return [re.sub(r'"\s*\n\s*f?"', "", file.read_text()) for file in files]
+
+
+def test_the_messages_of_troubleshooting_are_those_of_the_code() -> None:
+    rules = {**pumice.binding_rules(), **pumice.graph_rules()}
+    sources = source_texts()
+    assert len(messages()) >= 30
+    for message in messages():
+        if rule := re.fullmatch(r"\[(\w+)\]", message):
+            assert rule[1] in rules, f"no rule {message}"
+            continue
+        parts = [part.strip(" ") for part in message.split("...")]
+        assert max(map(len, parts)) >= 6, f"{message} has no text to search for"
+        assert any(all(part in source for part in parts) for source in sources), f"no source has {message}"
+
+
+def nowhere(model: pumice.Model) -> None:
+    pumice.Context("no such device")
+
+
+def of_doubles(model: pumice.Model) -> None:
+    model(np.zeros((1, 1, 8, 8)))
+
+
+def without_batch(model: pumice.Model) -> None:
+    model(np.zeros((1, 8, 8), "float32"))
+
+
+def unknown_precision(model: pumice.Model) -> None:
+    pumice.load(pumice.demo.DATA / "digits.onnx", model.context, precision="half")
+
+
+def a_picture(model: pumice.Model) -> None:
+    pumice.load(pumice.demo.DATA / "sample_0.png", model.context)
+
+
+def shared_without_size(model: pumice.Model) -> None:
+    pumice.Kernel("shared float s[4]; void main() { s[0] = 1.0; barrier(); }", model.context)
+
+
+COMMON = [nowhere, of_doubles, without_batch, unknown_precision, a_picture, shared_without_size]
+
+
+@pytest.mark.parametrize("provoke", COMMON, ids=lambda provoke: provoke.__name__)
+def test_a_common_error_is_found_on_the_page(provoke: Callable[[pumice.Model], None], context: pumice.Context) -> None:
+    with pumice.load(pumice.demo.DATA / "digits.onnx", context) as model, pytest.raises(pumice.Error) as raised:
+        provoke(model)
+    patterns = [".*".join(map(re.escape, message.split("..."))) for message in messages()]
+    assert any(re.search(pattern, str(raised.value)) for pattern in patterns), raised.value
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_to_files_and_their_headings(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -52,6 +132,16 @@ def test_links_lead_to_files_and_their_headings(page: Path) -> None:
 @pytest.mark.parametrize("name", documents.PAGES)
 def test_a_generated_page_is_fresh(name: str) -> None:
     assert (documents.DOCS / name).read_text() == documents.PAGES[name](), "run python tests/documents.py --write"
+
+
+def test_the_operators_of_directml_are_all_told_and_their_attributes_exist() -> None:
+    known = {one.name: {attribute.name for attribute in one.attributes} for one in pumice.operators()}
+    told = directml.operators()
+    names = [name for names in told for name in names.split()]
+    assert len(names) == len(set(names)) == 177  # of feature level 6.4
+    for ops, remark in told.values():
+        for attribute in re.findall(r"`(\w+)=", remark):
+            assert attribute == "activation" or all(attribute in known[op] for op in ops), (ops, attribute)
 
 
 def test_every_macro_of_the_kernel_language_is_on_its_page() -> None:

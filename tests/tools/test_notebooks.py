@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ pytest.importorskip("IPython")
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CELL = re.compile(r"^```(?:py|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -33,13 +36,26 @@ def test_notebook_is_committed_without_outputs(path: Path) -> None:
     assert not [cell for cell in code_cells(path) if cell["outputs"] or cell["execution_count"] is not None]
 
 
-@each
-def test_notebook_runs(path: Path, context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cell after cell in one IPython shell, as a kernel does, from a folder that holds nothing."""
-    monkeypatch.chdir(tmp_path)
+def run(cells: list[str]) -> None:
+    """Cell after cell in one IPython shell, as a kernel does."""
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     try:
-        for cell in code_cells(path):
-            shell.run_cell("".join(cell["source"])).raise_error()
+        for cell in cells:
+            shell.run_cell(cell).raise_error()
     finally:
         InteractiveShell.clear_instance()
+
+
+@each
+def test_notebook_runs(path: Path, context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a folder that holds nothing."""
+    monkeypatch.chdir(tmp_path)
+    run(["".join(cell["source"]) for cell in code_cells(path)])
+
+
+def test_the_cells_of_the_tutorial_run(context: pumice.Context, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = CELL.findall((ROOT / "docs" / "tutorial_notebooks.md").read_text())
+    assert sum(cell.startswith("%%glsl") for cell in cells) >= 3
+    run(cells)
+    shown = capsys.readouterr().out
+    assert "'gain'" in shown and "index 4" in shown, "the cells print the refusal and the access out of bounds"
