@@ -89,9 +89,9 @@ class Nvml {
 
 // ---- AMD: the kernel's own list
 
-// The properties of a node, each a word and a number on a line of their own. None where there is no such node. A node that cannot be read has
-// no properties: the kernel refuses that for a GPU outside the process's control group. The numbers are read without a stream's own parsing,
-// which takes what a number looks like from the locale of the process.
+// The properties of a node, each a word and a number on a line of their own. None where there is no such node. A node that cannot be read
+// has no properties: the kernel refuses that for a GPU outside the process's control group. The numbers are read without a stream's own
+// parsing, which takes what a number looks like from the locale of the process.
 std::optional<std::map<std::string, uint64_t>> node_properties(const std::string& file) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "rb"), &std::fclose);
   if (!stream) return {};

@@ -365,8 +365,8 @@ std::shared_ptr<Kernel> KernelLibrary::user(const std::shared_ptr<Context>& cont
   const std::lock_guard guard(mutex_);
   auto& kernel = users_[key];
   if (!kernel)
-    kernel = std::make_shared<Kernel>(context, text.source, text.name, text.includes, OptionSource{},
-                                      library_debug(*context), text.path, text.local_size);
+    kernel = std::make_shared<Kernel>(context, text.source, text.name, text.includes, OptionSource{}, library_debug(*context), text.path,
+                                      text.local_size);
   return kernel;
 }
 

@@ -98,7 +98,8 @@ struct LaunchLimits {
   std::array<uint64_t, 3> groups{};
 };
 
-// The options that a kernel is compiled with, of those that follow from the device and the storage asked for. Where there is none, the kernel takes those.
+// The options that a kernel is compiled with, of those that follow from the device and the storage asked for. Where there is none, the
+// kernel takes those.
 using OptionSource = std::function<ShaderOptions(const ShaderOptions&)>;
 
 // Source text and the variants made of it so far. Thread-safe.

@@ -275,7 +275,7 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   if (!in_parts || meets) step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
   if (!in_parts) return node.add(step.build());
   const Operand parts = node.temporary(static_cast<uint64_t>(rows * plan.parts * (a.v.size() + 2)) * 4);
-  // How many parts of its rows have finished. The last one sets it to zero again, and no run of a plan begins before the one before has ended.
+  // How many parts of its rows have finished. The last one sets it to zero again. No run of a plan begins before the one before has ended.
   if (meets) step.bind("finished", node.host_block(std::vector<std::byte>(plan.groups_x * plan.groups_y * 4)));
   node.add(step.bind("parts", parts).build());
   if (meets) return;
