@@ -1,4 +1,4 @@
-"""The generated pages of docs/: rules.md and glsl.md, and the tables of nnapi.md and from_directml.md.
+"""The generated pages of docs/: rules.md, glsl.md and reference.md, and the tables of nnapi.md and from_directml.md.
 
 python tests/documents.py --write
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pumice
+import reference
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -347,7 +348,13 @@ def directml() -> str:
     return head + OPERATORS + "\n" + said + table(("DirectML", "pumice", "in place", "remark"), rows)
 
 
-PAGES = {"rules.md": rules, "glsl.md": glsl, "nnapi.md": nnapi, "from_directml.md": directml}
+PAGES = {
+    "rules.md": rules,
+    "glsl.md": glsl,
+    "reference.md": reference.page,
+    "nnapi.md": nnapi,
+    "from_directml.md": directml,
+}
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:

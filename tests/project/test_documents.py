@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import directml
 import documents
 import pumice
 import pumice.demo
+import reference
 from cases import CASES
 from features import lacking_features
 from process import python
@@ -132,6 +135,43 @@ def test_links_lead_to_files_and_their_headings(page: Path) -> None:
 @pytest.mark.parametrize("name", documents.PAGES)
 def test_a_generated_page_is_fresh(name: str) -> None:
     assert (documents.DOCS / name).read_text() == documents.PAGES[name](), "run python tests/documents.py --write"
+
+
+def public_names() -> set[str]:
+    """What the package gives to its users, as it is imported: without its folders and what it imports itself."""
+    names = {name for name in dir(pumice) if not name.startswith("_")} - {"annotations", "TYPE_CHECKING", "Any"}
+    return {name for name in names if not isinstance(getattr(pumice, name), ModuleType)} | {"__version__"}
+
+
+def test_the_reference_has_every_public_name_once() -> None:
+    told = reference.public_names()
+    assert len(told) == len(set(told))
+    assert {name for name in told if "." not in name} == public_names()
+    for module in pumice._MODULES:
+        assert any(name.startswith(f"{module}.") for name in told), f"the reference has nothing of pumice.{module}"
+    page = (ROOT / "docs" / "reference.md").read_text()
+    headings = re.findall(r"^### (?:class )?`?([\w.]+)", page, re.MULTILINE)
+    assert headings == told
+
+
+def test_names_of_the_reference_lead_to_what_it_describes() -> None:
+    for name in reference.public_names():
+        if not name.startswith("torch."):  # which needs a package that no extra of the tests brings
+            operator.attrgetter(name)(pumice)
+
+
+@pytest.mark.parametrize(
+    ("docstring", "text"),
+    [
+        ("a * b, x[i] and a_b_c of _x", r"a \* b, x\[i\] and a_b_c of \_x"),
+        ("`a * b` is code, <b> is none", r"`a * b` is code, \<b> is none"),
+        ("Adds.\na: a number.\nMore of it.", "Adds.\\\na: a number.\nMore of it."),
+        ("# no title\n- no list", "\\# no title\n\\- no list"),
+        ("Such as\n\n    x = a * b\n", "Such as\n\n```text\nx = a * b\n```"),
+    ],
+)
+def test_a_docstring_becomes_text_on_the_page(docstring: str, text: str) -> None:
+    assert reference.paragraphs(docstring) == text
 
 
 def test_the_operators_of_directml_are_all_told_and_their_attributes_exist() -> None:
