@@ -216,5 +216,14 @@ def test_paths_that_a_page_names_exist() -> None:
             assert (ROOT / path).exists(), f"{page.name} names {path}"
 
 
+def test_benchmarks_that_a_page_names_exist() -> None:
+    text = (ROOT / "tests" / "benchmarks" / "__main__.py").read_text()
+    known = set(re.findall(r'^    "(\w+)": \w+,$', text, re.MULTILINE))
+    assert {"launch", "text"} <= known
+    for page in PAGES:
+        for names in re.findall(r"\./dev bench((?: [a-z_]+\b)+)", page.read_text()):
+            assert set(names.split()) <= known, f"{page.name} names benchmarks that there are not: {names}"
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 7000
