@@ -8,6 +8,7 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "pumice"
 html_show_sphinx = False
+smartquotes = False  # what stands in quotation marks is mostly to be typed
 
 # Headings have the anchors that they have where the repository is read, so that one link serves both.
 myst_heading_anchors = 6

@@ -351,6 +351,8 @@ def page() -> str:
     parts = [HEAD]
     for topic, names in TOPICS.items():
         parts.append(f"## {topic}\n")
+        if names.endswith(".*"):
+            parts.append(paragraphs(ast.get_docstring(tree(file_of(names[:-2])))) + "\n")
         for name in members_of_topic(names):
             parts.append(entry(name, public))
     return "\n".join(parts)
