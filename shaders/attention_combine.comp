@@ -33,7 +33,7 @@ void main() {
   if (id >= p.results) return;
   const uint fours = (p.size + 3u) / 4u, row = id / fours, column = id % fours * 4u;
   const Whole whole = whole_of(row * p.parts * (p.size + 2u), p.parts, p.size, column);
-  const float share = ZERO_EMPTY != 0 && whole.sum == 0.0 ? 0.0 : 1.0 / whole.sum;
+  const float share = share_of(whole.sum);
   const uint image = row / p.rows / p.heads, head = row / p.rows % p.heads;
   const uint at = p.y_offset + image * p.y_batch + head * p.y_head + row % p.rows * p.y_row + column;
   const vec4 results = epilogue(whole.sums * share);

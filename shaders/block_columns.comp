@@ -35,15 +35,6 @@ float element_of(uvec4 piece, uint k, float least) {
   return fma(uintBitsToFloat(bits | 0x4b000000u), 1.0 / float(1u << at), -(float(8388608u >> at) + least));
 }
 
-// Integers with a sign become ones without by turning its bit, and their zero point is greater by kBias then.
-#if SIGNED
-const uint kSigns = BITS == 2u ? 0xaaaaaaaau : BITS == 4u ? 0x88888888u : 0x80808080u;
-const float kBias = float(1u << (BITS - 1u));
-#else
-const uint kSigns = 0u;
-const float kBias = 0.0;
-#endif
-
 #if GATED
 const uint kMade = COLUMNS / 2u;  // columns of the result that a team makes
 #else

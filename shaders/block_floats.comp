@@ -15,18 +15,6 @@
 layout(local_size_x = LOCAL_SIZE) in;
 
 #if FRAGMENTS
-#if SIGNED
-const float kBias = float(1u << (BITS - 1u));
-#else
-const float kBias = 0.0;
-#endif
-
-#if SCALES == 1
-#define TERM(terms, step) float(terms)
-#else
-#define TERM(terms, step) float(terms[(step) % 128u / (128u / SCALES)])
-#endif
-
 // Element `k` of eight that begin with word `words`, in each of which the even ones come first.
 float element(uint words, uint k, float point, float unit) {
   const uint place = k % IN_WORD / 2u + k % 2u * (IN_WORD / 2u);
@@ -41,9 +29,9 @@ void main() {
   const uint word = step % 128u / 32u * pieces;  // of this line's share of the chunk
   const uint at = p.w_offset / IN_WORD + (((chunk * 2u + column % 16u / 8u) * pieces + word / 4u) * 32u + lane) * 4u + word % 4u;
   const uint term = chunk * 16u + column % 16u;
-  const float unit = TERM(scale[term], step);
+  const float unit = term_of(scale[term], step % 128u);
 #if ZERO
-  const float point = TERM(zero[term], step);
+  const float point = term_of(zero[term], step % 128u);
 #else
   const float point = float(POINT) + kBias;
 #endif

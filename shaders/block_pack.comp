@@ -20,13 +20,7 @@ layout(push_constant) uniform parameter {
 } p;
 
 const uint kInWord = 32u / BITS, kElement = (1u << BITS) - 1u;
-#if SIGNED
-const uint kSigns = BITS == 4u ? 0x88888888u : 0x80808080u;
-const float kBias = float(1u << (BITS - 1u));
-#else
-const uint kSigns = 0u;
-const float kBias = 0.0;
-#endif
+#include "include/integer_signs.glsl"
 
 #if TERMS
 // A scale or zero point of a column for the steps from `step` on; 0 outside.

@@ -1,6 +1,7 @@
 // Products of up to sixteen rows with a matrix in blocks, on matrix units: the matrix is the left operand, sixteen columns at a time, and
-// the rows are the right one, so that sixteen rows take no more multiplications than one. block_pack.comp has laid the integers out in the order in which the
-// matrix units take them, [columns / 16][depth / 128][2][BITS / 4][32 invocations][16 bytes]; an invocation reads what it multiplies. An
+// the rows are the right one, so that sixteen rows take no more multiplications than one. block_pack.comp has laid the integers out in the
+// order in which the matrix units take them, [columns / 16][depth / 128][2][BITS / 4][32 invocations][16 bytes]; an invocation reads what it
+// multiplies. An
 // integer less its zero point is exact as a half; what 32 steps of a block add up to is multiplied by the block's scale in float32.
 // The subgroups of a workgroup share the depth, and their sums meet in shared memory. GATED: TILES tiles of each of two matrices. NORMED:
 // the rows are normalised first, and stay in shared memory.
@@ -126,20 +127,6 @@ Pair weight_pair(uint at, uint part, uint product, uint pair, float least) {
 #endif
 }
 
-#if SIGNED
-const float kBias = float(1u << (BITS - 1u));
-#else
-const float kBias = 0.0;
-#endif
-
-float term_of(Scales terms, uint part) {
-#if SCALES == 1
-  return float(terms);
-#else
-  return float(terms[part / (4u / SCALES)]);
-#endif
-}
-
 // Adds the products of the chunks that are held.
 void multiply(uint begin, uint first_row) {
   FOR(k, AHEAD) FOR(part, 4u) {
@@ -154,7 +141,7 @@ void multiply(uint begin, uint first_row) {
     FOR(s, SETS) {
       const uint at = (k * SETS + s) * 2u;
 #if ZERO
-      const float least_a = term_of(held_zero[at], part), least_b = term_of(held_zero[at + 1u], part);
+      const float least_a = term_of(held_zero[at], part * 32u), least_b = term_of(held_zero[at + 1u], part * 32u);
 #else
       const float least_a = float(POINT) + kBias, least_b = least_a;
 #endif
@@ -166,7 +153,7 @@ void multiply(uint begin, uint first_row) {
       SET_COMPONENTS(left, weight_pair(at, part, 1u, 0u, least_a), weight_pair(at, part, 1u, 1u, least_a),
                      weight_pair(at + 1u, part, 1u, 0u, least_b), weight_pair(at + 1u, part, 1u, 1u, least_b))
       MULTIPLY_ADD(left, high, products);
-      const float unit_a = term_of(held_scale[at], part), unit_b = term_of(held_scale[at + 1u], part);
+      const float unit_a = term_of(held_scale[at], part * 32u), unit_b = term_of(held_scale[at + 1u], part * 32u);
       FOR(i, KEPT) {
         const uint component = EIGHTS == 2u ? i : i / 2u * 4u + i % 2u;
         sums[s * KEPT + i] = fma(products[component], component < 4u ? unit_a : unit_b, sums[s * KEPT + i]);

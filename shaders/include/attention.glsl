@@ -4,7 +4,7 @@
 // many keys count, and the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS:
 // keys come in parts of p.stretch, whose results the kernel attention_combine puts together; MEETS: the workgroup that is the last of a
 // row's to finish does so itself. VEC4, Y_VEC4: heads are aligned fours; EIGHTS: aligned eights of 16 bits, which the kernel reads itself.
-#define minus_infinity uintBitsToFloat(0xff800000u)
+#include "include/attention_sums.glsl"
 
 layout(push_constant) uniform parameter {
   uint rows, keys, heads, group;  // group: heads of q that share one of k and v
@@ -129,12 +129,6 @@ float score_of(uint image, uint head, uint row, uint key, float product) {
 #endif
   return score;
 }
-
-// The number that scores are taken relative to: the largest score, or 0 for a row that has seen nothing.
-float reference_of(float largest) { return largest == minus_infinity ? 0.0 : largest; }
-
-// The factor by which the sums of a row become its results.
-float share_of(float sum) { return ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum; }
 
 // The element at which the results of a row begin.
 uint first_y(uint image, uint head, uint row) {

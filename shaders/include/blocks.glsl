@@ -5,6 +5,7 @@
 // normalised (RMSNormalization): x times gain is multiplied, and the sum divided by the root of the mean of the row's squares; block_quads
 // multiplies the normalised rows themselves.
 layout(constant_id = 0) const uint ROWS = 1u;
+#include "include/integer_signs.glsl"
 
 #if FLOATS
 #elif X_EIGHTS && PM_GRAIN == 2
@@ -19,7 +20,7 @@ layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #else
 layout(binding = 1) readonly buffer W { uint w[]; };
 #endif
-// What is laid out in fragments has its scales and zero points as halves, SCALES of them for 128 steps of a column.
+// A matrix that is laid out in fragments has its scales and zero points as halves, SCALES of them for 128 steps of a column.
 #if FRAGMENTS
 #if SCALES == 4
 #define Scales f16vec4
@@ -30,6 +31,16 @@ layout(binding = 1) readonly buffer W { uint w[]; };
 #endif
 #else
 #define Scales float
+#endif
+#if FRAGMENTS
+// The scale or zero point of step `step` of 128.
+float term_of(Scales terms, uint step) {
+#if SCALES == 1
+  return float(terms);
+#else
+  return float(terms[step / (128u / SCALES)]);
+#endif
+}
 #endif
 layout(binding = 2) readonly buffer Scale { Scales scale[]; };
 layout(binding = 3) buffer Y { sfp y[]; };

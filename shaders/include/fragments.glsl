@@ -54,7 +54,7 @@ void emulated_multiply(float left[kComponents], float right[kComponents], inout 
     matrix[0] = pair_a.x, matrix[1] = pair_a.y, matrix[2] = pair_b.x, matrix[3] = pair_b.y;  \
     matrix[4] = pair_c.x, matrix[5] = pair_c.y, matrix[6] = pair_d.x, matrix[7] = pair_d.y;  \
   }
-// Of component i of sums: which of the two rows it is in, and its column.
+// The row and the column of component i of sums.
 #define ROW_OF(i) (LANE / 4u + ((i) >> 2) * 8u)
 #define COLUMN_OF(i) (LANE % 4u * 2u + ((i) & 1u) + ((i) >> 1 & 1u) * 8u)
 #endif

@@ -13,23 +13,31 @@ inline std::string path_part(std::string_view op, const std::string& node, std::
   return std::string(op) + " '" + node + "', " + std::string(role) + (graph.empty() ? "" : " '" + graph + "'");
 }
 
+// How a path begins that leads into graphs of the outermost one, of this name.
+inline std::string path_begin(const std::string& outermost) {
+  return outermost.empty() ? "in " : "in '" + outermost + "' / ";
+}
+
+// Throws the error at hand, which is `error`, as one of the graph that `place` leads to, or as it is where that is empty.
+template <typename PlacedError>
+[[noreturn]] void throw_placed(const std::string& place, const PlacedError& error) {
+  if (!place.empty()) throw PlacedError(place, error);
+  throw;
+}
+
 // Runs what belongs to a graph inside of others, so that its errors name the way to it; `path()` is empty for the outermost graph.
 template <typename Path, typename Work>
 decltype(auto) told_of_path(Path&& path, Work&& work) {
   try {
     return work();
   } catch (const GraphError& error) {
-    if (const std::string place = path(); !place.empty()) throw GraphError(place, error);
-    throw;
+    throw_placed(path(), error);
   } catch (const BindingError& error) {
-    if (const std::string place = path(); !place.empty()) throw BindingError(place, error);
-    throw;
+    throw_placed(path(), error);
   } catch (const UnsupportedError& error) {
-    if (const std::string place = path(); !place.empty()) throw UnsupportedError(place, error);
-    throw;
+    throw_placed(path(), error);
   } catch (const IndexRangeError& error) {
-    if (const std::string place = path(); !place.empty()) throw IndexRangeError(place, error);
-    throw;
+    throw_placed(path(), error);
   }
 }
 

@@ -129,8 +129,7 @@ class RoutineLease : public FlowLease {
   // The way from the outermost graph to the one at hand; empty in the outermost.
   std::string path() const {
     if (depth_ < 2) return {};
-    const std::string& outermost = frames_[0].routine->name;
-    std::string text = outermost.empty() ? "in " : "in '" + outermost + "' / ";
+    std::string text = path_begin(frames_[0].routine->name);
     for (size_t depth = 0; depth + 1 < depth_; ++depth) {
       const RoutineStep& step = frames_[depth].routine->steps[frames_[depth].step];
       const Frame& inner = frames_[depth + 1];

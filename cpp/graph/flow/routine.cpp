@@ -82,8 +82,7 @@ class Cutter {
 
   // The way to a graph that a node of the graph at hand runs.
   std::string place_of(const Graph& graph, const GraphNode& node, std::string_view role, const Graph& inner) const {
-    const std::string outer = place_.empty() ? (graph.name().empty() ? "in " : "in '" + graph.name() + "' / ") : place_ + " / ";
-    return outer + path_part(node.op(), node.name, role, inner.name());
+    return (place_.empty() ? path_begin(graph.name()) : place_ + " / ") + path_part(node.op(), node.name, role, inner.name());
   }
 
   void cut_one(const Graph& graph, bool outermost, bool keep_all) {

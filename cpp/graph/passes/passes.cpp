@@ -314,10 +314,7 @@ class PrecisionPass {
       if (!is_made_inside(value) || !is_working_float(border_[j]) || graph_.value(value).dtype == border_[j]) continue;
       const auto [found, added] = outer.try_emplace(value, kAbsent);
       if (added) {
-        GraphValue copy = graph_.value(value);
-        copy.name += " as " + std::string(name(border_[j]));
-        copy.dtype = border_[j];
-        found->second = graph_.add_value(std::move(copy));
+        found->second = copy_as(value, border_[j]);
         last_.push_back(cast_node(graph_, value, found->second));
       }
       value = found->second;

@@ -126,7 +126,7 @@ ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64
           ceil_div(depth, skinny.invocations / 4) + 8 + skinny.invocations / kSkinnyChannels + kBiases, skinny.iterations(depth)};
 }
 
-// CPU drivers: these kernels have no barriers.
+// A plan for CPU drivers, whose kernels have no barriers.
 ContractionPlan lanes_plan(const LowerContext& node, const Contraction& c, int64_t pixels, const Macros& vectors, int64_t depth) {
   const int64_t kv = step_channels(c.weights.channels_in);
   const bool has_strides = c.order == WeightOrder::strides;

@@ -185,7 +185,7 @@ class MapWriter {
            name + " = " + value + "; } ";
   }
 
-  // What a whole invocation holds of an input, before it goes through its elements.
+  // Adds what a whole invocation holds of an input, before it goes through its elements.
   void add_quads(size_t k, const std::string& first, const ElementText& element, const std::optional<QuadText>& quad) {
     const std::string n = number(k), t = "t" + n, q = "q" + n, &name = inputs_.names[k];
     const std::string type(glsl_type(types_.at(name)));
@@ -241,7 +241,7 @@ class MapWriter {
     text_.macros.emplace_back("PICKS", picks_);
   }
 
-  // What the text needs of types beyond 32 bits: a fused expression may have some inside.
+  // Adds what the text needs of types beyond 32 bits: a fused expression may have some inside.
   void add_widths(const std::string& glsl, DType dtype) {
     const bool has_int64 = has_int64_ || glsl.find("int64_t") != std::string::npos;
     const bool has_float64 = has_float64_ || glsl.find("double") != std::string::npos;

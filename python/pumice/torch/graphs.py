@@ -1,4 +1,4 @@
-"""What a graph that torch has captured takes and gives, and how it becomes an ONNX model."""
+"""Graphs that torch has captured: their arguments and results, and the ONNX models that they become."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Parameter:
 
 @dataclass
 class Signature:
-    """What a captured graph takes and gives.
+    """The arguments and the results of a captured graph.
 
     results: for each result "tensor", "number", the position of the argument that it is, or a constant in a tuple of one.
     """
@@ -67,7 +67,7 @@ def _is_weight(example: Any) -> bool:
 
 
 def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
-    """What the graph takes and gives; `examples` are the arguments that torch captured it with."""
+    """The graph's arguments and results; `examples` are the arguments that torch captured it with."""
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
     signature = Signature()
     sizes: dict[str, tuple[int, int]] = {}

@@ -302,7 +302,7 @@ def _nearest_sample(x: Bounded, at: list[Array], shaken: list[Array], spatial: t
 
 
 class _Sampling(NamedTuple):
-    """What a node says of how it samples."""
+    """The attributes that tell how a node samples."""
 
     mode: str
     padding: str
