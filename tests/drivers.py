@@ -24,7 +24,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -160,6 +160,10 @@ class Outcome:
     def count(self, kind: str) -> int:
         return sum(result == kind for result in self.results.values())
 
+    def of(self, tests: set[Case]) -> Outcome:
+        """What is said of these tests alone: results of tests that have been renamed or deleted since are left out."""
+        return replace(self, results={case: result for case, result in self.results.items() if case in tests or not case[0]})
+
     @property
     def skips(self) -> Counter[str]:
         return Counter(result for result in self.results.values() if result not in ("passed", "failed"))
@@ -240,6 +244,7 @@ def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -
         "| Driver | Device | Passed | Failed | Skipped | Not run | Days and commits |",
         "|---|---|---|---|---|---|---|",
     ]
+    outcomes = {name: one.of(tests) for name, one in outcomes.items()}
     for name, one in outcomes.items():
         counts = [one.count("passed"), one.count("failed"), one.skips.total(), len(tests - one.results.keys())]
         lines.append(f"| {name} | {one.device} | {' | '.join(map(str, counts))} | {', '.join(one.runs)} |")

@@ -132,11 +132,12 @@ def test_without_a_driver_there_are_no_devices_and_a_clear_error() -> None:
     assert "no Vulkan driver" in done.stdout
 
 
-def test_a_forked_child_gets_an_error_and_on_a_software_driver_can_make_its_own_context() -> None:
+def test_a_forked_child_gets_an_error_and_can_make_its_own_context_where_the_driver_survives() -> None:
     code = """
 import os, numpy as np, pumice
 parent = pumice.Context()
 tensor = pumice.tensor(np.arange(4, dtype="float32"), parent)
+survives = all(device.name.startswith("llvmpipe") for device in pumice.devices())
 pid = os.fork()
 if pid == 0:
     try:
@@ -144,14 +145,13 @@ if pid == 0:
         os._exit(3)
     except pumice.StateError as error:
         assert "fork" in str(error)
-    software = parent.info.kind == "software"
     del tensor, parent
     try:
         own = pumice.Context()
         assert pumice.tensor(np.ones(3, "float32"), own).numpy().sum() == 3
         own.close()
     except pumice.StateError as error:
-        assert not software and "hardware drivers do not survive a fork" in str(error)
+        assert not survives and "no driver but Mesa's llvmpipe survives a fork" in str(error)
     raise SystemExit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 assert tensor.numpy().sum() == 6

@@ -34,14 +34,14 @@ def test_a_node_runs_the_kernel_at_every_precision(context: pumice.Context, prec
 def test_maps_around_it_are_fused_and_profiled(context: pumice.Context) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"]),
-        helper.make_node("Exp", ["a"], ["b"]),
+        helper.make_node("Sqrt", ["a"], ["b"]),
         node("Softcap", "b", "c", "cap_it"),
         helper.make_node("Neg", ["c"], ["d"]),
         helper.make_node("Abs", ["d"], ["y"]),
     ]
     one = loaded(context, model(nodes), Softcap=softcap())
     assert "5 nodes before, 3 after" in str(one.report())
-    np.testing.assert_allclose(one(X), 2 * np.tanh(np.exp(np.maximum(X, 0)) / 2), rtol=1e-5)
+    np.testing.assert_allclose(one(X), 2 * np.tanh(np.sqrt(np.maximum(X, 0)) / 2), rtol=1e-5)
     with pumice.profile() as told:
         one(X)
     assert "cap_it" in str(told)

@@ -199,7 +199,7 @@ if child == 0:
         with pumice.Context(without=["unifiedMemory"]) as own:
             assert (pumice.tensor(x, own).numpy() == x).all()
         print("child", flush=True)
-    except (pumice.DeviceError, pumice.StateError) as error:  # a hardware driver does not survive a fork
+    except (pumice.DeviceError, pumice.StateError) as error:  # only llvmpipe survives a fork
         print("refused" if "fork" in str(error) else error, flush=True)
     os._exit(0)
 os.waitpid(child, 0)

@@ -21,8 +21,8 @@ namespace {
 constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
 
 std::atomic<uint32_t> forks{0};
-std::atomic<bool> loaded{false};    // whether drivers have been loaded
-std::atomic<bool> hardware{false};  // whether one of them drives hardware
+std::atomic<bool> loaded{false};  // whether drivers have been loaded
+std::atomic<bool> breaks{false};  // whether one of them does not survive a fork
 
 VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                           const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
@@ -101,7 +101,8 @@ Instance make_instance() {
 bool usable(VkPhysicalDevice physical) {
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(physical, &properties);
-  if (properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU) hardware = true;
+  // Only llvmpipe makes a second instance in a forked child; SwiftShader, too, waits there for ever for threads that the child has not.
+  if (std::strncmp(properties.deviceName, "llvmpipe", 8) != 0) breaks = true;
   if (properties.apiVersion < VK_API_VERSION_1_2) return false;
   uint32_t count = 0;
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
@@ -152,9 +153,10 @@ const Instance& instance() {
   static uint32_t generation = 0;
   const std::lock_guard lock(mutex);
   const bool forked = generation != fork_generation();
-  if (!made->empty() && forked && hardware)
+  if (!made->empty() && forked && breaks)
     throw StateError(
-        "this process was forked from one that used Vulkan, and hardware drivers do not survive a fork: use Vulkan in one of the two "
+        "this process was forked from one that used Vulkan, and no driver but Mesa's llvmpipe survives a fork: use Vulkan in one of the "
+        "two "
         "alone, or start processes by 'spawn'");
   if (made->empty() || forked) {
     made->push_back(make_instance());

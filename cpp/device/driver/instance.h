@@ -16,7 +16,7 @@ struct Instance {
 };
 
 // The instance of this process. Throws DeviceError: no loader, no driver, validation asked for (PUMICE_VALIDATION=1) but the layer is not
-// installed. Throws StateError in a forked child whose parent used a hardware driver.
+// installed. Throws StateError in a forked child whose parent saw another driver than llvmpipe.
 const Instance& instance();
 
 // Physical devices that can run the engine, in the loader's order.
