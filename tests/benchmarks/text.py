@@ -182,7 +182,7 @@ def filled(device: Device, count: int, batch: int = 1) -> Rows:
 
 def host_time(rows: Rows) -> Row:
     """Seconds of the host for a step that is recorded."""
-    recorded = rows._prompt(1, 1, True).recorded
+    recorded = rows._prompt(1, 1, "greedy").recorded
     seconds = []
     for _ in range(50):
         begin = time.perf_counter()
@@ -205,7 +205,7 @@ def kernel_rows(rows: Rows) -> list[Row]:
     Between dispatches that are measured the device waits, so that their sum is more than the step takes.
     """
     device, caches, words = rows.device, rows.make_room(len(rows.tokens[0])), rows.words
-    recorded = device.record(caches, words, (words.ids, words.first), words.logits, choose=True, profile=True)
+    recorded = device.record(caches, words, (words.ids, words.first), words.logits, choose="greedy", profile=True)
     shapes = [[caches.batch, one.heads, caches.room, one.size] for one in device.roomy.caches]
     batch = len(rows.tokens)
     plan = device.program.plan([[batch, 1], [batch], [batch, 1], *shapes])
@@ -253,7 +253,7 @@ def profile_table(shape: Shape, session: Session, long: int) -> Table:
 
 def step_row(rows: Rows) -> Row:
     """Seconds of a step on the device, alone and behind others."""
-    recorded = rows._prompt(1, 1, True).recorded
+    recorded = rows._prompt(1, 1, "greedy").recorded
     begin = time.perf_counter()
     for _ in range(32):
         submission = recorded.run()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pumice
-from pumice.text.device import SLOTS, Choice, Device, Words, seen_of, settings_of
+from pumice.text.device import SLOTS, Choice, Device, Way, Words, seen_of, settings_of
 from pumice.text.generator import Generator
 
 NONE = 0xFFFFFFFF
@@ -25,11 +25,18 @@ def words_of(device: Device, logits: Any) -> Words:
 
 
 def draws(device: Device, logits: Any, choices: list[Choice], rounds: int, seen: Any = None) -> Any:
-    """Tokens, [rounds, images]: the same logits at places 0, 1, .."""
+    """Tokens, [rounds, images]: the same logits at places 0, 1, .. Without chance both ways of choosing have to make the same."""
+    found = draws_in_a_way(device, logits, choices, rounds, seen, "drawn")
+    if all(choice.temperature <= 0 for choice in choices):
+        assert (draws_in_a_way(device, logits, choices, rounds, seen, "greedy") == found).all()
+    return found
+
+
+def draws_in_a_way(device: Device, logits: Any, choices: list[Choice], rounds: int, seen: Any, way: Way) -> Any:
     words = words_of(device, logits)
     words.settings.upload(settings_of(choices, [0] * len(choices)))
     words.seen.upload(seen_of(seen or [[] for _ in choices], device.words))
-    chosen = device.record_choice(words)
+    chosen = device.record_choice(words, way)
     found = []
     for place in range(rounds):
         words.past.upload(np.full(len(choices), place, np.int64))
@@ -119,6 +126,25 @@ CUTS = [
     Choice(2.0, top_k=40, top_p=0.9),
     Choice(1.0, top_k=5000),
 ]
+
+
+@pytest.mark.parametrize("least", [10_000, 1000, 100])
+def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
+    least: int, generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By 1, 6 and 60 workgroups, many times with one list: the last of them to end takes the token and leaves all as it was."""
+    device = copy.copy(generator.device)
+    device.words = 6007
+    monkeypatch.setattr("pumice.text.device._LEAST_STRETCH", least)
+    logits = np.stack([np.round(spread(device.words, seed)) for seed in range(5)])
+    logits[3] = np.nan
+    logits[4, 6006] = np.inf
+    found = draws(device, logits, [Choice(penalty=1.5), *[Choice()] * 4], 30, seen=[[1, 2], [], [], [], []])
+    expected = np.where(np.arange(5) >= 3, NONE, logits.argmax(1))
+    scored = logits[0].copy()
+    scored[[1, 2]] = np.where(scored[[1, 2]] > 0, scored[[1, 2]] / 1.5, scored[[1, 2]] * 1.5)
+    expected[0] = scored.argmax()
+    assert (found == expected).all()
 
 
 @pytest.mark.parametrize("ties", [False, True], ids=["apart", "ties"])

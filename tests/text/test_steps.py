@@ -62,7 +62,7 @@ def counted(device: Device, rows: int = 1) -> tuple[int, int]:
     texts = Rows(device, 1, None)
     texts.tokens = [[1] * rows]
     texts.make_room(ROOM)
-    recorded = texts._prompt(rows, 1, False).recorded.commands
+    recorded = texts._prompt(rows, 1, None).recorded.commands
     texts.close()
     return recorded.dispatches, recorded.barriers
 

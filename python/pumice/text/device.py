@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,7 @@ _SETTING = np.dtype(
 )
 _BUCKETS = (8, 32, 128, 512, 2048)  # rows of a prompt that run at once
 _STRETCHES, _LEAST_STRETCH = 128, 1024  # workgroups that look for an image's likely words, and words of each
+Way = Literal["greedy", "drawn"]  # of choosing a token: the likeliest of each image's, or what each image's settings say
 _FEW = 128  # rows that take hardly longer than fewer do
 
 
@@ -94,6 +95,8 @@ class Words:
         size = -(-words // self.stretches)
         self.candidates = _pumice.empty([batch, self.stretches, size], "uint32", context)
         self.counts = _pumice.empty([batch, self.stretches], "uint32", context)
+        self.arrived = _pumice.empty([batch], "uint32", context)
+        self.arrived.fill(0)
         self._ring = Buffer(context, max(4 * SLOTS * batch, 16), "readback")
         self.ring = Tensor(TensorDesc("uint32", [SLOTS, batch]), self._ring)
         self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
@@ -119,9 +122,12 @@ class Device:
 
     @functools.cached_property
     def sampling(self) -> Kernel:
-        wide = self.roomy.words_dtype == "int64"
-        word, made = ("uvec2", "uvec2(word, 0u)") if wide else ("uint", "word")
-        return self._kernel_of_choice("sampling", {"WORD": word, "WORD_OF(word)": made})
+        return self._kernel_of_choice("sampling", self._word_macros())
+
+    @functools.cached_property
+    def greedy(self) -> Kernel:
+        """Takes the likeliest token, in one dispatch."""
+        return self._kernel_of_choice("likeliest", {"TAKES": 1, **self._word_macros()}, "greedy")
 
     @functools.cached_property
     def likeliest(self) -> Kernel:
@@ -131,9 +137,16 @@ class Device:
     def candidates(self) -> Kernel:
         return self._kernel_of_choice("candidates")
 
-    def _kernel_of_choice(self, name: str, macros: dict[str, str | float] | None = None) -> Kernel:
-        includes = {"scores.glsl": _text("scores.glsl")}
-        return Kernel(_text(f"{name}.comp"), self.context, name, macros, includes=includes)
+    def _word_macros(self) -> dict[str, str | float]:
+        wide = self.roomy.words_dtype == "int64"
+        word, made = ("uvec2", "uvec2(word, 0u)") if wide else ("uint", "word")
+        return {"WORD": word, "WORD_OF(word)": made}
+
+    def _kernel_of_choice(
+        self, file: str, macros: dict[str, str | float] | None = None, name: str | None = None
+    ) -> Kernel:
+        includes = {one: _text(one) for one in ("scores.glsl", "taking.glsl")}
+        return Kernel(_text(f"{file}.comp"), self.context, name or file, macros, includes=includes)
 
     @functools.cached_property
     def append(self) -> Kernel:
@@ -168,12 +181,12 @@ class Device:
         words: Words,
         inputs: tuple[Tensor, Tensor],
         logits: Tensor,
-        choose: bool,
+        choose: Way | None,
         profile: bool = False,
     ) -> Recorded:
         """Records a run of the words and wanted rows in `inputs`, which writes their rows into the caches.
 
-        choose: the next token is chosen behind it, as `sample` does. profile: the time of each dispatch is measured.
+        choose: how the next token is chosen behind it; None: it is not. profile: the time of each dispatch is measured.
         """
         ids, wanted = inputs
         batch, rows = ids.desc.shape
@@ -195,7 +208,7 @@ class Device:
             for new, cache in zip(made, caches.tensors, strict=True):
                 self._record_rows(commands, (new, cache), rows, words.past_words)
         if choose:
-            self._record_choice(commands, words, advance=1)
+            self._record_choice(commands, words, choose, advance=1)
         commands.commit(profile=profile)
         return Recorded(commands, logits, (table, arena, made, caches, words, inputs))
 
@@ -213,20 +226,26 @@ class Device:
         bound = self.append.bind(rows=source, cache=cache, past=past, elements=elements, threads=elements, **numbers)
         commands.dispatch(bound)
 
-    def _record_choice(self, commands: CommandList, words: Words, advance: int) -> None:
+    def _record_choice(self, commands: CommandList, words: Words, way: Way, advance: int) -> None:
         tensors = {"logits": words.logits, "seen": words.seen, "settings": words.settings, "best": words.best}
+        taken = {"past": words.past_words, "chosen": words.ids_words, "ring": words.ring}
         numbers = {"words": self.words, "images": words.batch, "stretches": words.stretches}
+        ahead = {"slots": SLOTS, "advance": advance}
+        if way == "greedy":
+            groups = (words.stretches, words.batch, 1)
+            tensors |= taken | {"arrived": words.arrived}
+            commands.dispatch(self.greedy.bind(**tensors, **numbers, **ahead, groups=groups))
+            return
         commands.dispatch(self.likeliest.bind(**tensors, **numbers, groups=(words.stretches, words.batch, 1)))
         tensors |= {"candidates": words.candidates, "counts": words.counts}
         commands.dispatch(self.candidates.bind(**tensors, **numbers, groups=(words.stretches, words.batch, 1)))
-        tensors |= {"past": words.past_words, "chosen": words.ids_words, "ring": words.ring}
-        numbers |= {"slots": SLOTS, "advance": advance}
-        commands.dispatch(self.sampling.bind(**tensors, **numbers, groups=(words.batch, 1, 1)))
+        tensors |= taken
+        commands.dispatch(self.sampling.bind(**tensors, **numbers, **ahead, groups=(words.batch, 1, 1)))
 
-    def record_choice(self, words: Words) -> CommandList:
+    def record_choice(self, words: Words, way: Way) -> CommandList:
         """A list that chooses the next token from the logits, and counts no row for it."""
         commands = CommandList(self.context)
-        self._record_choice(commands, words, advance=0)
+        self._record_choice(commands, words, way, advance=0)
         commands.commit()
         return commands
 

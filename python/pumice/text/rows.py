@@ -12,7 +12,7 @@ import pumice._pumice as _pumice
 
 from .._pumice import CommandList, Error, StateError, Submission
 from ..base.element_types import Array
-from .device import SLOTS, Caches, Choice, Device, Recorded, Words, bucket_of, seen_of, settings_of
+from .device import SLOTS, Caches, Choice, Device, Recorded, Way, Words, bucket_of, seen_of, settings_of
 from .errors import ContextError
 
 _AHEAD = 4  # steps that the device has been given beyond the one that the host reads
@@ -56,8 +56,9 @@ class Rows:
         self.words: Words = device.new_words(batch)
         self.caches: Caches | None = None
         self.timing = Timing(0, 0.0, 0, 0.0)
-        self._recorded: dict[tuple[int, int, bool], Prompt] = {}
-        self._choice: CommandList | None = None
+        self._recorded: dict[tuple[int, int, Way | None], Prompt] = {}
+        self._choices: dict[Way, CommandList] = {}
+        self._way: Way = "greedy"
         self.closed = False
         self.turn = 0  # counts what changes the tokens, so that a stream of before notices
 
@@ -111,7 +112,7 @@ class Rows:
 
     # ---- runs
 
-    def _prompt(self, rows: int, wanted: int, choose: bool) -> Prompt:
+    def _prompt(self, rows: int, wanted: int, choose: Way | None) -> Prompt:
         """The recorded run of these numbers of rows."""
         assert self.caches is not None
         key = rows, wanted, choose
@@ -158,7 +159,7 @@ class Rows:
             part = tokens[start : start + rows]
             row[: len(part)] = part
         last = [min(length - 1 - start, rows - 1) for length, start in zip(lengths, starts, strict=True)]
-        self._run(self._prompt(rows, 1, False), ids, starts, np.array(last, np.int64)[:, None])
+        self._run(self._prompt(rows, 1, None), ids, starts, np.array(last, np.int64)[:, None])
         self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
 
     def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int], wanted: Array) -> Submission:
@@ -178,7 +179,7 @@ class Rows:
             ids = np.zeros((1, rows), self.device.roomy.words_dtype)
             part = tokens[start : start + rows]
             ids[0, : len(part)] = part
-            prompt = self._prompt(rows, rows, False)
+            prompt = self._prompt(rows, rows, None)
             self._run(prompt, ids, [start], np.arange(rows, dtype=np.int64)[None])
             found[start : start + len(part)] = prompt.recorded.logits.numpy()[0, : len(part)]
         return found
@@ -234,6 +235,7 @@ class Rows:
 
     def _begin_choices(self, choices: Sequence[Choice], firsts: Sequence[int]) -> None:
         self.words.settings.upload(settings_of(choices, firsts))
+        self._way = "drawn" if any(choice.temperature > 0 for choice in choices) else "greedy"
         if any(choice.penalty != 1 for choice in choices):
             self.words.seen.upload(seen_of(self.tokens, self.device.words))
 
@@ -243,13 +245,13 @@ class Rows:
     def _submit(self, number: int, rows: int, more: int) -> Submission:
         """Starts step `number`, for which the caches need `rows` rows; `more`: steps that room is made for where it has to grow."""
         if number == 0:
-            if self._choice is None:
-                self._choice = self.device.record_choice(self.words)
-            return self._choice.exec()
+            if self._way not in self._choices:
+                self._choices[self._way] = self.device.record_choice(self.words, self._way)
+            return self._choices[self._way].exec()
         if not self._has_room(rows):
             most = rows + more
             self.make_room(most if self.context is None else max(min(most, self.context), rows))
-        return self._prompt(1, 1, True).recorded.run()
+        return self._prompt(1, 1, self._way).recorded.run()
 
     def called(self, choose: Choose, most: int) -> Iterator[list[int]]:
         """Makes tokens as `chosen` does, each by a call with the logits and the tokens so far."""

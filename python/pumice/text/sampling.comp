@@ -4,15 +4,11 @@
 #define READS_BEST 1
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer Logits { sfp logits[]; };      // [images, words]
-layout(binding = 1) buffer Seen { uint seen[]; };                  // [images, (words + 31) / 32]: bits of the tokens that were there
-layout(binding = 3) buffer Past { uvec2 past[]; };                 // int64 [images]: tokens before the one that is made
-layout(binding = 4) writeonly buffer Words { WORD chosen[]; };     // [images]: the model's next input
-layout(binding = 5) writeonly buffer Ring { uint ring[]; };        // [slots, images]: what the host reads
-layout(binding = 6) readonly buffer Best { uvec2 best[]; };         // [images, stretches]: what likeliest.comp has found
+layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [images, stretches]: what likeliest.comp has found
 layout(binding = 7) readonly buffer Candidates { uint candidates[]; };  // [images, stretches, words of one]: what candidates.comp has found
 layout(binding = 8) readonly buffer Counts { uint counts[]; };          // [images, stretches]: how many of them there are
 layout(push_constant) uniform Parameters { uint words, images, stretches, slots, advance; };
-#include "scores.glsl"
+#include "taking.glsl"
 
 const uint kBins = kInvocations;  // of a byte
 const uint kKept = 1024u;         // candidates whose scores are read once
@@ -181,10 +177,8 @@ void main() {
   setting = settings[image];
   const uvec2 top = likeliest_of_image();
   uint word = top.y;
-  // With neither a number nor infinity at the top there is nothing to choose from: the host is told so.
-  const bool is_number = top.x > 0x007fffffu && top.x < 0xff800000u;
-  const uint place = past[image].x + advance;
-  if (is_number && setting.temperature > 0.0) {
+  const bool is_there = is_number(top.x);
+  if (is_there && setting.temperature > 0.0) {
     const float score = float_of(top.x);
     uint least = 0x00800000u;  // minus infinity weighs nothing
     read_candidates();
@@ -195,13 +189,8 @@ void main() {
       const float all = number_of(scanned[kInvocations - 1u]);
       least = threshold(all * setting.top_p, least, true, score);
     }
-    const uint one = drawn(least, score, random_bits(uvec2(place, setting.seed.y), setting.seed.x));
+    const uint one = drawn(least, score, random_bits(uvec2(place_of_token(), setting.seed.y), setting.seed.x));
     if (one != kNone) word = one;
   }
-  if (lane != 0u) return;
-  ring[(place - setting.first) % slots * images + image] = is_number ? word : kNone;
-  word = is_number ? word : 0u;
-  chosen[image] = WORD_OF(word);
-  atomicOr(seen[image * ((words + 31u) / 32u) + word / 32u], 1u << (word % 32u));
-  past[image] = uvec2(place, 0u);
+  if (lane == 0u) take(word, is_there);
 }
