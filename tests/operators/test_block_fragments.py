@@ -231,7 +231,16 @@ def test_programs_are_right_on_the_units_themselves(case: Case, normed: bool, pu
     check_program(case, normed, pumice_context)
 
 
-def check_program(case: Case, normed: bool, context: pumice.Context) -> None:
+def test_a_workgroup_has_two_tiles_of_very_many_columns(emulating: pumice.Context) -> None:
+    """Where every multiprocessor has at least 48 tiles to do, by the number that is taken for devices that do not tell theirs."""
+    multiprocessors = emulating.info.limits.get("shaderSMCount") or 132
+    case = Case(1, multiprocessors * 48 * 16 + 20, 32, 32)
+    program = check_program(case, False, emulating)
+    (step,) = [step for step in program.plan([[1, case.depth]]) if step["kernel"] == "block_quads.comp"]
+    assert step["groups"][0] == -(-case.columns // 32)
+
+
+def check_program(case: Case, normed: bool, context: pumice.Context) -> pumice.Program:
     """Few rows by the kernel of fragments, many by floats that are made of them. Squares of 1 with 3 for epsilon: halves, exactly."""
     graph = pumice.Graph("blocks")
     x = (np.random.default_rng(3).integers(0, 2, (40, case.depth)) * 2 - 1).astype(np.float16)
@@ -253,6 +262,7 @@ def check_program(case: Case, normed: bool, context: pumice.Context) -> None:
         np.testing.assert_allclose(y, expected[:rows], rtol=2.0**-10, atol=tolerance if rows > 16 or case.gated else 0)
         kernels = [row["kernel"] for row in program.report() if row["kernel"]]
         assert ("block_quads.comp" in " ".join(kernels)) == (rows <= 16), kernels
+    return program
 
 
 def test_rows_that_begin_inside_eight_halves_are_copied_first(emulating: pumice.Context) -> None:

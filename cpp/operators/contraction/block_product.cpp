@@ -91,24 +91,27 @@ BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t colum
 
 // Devices with matrix units take block_quads. There are so many subgroups of a tile's columns that every multiprocessor has several, half
 // as many where each has two matrices, and as many as the depth has chunks at most. Where the rows are normalised, which each workgroup
-// does for itself, they are four or eight.
+// does for itself, they are four or eight. A workgroup has two tiles, whose words are on their way at once, where every multiprocessor has
+// many to do.
 BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t depth) {
   constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kMostSubgroups = 16, kFewestOfNorm = 4, kMostOfNorm = 8;
+  constexpr int64_t kTilesOfCore = 48;
   const int64_t chunks = ceil_div(depth, kChunk), tiles = ceil_div(columns, kTileColumns), sets = is_gated(node) ? 2 : 1;
   const int64_t wanted = ceil_div(node.multiprocessors() * kSubgroupsOfCore, tiles * sets);
+  const int64_t in_group = sets == 1 && tiles >= node.multiprocessors() * kTilesOfCore ? 2 : 1;
   const bool is_normed = node.has_input(kGain);
   const int64_t most = std::min({is_normed ? kMostOfNorm : kMostSubgroups, node.most_invocations() / kLanes, chunks});
   int64_t subgroups = is_normed ? std::min(kFewestOfNorm, node.most_invocations() / kLanes) : 1;
   while (subgroups * 2 <= most && subgroups < wanted) subgroups *= 2;
   const int64_t each = std::min(rows, kMostRows), staged = each * (chunks * 16 + 1), squares = 4 * 16;
   const int64_t of_lane = node.emulates_fragments() ? 64 : 0;  // operands of the units that are emulated
-  const int64_t of_subgroup = sets * kTileColumns * (each > 8 ? 17 : 9) * 4 + kLanes * of_lane;
+  const int64_t of_subgroup = in_group * sets * kTileColumns * (each > 8 ? 17 : 9) * 4 + kLanes * of_lane;
   const int64_t limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   while (subgroups > 1 && subgroups * of_subgroup > limit) subgroups /= 2;
   const bool has_room = staged * 16 + squares + subgroups * (of_subgroup + kLanes * 4) <= limit;
-  const SpecValues spec{{"ROWS", each}, {"INVOCATIONS", subgroups * kLanes}, {"STAGED", has_room ? staged : 1}};
+  const SpecValues spec{{"ROWS", each}, {"INVOCATIONS", subgroups * kLanes}, {"TILES", in_group}, {"STAGED", has_room ? staged : 1}};
   const Macros macros{{"SCALES", std::to_string(scales_of(node))}, {"EMULATED", node.emulates_fragments() ? "1" : "0"}};
-  return {"block_quads.comp", each, kTileColumns, spec, macros, true, has_room};
+  return {"block_quads.comp", each, in_group * kTileColumns, spec, macros, true, has_room};
 }
 
 // The tiling of the kernel that multiplies so many rows with the matrix as it is; none where no kernel does.
