@@ -19,16 +19,15 @@ float pm_about_mean(float squares, float excess) {
 
 bool pm_isnan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
 bool pm_isinf(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u; }
-// PM_CHECKS_NAN: the driver's exponentials and logarithms of NaN are numbers.
+// PM_CHECKS_NAN: the driver's exponentials and logarithms of NaN are numbers. The names are written out, since a text that pastes names is
+// given every macro of the device.
 #if PM_CHECKS_NAN
-#define PM_CHECKED(function) \
-  float pm_checked_##function(float x) { return pm_isnan(x) ? x : function(x); } \
-  vec4 pm_checked_##function(vec4 x) { \
-    return vec4(pm_checked_##function(x.x), pm_checked_##function(x.y), pm_checked_##function(x.z), pm_checked_##function(x.w)); \
-  }
-PM_CHECKED(exp)
-PM_CHECKED(exp2)
-PM_CHECKED(log)
+#define PM_CHECKED(checked, function) \
+  float checked(float x) { return pm_isnan(x) ? x : function(x); } \
+  vec4 checked(vec4 x) { return vec4(checked(x.x), checked(x.y), checked(x.z), checked(x.w)); }
+PM_CHECKED(pm_checked_exp, exp)
+PM_CHECKED(pm_checked_exp2, exp2)
+PM_CHECKED(pm_checked_log, log)
 #define exp(x) pm_checked_exp(x)
 #define exp2(x) pm_checked_exp2(x)
 #define log(x) pm_checked_log(x)

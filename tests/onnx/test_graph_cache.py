@@ -118,6 +118,17 @@ def test_a_warm_process_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     assert warm == "[]\n"
 
 
+def test_a_warm_process_runs_a_model_without_the_shader_compiler(tmp_path: Path) -> None:
+    model = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
+    code = (
+        "import sys, numpy, pumice\n"
+        "pumice.load(sys.argv[1])(numpy.zeros((1, 1, 8, 8), 'float32'))\n"
+        "print(pumice.compile_counts().compiled > 0, 'libpumice_glslang' in open('/proc/self/maps').read())"
+    )
+    assert output_of("-c", code, str(model), PUMICE_CACHE_DIR=str(tmp_path)) == "True True\n"
+    assert output_of("-c", code, str(model), PUMICE_CACHE_DIR=str(tmp_path)) == "False False\n"
+
+
 def test_another_file_is_another_entry(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(path)
     proto = onnx.load(path)

@@ -43,6 +43,12 @@ void main() {
 """
 
 
+@pytest.mark.parametrize("path", pumice._pumice.embedded_shaders())
+def test_no_text_of_the_engine_pastes_names(path: str) -> None:
+    """A text that does is given all macros of the device, for which the shader compiler is asked, and is slower to compile."""
+    assert "##" not in pumice._pumice.embedded_shader(path)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_images_compile(mode: str, tmp_path: Path) -> None:
     options = pumice.ShaderOptions(generation="2024", image_storage=True, **MODES[mode])

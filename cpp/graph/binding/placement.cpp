@@ -149,7 +149,7 @@ class Placer {
   void place_node(size_t i) {
     const ProgramNode& node = graph_.nodes[i];
     if (is_on_host(node)) return;
-    if (rearranges(node) && place_views(node)) {
+    if ((rearranges(node) && place_views(node)) || (node.row->keeps && place_kept(node))) {
       result_.views[i] = true;
       return;
     }
@@ -181,6 +181,18 @@ class Placer {
                                                 viewed.whole && outputs[j]->elements() == x.elements()};
       if (viewed.place == Place::temporary) ++members_[viewed.index];
     }
+    return true;
+  }
+
+  // Where its result is its first input as that lies.
+  bool place_kept(const ProgramNode& node) {
+    const ValuePlace viewed = result_.values[index(node.inputs[0])];
+    const TensorDesc &x = desc(node.inputs[0]), &made = desc(node.outputs[0]);
+    const bool is_apart = viewed.place == Place::none || node.epilogue != "x" || node.has_residual;
+    if (is_apart || x.dtype != made.dtype || x.elements() != made.elements() || !x.is_packed() || !made.is_packed()) return false;
+    if (!node.row->keeps(node.attributes, x, desc(node.inputs[1]))) return false;
+    result_.values[index(node.outputs[0])] = viewed;
+    if (viewed.place == Place::temporary) ++members_[viewed.index];
     return true;
   }
 

@@ -73,6 +73,17 @@ void shape_of_gather_nd(ShapeContext& node) {
   node.output(0, node.input(0).dtype, addressed_shape(node, static_cast<size_t>(batch)));
 }
 
+// The only row along an axis of one row is row 0, which indices out of range count as, too.
+bool keeps_axis(const Attributes& attributes, const TensorDesc& x, const TensorDesc&) {
+  const int64_t axis = attributes.integer("axis", 0);
+  return x.shape[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] == 1;
+}
+
+bool keeps_rows(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
+  const auto first = x.shape.begin() + attributes.integer("batch_dims", 0);
+  return element_count({first, first + indices.shape.back()}) == 1;
+}
+
 void shape_of_scatter_nd(ShapeContext& node) {
   const Shape expected = addressed_shape(node, 0);
   if (node.input(2).shape != expected)
@@ -188,6 +199,7 @@ Rows indexed_rows() {
            .shape = shape_of_gather,
            .lower = lower_gather,
            .indices = indices_of_axis,
+           .keeps = keeps_axis,
            .evaluate = evaluate_gather},
           {.name = "GatherElements",
            .skeleton = Skeleton::index_map,
@@ -195,6 +207,7 @@ Rows indexed_rows() {
            .shape = shape_of_gather_elements,
            .lower = lower_gather_elements,
            .indices = indices_of_axis,
+           .keeps = keeps_axis,
            .cut = cut_gathered_elements,
            .evaluate = evaluate_gather_elements},
           {.name = "GatherND",
@@ -203,6 +216,7 @@ Rows indexed_rows() {
            .shape = shape_of_gather_nd,
            .lower = lower_gather_nd,
            .indices = indices_of_rows,
+           .keeps = keeps_rows,
            .cut = cut_gathered_rows,
            .evaluate = evaluate_gather_nd},
           {.name = "ScatterElements",

@@ -133,6 +133,8 @@ struct OperatorRow {
   // The outputs, whose descs are given (null: absent), as views of input 0; none where one of them cannot be.
   std::optional<std::vector<StridedView>> (*views)(const Attributes&, const TensorDesc& x,
                                                    const std::vector<const TensorDesc*>& outputs) = nullptr;
+  // Whether the result, which has as many elements as input 0, is its elements in their order whatever the indices are.
+  bool (*keeps)(const Attributes&, const TensorDesc& x, const TensorDesc& indices) = nullptr;
   // Appends the axes along which results do not depend on each other, so that the node can be lowered in parts.
   void (*cut)(const LowerContext&, std::vector<CutAxis>&) = nullptr;
 
