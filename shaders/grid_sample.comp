@@ -22,7 +22,7 @@ float reflected(float i, uint size) {
   if (is_inside(i, size)) return i;
   const float range = between_borders(size);
   const float beyond = i < LOW ? LOW - i : i - LOW - range;
-  const float turns = range > 0.0 ? pm_floor(beyond / range) : 0.0, rest = range > 0.0 ? beyond - turns * range : 0.0;
+  const float turns = range > 0.0 ? pm_floor(pm_divide(beyond, range)) : 0.0, rest = range > 0.0 ? beyond - turns * range : 0.0;
   return mod(turns, 2.0) == 0.0 == i < LOW ? LOW + rest : LOW + range - rest;
 }
 

@@ -34,13 +34,13 @@ float element(uint id) {
   const uint column = id % p.width, row = id / p.width % p.height, plane = id / p.width / p.height;
   const uint channel = plane % p.channels, box = plane / p.channels;
   const float shift = HALF_PIXEL != 0 ? 0.5 : 0.0;
-  vec4 corners;
+  precise vec4 corners;
   for (uint k = 0u; k < 4u; ++k) corners[k] = pm_load(rois, p.rois_offset + box * 4u + k) * p.scale - shift;
   vec2 size = corners.zw - corners.xy;
 #if !HALF_PIXEL
   size = max(size, vec2(1.0));
 #endif
-  const vec2 cell = size / vec2(p.width, p.height);
+  const vec2 cell = vec2(pm_divide(size.x, float(p.width)), pm_divide(size.y, float(p.height)));
   const uvec2 longest = uvec2(max(ceil(cell), vec2(0.0))), given_count = uvec2(p.samples_across, p.samples_down);
   const uvec2 count = uvec2(given_count.x > 0u ? given_count.x : longest.x, given_count.y > 0u ? given_count.y : longest.y);
   const uint given = INDEX(batch[p.batch_offset + box]), from = given < p.images ? given : 0u;

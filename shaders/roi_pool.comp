@@ -20,7 +20,7 @@ int corner(uint box, uint k) {
 
 // The first element of a cell and the one past its last.
 ivec2 cell(int first, int last, uint index, uint count, uint size) {
-  const float each = float(max(last - first + 1, 1)) / float(count);
+  const float each = pm_divide(float(max(last - first + 1, 1)), float(count));
   return clamp(ivec2(floor(float(index) * each), ceil(float(index + 1u) * each)) + first, ivec2(0), ivec2(size));
 }
 

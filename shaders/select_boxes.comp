@@ -4,6 +4,8 @@
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"
+#include "include/buffer_barrier.glsl"
+#include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(binding = 0) readonly buffer B { sfp boxes[]; };
 layout(binding = 1) readonly buffer S { sfp scores[]; };
@@ -33,8 +35,8 @@ vec4 box(uint image, uint i) {
 bool overlap(vec4 a, vec4 b) {
   const vec2 sides = min(a.zw, b.zw) - max(a.xy, b.xy), of_a = a.zw - a.xy, of_b = b.zw - b.xy;
   if (!(sides.x > 0.0 && sides.y > 0.0)) return false;
-  const float shared_area = sides.x * sides.y, area_a = of_a.x * of_a.y, area_b = of_b.x * of_b.y, both = area_a + area_b - shared_area;
-  return area_a > 0.0 && area_b > 0.0 && both > 0.0 && shared_area / both > p.overlap;
+  precise float shared_area = sides.x * sides.y, area_a = of_a.x * of_a.y, area_b = of_b.x * of_b.y, both = area_a + area_b - shared_area;
+  return area_a > 0.0 && area_b > 0.0 && both > 0.0 && pm_divide(shared_area, both) > p.overlap;
 }
 
 void main() {
@@ -44,8 +46,7 @@ void main() {
   if (p.first == 0u)
     for (uint k = lane; k < p.most; k += gl_WorkGroupSize.x) y[base + k] = 0u;
   uint found = p.first == 0u ? 0u : chosen[row];
-  memoryBarrierBuffer();
-  barrier();  // the row is cleared
+  buffer_barrier();  // the row is cleared
   for (uint i = p.first; i < p.end && found < p.most; ++i) {
     const float score = pm_load(scores, p.scores_offset + row * p.count + i);
     if (p.has_least != 0u && !(score > p.least)) continue;
@@ -60,8 +61,7 @@ void main() {
       if (lane == 0u) y[base + found] = candidate + 1u;
       ++found;
     }
-    memoryBarrierBuffer();
-    barrier();  // the new box is written before it is compared with others
+    buffer_barrier();  // the new box is written before it is compared with others
   }
   if (lane == 0u) chosen[row] = found;
 }

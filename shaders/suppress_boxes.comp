@@ -7,6 +7,7 @@
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"
+#include "include/buffer_barrier.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(binding = 0) readonly buffer B { sfp boxes[]; };
@@ -42,12 +43,12 @@ float overlap(vec4 a, vec4 b) {
   const vec2 sides = max(min(a.zw, b.zw) - max(a.xy, b.xy), vec2(0)), of_a = a.zw - a.xy, of_b = b.zw - b.xy;
   precise float shared_area = sides.x * sides.y;
   precise float whole = of_a.x * of_a.y + of_b.x * of_b.y - shared_area;
-  return shared_area > 0.0 && whole > 0.0 ? shared_area / whole : 0.0;
+  return shared_area > 0.0 && whole > 0.0 ? pm_divide(shared_area, whole) : 0.0;
 }
 
 float factor(float part) {
 #if METHOD == 2
-  return exp(-part * part / p.sigma);
+  return exp(pm_divide(-part * part, p.sigma));
 #elif METHOD == 1
   return part < p.overlap ? 1.0 : 1.0 - part;
 #else
@@ -141,8 +142,7 @@ uint lowered_behind(uint chosen, uint end) {
     lowered[p.lowered_offset + at] = floatBitsToUint(score);
     if (score < p.least) y[p.y_offset + at] = 0u, atomicAdd(dropped, 1u);
   }
-  memoryBarrierBuffer();
-  barrier();  // all scores are lowered
+  buffer_barrier();  // all scores are lowered
   const uint count = dropped;
   barrier();  // all lanes have read the count
   return count;
@@ -159,8 +159,7 @@ void close_holes(uint first, uint end, uint new_end) {
     if (is_hole) holes[base + place] = at;
     found += count;
   }
-  memoryBarrierBuffer();
-  barrier();  // all holes are known
+  buffer_barrier();  // all holes are known
   for (uint from = 0u; from < end - new_end && filled < found; from += LANES) {
     const uint at = base + end - 1u - (from + lane);
     const bool moves = from + lane < end - new_end && y[p.y_offset + at] != 0u;
@@ -172,8 +171,7 @@ void close_holes(uint first, uint end, uint new_end) {
     }
     filled += count;
   }
-  memoryBarrierBuffer();
-  barrier();  // all holes are filled
+  buffer_barrier();  // all holes are filled
 }
 
 void main() {
@@ -194,13 +192,11 @@ void main() {
     end = counts[2u * group + 1u];
     base = p.labels * row + label * rows;
   }
-  memoryBarrierBuffer();
-  barrier();  // the candidates are written
+  buffer_barrier();  // the candidates are written
   for (uint round = p.first; round < p.end && round < end; ++round) {
     const uint place = best(round, end);
     if (lane == 0u && place != round) swap_slots(base + round, base + place);
-    memoryBarrierBuffer();
-    barrier();  // the best stands at its slot
+    buffer_barrier();  // the best stands at its slot
     const uint gone = lowered_behind(round, end);
     if (gone > 0u) close_holes(round + 1u, end, end - gone);
     end -= gone;

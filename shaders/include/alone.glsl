@@ -12,8 +12,6 @@ void meet() {}
 #define MEMBERS 64u
 #define MEMBER gl_LocalInvocationID.x
 #define WORK grid_group()
-void meet() {
-  memoryBarrierBuffer();
-  barrier();
-}
+#include "include/buffer_barrier.glsl"
+void meet() { buffer_barrier(); }
 #endif
