@@ -44,6 +44,7 @@ void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer
             return std::pair(self.mapping()->address, self.mapping()->device);
           },
           "The address of a shared buffer in the other interface, and that interface's number of the device; None for any other buffer.");
+  buffer.def_property_readonly("_views", &Buffer::views, "Arrays of others that see the buffer's memory and keep it.");
   py::class_<SharedTimeline, std::shared_ptr<SharedTimeline>>(
       module, "SharedTimeline", "A timeline semaphore of a context that another interface imports by a file descriptor.")
       .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false), "Raises UnsupportedError naming what is missing.")

@@ -54,6 +54,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   std::byte* host_bytes() const;                     // the pointer of map(), without marking the buffer as mapped
   void unmap();                                      // idempotent; ends a sync
   void count_view(int change) { views_ += change; }  // views of the mapped bytes that others have
+  int views() const { return views_; }
   bool mapped() const;
   void sync_start(bool read, bool write, const Interrupted& interrupted = {});  // marks host access; StateError where not mapped
   void sync_end();

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_uint64, c_void_p
 from typing import Any
 
 from .._pumice import DeviceError, UnsupportedError
@@ -19,31 +19,31 @@ _GONE = (4, 709)  # CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_CONTEXT_IS_DESTROYED: w
 
 
 class _Handle(ctypes.Union):
-    _fields_ = [("fd", c_int), ("size", c_void_p * 2)]  # noqa: RUF012
+    _fields_ = [("fd", c_int), ("size", c_void_p * 2)]
 
 
 class MemoryHandle(ctypes.Structure):
     """CUDA_EXTERNAL_MEMORY_HANDLE_DESC."""
 
-    _fields_ = [("type", c_int), ("handle", _Handle), ("size", c_uint64), ("flags", c_uint), ("reserved", c_uint * 16)]  # noqa: RUF012
+    _fields_ = [("type", c_int), ("handle", _Handle), ("size", c_uint64), ("flags", c_uint), ("reserved", c_uint * 16)]
 
 
 class MemoryRange(ctypes.Structure):
     """CUDA_EXTERNAL_MEMORY_BUFFER_DESC."""
 
-    _fields_ = [("offset", c_uint64), ("size", c_uint64), ("flags", c_uint), ("reserved", c_uint * 16)]  # noqa: RUF012
+    _fields_ = [("offset", c_uint64), ("size", c_uint64), ("flags", c_uint), ("reserved", c_uint * 16)]
 
 
 class SemaphoreHandle(ctypes.Structure):
     """CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC."""
 
-    _fields_ = [("type", c_int), ("handle", _Handle), ("flags", c_uint), ("reserved", c_uint * 16)]  # noqa: RUF012
+    _fields_ = [("type", c_int), ("handle", _Handle), ("flags", c_uint), ("reserved", c_uint * 16)]
 
 
 class SemaphoreValue(ctypes.Structure):
     """CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, which both begin with the value."""
 
-    _fields_ = [("value", c_uint64), ("others", c_uint64 * 8), ("flags", c_uint), ("reserved", c_uint * 16)]  # noqa: RUF012
+    _fields_ = [("value", c_uint64), ("others", c_uint64 * 8), ("flags", c_uint), ("reserved", c_uint * 16)]
 
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -114,7 +114,10 @@ class Driver:
             log_warning(f"shared memory: {self.failure(name, code)}")
 
     def device_of(self, uuid: str) -> tuple[int, int]:
-        """The number of the device with this UUID (32 hexadecimal digits), and its CUdevice. Raises UnsupportedError, which lists those there are."""
+        """The number of the device with this UUID (32 hexadecimal digits), and its CUdevice.
+
+        Raises UnsupportedError, which lists those there are.
+        """
         count = c_int()
         self.call("cuDeviceGetCount", byref(count))
         found = []

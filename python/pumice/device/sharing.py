@@ -111,7 +111,9 @@ class Order:
     def __enter__(self) -> Order:
         for context, handle in _open.all:
             if context is self._context and handle != self._handle:
-                raise StateError("an order of this context with another stream has begun on this thread; end that one first")
+                raise StateError(
+                    "an order of this context with another stream has begun on this thread; end that one first"
+                )
         primary = self._side.primary
         if primary.is_current():
             self._signal()
@@ -129,7 +131,9 @@ class Order:
             value = stream.value
         _pumice.begin_order(stream.ready, value, self._done)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         _open.all.pop()
         last = _pumice.end_order()
         if not last:
