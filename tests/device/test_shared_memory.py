@@ -45,7 +45,7 @@ def empty(context: pumice.Context, count: int = 1000) -> pumice.Tensor:
 
 
 def test_another_interface_is_refused(context: pumice.Context) -> None:
-    with pytest.raises(pumice.BindingError, match="expected 'cuda' or None, given 'opencl'"):
+    with pytest.raises(pumice.BindingError, match="expected 'cuda' or None; given 'opencl'"):
         pumice.empty(3, "float32", context, share="opencl")
 
 
