@@ -16,6 +16,7 @@ Tensor empty_shared(const py::object& shape, const py::object& dtype, std::share
 // The elements of the other interface's array where they lie in memory that the context shares with it.
 std::optional<Tensor> shared_tensor(Context& context, uint64_t address, const py::object& dtype, const Shape& shape,
                                     const Strides& strides) {
+  if (!shared_memory_at(context, address).buffer) return {};  // whatever the other interface calls its elements
   return shared_tensor_at(context, address, TensorDesc(dtype_argument(dtype), shape, strides));
 }
 

@@ -288,3 +288,45 @@ def test_a_compiled_graph_takes_the_operator(shared: pumice.Context, operator) -
     (_, x), (_, y) = both(8, "float32", shared), both(8, "float32", shared)
     x.copy_(torch.randn(8)), y.copy_(torch.randn(8))
     torch.testing.assert_close(fast(x, y), (2 * x + y) * 3)
+
+
+def perceptron():  # type: ignore[no-untyped-def]
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).eval().cuda()
+
+
+def test_the_backend_takes_tensors_of_cuda(shared: pumice.Context) -> None:
+    model = perceptron()
+    fast = torch.compile(model, backend="pumice", dynamic=True, options={"context": shared})
+    with torch.no_grad():
+        for rows in (3, 7, 3, 64):
+            x = torch.randn(rows, 8, device="cuda")
+            y = fast(x)
+            torch.testing.assert_close(y, model(x), rtol=1e-3, atol=1e-4)
+            assert pumice.from_dlpack(y, shared).shape == (rows, 4), "a result lies in shared memory"
+        _, x = both((5, 8), "float32", shared)
+        for _ in range(50):
+            x.normal_()
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-3, atol=1e-4)
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-3, atol=1e-4)
+
+
+def test_the_backend_does_not_wait(shared: pumice.Context) -> None:
+    model = perceptron()
+    fast = torch.compile(model, backend="pumice", options={"context": shared})
+    with torch.no_grad():
+        x = torch.randn(4, 8, device="cuda")
+        results = [fast(x) for _ in range(2)]
+        torch.cuda.synchronize()
+        results.clear()
+        torch.cuda._sleep(LONG)
+        x.fill_(0.5)
+        y = fast(x)
+        assert not torch.cuda.current_stream().query(), "the GPU had nothing left to do when the call was over"
+        torch.testing.assert_close(y, model(x), rtol=1e-3, atol=1e-4)
+
+
+def test_the_backend_refuses_control_flow_on_cuda(shared: pumice.Context) -> None:
+    fast = torch.compile(lambda x: torch.nonzero(x), backend="pumice", options={"context": shared}, dynamic=True)
+    with torch.no_grad(), pytest.raises(pumice.UnsupportedError, match="on tensors of CUDA: a model with control flow"):
+        fast(torch.ones(5, device="cuda"))

@@ -62,7 +62,7 @@ class SharedModel:
         stream = current_stream(number)
         shared = [shared_tensor_of(tensor, context) if tensor.is_contiguous() else None for tensor in tensors]
         places = tuple(
-            (dtype_name(tensor), tuple(tensor.shape), one and (one.buffer.id, one.offset))
+            (dtype_name(tensor), tuple(tensor.shape), None if one is None else (one.buffer.id, one.offset))
             for tensor, one in zip(tensors, shared, strict=True)
         )
         with self._lock:
@@ -105,8 +105,10 @@ class SharedModel:
             inputs.append(given)
         results = [empty_shared(slot.desc.shape, slot.desc.dtype, context) for slot in compiled.outputs if slot.desc]
         table = BindingTable(compiled)
-        table.bind_inputs(inputs)
-        table.bind_outputs(results)
+        names = [value.name for value in (*self._program.inputs, *self._program.outputs)]
+        table.bind(
+            **dict(zip(names, (*inputs, *results), strict=True))
+        )  # weights are initialised, and bound to nothing
         if compiled.binding_properties.temporary_bytes:
             table.bind_temporary(self._room(compiled.binding_properties.temporary_bytes))
         if compiled.binding_properties.persistent_bytes:
@@ -131,5 +133,5 @@ def _like(tensor: Any, name: str) -> Any:
     """An array of the tensor's shape and dtype, without its elements."""
     try:
         return np.broadcast_to(np.empty((), numpy_dtype(dtype_name(tensor))), tuple(tensor.shape))
-    except TypeError:
+    except AttributeError:
         raise binding_error("K5", name, "a dtype that models have", dtype_name(tensor)) from None
