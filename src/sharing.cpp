@@ -1,6 +1,7 @@
 // Memory and timelines that another interface of the same GPU imports by file descriptors.
 #include "bindings.h"
 #include "core/error.h"
+#include "device/shared_timeline.h"
 #include "device/submission_order.h"
 
 namespace pumice {

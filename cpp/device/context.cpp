@@ -233,8 +233,8 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   const uint64_t id = state.submitted.load(std::memory_order_relaxed) + 1;
   SubmissionOrder* const order = submission_order_of(*this);
   const uint64_t ids[] = {id, id};
-  const VkSemaphore signalled[] = {state.timeline, order ? order->done->handle() : VK_NULL_HANDLE};
-  const VkSemaphore awaited = order ? order->ready->handle() : VK_NULL_HANDLE;
+  const VkSemaphore signalled[] = {state.timeline, order ? order->done : VK_NULL_HANDLE};
+  const VkSemaphore awaited = order ? order->ready : VK_NULL_HANDLE;
   constexpr VkPipelineStageFlags kAll = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
   VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
   VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};
