@@ -232,7 +232,8 @@ std::pair<int, int> device_of(const py::object& given) {
 
 Imported imported(const py::object& given, const std::pair<int, int>& device) {
   if (device.first != dlpack::kCpu && device.first != dlpack::kCuda)
-    throw UnsupportedError("an array of DLPack device type " + std::to_string(device.first) + "; expected 1, the CPU: move it there first");
+    throw UnsupportedError("an array of DLPack device type " + std::to_string(device.first) +
+                           "; expected 1, the CPU, or memory shared with 2, CUDA: move it there first");
   const bool is_cuda = device.first == dlpack::kCuda;
   py::object capsule;
   try {
