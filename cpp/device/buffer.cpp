@@ -27,13 +27,18 @@ uint64_t next_id() {
   return next.fetch_add(1);
 }
 
+VkBufferUsageFlags usage_of(const DeviceTable& vk) {
+  constexpr VkBufferUsageFlags kAlways = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT |
+                                         VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
+                                         VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
+  return vk.has_conditional ? kAlways | VK_BUFFER_USAGE_CONDITIONAL_RENDERING_BIT_EXT : kAlways;
+}
+
 VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap, const void* next = nullptr) {
   VkBufferCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
   info.pNext = next;
   info.size = bytes;
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
-  if (vk.has_conditional) info.usage |= VK_BUFFER_USAGE_CONDITIONAL_RENDERING_BIT_EXT;
+  info.usage = usage_of(vk);
   VkBuffer handle = VK_NULL_HANDLE;
   const VkResult result = vk.vkCreateBuffer(vk.device, &info, nullptr, &handle);
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
@@ -138,7 +143,7 @@ void check_exportable(const ContextState& owner) {
   if (!owner.info.extensions.contains(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME))
     throw UnsupportedError(what + "has no " + VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
   VkPhysicalDeviceExternalBufferInfo info{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO};
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT;
+  info.usage = usage_of(*owner.vk);
   info.handleType = kShared;
   VkExternalBufferProperties properties{VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
   vkGetPhysicalDeviceExternalBufferProperties(owner.vk->physical, &info, &properties);

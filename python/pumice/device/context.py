@@ -261,8 +261,10 @@ def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor
 def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None = None) -> Tensor:
     """A tensor with a packed copy of another library's array in CPU memory, by DLPack.
 
-    copy=False: the tensor lies on the array's own memory, as from_host's does. Raises UnsupportedError for arrays of
-    other devices and dtypes that no tensor has.
+    copy=False: the tensor lies on the array's own memory, as from_host's does. An array of CUDA in memory that
+    empty(share="cuda") made gives the tensor there, and with copy=True a copy on the device; nothing is waited for.
+    Raises UnsupportedError for arrays of other devices, of CUDA's memory that is not shared, and of dtypes that no
+    tensor has.
     """
     return _pumice.from_dlpack(array, _context_of(context), copy)
 
