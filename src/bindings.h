@@ -112,6 +112,9 @@ struct BoundKernel {
 
 // A tensor at an address of the other interface, in memory that the context shares with it; none where the address is in no such memory.
 std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, TensorDesc desc);
+// The tensor in shared memory that another library's array of CUDA is; none for arrays of other devices. Throws UnsupportedError where the
+// context does not share its memory.
+std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Context> context);
 Shape shape_argument(const py::object& shape);  // of an integer or integers
 
 // A packed tensor with a copy of packed host bytes.

@@ -297,6 +297,16 @@ Tensor from_dlpack(const py::object& given, std::shared_ptr<Context> context, st
 
 }  // namespace
 
+std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Context> context) {
+  try {
+    if (!py::hasattr(given, "__dlpack_device__") || given.attr("__dlpack_device__")().cast<std::pair<int, int>>().first != dlpack::kCuda)
+      return {};
+  } catch (const std::exception&) {  // NumPy's own reason is the one that is told of such an array
+    return {};
+  }
+  return from_dlpack(py::reinterpret_borrow<py::object>(given), std::move(context), {});
+}
+
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor) {
   tensor
       .def(

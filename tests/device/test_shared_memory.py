@@ -17,6 +17,11 @@ from pumice.device import cuda, sharing
 from stand_in_cuda import StandInCuda
 
 MEMORY, SEMAPHORE = "VK_KHR_external_memory_fd", "VK_KHR_external_semaphore_fd"
+TWICE = """
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) writeonly buffer Y { float y[]; };
+void main() { uint i = gl_GlobalInvocationID.x; y[i] = 2 * x[i]; }
+"""
 OTHER = "00112233445566778899aabbccddeeff"
 
 
@@ -149,6 +154,32 @@ def test_an_array_of_cuda_keeps_the_memory(stand_in: StandInCuda, context: pumic
     assert stand_in.calls == []
     del kept
     assert stand_in.calls == ["cuCtxSynchronize", "cuMemFree_v2", "cuDestroyExternalMemory"]
+
+
+class OfCuda:
+    """An array of another library in the memory of a tensor."""
+
+    def __init__(self, tensor: pumice.Tensor, number: int = 1) -> None:
+        self.tensor, self.number = tensor, number
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.number
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.tensor.__dlpack__(max_version=options["max_version"])
+
+
+def test_a_kernel_takes_arrays_of_cuda(stand_in: StandInCuda, context: pumice.Context) -> None:
+    kernel = pumice.Kernel(TWICE, context=context)
+    x, y = empty(context), empty(context)
+    x.fill(4)
+    y.fill(0)
+    kernel(x=OfCuda(x[64:]), y=OfCuda(y), threads=936)
+    assert y.numpy().tolist() == [8] * 936 + [0] * 64
+    assert x.buffer._views == 0
+    foreign = OfCuda(pumice.empty(3, "float32", context), 0)
+    with pytest.raises(pumice.UnsupportedError, match='memory this context does not share; pumice.empty.*share="cuda"'):
+        kernel(x=foreign, y=y, threads=3)
 
 
 def test_an_array_of_the_cpu_is_a_copy(stand_in: StandInCuda, context: pumice.Context) -> None:
