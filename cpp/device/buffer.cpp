@@ -186,7 +186,7 @@ std::shared_ptr<Buffer> Buffer::create_shared(std::shared_ptr<Context> context, 
 
 int Buffer::export_memory() const {
   if (!state_->allocation.block || !state_->allocation.block->shared)
-    throw StateError("the memory of this Buffer was not made to be shared");
+    throw StateError("this Buffer was not made to be mapped by another interface");
   const auto used = use();
   auto& owner = state_of(*context_);
   VkMemoryGetFdInfoKHR info{VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR};

@@ -299,6 +299,11 @@ def test_semaphores_are_given_back(
     assert descriptors() <= before
 
 
+def test_other_memory_is_not_exported(context: pumice.Context) -> None:
+    with pytest.raises(pumice.StateError, match="was not made to be mapped by another interface"):
+        pumice.empty(3, "float32", context).buffer._export_memory()
+
+
 def test_no_order_ends_that_has_not_begun() -> None:
     with pytest.raises(pumice.StateError, match="no order has begun on this thread"):
         engine.end_order()

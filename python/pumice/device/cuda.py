@@ -228,12 +228,17 @@ class ImportedSemaphore:
         given.handle.fd = descriptor
         with primary.current():
             _take(primary.cuda, "cuImportExternalSemaphore", descriptor, byref(self._semaphore), byref(given))
+        self._value = SemaphoreValue()
         self._signal = primary.cuda.functions["cuSignalExternalSemaphoresAsync"]
         self._wait = primary.cuda.functions["cuWaitExternalSemaphoresAsync"]
 
     def signal(self, value: int, stream: int) -> None:
-        """The stream signals the value once its work so far is done; the primary context is current. Raises DeviceError."""
-        if code := self._signal(byref(self._semaphore), byref(SemaphoreValue(value)), 1, stream):
+        """The stream signals the value once its work so far is done; the primary context is current. One thread calls this at a time.
+
+        Raises DeviceError.
+        """
+        self._value.value = value
+        if code := self._signal(byref(self._semaphore), byref(self._value), 1, stream):
             raise DeviceError(self._primary.cuda.failure("cuSignalExternalSemaphoresAsync", code))
 
     def wait(self, value: int, stream: int) -> None:
