@@ -34,7 +34,7 @@ def run(session: Session) -> Iterator[Table]:
     name = session.context.info.name
     try:
         torch, calls = cuda_torch(), made_calls(session.context)
-    except (Absent, pumice.UnsupportedError) as reason:
+    except (Absent, ModuleNotFoundError, pumice.UnsupportedError) as reason:
         yield Table(f"Memory shared with CUDA, {name}", "us", [Row("y = x + 1 on 1,024 floats", absent=str(reason))])
         return
     for title, whole in (("the host's time", False), ("until the GPU is done", True)):
