@@ -40,7 +40,8 @@ void bind_errors(py::module_& module);
 void bind_core(py::module_& module);
 void bind_context(py::module_& module);
 void bind_visibility(py::module_& module);  // after bind_context()
-void bind_buffer(py::module_& module);
+py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module);
+void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer);  // after bind_tensor()
 void bind_tensor(py::module_& module);
 void add_buffer_protocol(PyHeapTypeObject* type);  // for Tensor's type
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);
@@ -108,6 +109,13 @@ std::shared_ptr<const KernelVariant> build_of(Kernel& kernel, const std::shared_
 struct BoundKernel {
   Dispatch dispatch;
 };
+
+// A tensor at an address of the other interface, in memory that the context shares with it; none where the address is in no such memory.
+std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, TensorDesc desc);
+// The tensor in shared memory that another library's array of CUDA is; none for arrays of other devices. Throws UnsupportedError where the
+// context does not share its memory.
+std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Context> context);
+Shape shape_argument(const py::object& shape);  // of an integer or integers
 
 // A packed tensor with a copy of packed host bytes.
 Tensor tensor_of(const HostTensor& host, std::shared_ptr<Context> context);

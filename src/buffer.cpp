@@ -29,8 +29,9 @@ py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
 
 }  // namespace
 
-void bind_buffer(py::module_& module) {
-  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", "A byte range of device memory; a context manager.")
+py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module) {
+  py::class_<Buffer, std::shared_ptr<Buffer>> bound(module, "Buffer", "A byte range of device memory; a context manager.");
+  bound
       .def(py::init([](std::shared_ptr<Context> context, const Integer& bytes, const std::string& heap) {
              const Heap kind = heap_from_name(heap);
              const uint64_t size = bytes_argument(bytes, "M5", "bytes");
@@ -76,6 +77,7 @@ void bind_buffer(py::module_& module) {
       .def_readonly("offset", &BufferRange::offset)
       .def_readonly("bytes", &BufferRange::bytes)
       .def("__repr__", [](const BufferRange& self) { return "<BufferRange " + to_string(self) + ">"; });
+  return bound;
 }
 
 }  // namespace pumice

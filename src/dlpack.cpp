@@ -1,9 +1,10 @@
-// DLPack in both directions: tensors as arrays of the CPU, and arrays of the CPU as tensors.
+// DLPack in both directions: tensors as arrays of the CPU, or of CUDA where it shares their memory, and such arrays as tensors.
 #include <cstring>
 
 #include "bindings.h"
 #include "core/error.h"
 #include "core/strided_copy.h"
+#include "operators/compiled/convert.h"
 
 namespace pumice {
 namespace {
@@ -11,7 +12,8 @@ namespace {
 // The structures of DLPack's interface, version 1.
 namespace dlpack {
 
-constexpr int32_t kCpu = 1;
+constexpr int32_t kCpu = 1, kCuda = 2;
+constexpr int64_t kNoOrder = -1;  // a stream for which nothing is ordered
 constexpr uint64_t kReadOnly = 1, kCopied = 2;
 constexpr const char *kName = "dltensor", *kVersionedName = "dltensor_versioned";
 constexpr const char *kUsedName = "used_dltensor", *kUsedVersionedName = "used_dltensor_versioned";
@@ -88,14 +90,14 @@ struct Exported {
 };
 
 // The elements of a tensor once the work submitted so far is done.
-std::unique_ptr<Exported> exported(const Tensor& self, bool share) {
+std::unique_ptr<Exported> exported(const Tensor& self, bool share, bool waits = true) {
   auto made = std::make_unique<Exported>();
   made->shape = self.desc().shape;
   made->strides = share ? self.desc().strides : packed_strides(self.desc().shape);
   const ReleasedGil release;
   if (share) {
     made->use = self.buffer()->use();
-    self.buffer()->context()->wait_idle(check_signals);
+    if (waits) self.buffer()->context()->wait_idle(check_signals);
     self.buffer()->count_view(1);
     made->shared = self.buffer();
   } else {
@@ -133,9 +135,34 @@ py::capsule capsule_of(std::unique_ptr<Exported> made, const dlpack::Array& arra
       PyCapsule_New(&managed, dlpack::kName, [](PyObject* capsule) { release_capsule<dlpack::Managed>(capsule, dlpack::kName); }));
 }
 
+std::pair<int, int> export_device(const Tensor& self) {
+  const auto& mapping = self.buffer()->mapping();
+  return mapping ? std::pair(int{dlpack::kCuda}, mapping->device) : std::pair(int{dlpack::kCpu}, 0);
+}
+
+// A tensor as an array of CUDA, which sees the same memory.
+py::object to_cuda(const Tensor& self, const py::object& stream, bool versioned, bool copy) {
+  const TensorDesc& desc = self.desc();
+  if (copy) refuse_export("memory shared with CUDA is exported as it is; the importer copies it, or Tensor.numpy() does to the host");
+  if (bits(desc.dtype) < 8) refuse_export("DLPack has no packed elements of " + std::string(name(desc.dtype)) + "; .to('int8') has some");
+  const bool waits = stream.is_none() || stream.cast<int64_t>() != dlpack::kNoOrder;
+  auto made = exported(self, true, waits);
+  dlpack::Array array{};
+  array.data = reinterpret_cast<void*>(self.buffer()->mapping()->address + self.byte_offset());
+  array.device = {dlpack::kCuda, self.buffer()->mapping()->device};
+  array.rank = desc.rank();
+  array.type = element_type(desc.dtype);
+  array.shape = made->shape.data();
+  array.strides = made->strides.data();
+  return capsule_of(std::move(made), array, versioned);
+}
+
 py::object to_dlpack(const Tensor& self, const py::object& stream, const std::optional<std::pair<int, int>>& max_version,
                      const std::optional<std::pair<int, int>>& dl_device, std::optional<bool> copy) {
   const TensorDesc& desc = self.desc();
+  const bool versioned = max_version && max_version->first >= 1;
+  if (self.buffer()->mapping() && (!dl_device || *dl_device == export_device(self)))
+    return to_cuda(self, stream, versioned, copy.value_or(false));
   if (!stream.is_none()) refuse_export("a Tensor is exported as an array of the CPU, which has no streams; stream has to be None");
   if (dl_device && *dl_device != std::pair<int, int>(dlpack::kCpu, 0))
     refuse_export("a Tensor is exported to the CPU, device (1, 0); given (" + std::to_string(dl_device->first) + ", " +
@@ -153,7 +180,7 @@ py::object to_dlpack(const Tensor& self, const py::object& stream, const std::op
   array.type = element_type(desc.dtype);
   array.shape = made->shape.data();
   array.strides = made->strides.data();
-  return capsule_of(std::move(made), array, max_version && max_version->first >= 1);
+  return capsule_of(std::move(made), array, versioned);
 }
 
 // An array that another library gave; released with the last owner.
@@ -203,13 +230,16 @@ std::pair<int, int> device_of(const py::object& given) {
   }
 }
 
-Imported imported(const py::object& given) {
-  const auto device = device_of(given);
-  if (device.first != dlpack::kCpu)
-    throw UnsupportedError("an array of DLPack device type " + std::to_string(device.first) + "; expected 1, the CPU: move it there first");
+Imported imported(const py::object& given, const std::pair<int, int>& device) {
+  if (device.first != dlpack::kCpu && device.first != dlpack::kCuda)
+    throw UnsupportedError("an array of DLPack device type " + std::to_string(device.first) +
+                           "; expected 1, the CPU, or memory shared with 2, CUDA: move it there first");
+  const bool is_cuda = device.first == dlpack::kCuda;
   py::object capsule;
   try {
-    capsule = given.attr("__dlpack__")(py::arg("max_version") = py::make_tuple(1, 0));
+    const auto version = py::make_tuple(1, 0);
+    capsule = is_cuda ? given.attr("__dlpack__")(py::arg("max_version") = version, py::arg("stream") = dlpack::kNoOrder)
+                      : given.attr("__dlpack__")(py::arg("max_version") = version);
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
     capsule = asked(given, "__dlpack__");  // a capsule from before version 1, or the reason why there is none
@@ -235,11 +265,27 @@ HostTensor packed_host(const Imported& from, const TensorDesc& desc, const std::
   return {packed, bytes, bytes->data()};
 }
 
+// The tensor whose memory an array of CUDA has. Throws UnsupportedError where that memory is not shared with this context.
+Tensor on_cuda(const dlpack::Array& array, TensorDesc desc, Context& context) {
+  const uint64_t address = reinterpret_cast<uintptr_t>(array.data) + array.byte_offset;
+  if (auto found = shared_tensor_at(context, address, std::move(desc))) return *std::move(found);
+  throw UnsupportedError(
+      "an array of CUDA device " + std::to_string(array.device.id) +
+      " whose memory this context does not share; pumice.empty(shape, dtype, share=\"cuda\") makes memory that both use: copy it there");
+}
+
 Tensor from_dlpack(const py::object& given, std::shared_ptr<Context> context, std::optional<bool> copy) {
-  const Imported from = imported(given);
+  const auto device = device_of(given);
+  const Imported from = imported(given, device);
   const dlpack::Array& array = *from.array;
   TensorDesc desc(dtype_of_type(array.type), Shape(array.shape, array.shape + array.rank));
   if (array.strides) desc.strides.assign(array.strides, array.strides + array.rank);  // may be negative, as no tensor's are
+  if (device.first == dlpack::kCuda) {
+    Tensor found = on_cuda(array, std::move(desc), *context);
+    if (!copy.value_or(false)) return found;
+    const ReleasedGil release;
+    return packed_copy(found, check_signals);
+  }
   auto* const data = static_cast<std::byte*>(array.data) + array.byte_offset;
   if (!copy.value_or(true)) {
     if (from.read_only) throw UnsupportedError("host memory without a copy: the array is read-only, and the device may write");
@@ -251,6 +297,16 @@ Tensor from_dlpack(const py::object& given, std::shared_ptr<Context> context, st
 
 }  // namespace
 
+std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Context> context) {
+  try {
+    if (!py::hasattr(given, "__dlpack_device__") || given.attr("__dlpack_device__")().cast<std::pair<int, int>>().first != dlpack::kCuda)
+      return {};
+  } catch (const std::exception&) {  // NumPy's own reason is the one that is told of such an array
+    return {};
+  }
+  return from_dlpack(py::reinterpret_borrow<py::object>(given), std::move(context), {});
+}
+
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor) {
   tensor
       .def(
@@ -258,8 +314,9 @@ void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>
           py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
           "A DLPack capsule of the elements as an array of the CPU, when the work submitted so far is done. It shares the tensor's memory\n"
           "where the host sees that and copy is not True; else it holds a copy. From max_version 1 on the capsule is versioned.\n"
+          "Memory that empty(share=\"cuda\") made is exported as an array of CUDA; stream=-1 leaves out the wait.\n"
           "Raises BufferError for another device, a stream, a 4-bit dtype, and copy=False where a copy is needed.")
-      .def("__dlpack_device__", [](const Tensor&) { return std::pair(dlpack::kCpu, 0); }, "(1, 0): the CPU.");
+      .def("__dlpack_device__", &export_device, "(1, 0): the CPU; (2, number) for memory shared with a CUDA device.");
   module.def("from_dlpack", &from_dlpack, py::arg("array"), py::arg("context").none(false), py::arg("copy") = py::none());
 }
 

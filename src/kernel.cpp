@@ -189,9 +189,10 @@ void add_argument(ConvertedArguments& converted, const PyKernel& kernel, const s
     converted.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
   else if (py::isinstance<Image>(value))
     converted.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
-  else if (is_foreign_array(value))
-    add_argument(converted, kernel, name, foreign_array(kernel, name, value));
-  else if (!py::isinstance<py::array>(value) || kernel.interface().find_push_constant(name))
+  else if (is_foreign_array(value)) {
+    const auto shared = cuda_tensor_of(value, kernel.context);
+    add_argument(converted, kernel, name, shared ? py::cast(*shared) : foreign_array(kernel, name, value));
+  } else if (!py::isinstance<py::array>(value) || kernel.interface().find_push_constant(name))
     add_push_constant(converted, name, value);
   else
     converted.arrays.push_back(array_of(name, value.cast<py::array>()));

@@ -7,8 +7,9 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_core(module);
   pumice::bind_context(module);
   pumice::bind_visibility(module);
-  pumice::bind_buffer(module);
+  auto buffer = pumice::bind_buffer(module);
   pumice::bind_tensor(module);
+  pumice::bind_sharing(module, buffer);
   pumice::bind_image(module);
   pumice::bind_shader(module);
   pumice::bind_messages(module);

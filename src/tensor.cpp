@@ -214,14 +214,6 @@ Tensor transposed(const Tensor& self, const std::optional<Integers>& given) {
   return self.transpose(axes);
 }
 
-Shape shape_argument(const py::object& shape) {
-  try {
-    return sizes_argument(PyIndex_Check(shape.ptr()) ? Integers{shape.cast<Integer>()} : shape.cast<Integers>(), "shape");
-  } catch (const py::cast_error&) {
-    throw py::type_error("shape: an integer or integers expected; given " + py::repr(shape).cast<std::string>());
-  }
-}
-
 // An array in memory that the device reaches.
 py::array empty_host(const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
   const TensorDesc desc(dtype_argument(dtype), shape_argument(shape));
@@ -326,6 +318,14 @@ void bind_views(TensorClass& tensor) {
 }
 
 }  // namespace
+
+Shape shape_argument(const py::object& shape) {
+  try {
+    return sizes_argument(PyIndex_Check(shape.ptr()) ? Integers{shape.cast<Integer>()} : shape.cast<Integers>(), "shape");
+  } catch (const py::cast_error&) {
+    throw py::type_error("shape: an integer or integers expected; given " + py::repr(shape).cast<std::string>());
+  }
+}
 
 Tensor tensor_of(const HostTensor& host, std::shared_ptr<Context> context) {
   const ReleasedGil release;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "core/error.h"
 #include "device/context_state.h"
@@ -12,7 +13,8 @@ namespace pumice {
 struct Buffer::State {
   VkBuffer buffer = VK_NULL_HANDLE;
   Allocation allocation;
-  std::shared_ptr<const void> owner;  // keeps imported host memory
+  std::shared_ptr<const void> owner;  // keeps imported host memory, or the import of shared memory
+  std::optional<Mapping> mapping;     // of shared memory
   std::atomic<bool> closed{true};     // until it is complete
   std::atomic<uint32_t> uses{0};      // one is the buffer's own until it is closed
   bool mapped = false, sync_read = false, sync_write = false;
@@ -25,13 +27,18 @@ uint64_t next_id() {
   return next.fetch_add(1);
 }
 
+VkBufferUsageFlags usage_of(const DeviceTable& vk) {
+  constexpr VkBufferUsageFlags kAlways = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT |
+                                         VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
+                                         VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
+  return vk.has_conditional ? kAlways | VK_BUFFER_USAGE_CONDITIONAL_RENDERING_BIT_EXT : kAlways;
+}
+
 VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap, const void* next = nullptr) {
   VkBufferCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
   info.pNext = next;
   info.size = bytes;
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
-  if (vk.has_conditional) info.usage |= VK_BUFFER_USAGE_CONDITIONAL_RENDERING_BIT_EXT;
+  info.usage = usage_of(vk);
   VkBuffer handle = VK_NULL_HANDLE;
   const VkResult result = vk.vkCreateBuffer(vk.device, &info, nullptr, &handle);
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
@@ -125,6 +132,100 @@ std::shared_ptr<Buffer> Buffer::import_host(std::shared_ptr<Context> context, st
   ++owner.live_buffers;
   owner.live_buffer_bytes += bytes;
   return made;
+}
+
+namespace {
+
+constexpr VkExternalMemoryHandleTypeFlagBits kShared = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
+
+void check_exportable(const ContextState& owner) {
+  const std::string what = "memory shared with another interface: '" + owner.info.name + "' ";
+  if (!owner.info.extensions.contains(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME))
+    throw UnsupportedError(what + "has no " + VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
+  VkPhysicalDeviceExternalBufferInfo info{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO};
+  info.usage = usage_of(*owner.vk);
+  info.handleType = kShared;
+  VkExternalBufferProperties properties{VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
+  vkGetPhysicalDeviceExternalBufferProperties(owner.vk->physical, &info, &properties);
+  if (!(properties.externalMemoryProperties.externalMemoryFeatures & VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT))
+    throw UnsupportedError(what + "exports no memory of buffers by a file descriptor");
+}
+
+}  // namespace
+
+std::shared_ptr<Buffer> Buffer::create_shared(std::shared_ptr<Context> context, uint64_t bytes) {
+  auto& owner = state_of(*context);
+  auto& vk = *owner.vk;
+  check_exportable(owner);
+  const std::shared_ptr<Buffer> made(new Buffer);
+  made->context_ = std::move(context);
+  made->bytes_ = bytes;
+  made->id_ = next_id();
+  made->state_ = std::make_unique<State>();
+  auto& state = *made->state_;
+  VkExternalMemoryBufferCreateInfo external{VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
+  external.handleTypes = kShared;
+  state.buffer = create_handle(vk, (std::max(bytes, kGrain) + kGrain - 1) / kGrain * kGrain, Heap::default_, &external);
+  try {
+    VkMemoryRequirements requirements;
+    vk.vkGetBufferMemoryRequirements(vk.device, state.buffer, &requirements);
+    const uint32_t type = owner.memory_type(Heap::default_, requirements.memoryTypeBits);
+    state.allocation = owner.memory->allocate_shared(requirements, type, state.buffer);
+    owner.check_alive(vk.vkBindBufferMemory(vk.device, state.buffer, state.allocation.block->memory, 0), "vkBindBufferMemory");
+  } catch (...) {
+    vk.vkDestroyBuffer(vk.device, state.buffer, nullptr);
+    if (state.allocation.block) owner.memory->release(state.allocation);
+    throw;
+  }
+  state.uses = 1;
+  state.closed = false;
+  ++owner.live_buffers;
+  owner.live_buffer_bytes += bytes;
+  return made;
+}
+
+int Buffer::export_memory() const {
+  if (!state_->allocation.block || !state_->allocation.block->shared)
+    throw StateError("this Buffer was not made to be mapped by another interface");
+  const auto used = use();
+  auto& owner = state_of(*context_);
+  VkMemoryGetFdInfoKHR info{VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR};
+  info.memory = state_->allocation.block->memory;
+  info.handleType = kShared;
+  int descriptor = -1;
+  owner.check_alive(owner.vk->vkGetMemoryFdKHR(owner.vk->device, &info, &descriptor), "vkGetMemoryFdKHR");
+  return descriptor;
+}
+
+uint64_t Buffer::allocated_bytes() const {
+  return state_->allocation.bytes;
+}
+
+void Buffer::set_mapping(const Mapping& mapping, std::shared_ptr<const void> owner) {
+  if (state_->mapping) throw StateError("another interface has mapped this Buffer already");
+  auto& context = state_of(*context_);
+  state_->mapping = mapping;
+  state_->owner = std::move(owner);
+  const std::lock_guard lock(context.mutex);
+  std::erase_if(context.shared_memory, [](const auto& entry) { return entry.second.expired(); });
+  context.shared_memory[mapping.address] = weak_from_this();
+}
+
+const std::optional<Buffer::Mapping>& Buffer::mapping() const {
+  return state_->mapping;
+}
+
+BufferRange shared_memory_at(Context& context, uint64_t address) {
+  auto& state = context.state();
+  std::shared_ptr<Buffer> buffer;  // dropped after the lock, which its end takes
+  const std::lock_guard lock(state.mutex);
+  auto entry = state.shared_memory.upper_bound(address);
+  if (entry == state.shared_memory.begin()) return {};
+  entry = std::prev(entry);
+  buffer = entry->second.lock();
+  const uint64_t offset = address - entry->first;
+  if (!buffer || buffer->closed() || offset >= std::max<uint64_t>(buffer->bytes(), 1)) return {};
+  return {buffer, offset, buffer->bytes() - offset};
 }
 
 Buffer::~Buffer() {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +18,7 @@ struct VkBuffer_T;
 
 namespace pumice {
 
-class Buffer {
+class Buffer : public std::enable_shared_from_this<Buffer> {
  public:
   // Allocates a buffer; its content is undefined. Zero bytes is legal: no memory is taken. Throws OutOfMemoryError.
   static std::shared_ptr<Buffer> create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap = Heap::default_);
@@ -26,6 +27,9 @@ class Buffer {
   // finished. Throws UnsupportedError naming what is missing (the extension, the alignment).
   static std::shared_ptr<Buffer> import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
                                              std::shared_ptr<const void> owner);
+  // Makes a buffer of device memory that another interface of the same GPU can import by a file descriptor, in an allocation of its own.
+  // Throws UnsupportedError naming what is missing (the extension, the driver's export), OutOfMemoryError.
+  static std::shared_ptr<Buffer> create_shared(std::shared_ptr<Context> context, uint64_t bytes);
   ~Buffer();
   Buffer(const Buffer&) = delete;
 
@@ -50,9 +54,21 @@ class Buffer {
   std::byte* host_bytes() const;                     // the pointer of map(), without marking the buffer as mapped
   void unmap();                                      // idempotent; ends a sync
   void count_view(int change) { views_ += change; }  // views of the mapped bytes that others have
+  int views() const { return views_; }
   bool mapped() const;
   void sync_start(bool read, bool write, const Interrupted& interrupted = {});  // marks host access; StateError where not mapped
   void sync_end();
+
+  // A shared buffer's memory as the other interface sees it: its address there and that interface's number of the device.
+  struct Mapping {
+    uint64_t address = 0;
+    int device = 0;
+  };
+  int export_memory() const;         // a new file descriptor, which the caller owns. StateError where the buffer is not shared
+  uint64_t allocated_bytes() const;  // bytes of the allocation of a shared buffer, which an import has to state
+  // Notes where the other interface has the memory, once. `owner` keeps that import until the work in flight at close() has finished.
+  void set_mapping(const Mapping& mapping, std::shared_ptr<const void> owner);
+  const std::optional<Mapping>& mapping() const;
 
   // Identity of the memory below, for hazards: buffers that share memory have the same memory() and overlapping ranges.
   uint64_t memory() const;
@@ -76,6 +92,9 @@ struct BufferRange {
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };
+
+// The range of a shared buffer of the context that the other interface knows by this address; no buffer where it is in none.
+BufferRange shared_memory_at(Context& context, uint64_t address);
 
 std::string to_string(const BufferRange& range);  // "256 bytes at offset 64 of buffer 7", as its user gave them
 

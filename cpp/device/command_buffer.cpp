@@ -14,6 +14,7 @@ constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_UNIFORM_R
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 
 constexpr size_t kCopiesPerCommand = 4096;
+constexpr uint32_t kFewSets = 4;  // dispatches of a list whose pool and commands serve the next such list
 
 // The pipeline stages that read the words which decide whether a dispatch runs.
 VkPipelineStageFlags guard_stages(const DeviceTable& vk) {
@@ -69,17 +70,9 @@ VkBufferImageCopy whole_image(const BufferRange& packed, const Image& image) {
 CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes) : context_(std::move(context)) {
   auto& vk = context_->vk();
   guards_ = sizes.guards;
-  is_plain_ = sizes.sets == 0 && sizes.timestamps == 0;
-  if (is_plain_) std::tie(pool_, commands_) = context_->state().take_idle_commands();
-  if (commands_) return;
-  VkCommandPoolCreateInfo pool{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
-  pool.queueFamilyIndex = vk.family;
-  check(vk.vkCreateCommandPool(vk.device, &pool, nullptr, &pool_), "vkCreateCommandPool");
-  VkCommandBufferAllocateInfo allocate{VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
-  allocate.commandPool = pool_;
-  allocate.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
-  allocate.commandBufferCount = 1;
-  check(vk.vkAllocateCommandBuffers(vk.device, &allocate, &commands_), "vkAllocateCommandBuffers");
+  is_small_ = sizes.sets <= kFewSets && sizes.timestamps == 0;
+  if (is_small_) std::tie(pool_, commands_) = context_->state().take_idle_commands();
+  if (!commands_) make_commands();
   if (sizes.sets > 0) descriptors_ = create_pool(vk, sizes);
   if (sizes.timestamps == 0 || vk.timestamp_bits == 0) return;
   timestamp_count_ = sizes.timestamps;
@@ -89,13 +82,25 @@ CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBuff
   check(vk.vkCreateQueryPool(vk.device, &queries, nullptr, &queries_), "vkCreateQueryPool");
 }
 
+void CommandBuffer::make_commands() {
+  auto& vk = context_->vk();
+  VkCommandPoolCreateInfo pool{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+  pool.queueFamilyIndex = vk.family;
+  check(vk.vkCreateCommandPool(vk.device, &pool, nullptr, &pool_), "vkCreateCommandPool");
+  VkCommandBufferAllocateInfo allocate{VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
+  allocate.commandPool = pool_;
+  allocate.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+  allocate.commandBufferCount = 1;
+  check(vk.vkAllocateCommandBuffers(vk.device, &allocate, &commands_), "vkAllocateCommandBuffers");
+}
+
 CommandBuffer::~CommandBuffer() {
   auto& state = context_->state();
   if (state.forked()) return;
   state.retire_after(last_, {.queries = queries_,
                              .descriptors = descriptors_,
                              .commands = pool_,
-                             .used_again = is_plain_ ? commands_ : nullptr,
+                             .used_again = is_small_ ? commands_ : nullptr,
                              .owner = std::move(kept_)});
 }
 

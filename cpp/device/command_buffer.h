@@ -74,6 +74,7 @@ class CommandBuffer {
   const std::shared_ptr<Context>& context() const { return context_; }
 
  private:
+  void make_commands();
   void bind(const Pipeline& pipeline, std::span<const std::byte> push);
 
   std::shared_ptr<Context> context_;
@@ -83,7 +84,7 @@ class CommandBuffer {
   VkQueryPool_T* queries_ = nullptr;
   uint32_t timestamp_count_ = 0;
   bool guards_ = false;
-  bool is_plain_ = false;                 // without descriptors and timestamps: pool and commands may serve again
+  bool is_small_ = false;                 // with few descriptors and no timestamps: pool and commands may serve again
   std::vector<VkDescriptorSet_T*> sets_;  // sets of the dispatches that have descriptors
   size_t next_set_ = 0;
   const Pipeline* bound_ = nullptr;

@@ -13,6 +13,7 @@
 #include "device/driver/features.h"
 #include "device/driver/instance.h"
 #include "device/pipeline_cache.h"
+#include "device/submission_order.h"
 
 namespace pumice {
 namespace {
@@ -73,7 +74,8 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
   for (const char* name :
        {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME,
         VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME,
-        VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME})
+        VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME,
+        VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME})
     if (extensions.contains(name)) enabled.push_back(name);
   const float priority = 1;
   VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
@@ -229,15 +231,25 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   ContextState& state = state_of(*this);  // not before: close() waits for what is submitted by then
   if (check) check();
   const uint64_t id = state.submitted.load(std::memory_order_relaxed) + 1;
+  SubmissionOrder* const order = submission_order_of(*this);
+  const uint64_t ids[] = {id, id};
+  const VkSemaphore signalled[] = {state.timeline, order ? order->done : VK_NULL_HANDLE};
+  const VkSemaphore awaited = order ? order->ready : VK_NULL_HANDLE;
+  constexpr VkPipelineStageFlags kAll = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
   VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
-  timeline.signalSemaphoreValueCount = 1;
-  timeline.pSignalSemaphoreValues = &id;
   VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};
   info.pNext = &timeline;
   info.commandBufferCount = static_cast<uint32_t>(commands.size());
   info.pCommandBuffers = commands.data();
-  info.signalSemaphoreCount = 1;
-  info.pSignalSemaphores = &state.timeline;
+  info.signalSemaphoreCount = timeline.signalSemaphoreValueCount = order ? 2 : 1;
+  info.pSignalSemaphores = signalled;
+  timeline.pSignalSemaphoreValues = ids;
+  if (order && !order->has_waited) {
+    info.waitSemaphoreCount = timeline.waitSemaphoreValueCount = 1;
+    info.pWaitSemaphores = &awaited;
+    info.pWaitDstStageMask = &kAll;
+    timeline.pWaitSemaphoreValues = &order->ready_value;
+  }
   state.begun[id % state.begun.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
   if (id >= state.losing_at) {
     state.vk->vkQueueWaitIdle(state.vk->queue);  // the device goes on by itself, and memory that it uses is about to be freed
@@ -245,6 +257,7 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   }
   state.check_alive(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
   state.submitted.store(id, std::memory_order_release);
+  if (order) order->has_waited = true, order->last = id;
   return id;
 }
 

@@ -79,6 +79,7 @@ void ContextState::collect(bool all) {
     vk->vkDestroyImage(vk->device, entry.image, nullptr);
     vk->vkDestroyQueryPool(vk->device, entry.queries, nullptr);
     vk->vkDestroyDescriptorPool(vk->device, entry.descriptors, nullptr);
+    vk->vkDestroySemaphore(vk->device, entry.semaphore, nullptr);
     if (all || !entry.used_again || idle_commands.size() >= kMostIdle ||
         vk->vkResetCommandPool(vk->device, entry.commands, 0) != VK_SUCCESS)
       vk->vkDestroyCommandPool(vk->device, entry.commands, nullptr);

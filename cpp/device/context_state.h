@@ -40,6 +40,7 @@ struct Retired {
   VkQueryPool queries = VK_NULL_HANDLE;
   VkDescriptorPool descriptors = VK_NULL_HANDLE;
   VkCommandPool commands = VK_NULL_HANDLE;
+  VkSemaphore semaphore = VK_NULL_HANDLE;
   VkCommandBuffer used_again = VK_NULL_HANDLE;  // of `commands`, where the next command buffer may take both
   std::shared_ptr<const void> owner = {};       // keeps imported host memory, or what a command buffer uses
 };
@@ -68,6 +69,7 @@ struct ContextState {
   std::map<std::type_index, std::shared_ptr<void>> attachments;
   std::vector<std::pair<VkCommandPool, VkCommandBuffer>> idle_commands;  // of transfers: making them takes longer than recording does
   std::map<const std::byte*, std::weak_ptr<Buffer>> host_memory;         // by address: device/host_memory.h
+  std::map<uint64_t, std::weak_ptr<Buffer>> shared_memory;               // by the address in the other interface
   std::vector<std::pair<SamplerOptions, VkSampler>> samplers;            // samplers of images: devices have few
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 

@@ -70,7 +70,7 @@ Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32
   std::unique_lock lock(mutex_);
   uint64_t offset = 0, total = 0;
   for (auto& block : blocks_) {
-    if (block->type != type || block->imported) continue;
+    if (block->type != type || block->imported || block->shared) continue;
     total += block->bytes;
     if (take(*block, requirements.size, requirements.alignment, offset)) return {block.get(), offset, requirements.size};
   }
@@ -85,8 +85,9 @@ Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32
   return {&block, offset, requirements.size};
 }
 
-std::unique_ptr<MemoryBlock> MemoryPool::make_block(uint64_t bytes, uint32_t type, const char* purpose) const {
+std::unique_ptr<MemoryBlock> MemoryPool::make_block(uint64_t bytes, uint32_t type, const char* purpose, const void* next) const {
   VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
+  info.pNext = next;
   info.allocationSize = bytes;
   info.memoryTypeIndex = type;
   const auto& memory_type = vk_.memory.memoryTypes[type];
@@ -102,7 +103,7 @@ std::unique_ptr<MemoryBlock> MemoryPool::make_block(uint64_t bytes, uint32_t typ
   block->bytes = bytes;
   block->type = type;
   block->free[0] = bytes;
-  if (memory_type.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) {
+  if (!next && memory_type.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) {
     void* mapped = nullptr;
     const VkResult map_result = vk_.vkMapMemory(vk_.device, block->memory, 0, VK_WHOLE_SIZE, 0, &mapped);
     if (map_result != VK_SUCCESS) vk_.vkFreeMemory(vk_.device, block->memory, nullptr);
@@ -146,9 +147,23 @@ Allocation MemoryPool::import_host(std::byte* address, const VkMemoryRequirement
   return {blocks_.back().get(), 0, requirements.size};
 }
 
+Allocation MemoryPool::allocate_shared(const VkMemoryRequirements& requirements, uint32_t type, VkBuffer buffer) {
+  VkMemoryDedicatedAllocateInfo dedicated{VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO};
+  dedicated.buffer = buffer;
+  VkExportMemoryAllocateInfo exported{VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO};
+  exported.pNext = &dedicated;
+  exported.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
+  auto made = make_block(requirements.size, type, "a buffer that another interface shares", &exported);
+  made->shared = true;
+  made->used = requirements.size;
+  const std::lock_guard lock(mutex_);
+  blocks_.push_back(std::move(made));
+  return {blocks_.back().get(), 0, requirements.size};
+}
+
 void MemoryPool::release(const Allocation& allocation) {
   const std::lock_guard lock(mutex_);
-  if (allocation.block->imported) return drop_block(*allocation.block);
+  if (allocation.block->imported || allocation.block->shared) return drop_block(*allocation.block);
   give_back(*allocation.block, allocation.offset, allocation.bytes);
   if (allocation.block->used != 0) return;
   if (allocation.block->bytes > kLargestKept) return drop_block(*allocation.block);

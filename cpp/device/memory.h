@@ -21,6 +21,7 @@ struct MemoryBlock {
   uint32_t type = 0;
   std::byte* mapped = nullptr;
   bool imported = false;              // host memory of others: gone with its one range
+  bool shared = false;                // exported for another interface: gone with its one range
   std::map<uint64_t, uint64_t> free;  // offset -> bytes; neighbours are always merged
 };
 
@@ -40,6 +41,8 @@ class MemoryPool {
   Allocation allocate(const VkMemoryRequirements& requirements, uint32_t type, const char* purpose);
   // Host memory as a block of its own, of a type that the host sees coherently. Throws UnsupportedError where the driver refuses it.
   Allocation import_host(std::byte* address, const VkMemoryRequirements& requirements);
+  // Memory of one buffer that other interfaces can import by a file descriptor. Throws OutOfMemoryError.
+  Allocation allocate_shared(const VkMemoryRequirements& requirements, uint32_t type, VkBuffer buffer);
   void release(const Allocation& allocation);
   uint64_t block_count() const;
   uint64_t block_bytes() const;
@@ -47,7 +50,8 @@ class MemoryPool {
  private:
   uint32_t host_type(std::byte* address, uint32_t allowed);
   // Allocates a block. Nobody else knows it yet, so the lock is not needed, and not held: drivers take a while for much memory.
-  std::unique_ptr<MemoryBlock> make_block(uint64_t bytes, uint32_t type, const char* purpose) const;
+  // `next`: further structures of the allocation; memory with them is not mapped.
+  std::unique_ptr<MemoryBlock> make_block(uint64_t bytes, uint32_t type, const char* purpose, const void* next = nullptr) const;
   void drop_block(MemoryBlock& block);
 
   DeviceTable& vk_;

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/host_trace.h"
+#include "device/submission_order.h"
 #include "dispatch/copy.h"
 #include "dispatch/debugged_recording.h"
 
@@ -149,6 +150,8 @@ void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArg
     if (!arrays[i].source.empty()) copy_in(call->sources[i].bytes, arrays[i].source, call->sources[i].host->store());
   const auto recording = call->recording;
   const uint64_t id = recording->exec().id();
+  // What waits for the execution then is the other interface's work.
+  if (arrays.empty() && submission_order_of(*context_) && recording->message_logs().empty()) return;
   // If this throws, the call is not kept: the execution goes on with its slots.
   context_->wait(id, timeout_seconds, interrupted);
   for (size_t i = 0; i < arrays.size(); ++i)

@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'lose_device_after', 'nnapi_operations', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_file', 'reflect', 'sha256', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_file']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'SharedTimeline', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'begin_order', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'empty_shared', 'end_order', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'lose_device_after', 'nnapi_operations', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_file', 'reflect', 'sha256', 'shared_tensor', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_file']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -510,6 +510,14 @@ class Buffer:
         """
     def __repr__(self) -> str:
         ...
+    def _export_memory(self) -> int:
+        """
+        A new file descriptor of a shared buffer's memory, which the caller owns.
+        """
+    def _set_mapping(self, address: typing.SupportsInt | typing.SupportsIndex, device: typing.SupportsInt | typing.SupportsIndex, owner: typing.Any) -> None:
+        """
+        Notes where the other interface has the memory. The owner is kept as long as the memory is.
+        """
     def close(self) -> None:
         """
         Frees the memory once the work in flight has finished. Idempotent.
@@ -527,6 +535,21 @@ class Buffer:
     def unmap(self) -> None:
         """
         Ends host access. Idempotent.
+        """
+    @property
+    def _allocated_bytes(self) -> int:
+        """
+        The size of the allocation, which an import states.
+        """
+    @property
+    def _mapping(self) -> tuple[int, int] | None:
+        """
+        The address of a shared buffer in the other interface, and that interface's number of the device; None for any other buffer.
+        """
+    @property
+    def _views(self) -> int:
+        """
+        Arrays of others that see the buffer's memory and keep it.
         """
     @property
     def bytes(self) -> int:
@@ -603,11 +626,12 @@ class Tensor:
         """
         A DLPack capsule of the elements as an array of the CPU, when the work submitted so far is done. It shares the tensor's memory
         where the host sees that and copy is not True; else it holds a copy. From max_version 1 on the capsule is versioned.
+        Memory that empty(share="cuda") made is exported as an array of CUDA; stream=-1 leaves out the wait.
         Raises BufferError for another device, a stream, a 4-bit dtype, and copy=False where a copy is needed.
         """
     def __dlpack_device__(self) -> tuple[int, int]:
         """
-        (1, 0): the CPU.
+        (1, 0): the CPU; (2, number) for memory shared with a CUDA device.
         """
     def __eq__(self, arg0: typing.Any) -> typing.Any:
         ...
@@ -831,6 +855,21 @@ class Tensor:
         """
         Strides in elements.
         """
+class SharedTimeline:
+    """
+    A timeline semaphore of a context that another interface imports by a file descriptor.
+    """
+    def __init__(self, context: Context) -> None:
+        """
+        Raises UnsupportedError naming what is missing.
+        """
+    def export_semaphore(self) -> int:
+        """
+        A new file descriptor, which the caller owns.
+        """
+    @property
+    def value(self) -> int:
+        ...
 class Image:
     """
     Texels in device memory, for the images of kernels; a context manager.
@@ -2119,6 +2158,10 @@ def _stop_profile() -> dict[str, typing.Any]:
     """
     Ends it: host, the spans of the host's time, and runs, the executions with their stamps.
     """
+def begin_order(ready: SharedTimeline, value: typing.SupportsInt | typing.SupportsIndex, done: SharedTimeline) -> None:
+    """
+    From here on the calling thread's submissions come after `ready` has the value, and `done` gets the id of each.
+    """
 def binding_rules() -> dict[str, str]:
     """
     The rules of operators, initializers, binding tables, kernels and the dv interface by their ids, as BindingError.rule names them.
@@ -2197,6 +2240,14 @@ def empty(shape: typing.Any, dtype: typing.Any, context: Context) -> Tensor:
 def empty_host(shape: typing.Any, dtype: typing.Any, context: Context) -> np.typing.NDArray[typing.Any]:
     """
     An array of undefined content in memory that the device reaches by itself.
+    """
+def empty_shared(shape: typing.Any, dtype: typing.Any, context: Context) -> Tensor:
+    """
+    A tensor of undefined content in memory that can be exported. Raises UnsupportedError naming what is missing.
+    """
+def end_order() -> int:
+    """
+    Ends the innermost order of the thread: the id of its last submission, 0 where there was none.
     """
 def evaluate_on_host(op: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: typing.SupportsInt | typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[np.typing.NDArray[typing.Any]] | None:
     """
@@ -2309,6 +2360,10 @@ def reflect(spirv: bytes) -> dict[str, typing.Any]:
 def sha256(*args: typing.Any) -> str:
     """
     The SHA-256 of the parts one after the other, as 64 hexadecimal digits.
+    """
+def shared_tensor(context: Context, address: typing.SupportsInt | typing.SupportsIndex, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Tensor | None:
+    """
+    The tensor at an address of the other interface, in shared memory of this context; None where the address is in none.
     """
 def strides(shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> tuple[int, ...]:
     """

@@ -36,6 +36,7 @@ from . import (
     operators,
     scale,
     shapes,
+    sharing,
     text,
     transfers,
 )
@@ -66,6 +67,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "scale": scale,
     "dv": dv,
     "dv_packing": dv_packing,
+    "sharing": sharing,
 }
 PER_MODEL = ("models", "memory", "dv")
 

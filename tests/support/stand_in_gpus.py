@@ -122,7 +122,7 @@ PFN_vkVoidFunction vk_icdGetPhysicalDeviceProcAddr(VkInstance instance, const ch
 """
 
 
-def _compiled(text: str, library: Path) -> Path:
+def compiled_library(text: str, library: Path) -> Path:
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler makes the stand-in")
@@ -150,7 +150,7 @@ def stand_in_nvml(folder: Path, gpus: list[Gpu | None]) -> Path:
         "places": ", ".join(places),
         "count": len(told),
     }
-    return _compiled(_NVML % facts, folder / "libnvidia-ml.so.1")
+    return compiled_library(_NVML % facts, folder / "libnvidia-ml.so.1")
 
 
 def stand_in_driver(folder: Path, gpu: Gpu) -> Path:
@@ -164,7 +164,7 @@ def stand_in_driver(folder: Path, gpu: Gpu) -> Path:
         "model": gpu.model,
         "uuid": ", ".join(f"0x{gpu.uuid[i : i + 2]}" for i in range(0, 32, 2)),
     }
-    library = _compiled(_DRIVER % facts, folder / f"driver-{gpu.uuid[:8]}.so")
+    library = compiled_library(_DRIVER % facts, folder / f"driver-{gpu.uuid[:8]}.so")
     made = library.with_suffix(".json")
     told = {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}
     made.write_text(json.dumps(told))

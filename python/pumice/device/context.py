@@ -158,9 +158,24 @@ def _context_of(given: Context | None) -> Context:
     return checked_context(given) or default_context()
 
 
-def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | None = None) -> Tensor:
-    """A tensor of undefined content."""
-    return _pumice.empty(shape, dtype, _context_of(context))
+def empty(
+    shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | None = None, *, share: str | None = None
+) -> Tensor:
+    """A tensor of undefined content.
+
+    share="cuda": in memory that CUDA sees too, on the same GPU: `torch.from_dlpack(tensor)` is a torch.cuda tensor of the same bytes,
+    which live as long as either side holds them. pumice.torch.ordered() orders the work of both. Each such tensor has an allocation of
+    its own.
+    Raises OutOfMemoryError; UnsupportedError, which names what is missing for share: CUDA's driver, the GPU among its devices, the
+    Vulkan extension; BindingError (K5) for another share; DeviceError where a call of CUDA fails.
+    """
+    if share is None:
+        return _pumice.empty(shape, dtype, _context_of(context))
+    if share != "cuda":
+        raise binding_error("K5", "share", "'cuda' or None", repr(share), kind="argument")
+    from .sharing import empty_shared
+
+    return empty_shared(shape, dtype, _context_of(context))
 
 
 def empty_host(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | None = None) -> npt.NDArray[Any]:
@@ -246,8 +261,10 @@ def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor
 def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None = None) -> Tensor:
     """A tensor with a packed copy of another library's array in CPU memory, by DLPack.
 
-    copy=False: the tensor lies on the array's own memory, as from_host's does. Raises UnsupportedError for arrays of
-    other devices and dtypes that no tensor has.
+    copy=False: the tensor lies on the array's own memory, as from_host's does. An array of CUDA in memory that
+    empty(share="cuda") made gives the tensor there, and with copy=True a copy on the device; nothing is waited for.
+    Raises UnsupportedError for arrays of other devices, of CUDA's memory that is not shared, and of dtypes that no
+    tensor has.
     """
     return _pumice.from_dlpack(array, _context_of(context), copy)
 

@@ -1,4 +1,5 @@
-"""PyTorch and pumice together: `torch.compile(model, backend="pumice")`, and `wrap`, which makes an operator of torch from a kernel.
+"""PyTorch and pumice together: `torch.compile(model, backend="pumice")`, `wrap`, which makes an operator of torch from a kernel,
+and `ordered`, which orders the work of both on a GPU.
 
 Importing this module registers the backend; an installed pumice is found by torch without that import. It needs the extra
 `pumice[torch]`.
@@ -10,8 +11,9 @@ from importlib.metadata import entry_points
 
 from .compiling import backend as backend
 from .operators import wrap as wrap
+from .sharing import ordered as ordered
 
-__all__ = ["backend", "wrap"]
+__all__ = ["backend", "ordered", "wrap"]
 
 
 def _register() -> None:

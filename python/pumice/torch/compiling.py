@@ -11,6 +11,7 @@ from .._pumice import BindingError, GraphError, UnsupportedError
 from ..base.log import log_warning
 from .arrays import array_of_tensor, tensor_of_array
 from .graphs import Signature, exported, loaded, module_of, signature_of
+from .shared_model import SharedModel
 
 _OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
 _told: set[str] = set()  # reasons for eager runs that were logged: each is told once in a process
@@ -23,12 +24,15 @@ def backend(
 
     The graph is exported to ONNX by torch's own exporter at its first call and loaded. Tensors of the CPU are read where they lie,
     and results are tensors of the memory that the device's results arrive in; sizes that torch captured as varying stay so.
+    Tensors of CUDA have to be of the context's GPU. Those in memory of pumice.empty(share="cuda") are read where they lie, others are
+    copied there on the GPU; results lie in such memory. The GPU orders the model with torch's current stream, and no host waits.
     Weights are the model's constants. A change that torch counts loads the model again: in place under no_grad, by load_state_dict, by
     another tensor. One that it does not count, in place through `.data` or an array of the same memory, is not seen.
     options: "fallback": True runs a graph that pumice cannot run by torch itself, and logs the reason once; else it is refused.
     "context", "precision", "fuse", "deterministic" and "check_indices" are those of pumice.load.
     Raises UnsupportedError at the call, which lists what cannot run: operators without ONNX, graphs that write to their arguments, draw
-    random numbers or are to be differentiated, tensors of other devices; ValueError for other options and for a mode.
+    random numbers or are to be differentiated, tensors of other devices, models with control flow on tensors of CUDA; ValueError for
+    other options and for a mode.
     """
     given = dict(options or {})
     unknown = sorted(given.keys() - set(_OPTIONS))
@@ -39,13 +43,16 @@ def backend(
     fallback = given.pop("fallback", False)
     if not isinstance(fallback, bool):
         raise ValueError(f"the option 'fallback' is True or False; given {fallback!r}")
-    return _Compiled(graph, signature_of(graph, examples), given, fallback)
+    on_cuda = any(isinstance(one, torch.Tensor) and one.device.type == "cuda" for one in examples)
+    return _Compiled(graph, signature_of(graph, examples), given, fallback, on_cuda)
 
 
 class _Compiled:
     """A captured graph with the models that were made of it: one for each set of sizes that one model does not take."""
 
-    def __init__(self, graph: Any, signature: Signature, options: dict[str, Any], fallback: bool) -> None:
+    def __init__(
+        self, graph: Any, signature: Signature, options: dict[str, Any], fallback: bool, on_cuda: bool
+    ) -> None:
         self._graph = graph
         self._signature = signature
         self._options = options
@@ -57,6 +64,7 @@ class _Compiled:
         self._has_results = any(kind in ("tensor", "number") for kind in signature.results)
         self._is_idle = all(node.op in ("placeholder", "get_attr", "output") for node in graph.graph.nodes)
         self._inputs = [(position, signature.parameters[position].name) for position in signature.inputs]
+        self._on_cuda = on_cuda
 
     def __call__(self, *arguments: Any) -> Any:
         try:
@@ -78,7 +86,10 @@ class _Compiled:
             raise UnsupportedError(self._refusals[numbers])
         if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments):
             raise UnsupportedError("gradients are asked for; call it under torch.no_grad() or torch.inference_mode()")
-        arrays = [array_of_tensor(arguments[position], name) for position, name in self._inputs]
+        if self._on_cuda:
+            arrays = [arguments[position].detach() for position, _ in self._inputs]
+        else:
+            arrays = [array_of_tensor(arguments[position], name) for position, name in self._inputs]
         try:
             results = self._called(arguments, arrays) if self._has_results else self._checked(arguments)
         except (UnsupportedError, GraphError) as error:
@@ -119,14 +130,14 @@ class _Compiled:
         """A model for these arguments, and which of the graph's inputs are the model's, in its order."""
         names = [self._signature.parameters[position].name for position, _ in self._inputs]
         model = loaded(*self._module(arguments), self._options)
-        return model, [names.index(one.name) for one in model.inputs]
+        return SharedModel(model) if self._on_cuda else model, [names.index(one.name) for one in model.inputs]
 
     def _given(self, arguments: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
         rest = iter(results)
         given: list[Any] = []
         for kind in self._signature.results:
             if kind == "tensor":
-                given.append(tensor_of_array(next(rest)))
+                given.append(next(rest) if self._on_cuda else tensor_of_array(next(rest)))
             elif kind == "number":
                 given.append(next(rest).item())
             else:

@@ -7,24 +7,41 @@ from typing import Any
 
 import torch
 
+from .._pumice import Tensor
 from ..device.kernel import Kernel
+from ..device.sharing import Order
 from .arrays import array_of_tensor
+from .sharing import current_stream, dtype_name, not_shared, pool_of, shared_tensor_of
 
 # An output: the name of the input whose shape and dtype it has, or a callable that gives a shape and a torch.dtype of the inputs.
 Output = str | Callable[..., tuple[Sequence[Any], Any]]
 
 
 def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str, Output]) -> Any:
-    """A custom operator of torch that runs a kernel on tensors of the CPU: `operator(x, y)`, also in a graph of torch.compile.
+    """A custom operator of torch that runs a kernel on tensors: `operator(x, y)`, also in a graph of torch.compile.
 
     name: "namespace::operator", as torch.library.custom_op takes it. inputs: the kernel's arrays that the operator takes, in order,
     which the kernel only reads. outputs: the arrays that the kernel fills, each with the name of the input that it is like, or a
     callable of the inputs that gives its shape and torch.dtype; with one of them the operator gives a tensor, else a tuple. The kernel
     runs with an invocation for each element of the first output. Tensors of other strides than packed ones are copied first.
-    The operator raises what the kernel's call raises, UnsupportedError for a tensor that is not strided, and torch's own
-    NotImplementedError for one of another device. It has no gradient.
+    Tensors of CUDA lie in memory of pumice.empty(share="cuda"), and so do the results: nothing is copied, and the GPU orders the kernel
+    with the work of torch's current stream, while no host waits.
+    The operator raises what the kernel's call raises, UnsupportedError for a tensor that is not strided or in memory of CUDA that is
+    not shared, and torch's own NotImplementedError for one of another device. It has no gradient.
     Raises ValueError for an output that is like no input, for no outputs and for one name twice.
     """
+    _check_names(inputs, outputs)
+    made = _Operator(kernel, inputs, outputs)
+    taken = ", ".join(f"Tensor {one}" for one in inputs)
+    given = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
+    operator = torch.library.custom_op(
+        name, made.run, mutates_args=(), device_types=("cpu", "cuda"), schema=f"({taken}) -> {given}"
+    )
+    operator.register_fake(made.fake)
+    return operator
+
+
+def _check_names(inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
     names = [*inputs, *outputs]
     if not outputs or len(set(names)) != len(names):
         raise ValueError(
@@ -34,26 +51,59 @@ def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str,
         if isinstance(like, str) and like not in inputs:
             raise ValueError(f"output '{output}' is like '{like}'; the inputs are {', '.join(inputs)}")
 
-    def made(tensors: Sequence[Any]) -> list[Any]:
-        given = dict(zip(inputs, tensors, strict=True))
+
+class _Operator:
+    """A kernel as torch calls it."""
+
+    def __init__(self, kernel: Kernel, inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
+        self._kernel, self._inputs, self._outputs = kernel, tuple(inputs), dict(outputs)
+
+    def _described(self, tensors: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Shape and dtype of each result."""
+        given = dict(zip(self._inputs, tensors, strict=True))
+        return [
+            (given[like].shape, given[like].dtype) if isinstance(like, str) else like(*tensors)
+            for like in self._outputs.values()
+        ]
+
+    def fake(self, *tensors: Any) -> Any:
+        device = tensors[0].device if tensors else None
+        return _one_or_all(
+            [torch.empty(tuple(shape), dtype=dtype, device=device) for shape, dtype in self._described(tensors)]
+        )
+
+    def run(self, *tensors: Any) -> Any:
+        if any(tensor.device.type == "cuda" for tensor in tensors):
+            return self._run_on_cuda(tensors)
+        results = [torch.empty(tuple(shape), dtype=dtype) for shape, dtype in self._described(tensors)]
+        every = dict(zip(self._inputs, (tensor.contiguous() for tensor in tensors), strict=True))
+        every |= dict(zip(self._outputs, results, strict=True))
+        arrays = {key: array_of_tensor(tensor, key) for key, tensor in every.items()}
+        self._kernel(arrays, threads=results[0].numel())
+        return _one_or_all(results)
+
+    def _run_on_cuda(self, tensors: Sequence[Any]) -> Any:
+        context = self._kernel._on
+        stream = current_stream(tensors[0].device.index)
+        pool = pool_of(context)
+        arguments: dict[str, Tensor] = {}
+        kept = []  # memory of packed copies, which serves others once the kernel is ordered
+        for name, tensor in zip(self._inputs, tensors, strict=True):
+            shared = shared_tensor_of(tensor, context)
+            if shared is None:
+                raise not_shared(tensor, name)
+            if not tensor.is_contiguous():
+                shared, view = pool.empty(tensor.shape, dtype_name(tensor), context, stream)
+                kept.append(view.copy_(tensor))
+            arguments[name] = shared
         results = []
-        for like in outputs.values():
-            shape, dtype = (given[like].shape, given[like].dtype) if isinstance(like, str) else like(*tensors)
-            results.append(torch.empty(tuple(shape), dtype=dtype, device=tensors[0].device if tensors else None))
-        return results
+        for name, (shape, dtype) in zip(self._outputs, self._described(tensors), strict=True):
+            arguments[name], view = pool.empty(tuple(shape), str(dtype).removeprefix("torch."), context, stream)
+            results.append(view)
+        with Order(context, stream):
+            self._kernel(arguments, threads=results[0].numel())
+        return _one_or_all(results)
 
-    def run(*tensors: Any) -> Any:
-        results = made(tensors)
-        every = dict(zip(names, [*(tensor.contiguous() for tensor in tensors), *results], strict=True))
-        kernel({key: array_of_tensor(tensor, key) for key, tensor in every.items()}, threads=results[0].numel())
-        return results[0] if len(results) == 1 else tuple(results)
 
-    def fake(*tensors: Any) -> Any:
-        results = made(tensors)
-        return results[0] if len(results) == 1 else tuple(results)
-
-    taken = ", ".join(f"Tensor {one}" for one in inputs)
-    given = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
-    operator = torch.library.custom_op(name, run, mutates_args=(), device_types="cpu", schema=f"({taken}) -> {given}")
-    operator.register_fake(fake)
-    return operator
+def _one_or_all(results: list[Any]) -> Any:
+    return results[0] if len(results) == 1 else tuple(results)

@@ -35,6 +35,12 @@ def host_arrays(context: pumice.Context) -> None:
     refused(lambda: pumice.empty_host(2, "int8", closed), "closed")
 
 
+@covers("empty.share")
+def memory_for_others(context: pumice.Context) -> None:
+    assert pumice.empty(2, "int8", context, share=None).shape == (2,)
+    refused(lambda: pumice.empty(2, "int8", context, share="opencl"), "'cuda' or None; given 'opencl'")
+
+
 @covers(
     "Tensor.__dlpack__.stream",
     "Tensor.__dlpack__.max_version",

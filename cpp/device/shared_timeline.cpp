@@ -1,0 +1,72 @@
+#include "device/shared_timeline.h"
+
+#include "core/error.h"
+#include "device/context_state.h"
+#include "device/submission_order.h"
+
+namespace pumice {
+namespace {
+
+constexpr VkExternalSemaphoreHandleTypeFlagBits kHandle = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT;
+
+void check_exportable(const ContextState& state) {
+  const std::string what = "an order with another interface's work: '" + state.info.name + "' ";
+  if (!state.info.extensions.contains(VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME))
+    throw UnsupportedError(what + "has no " + VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME);
+  VkSemaphoreTypeCreateInfo type{VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO};
+  type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
+  VkPhysicalDeviceExternalSemaphoreInfo info{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_SEMAPHORE_INFO};
+  info.pNext = &type;
+  info.handleType = kHandle;
+  VkExternalSemaphoreProperties properties{VK_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_PROPERTIES};
+  vkGetPhysicalDeviceExternalSemaphoreProperties(state.vk->physical, &info, &properties);
+  if (!(properties.externalSemaphoreFeatures & VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT))
+    throw UnsupportedError(what + "exports no timeline semaphore by a file descriptor");
+}
+
+}  // namespace
+
+SharedTimeline::SharedTimeline(std::shared_ptr<Context> context) : context_(std::move(context)) {
+  const ContextState& state = state_of(*context_);
+  check_exportable(state);
+  VkExportSemaphoreCreateInfo exported{VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO};
+  exported.handleTypes = kHandle;
+  VkSemaphoreTypeCreateInfo type{VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO};
+  type.pNext = &exported;
+  type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
+  VkSemaphoreCreateInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO};
+  info.pNext = &type;
+  check(state.vk->vkCreateSemaphore(state.vk->device, &info, nullptr, &semaphore_), "vkCreateSemaphore");
+}
+
+SharedTimeline::~SharedTimeline() {
+  ContextState& state = context_->state();
+  if (!state.forked()) state.retire({.semaphore = semaphore_});
+}
+
+int SharedTimeline::export_semaphore() const {
+  ContextState& state = state_of(*context_);
+  VkSemaphoreGetFdInfoKHR info{VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR};
+  info.semaphore = semaphore_;
+  info.handleType = kHandle;
+  int descriptor = -1;
+  state.check_alive(state.vk->vkGetSemaphoreFdKHR(state.vk->device, &info, &descriptor), "vkGetSemaphoreFdKHR");
+  return descriptor;
+}
+
+uint64_t SharedTimeline::value() const {
+  ContextState& state = state_of(*context_);
+  uint64_t value = 0;
+  state.check_alive(state.vk->vkGetSemaphoreCounterValue(state.vk->device, semaphore_, &value), "vkGetSemaphoreCounterValue");
+  return value;
+}
+
+void begin_order(std::shared_ptr<SharedTimeline> ready, uint64_t ready_value, std::shared_ptr<SharedTimeline> done) {
+  if (ready->context() != done->context()) throw StateError("the timelines of one order are of one context; given those of two");
+  SubmissionOrder order{ready->context().get(), ready->handle(), done->handle()};
+  order.owners[0] = std::move(ready), order.owners[1] = std::move(done);
+  order.ready_value = ready_value;
+  push_order(std::move(order));
+}
+
+}  // namespace pumice

@@ -1,0 +1,257 @@
+"""CUDA's driver, by ctypes: the calls that import memory and semaphores which a Vulkan context of the same GPU exports."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_uint64, c_void_p
+from typing import Any
+
+from .._pumice import DeviceError, UnsupportedError
+from ..base.log import log_warning
+
+_OPAQUE_FD, _TIMELINE_SEMAPHORE_FD = 1, 9
+_DEDICATED = 1
+_GONE = (4, 709)  # CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_CONTEXT_IS_DESTROYED: what is to be freed is gone already
+
+
+class _Handle(ctypes.Union):
+    _fields_ = [("fd", c_int), ("size", c_void_p * 2)]
+
+
+class MemoryHandle(ctypes.Structure):
+    """CUDA_EXTERNAL_MEMORY_HANDLE_DESC."""
+
+    _fields_ = [("type", c_int), ("handle", _Handle), ("size", c_uint64), ("flags", c_uint), ("reserved", c_uint * 16)]
+
+
+class MemoryRange(ctypes.Structure):
+    """CUDA_EXTERNAL_MEMORY_BUFFER_DESC."""
+
+    _fields_ = [("offset", c_uint64), ("size", c_uint64), ("flags", c_uint), ("reserved", c_uint * 16)]
+
+
+class SemaphoreHandle(ctypes.Structure):
+    """CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC."""
+
+    _fields_ = [("type", c_int), ("handle", _Handle), ("flags", c_uint), ("reserved", c_uint * 16)]
+
+
+class SemaphoreValue(ctypes.Structure):
+    """CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, which both begin with the value."""
+
+    _fields_ = [("value", c_uint64), ("others", c_uint64 * 8), ("flags", c_uint), ("reserved", c_uint * 16)]
+
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetUuid": (c_char_p, c_int),
+    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxGetCurrent": (POINTER(c_void_p),),
+    "cuCtxPushCurrent_v2": (c_void_p,),
+    "cuCtxPopCurrent_v2": (POINTER(c_void_p),),
+    "cuCtxSynchronize": (),
+    "cuMemFree_v2": (c_uint64,),
+    "cuStreamGetId": (c_void_p, POINTER(c_uint64)),
+    "cuImportExternalMemory": (POINTER(c_void_p), POINTER(MemoryHandle)),
+    "cuExternalMemoryGetMappedBuffer": (POINTER(c_uint64), c_void_p, POINTER(MemoryRange)),
+    "cuDestroyExternalMemory": (c_void_p,),
+    "cuImportExternalSemaphore": (POINTER(c_void_p), POINTER(SemaphoreHandle)),
+    "cuDestroyExternalSemaphore": (c_void_p,),
+    "cuSignalExternalSemaphoresAsync": (POINTER(c_void_p), POINTER(SemaphoreValue), c_uint, c_void_p),
+    "cuWaitExternalSemaphoresAsync": (POINTER(c_void_p), POINTER(SemaphoreValue), c_uint, c_void_p),
+}
+
+
+class Driver:
+    """The library of CUDA's driver. Raises UnsupportedError where it, one of its functions, or a device is missing."""
+
+    def __init__(self, library: str = "libcuda.so.1") -> None:
+        try:
+            loaded = ctypes.CDLL(library)
+        except OSError as error:
+            raise UnsupportedError(
+                f'share="cuda": the library of CUDA\'s driver, {library}, cannot be loaded: {error}'
+            ) from None
+        self.functions: dict[str, Any] = {}
+        for name, types in _SIGNATURES.items():
+            function = getattr(loaded, name, None)
+            if function is None:
+                raise UnsupportedError(
+                    f'share="cuda": {library} has no {name}: the driver is older than CUDA 12, which is expected'
+                )
+            function.argtypes, function.restype = types, c_int
+            self.functions[name] = function
+        if code := self.functions["cuInit"](0):
+            raise UnsupportedError(f'share="cuda": {self.failure("cuInit", code)}')
+
+    def failure(self, name: str, code: int) -> str:
+        """What a call that failed says: its name, and the error's name, number and text."""
+        texts = []
+        for function in ("cuGetErrorName", "cuGetErrorString"):
+            text = c_char_p()
+            known = self.functions[function](code, byref(text)) == 0 and text.value
+            texts.append(text.value.decode() if known and text.value else "an error that the driver does not know")
+        return f"{name} failed: {texts[0]} ({code}): {texts[1]}"
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls a function. Raises DeviceError, which names it and CUDA's error."""
+        if code := self.functions[name](*arguments):
+            raise DeviceError(self.failure(name, code))
+
+    def free(self, name: str, *arguments: Any) -> None:
+        """Calls a function that frees something, and logs a failure: there is nobody to raise it to."""
+        code = self.functions[name](*arguments)
+        if code and code not in _GONE:
+            log_warning(f"shared memory: {self.failure(name, code)}")
+
+    def device_of(self, uuid: str) -> tuple[int, int]:
+        """The number of the device with this UUID (32 hexadecimal digits), and its CUdevice.
+
+        Raises UnsupportedError, which lists those there are.
+        """
+        count = c_int()
+        self.call("cuDeviceGetCount", byref(count))
+        found = []
+        for number in range(count.value):
+            device, identity = c_int(), ctypes.create_string_buffer(16)
+            self.call("cuDeviceGet", byref(device), number)
+            self.call("cuDeviceGetUuid", identity, device)
+            if identity.raw.hex() == uuid:
+                return number, device.value
+            found.append(identity.raw.hex())
+        raise UnsupportedError(
+            f'share="cuda": CUDA has no device of the UUID {uuid}; it has {", ".join(found) or "none"} (CUDA_VISIBLE_DEVICES hides others)'
+        )
+
+
+_lock = threading.Lock()
+_drivers: dict[str, Driver] = {}
+LIBRARY = "libcuda.so.1"  # tests put a stand-in here
+
+
+def driver() -> Driver:
+    """The process's one Driver, made on first use. Raises UnsupportedError as that does."""
+    with _lock:
+        if LIBRARY not in _drivers:
+            _drivers[LIBRARY] = Driver(LIBRARY)
+        return _drivers[LIBRARY]
+
+
+class Primary:
+    """The primary context of one CUDA device, which torch and CUDA's runtime use too."""
+
+    def __init__(self, cuda: Driver, uuid: str) -> None:
+        self.cuda = cuda
+        self.number, self._device = cuda.device_of(uuid)
+        handle = c_void_p()
+        cuda.call("cuDevicePrimaryCtxRetain", byref(handle), self._device)
+        self.handle = handle.value
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self.cuda.free("cuDevicePrimaryCtxRelease_v2", self._device)
+
+    def is_current(self) -> bool:
+        """Whether this context is the calling thread's."""
+        current = c_void_p()
+        return self.cuda.functions["cuCtxGetCurrent"](byref(current)) == 0 and current.value == self.handle
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Makes this context the calling thread's in between."""
+        self.cuda.call("cuCtxPushCurrent_v2", self.handle)
+        try:
+            yield
+        finally:
+            self.cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+
+def _take(cuda: Driver, name: str, descriptor: int, *arguments: Any) -> None:
+    """Calls a function that takes over a file descriptor, which is closed here where it does not."""
+    try:
+        cuda.call(name, *arguments)
+    except DeviceError:
+        os.close(descriptor)
+        raise
+
+
+class ImportedMemory:
+    """Memory that a file descriptor names, mapped into CUDA's addresses. It is unmapped when this object goes."""
+
+    def __init__(self, primary: Primary, descriptor: int, size: int) -> None:
+        """size: that of the Vulkan allocation, in bytes, which was made for one buffer. The descriptor is CUDA's from here on, or
+        closed. Raises DeviceError.
+        """
+        self._primary = primary
+        self._memory, address = c_void_p(), c_uint64()
+        given = MemoryHandle(type=_OPAQUE_FD, size=size, flags=_DEDICATED)
+        given.handle.fd = descriptor
+        with primary.current():
+            _take(primary.cuda, "cuImportExternalMemory", descriptor, byref(self._memory), byref(given))
+            self.address = 0
+            whole = MemoryRange(offset=0, size=size)
+            primary.cuda.call("cuExternalMemoryGetMappedBuffer", byref(address), self._memory, byref(whole))
+        self.address = address.value
+
+    def __del__(self) -> None:
+        """Waits for CUDA's work, which may use the memory still."""
+        memory = getattr(self, "_memory", None)
+        if not memory:
+            return
+        cuda = self._primary.cuda
+        if cuda.functions["cuCtxPushCurrent_v2"](self._primary.handle) != 0:
+            return  # CUDA has ended, and all memory with it
+        if self.address:
+            cuda.free("cuCtxSynchronize")
+            cuda.free("cuMemFree_v2", self.address)
+        cuda.free("cuDestroyExternalMemory", memory)
+        cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+
+class ImportedSemaphore:
+    """A timeline semaphore that a file descriptor names, as CUDA's streams signal it and wait for it."""
+
+    def __init__(self, primary: Primary, descriptor: int) -> None:
+        """The descriptor is CUDA's from here on, or closed. Raises DeviceError."""
+        self._primary = primary
+        self._semaphore = c_void_p()
+        given = SemaphoreHandle(type=_TIMELINE_SEMAPHORE_FD)
+        given.handle.fd = descriptor
+        with primary.current():
+            _take(primary.cuda, "cuImportExternalSemaphore", descriptor, byref(self._semaphore), byref(given))
+        self._value = SemaphoreValue()
+        self._signal = primary.cuda.functions["cuSignalExternalSemaphoresAsync"]
+        self._wait = primary.cuda.functions["cuWaitExternalSemaphoresAsync"]
+
+    def signal(self, value: int, stream: int) -> None:
+        """The stream signals the value once its work so far is done; the primary context is current. One thread calls this at a time.
+
+        Raises DeviceError.
+        """
+        self._value.value = value
+        if code := self._signal(byref(self._semaphore), byref(self._value), 1, stream):
+            raise DeviceError(self._primary.cuda.failure("cuSignalExternalSemaphoresAsync", code))
+
+    def wait(self, value: int, stream: int) -> None:
+        """The stream's work from here on waits for the value; the primary context is current. Raises DeviceError."""
+        if code := self._wait(byref(self._semaphore), byref(SemaphoreValue(value)), 1, stream):
+            raise DeviceError(self._primary.cuda.failure("cuWaitExternalSemaphoresAsync", code))
+
+    def __del__(self) -> None:
+        semaphore = getattr(self, "_semaphore", None)
+        if not semaphore:
+            return
+        cuda = self._primary.cuda
+        if cuda.functions["cuCtxPushCurrent_v2"](self._primary.handle) == 0:
+            cuda.free("cuCtxSynchronize")  # what is in flight may signal it still
+            cuda.free("cuDestroyExternalSemaphore", semaphore)
+            cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
