@@ -132,23 +132,29 @@ class Call:
 
     def difference(self, name: str, result: Array, expected: Array, tolerance: float | None) -> str:
         """By how much a result is wrong; "" where it is right."""
-        allowed = _TOLERANCES.get(str(self.arguments[name].dtype), 0.0) if tolerance is None else tolerance
-        wide = [np.asarray(one, np.float64) for one in (result, expected)]
-        if not allowed:
-            wrong = int(np.count_nonzero(~((result == expected) | (np.isnan(wide[0]) & np.isnan(wide[1])))))
-            return f"'{name}' differs in {wrong:,} of {expected.size:,} elements" if wrong else ""
-        finite = [np.isfinite(one) for one in wide]
-        odd_result, odd_expected = (np.where(ok, 0.0, one) for ok, one in zip(finite, wide, strict=True))
-        if not np.array_equal(odd_result, odd_expected, equal_nan=True):
-            return f"'{name}' has NaN or infinity at other places than the reference"
-        both = finite[0] & finite[1]
-        scale = float(np.max(np.abs(wide[1]), where=both, initial=0.0)) or 1.0
-        error = float(np.max(np.abs(wide[0] - wide[1], where=both, out=np.zeros_like(wide[0])), initial=0.0)) / scale
-        return (
-            ""
-            if error <= allowed
-            else f"'{name}' differs by {error:.2g} of its largest value; {allowed:.2g} is allowed"
-        )
+        allowed = tolerance_of(str(self.arguments[name].dtype)) if tolerance is None else tolerance
+        return difference(name, result, expected, allowed)
+
+
+def tolerance_of(dtype: str) -> float:
+    """The largest difference that rounding may make in sums of such numbers, as a part of the largest value; 0 for whole numbers."""
+    return _TOLERANCES.get(dtype, 0.0)
+
+
+def difference(name: str, result: Array, expected: Array, allowed: float) -> str:
+    """By how much an array differs from what is expected, in words; "" where it is at most `allowed` of the largest value."""
+    wide = [np.asarray(one, np.float64) for one in (result, expected)]
+    if not allowed:
+        wrong = int(np.count_nonzero(~((result == expected) | (np.isnan(wide[0]) & np.isnan(wide[1])))))
+        return f"'{name}' differs in {wrong:,} of {expected.size:,} elements" if wrong else ""
+    finite = [np.isfinite(one) for one in wide]
+    odd_result, odd_expected = (np.where(ok, 0.0, one) for ok, one in zip(finite, wide, strict=True))
+    if not np.array_equal(odd_result, odd_expected, equal_nan=True):
+        return f"'{name}' has NaN or infinity at other places than the reference"
+    both = finite[0] & finite[1]
+    scale = float(np.max(np.abs(wide[1]), where=both, initial=0.0)) or 1.0
+    error = float(np.max(np.abs(wide[0] - wide[1], where=both, out=np.zeros_like(wide[0])), initial=0.0)) / scale
+    return "" if error <= allowed else f"'{name}' differs by {error:.2g} of its largest value; {allowed:.2g} is allowed"
 
 
 def _dtype(name: str) -> Any:

@@ -106,6 +106,22 @@ def records() -> Iterator[Record]:
             yield record
 
 
+def store_folder(record: Record) -> str | None:
+    """The folder of all records of the same device, driver, text and demand; None where there is no cache."""
+    folder = _folder()
+    return os.path.dirname(os.path.join(folder, record.place)) if folder else None
+
+
+def records_beside(record: Record) -> list[Record]:
+    """Everything that the store has of the same device, driver, text and demand, without files that are not whole."""
+    folder = store_folder(record)
+    if folder is None:
+        return []
+    found = (_of_file(path) for path in sorted(Path(folder).glob("*.tuning")))
+    same = os.path.dirname(record.place)
+    return [one for one in found if one is not None and os.path.dirname(one.place) == same]
+
+
 def groups() -> list[Group]:
     """The store by kernel text, class of arrays, device, driver and what was demanded."""
     found: dict[tuple[str, ...], list[Record]] = {}
