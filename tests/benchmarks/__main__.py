@@ -34,10 +34,12 @@ from . import (
     memory,
     models,
     operators,
+    profiling,
     scale,
     shapes,
     text,
     transfers,
+    tuner_start,
 )
 from .cases import CASES
 from .rows import Row, Table, summary
@@ -61,13 +63,15 @@ BENCHMARKS: dict[str, ModuleType] = {
     "models": models,
     "architectures": architectures,
     "first_use": first_use,
+    "tuner_start": tuner_start,
     "loading": loading,
     "memory": memory,
+    "profiling": profiling,
     "scale": scale,
     "dv": dv,
     "dv_packing": dv_packing,
 }
-PER_MODEL = ("models", "memory", "dv")
+PER_MODEL = ("models", "memory", "profiling", "dv")
 
 
 def arguments() -> argparse.Namespace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +37,15 @@ def described(arguments: Mapping[str, Any], of_size: Callable[[int], str]) -> st
     return ", ".join(f"{name}: {_described(arguments[name], of_size)}" for name in sorted(arguments))
 
 
+@functools.cache
+def _dtype_text(dtype: Any) -> str:
+    """The dtype's name, which NumPy takes long to make."""
+    return str(dtype)
+
+
 def _described(value: Any, of_size: Callable[[int], str]) -> str:
     if isinstance(value, (np.ndarray, Tensor)):
-        return f"{value.dtype}[{', '.join(of_size(int(size)) for size in value.shape)}]"
+        return f"{_dtype_text(value.dtype)}[{', '.join([of_size(int(size)) for size in value.shape])}]"
     if isinstance(value, Image):
         return f"image {value.format}[{', '.join(of_size(int(size)) for size in value.shape)}]"
     if isinstance(value, Mapping):
@@ -56,7 +63,7 @@ def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
 
 
-class Call:
+class Call:  # a process that finds all variants in the store makes one for each, and little else: it is cheap to make
     """The arguments of one variant. The caller's arrays and tensors stay as they are."""
 
     def __init__(
