@@ -6,6 +6,7 @@ Skipped where torch or its exporter is not installed; docs/corpus.md lists the m
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,15 @@ def tensors_of(given: Any) -> list[Any]:
     return [one for part in (given.values() if isinstance(given, dict) else given) for one in tensors_of(part)]
 
 
+@pytest.fixture(autouse=True)
+def written_out() -> Iterator[None]:
+    """Encoder layers by their parts: the one operator that torch has for a layer with a mask is refused, with this hint."""
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    yield
+    torch.backends.mha.set_fastpath_enabled(was)
+
+
 @pytest.mark.parametrize(("family", "name"), NAMES, ids=[name for _, name in NAMES])
 def test_a_module_of_the_corpus_gives_what_eager_torch_does(family: str, name: str, context: pumice.Context) -> None:
     from corpus.export import seeded
@@ -62,7 +72,12 @@ def test_a_module_of_the_corpus_gives_what_eager_torch_does(family: str, name: s
     with torch.no_grad():
         for sizes in case.sizes:
             inputs = [torch.from_numpy(one) for one in arrays(case.inputs, sizes).values()]
-            expected, actual = tensors_of(module(*inputs)), tensors_of(fast(*inputs))
+            try:
+                expected = tensors_of(module(*inputs))
+            except RuntimeError as error:  # of eager torch: a part of a shape is to follow from no elements
+                assert "of 0 elements" in str(error) and 0 in sizes.values()
+                continue
+            actual = tensors_of(fast(*inputs))
             assert len(actual) == len(expected)
             for one, other in zip(actual, expected, strict=True):
                 assert run.error_of(np.asarray(one), np.asarray(other)) <= allowed, sizes
