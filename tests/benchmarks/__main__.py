@@ -39,6 +39,7 @@ from . import (
     shapes,
     text,
     transfers,
+    tuned,
     tuner_start,
 )
 from .cases import CASES
@@ -67,11 +68,12 @@ BENCHMARKS: dict[str, ModuleType] = {
     "loading": loading,
     "memory": memory,
     "profiling": profiling,
+    "tuned": tuned,
     "scale": scale,
     "dv": dv,
     "dv_packing": dv_packing,
 }
-PER_MODEL = ("models", "memory", "profiling", "dv")
+PER_MODEL = ("models", "memory", "profiling", "tuned", "dv")
 
 
 def arguments() -> argparse.Namespace:
