@@ -92,6 +92,30 @@ def test_every_variant_that_a_step_can_take_is_right(device: pumice.Context, kin
             assert row["note"] == ("" if variant == choice["own"] else told)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 5, 40, 130])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_every_variant_of_a_product_with_a_constant_is_right(
+    context: pumice.Context, precision: str, rows: int
+) -> None:
+    """Where there are matrix units of halves a variant may need the matrix packed in another order."""
+    x, b = (RANDOM.normal(size=shape).astype("float32") for shape in ((rows, 512), (512, 264)))
+    value = helper.make_tensor_value_info
+    inputs, outputs = [value("x", TensorProto.FLOAT, x.shape)], [value("y", TensorProto.FLOAT, (rows, 264))]
+    node = helper.make_node("MatMul", ["x", "b"], ["y"], "product")
+    graph = helper.make_graph([node], "one_product", inputs, outputs, [numpy_helper.from_array(b, "b")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    expected = x.astype("float64") @ b
+    with pumice.load(proto, context, precision, tuned=StepVariants.listing({})) as model:
+        choice = choice_of(model, x)
+    assert choice["own"] in choice["variants"]
+    for variant in choice["variants"]:
+        with pumice.load(proto, context, precision, tuned=StepVariants.listing({choice["kind"]: variant})) as model:
+            error = np.abs(model(x) - expected).max() / np.abs(expected).max()
+            taken = choice_of(model, x)
+        assert error < {"fp32": 1e-5, "fp16": 4e-3}[precision], variant
+        assert (taken["taken"], taken["refused"], taken["own"]) == (variant, "", choice["own"])
+
+
 def test_a_variant_that_a_step_cannot_take_is_named_and_not_taken(device: pumice.Context) -> None:
     choice = listed(product_model, X, device)
     for variant in ("conv_matrix 7x7 of 7x7 depth 1 split 1", "product_quads nonsense", ""):
