@@ -29,8 +29,8 @@ def profile(level: str = "node") -> Profile:
     """Measures everything that runs in a `with` block: models, kernels, command lists, dv; on all contexts.
 
     level: "execution" stamps submissions as a whole, "node" wherever the next dispatch is of another node, "dispatch"
-    every dispatch, which keeps those that could overlap apart from each other. While a profile is on, executions of one
-    recording wait for each other: a loop that the device runs by itself is slower than without.
+    every dispatch, which keeps those that could overlap apart from each other. While a profile is on, the host waits behind each
+    submission of a recording for the one before: a loop that the device runs by itself is slower than without.
     Raises InputError for another level; StateError on entry where a profile is on already: one at a time measures.
     """
     if level not in LEVELS:
