@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 from process import output_of
 from pumice.device import tuning_store
+from pumice.model.step_tuning import _Search
 from pumice.model.step_variants import StepVariants, blank, measured_variants
 from pumice.tools.cli import main
 
@@ -200,6 +201,36 @@ def test_a_wrong_variant_is_rejected(context: pumice.Context, monkeypatch: pytes
     others = [one for one in step.variants if one.variant != step.own]
     assert others and all(one.rejected.startswith("is wrong: 'y' differs by") for one in others)
     assert step.chosen == step.own and step.gain == 1.0
+
+
+def test_one_wrong_variant_does_not_condemn_the_others(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes behind a wrong tensor is wrong in the same trial, and is tried by itself."""
+    value = helper.make_tensor_value_info
+    second = RANDOM.normal(size=(72, 16)).astype("float32")
+    weights = [numpy_helper.from_array(B, "b"), numpy_helper.from_array(second, "d")]
+    nodes = [
+        helper.make_node("MatMul", ["x", "b"], ["h"], "first"),
+        helper.make_node("MatMul", ["h", "d"], ["y"], "second"),
+    ]
+    inputs, outputs = [value("x", TensorProto.FLOAT, X.shape)], [value("y", TensorProto.FLOAT, [6, 16])]
+    graph = helper.make_graph(nodes, "two_products", inputs, outputs, weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    trials: list[set[str]] = []
+    plain = _Search._wrong
+
+    def wrong(self: Any, program: Any, kinds: Any) -> dict[str, str]:
+        trials.append({kind.kind for kind in kinds})
+        first = next((kind.kind for kind in kinds if kind.nodes == ["first"]), None)
+        return {kind.kind: "is wrong: for the test" for kind in kinds} if first else plain(self, program, kinds)
+
+    monkeypatch.setattr(_Search, "_wrong", wrong)
+    with pumice.load(proto, context) as model:
+        steps = {one.nodes[0]: one for one in model.tune(X, runs=1, progress=False).steps}
+    assert max(map(len, trials)) == 2 and min(map(len, trials)) == 1
+    assert all(one.rejected for one in steps["first"].variants if one.variant != steps["first"].own)
+    assert all(one.seconds for one in steps["second"].variants)
 
 
 def test_what_cannot_be_tuned_is_refused(context: pumice.Context) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._pumice import Error
+from .._pumice import Error, OutOfMemoryError
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.progress import Progress
@@ -148,7 +149,10 @@ class _Search:
     def __init__(self, model: Model, arrays: tuple[Array, ...], runs: int) -> None:
         self._model, self._arrays, self._runs = model, arrays, runs
         self._own = model.loaded_again(tuned=StepVariants.listing({}))
+        self._steps = self._own.program.plan(self._arrays)
         self._kinds = self._listed()
+        named = Counter(node for kind in self._kinds.values() for node in kind.nodes)
+        self._shared = {node for node, count in named.items() if count > 1}  # nodes with steps of several kinds
         self._tensors: dict[str, Array] = {}  # of the nodes that are tuned, with the engine's own choices
         self._before = math.inf
         self.measured = 0
@@ -158,7 +162,7 @@ class _Search:
 
     def _listed(self) -> dict[str, _Kind]:
         kinds: dict[str, _Kind] = {}
-        for place, step in enumerate(self._own.program.plan(self._arrays)):
+        for place, step in enumerate(self._steps):
             choice = step.get("choice")
             if choice is None or len(choice["variants"]) < 2:
                 continue
@@ -197,12 +201,20 @@ class _Search:
         times = self._times(self._own.program)
         self._before = min(self._before, sum(times))
         for kind in self._kinds.values():
-            seconds, known = _of(kind, times), kind.known.get(kind.own)
+            seconds, known = self._seconds(kind, self._steps, times), kind.known.get(kind.own)
             if known is not None and (not kind.is_new or (known.seconds or 0) <= seconds):
                 continue
             self.measured += known is None
             kind.is_new = True
             self._keep(kind, blanks[kind.kind, kind.own], seconds=seconds)
+
+    def _seconds(self, kind: _Kind, steps: list[dict[str, Any]], times: list[float]) -> float:
+        """The time of a kind's steps, and of what their nodes do for them, such as to bring rows into another form; for one step."""
+        if self._shared.isdisjoint(kind.nodes):
+            own = [step["label"] in kind.nodes for step in steps]
+        else:
+            own = [(step.get("choice") or {}).get("kind") == kind.kind for step in steps]
+        return sum(seconds for seconds, is_own in zip(times, own, strict=True) if is_own) / len(kind.places)
 
     def _times(self, program: Program) -> list[float]:
         """The best seconds of each dispatch of the plan."""
@@ -228,6 +240,8 @@ class _Search:
         """Measures and keeps what is right. Returns the kinds whose variants are not, each with the reason."""
         try:
             model = self._model.loaded_again(tuned=StepVariants.listing(tried))
+        except OutOfMemoryError:  # there may be memory another time, so that this says nothing of the variants
+            raise
         except Error as error:
             return dict.fromkeys(tried, f"is not built: {str(error).splitlines()[0]}")
         with model:
@@ -236,6 +250,8 @@ class _Search:
                 steps = program.plan(self._arrays)
                 wrong = self._wrong(program, [self._kinds[name] for name in tried])
                 times = self._times(program)
+            except OutOfMemoryError:
+                raise
             except Error as error:
                 return dict.fromkeys(tried, f"does not run: {str(error).splitlines()[0]}")
         failed: dict[str, str] = {}
@@ -247,8 +263,7 @@ class _Search:
             elif name in wrong:
                 failed[name] = wrong[name]
             else:
-                seconds = sum(times[i] for i in places) / len(kind.places)
-                self._keep(kind, blanks[name, variant], seconds=seconds)
+                self._keep(kind, blanks[name, variant], seconds=self._seconds(kind, steps, times))
         return failed
 
     def _wrong(self, program: Program, kinds: list[_Kind]) -> dict[str, str]:
@@ -287,7 +302,3 @@ class _Search:
             ]
             steps.append(TunedStep(kind.kind, tuple(kind.nodes), kind.own, best[kind.kind], tuple(variants)))
         return StepTuning(self._model.name, steps, self.measured, (self._before, after))
-
-
-def _of(kind: _Kind, times: list[float]) -> float:
-    return sum(times[i] for i in kind.places) / len(kind.places)
