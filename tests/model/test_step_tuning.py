@@ -158,6 +158,24 @@ def test_the_store_decides_what_a_model_runs(context: pumice.Context, store: Pat
     assert measured_variants(context) == {}
 
 
+def test_a_validation_judges_the_variants_that_a_model_runs(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = listed(product_model, X, context)
+    taken = {choice["kind"]: next(one for one in choice["variants"] if one != choice["own"])}
+    told: list[Any] = []
+    compile_graph = pumice.Graph.compile
+
+    def compiled(self: Any, *given: Any, **options: Any) -> Any:
+        told.append(options.get("measured"))
+        return compile_graph(self, *given, **options)
+
+    with pumice.load(product_model(), context, tuned=taken) as model:
+        monkeypatch.setattr(pumice.Graph, "compile", compiled)
+        assert pumice.validate(model, [X]).ok
+    assert told and all(one == taken for one in told)
+
+
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "another driver", "no variant"])
 def test_what_is_not_whole_or_not_of_this_driver_is_not_read(context: pumice.Context, store: Path, damage: str) -> None:
     choice = listed(product_model, X, context)

@@ -144,13 +144,15 @@ class Model:
             "kernels": table,
             "tuned": tuned,
         }
-        self.kernel_table = table
-        self.name = recipe.name
+        self.kernel_table, self.name = table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = policy.precision  # of all nodes but those that the policy has in fp32
         self.policy = dict(policy.entries)  # as it was given: "default" alone for a name
         self.float32_nodes = float32.names if float32 else []  # nodes, as in report(), that the policy has in fp32
         self.check_indices, self.fuse, self.deterministic = check_indices, fuse, deterministic
+        self.step_variants = (
+            variants  # measured ones, by kind of step, that its steps take where they can; None: no such
+        )
         self.context = context
         self._program: Program | None = program
         self._call: Callable[..., tuple[Array, ...]] = program.call
