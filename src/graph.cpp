@@ -248,7 +248,8 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
                                        const std::optional<std::string>& precision, bool keep_all,
                                        const std::variant<bool, std::vector<std::string>>& fuse, const PhaseCallback& progress,
                                        std::optional<std::shared_ptr<UploadMemory>> memory, bool check_indices, bool deterministic,
-                                       const std::vector<std::string>& float32_nodes) {
+                                       const std::vector<std::string>& float32_nodes,
+                                       const std::optional<std::map<std::string, std::string>>& measured, bool list_variants) {
   CompileProgress report;
   if (progress)
     report = [&](const char* phase, uint64_t done, uint64_t total) {
@@ -260,8 +261,15 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
   const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
   const std::set<std::string> names(float32_nodes.begin(), float32_nodes.end());
+  std::shared_ptr<MeasuredVariants> variants;
+  if (measured || list_variants) {
+    variants = std::make_shared<MeasuredVariants>();
+    if (measured) variants->taken.insert(measured->begin(), measured->end());
+    variants->lists = list_variants;
+  }
   return compile(*self, std::move(context),
-                 {precision_of(*self, precision), keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic, names});
+                 {precision_of(*self, precision), keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic,
+                  std::move(variants), names});
 }
 
 std::shared_ptr<CompiledOperator> compile_graph_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -476,7 +484,7 @@ void bind_graph(py::module_& module) {
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = py::none(), py::arg("keep_all") = false,
            py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("memory") = py::none(),
            py::arg("check_indices") = false, py::arg("deterministic").noconvert() = false,
-           py::arg("float32_nodes") = std::vector<std::string>(),
+           py::arg("float32_nodes") = std::vector<std::string>(), py::arg("measured") = py::none(), py::arg("list_variants") = false,
            "Compiles the graph for a context. precision: 'fp32', 'fp16' or 'bf16'; by default that of relaxed_precision. keep_all: every "
            "node's outputs become "
            "outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names "
@@ -487,7 +495,9 @@ void bind_graph(py::module_& module) {
            "ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every "
            "run gives the same bits. float32_nodes: names of nodes, as in report(), that compute in float32 whatever "
            "the precision is, with the nodes in the graphs of an IF or WHILE among them; other nodes round what they read "
-           "of them. Raises UnsupportedError with all that is not supported, GraphError for a name that no node has.")
+           "of them. measured: variants of steps by kind, as plan() names them, which steps take that can; report() says which. "
+           "list_variants: plan() lists all variants of each step that has several. Raises UnsupportedError with all that is not "
+           "supported, GraphError for a name that no node has.")
       .def("compile_operator", &compile_graph_operator, py::arg("context").none(false), py::arg("precision") = py::none(),
            py::arg("flags") = std::vector<std::string>(),
            "Compiles the whole graph as one operator for binding tables, initializers and command lists: a slot for "

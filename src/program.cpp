@@ -320,6 +320,12 @@ py::typing::List<Record> plan(Program& self, const std::vector<py::object>& give
     py::dict one;
     one["label"] = step.label, one["kernel"] = step.kernel, one["wave"] = step.wave, one["barrier"] = step.barrier,
     one["operands"] = operands, one["groups"] = step.groups, one["folded"] = step.folded, one["additions"] = step.additions;
+    if (step.choice) {
+      py::dict choice;
+      choice["kind"] = step.choice->kind, choice["own"] = step.choice->own, choice["taken"] = step.choice->taken;
+      choice["refused"] = step.choice->refused, choice["variants"] = step.choice->variants;
+      one["choice"] = choice;
+    }
     result.append(one);
   }
   return result;

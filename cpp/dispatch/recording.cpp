@@ -1,6 +1,7 @@
 #include "dispatch/recording.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <numeric>
@@ -51,7 +52,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
 
   // The device may still run the kernels; buffers and images see to themselves.
   ~RecordedList() override {
-    for (CommandBuffer* commands : {commands_.get(), profiled_.get()}) {
+    for (CommandBuffer* commands : {commands_.get(), profiled_[0].get(), profiled_[1].get()}) {
       if (!commands || !context_->in_flight(commands->last_submission())) continue;
       auto kernels = std::make_shared<std::vector<std::shared_ptr<const KernelVariant>>>();
       for (const Dispatch& dispatch : dispatches_) kernels->push_back(dispatch.kernel);
@@ -67,12 +68,13 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   void read(uint64_t id, uint64_t& base, ProfiledRun& run) override {
     context_->wait(id);
     const bool is_own = stamps_.count > 0;
-    const CommandBuffer& commands = is_own ? *commands_ : *profiled_;
-    if (commands.last_submission() != id) return;
-    const std::vector<uint64_t> ticks = commands.ticks();
+    const auto ran = [&](const std::unique_ptr<CommandBuffer>& commands) { return commands && commands->last_submission() == id; };
+    const auto& commands = is_own ? commands_ : ran(profiled_[0]) ? profiled_[0] : profiled_[1];
+    if (!ran(commands)) return;
+    const std::vector<uint64_t> ticks = commands->ticks();
     if (ticks.empty()) return;
     if (base == 0) base = ticks[0];
-    fill_spans(is_own ? stamps_ : profiled_stamps_, ticks, base, commands.tick_nanoseconds(), run);
+    fill_spans(is_own ? stamps_ : profiled_stamps_, ticks, base, commands->tick_nanoseconds(), run);
   }
 
   const std::shared_ptr<Context>& context() const override { return context_; }
@@ -117,26 +119,34 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return id;
   }
 
-  // Executes a second recording of the same dispatches, with stamps; a list that has stamps of its own keeps to them. An execution waits
-  // for the one before, whose stamps it writes anew.
+  // Executes another recording of the same dispatches, with stamps; a list that has stamps of its own keeps to them. Two such recordings
+  // take turns: the host reads the stamps of the execution before while the device runs the new one.
   Submission exec_profiled(Profiler& profiler) {
     const std::lock_guard lock(profile_mutex_);
-    profiler.collect(*this);
-    const bool is_own = stamps_.count > 0;
-    if (!is_own && (!profiled_ || profiled_level_ != profiler.level())) {
-      const HostSpan span("record");
+    const bool is_own = stamps_.count > 0, is_new_level = !is_own && profiled_level_ != profiler.level();
+    if (is_own || is_new_level) profiler.collect(*this);  // these stamps are written anew, or given up
+    if (is_new_level) {
+      profiled_[0].reset(), profiled_[1].reset();
       profiled_level_ = profiler.level();
-      profiled_stamps_ = stamps_of(dispatches_, barriers_before_, profiled_level_);
-      profiled_ = record(profiled_stamps_);
+      profiled_stamps_ = stamps_of(dispatches_, barriers_before_, profiler.level());
+    }
+    auto& commands = is_own ? commands_ : profiled_[next_profiled_];
+    if (!commands) {
+      const HostSpan span("record");
+      commands = record(profiled_stamps_);
     }
     if (!described_) described_ = described(dispatches_, barriers_before_);
     ProfiledRun run;
     run.dispatches = described_;
     run.context = context_;
     run.submitted = trace_clock();
-    const uint64_t id = run.id = submit(is_own ? *commands_ : *profiled_);
+    const uint64_t id = run.id = submit(*commands);
     add_event({"submit", "", run.submitted, trace_clock()});
     run.cold = is_cold(id);
+    if (!is_own) {
+      profiler.collect(*this);
+      next_profiled_ = 1 - next_profiled_;
+    }
     profiler.add(shared_from_this(), std::move(run));
     return {shared_from_this(), id};
   }
@@ -267,10 +277,11 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   std::vector<Barrier> barriers_before_;  // by dispatch
   size_t barriers_ = 0, descriptors_ = 0;
   std::mutex profile_mutex_;  // guards what follows up to profiled_level_
-  std::unique_ptr<CommandBuffer> profiled_;
+  std::array<std::unique_ptr<CommandBuffer>, 2> profiled_;
+  size_t next_profiled_ = 0;
   Stamps profiled_stamps_;
   std::shared_ptr<const std::vector<ProfiledDispatch>> described_;
-  ProfileLevel profiled_level_ = ProfileLevel::dispatch;
+  std::optional<ProfileLevel> profiled_level_;  // none: no profile has recorded
   std::atomic<uint64_t> last_{0};
   std::once_flag first_run_;
   std::vector<bool> was_cold_;        // by dispatch, in the first execution

@@ -34,11 +34,14 @@ from . import (
     memory,
     models,
     operators,
+    profiling,
     scale,
     shapes,
     sharing,
     text,
     transfers,
+    tuned,
+    tuner_start,
 )
 from .cases import CASES
 from .rows import Row, Table, summary
@@ -62,14 +65,17 @@ BENCHMARKS: dict[str, ModuleType] = {
     "models": models,
     "architectures": architectures,
     "first_use": first_use,
+    "tuner_start": tuner_start,
     "loading": loading,
     "memory": memory,
+    "profiling": profiling,
+    "tuned": tuned,
     "scale": scale,
     "dv": dv,
     "dv_packing": dv_packing,
     "sharing": sharing,
 }
-PER_MODEL = ("models", "memory", "dv")
+PER_MODEL = ("models", "memory", "profiling", "tuned", "dv")
 
 
 def arguments() -> argparse.Namespace:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.device import tuning, tuning_call
+from pumice.device import kernel_times, tuning_call
 from pumice.device.tuning_call import size_class
 
 SCALE = """
@@ -188,7 +188,7 @@ def test_spills_are_rejected_where_they_are_told(scale: pumice.Kernel, monkeypat
 
 def test_an_interruption_keeps_what_was_measured(scale: pumice.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = {"REPEATS": [1, 2, 3, 4]}
-    times_of, seen = tuning.times_of, []
+    times_of, seen = kernel_times.times_of, []
 
     def interrupted(*given: Any) -> Any:
         seen.append(given)
@@ -196,7 +196,7 @@ def test_an_interruption_keeps_what_was_measured(scale: pumice.Kernel, monkeypat
             raise KeyboardInterrupt
         return times_of(*given)
 
-    monkeypatch.setattr(tuning, "times_of", interrupted)
+    monkeypatch.setattr(kernel_times, "times_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         scale.tune(grid, call(), runs=1)
     assert scale.tune(grid, call(), runs=1).measured == 2

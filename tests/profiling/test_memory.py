@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,46 @@ def test_the_picture_has_a_bar_for_each_tensor(context: pumice.Context) -> None:
     assert axes.names == ["a", "b"]
     assert [bar[:2] for bar in axes.bars] == [(0, 2), (1, 2)]
     assert [bar[3] for bar in axes.bars] == [8192, 8192]
+
+
+def chain() -> onnx.ModelProto:
+    return model([product("x", "a"), product("a", "b"), product("b", "y")])
+
+
+def test_a_profile_has_the_maps_of_the_models_that_ran(context: pumice.Context, tmp_path: Path) -> None:
+    with pumice.load(chain(), context) as one:
+        one(X)
+        with pumice.profile() as measured:
+            for array in (X, X[:32], X):
+                one(array)
+        expected = [pumice.memory_map(one, array).as_dict() for array in (X, X[:32])]
+    assert [each.as_dict() for each in measured.memory] == expected  # the model is closed: the maps are kept
+    assert measured.as_dict()["memory"] == expected
+    assert "16,384 bytes at the peak" in measured._repr_html_()
+    axes = Axes()
+    assert measured.plot("memory", axes) is axes and axes.names == ["a", "b"]
+    measured.save_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<h2>Memory</h2>" in page and page.count("Memory of chain") == 2
+    assert "a: 8,192 bytes, waves 0 to 1, made by make_a" in page
+
+
+def test_a_profile_without_models_has_no_memory(context: pumice.Context, tmp_path: Path) -> None:
+    with pumice.load(chain(), context) as one:
+        with pumice.profile() as measured:
+            pass
+        one(X)
+    assert measured.memory == ()
+    with pytest.raises(pumice.Error, match="no model with one memory was called"):
+        measured.plot("memory", Axes())
+    measured.save_html(tmp_path / "page.html")
+    assert "Memory" not in (tmp_path / "page.html").read_text()
+
+
+def test_what_has_no_one_memory_is_left_out_of_a_profile(context: pumice.Context) -> None:
+    with pumice.load(model([helper.make_node("NonZero", ["x"], ["y"])]), context) as cut, pumice.profile() as measured:
+        cut(X)
+    assert measured.memory == ()
 
 
 def test_parts_of_one_place_count_once() -> None:

@@ -238,7 +238,7 @@ def test_two_profiles_are_compared(model: pumice.Model) -> None:
 
 def test_pictures_are_drawn_or_refused(model: pumice.Model) -> None:
     measured = profiled(model)
-    with pytest.raises(pumice.Error, match="kind: expected one of timeline, roofline, kernels, given 'pie'"):
+    with pytest.raises(pumice.Error, match="kind: expected one of timeline, roofline, kernels, memory, given 'pie'"):
         measured.plot("pie")
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

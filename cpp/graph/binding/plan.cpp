@@ -25,11 +25,13 @@ class Binder {
     lowering_.context = context;
     lowering_.library = library_.get();
     lowering_.deterministic = graph.deterministic;
+    lowering_.measured = graph.measured.get();
   }
 
   // `list_values`: the plan's stored values are listed.
   BoundPlan bind(const BindInputs& inputs, bool list_values) {
     result_.kernels.resize(graph_.report.size());
+    result_.choices.resize(graph_.report.size());
     host_offsets_.assign(graph_.values.size(), kNowhere);
     infer(inputs);
     placement_ = place_values(graph_, weights_, shapes_);
@@ -370,7 +372,20 @@ class Binder {
       planned.label = node.name;
       planned.additions = lowered.additions;
       planned.flop = lowered.flop;
+      planned.choice = step.choice;
+      if (step.choice) note_choice(node, *step.choice);
     }
+  }
+
+  // A step that runs what was measured says so, and one that cannot names what it was told to.
+  void note_choice(const ProgramNode& node, const StepChoice& choice) {
+    std::string said;
+    if (!choice.refused.empty())
+      said = "cannot take " + choice.refused;
+    else if (choice.is_measured())
+      said = choice.taken + " for " + choice.own;
+    std::string& choices = result_.choices[node.report];
+    if (!said.empty() && choices.find(said) == std::string::npos) choices += (choices.empty() ? "" : ", ") + said;
   }
 
   void note_kernel(const ProgramNode& node, const std::string& kernel) {

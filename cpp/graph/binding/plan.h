@@ -43,6 +43,7 @@ struct BoundPlan {
   std::vector<std::optional<HostTensor>> output_hosts;  // by output of the graph: its elements, where they are known
   std::vector<CheckedInputs> checked;                   // by check of the graph
   std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
+  std::vector<std::string> choices;                     // likewise: measured variants that it runs, or cannot run
   std::vector<IndexCheck> index_checks;
   std::vector<StoredValue> stored;  // where they were asked for
 };

@@ -50,6 +50,7 @@ class WeightPlacer {
     pack.library = library_.get();
     pack.attributes = &node.attributes;
     pack.node = node.name;
+    pack.measured = graph_.measured.get();
     pack.float_dtype = graph_.float_dtype_of(node);
     for (const ValueId input : node.inputs) {
       const bool weight = input != kAbsent && is_weight(input);

@@ -20,6 +20,7 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
     : name(part.name), host_outputs(part.host_outputs) {
   float_dtype = dtype_of_precision(options.precision);
   deterministic = options.deterministic;
+  measured = options.measured;
   std::vector<ValueId> own(graph.values().size(), kAbsent);  // by value of the graph
   const auto take = [&](ValueId id) {
     if (id == kAbsent) return kAbsent;

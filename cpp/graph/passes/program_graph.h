@@ -76,6 +76,7 @@ struct ProgramGraph {
   std::string name;
   DType float_dtype = DType::float32;  // of float values inside
   bool deterministic = false;          // results are the same bits in every run
+  std::shared_ptr<const MeasuredVariants> measured;
   std::vector<GraphValue> values;
   std::vector<ProgramNode> nodes;  // in an order in which they can run
   std::vector<ValueId> inputs;

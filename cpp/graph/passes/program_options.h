@@ -12,6 +12,7 @@
 namespace pumice {
 
 class UploadMemory;
+struct MeasuredVariants;
 
 // How far a compilation is: what is being done, and how much of it.
 using CompileProgress = std::function<void(const char* phase, uint64_t done, uint64_t total)>;
@@ -24,7 +25,9 @@ struct ProgramOptions {
   CompileProgress progress = {};                   // may be empty; may throw
   std::shared_ptr<UploadMemory> memory = nullptr;  // begun already, of the same context; none: compile begins it
   bool deterministic = false;                      // results are the same bits in every run
-  std::set<std::string> float32_nodes = {};        // names, as in reports, of nodes that compute in float32 whatever the precision is
+  std::shared_ptr<const MeasuredVariants> measured =
+      nullptr;                               // variants of steps that the program takes where it can; none: its own choices
+  std::set<std::string> float32_nodes = {};  // names, as in reports, of nodes that compute in float32 whatever the precision is
 };
 
 }  // namespace pumice

@@ -148,6 +148,7 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
     report.groups = step.groups;
     report.folded = step.kernel->is_folded();
     report.additions = step.additions;
+    report.choice = step.choice;
     accesses.clear();
     for (size_t k = 0; k < step.operands.size(); ++k) {
       const PlannedOperand& operand = step.operands[k];

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,8 @@ struct StepReport {
   std::array<uint32_t, 3> groups{};  // workgroups on each axis
   bool folded = false;               // `groups` then number the workgroups of the kernel's own grid
   std::vector<Operand> operands;
-  int64_t additions = 0;  // of its node, see LoweredNode
+  int64_t additions = 0;                               // of its node, see LoweredNode
+  std::shared_ptr<const StepChoice> choice = nullptr;  // where the program was told of measured variants, and has one or lists them
 };
 
 }  // namespace pumice

@@ -139,6 +139,7 @@ void Region::describe() {
     outputs_.push_back(program_value(graph_.outputs[j].first, graph_.value(graph_.outputs[j].second)));
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());
+  choices_.resize(graph_.report.size());
 }
 
 std::shared_ptr<Region> Region::at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
@@ -218,6 +219,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   BoundPlan plan = bind_plan(context_, graph_, weights_, key, &memo_);
   make_pipelines(plan.plan.steps, progress);
   kernels_ = plan.kernels;
+  choices_ = plan.choices;
   auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
   bound_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));
   if (bound_.size() > kMostBound) bound_.pop_back();
@@ -255,7 +257,9 @@ std::vector<ReportRow> Region::report() const {
       rows[i].note = kernel;
     else
       rows[i].kernel = kernel;
-    if (!rows[i].wide.empty()) rows[i].note += (rows[i].note.empty() ? "" : "; ") + rows[i].wide;
+    const std::string measured = choices_[i].empty() ? "" : "measured: " + choices_[i];
+    for (const std::string& said : {rows[i].wide, measured})
+      if (!said.empty()) rows[i].note += (rows[i].note.empty() ? "" : "; ") + said;
   }
   return rows;
 }

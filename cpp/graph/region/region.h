@@ -76,7 +76,7 @@ class Region {
   mutable std::recursive_mutex mutex_;              // guards what follows; a signal handler may run the model that is being bound
   std::list<std::shared_ptr<BoundProgram>> bound_;  // the last used first
   std::unordered_set<const KernelVariant*> made_;   // kernels whose pipelines exist
-  std::vector<std::string> kernels_;                // by row of the report
+  std::vector<std::string> kernels_, choices_;      // by row of the report
   BindMemo memo_;
 };
 

@@ -39,6 +39,7 @@ struct PlannedStep {
   uint32_t wave = 0;      // steps of one wave do not depend on each other
   int64_t additions = 0;  // of its node, see LoweredNode
   uint64_t flop = 0;      // likewise
+  std::shared_ptr<const StepChoice> choice = nullptr;
 };
 
 // The steps that fill the persistent resource: free of data shapes, so that all plans of one program share them.

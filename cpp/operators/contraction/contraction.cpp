@@ -4,15 +4,12 @@
 
 #include "core/rounding.h"
 #include "operators/contraction/contraction_parts.h"
+#include "operators/contraction/contraction_plan.h"
 #include "operators/contraction/contraction_tiling.h"
 #include "operators/means/held_rows.h"
 
 namespace pumice {
 namespace {
-
-constexpr int64_t kLanePixels = 16;  // pixels of a subgroup of conv_lanes
-
-constexpr int64_t kMostRowTaps = 9;  // unrolled by conv_lanes
 
 int64_t most_groups(const NodeContext& node, const char* axis) {
   return static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_" + std::string(axis)), INT32_MAX));
@@ -26,12 +23,6 @@ int64_t columns_of_dispatch(const NodeContext& node, const Contraction& c) {
   return c.order == WeightOrder::columns ? most_columns(node, c.weights.channels_in) : 0;
 }
 
-SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
-  SpecValues spec;
-  for (const auto& [name, value] : values) spec.emplace_back(name, value);
-  return spec;
-}
-
 // `all`: these taps are the whole kernel, so that the weights need no tap stride.
 void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   step.set("in_h", c.x.h).set("in_w", c.x.w);
@@ -39,144 +30,6 @@ void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   step.set("base_h", c.base_h).set("base_w", c.base_w).set("taps_h", c.taps_h).set("taps_w", c.taps_w);
   step.set("tap_first", c.tap_first).set("tap_row", c.tap_row).set("tap_column", c.tap_column);
   if (!all) step.set("kernel_taps", c.weights.taps);
-}
-
-// The kernel that computes a contraction, what it is told, the tile that a workgroup computes, and how often an invocation's loops run
-// for that at most.
-struct ContractionPlan {
-  std::string_view shader;
-  Macros macros;
-  SpecValues spec;
-  int64_t tile_pixels, tile_channels;
-  int64_t additions;       // see LoweredNode
-  int64_t iterations = 0;  // 0: of a kernel for matrix units or subgroups, which no driver that ends long loops has
-};
-
-constexpr int64_t kBiases = 2;  // additions behind a sum
-// An addition of a matrix unit counts for two: it may cut off what does not fit, and is then off by as much as two that round.
-constexpr int64_t kCutting = 2;
-
-// Whether elements of x and of y are read and written as vectors, as macros.
-struct VectorMacros {
-  Macros y, both;
-};
-
-VectorMacros vector_macros(const LowerContext& node, const Contraction& c, bool is_gemv) {
-  const int64_t kv = step_channels(c.weights.channels_in);
-  const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
-                      (!c.integers || node.input_phase(0) % 4 == 0);
-  const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
-  const Macros y_vectors{{"Y_VEC4", y_vec4 && !is_gemv ? "1" : "0"}};
-  return {y_vectors, {y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}}};
-}
-
-// A plan for matrix units.
-ContractionPlan matrix_plan(const LowerContext& node, const MatrixTiling& matrix, const Macros& y_vectors, int64_t depth) {
-  return {"conv_matrix.comp",
-          y_vectors,
-          specialized({{"INVOCATIONS", matrix.subgroups() * node.context->info().limit("subgroupSize")},
-                       {"TILE_P", matrix.pixels},
-                       {"TILE_C", matrix.channels},
-                       {"SUB_P", matrix.sub_pixels},
-                       {"SUB_C", matrix.sub_channels},
-                       {"DEPTH", matrix.depth},
-                       {"WHOLE", depth % matrix.depth == 0 ? 1 : 0},
-                       {"SPLIT", matrix.split}}),
-          matrix.pixels,
-          matrix.channels,
-          kCutting * round_up(depth, matrix.depth) / matrix.split + matrix.split + kBiases};
-}
-
-ContractionPlan quads_plan(const LowerContext& node, const Contraction& c, int64_t pixels, const Macros& y_vectors, int64_t depth) {
-  const QuadTiling quads = quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(QuadTiling{32, 32, 32, 32, 4, 1});
-  return {"product_quads.comp",
-          y_vectors,
-          specialized({{"INVOCATIONS", quads.subgroups() * 32},
-                       {"TILE_P", quads.rows},
-                       {"TILE_C", quads.columns},
-                       {"SUB_P", quads.sub_rows},
-                       {"SUB_C", quads.sub_columns},
-                       {"AHEAD", quads.ahead},
-                       {"EARLY", quads.early ? 1 : 0},
-                       {"WHOLE", depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
-          quads.rows,
-          quads.columns,
-          kCutting * round_up(depth, 32 * quads.split * quads.ahead) / quads.split + quads.split + kBiases};
-}
-
-ContractionPlan columns_plan(const LowerContext& node, int64_t pixels, const Macros& y_vectors, int64_t depth) {
-  const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
-  return {"gemv_columns.comp",
-          {y_vectors[0], {"SUBGROUP", std::to_string(subgroup) + "u"}},
-          specialized({{"ROWS", pixels}, {"AHEAD", ahead}, {"WHOLE", depth / 8 % (subgroup * ahead) == 0 ? 1 : 0}}),
-          kMostColumnRows,
-          columns_at_once(node),
-          ceil_div(depth / 8, subgroup) + 5 + meeting_additions(subgroup, subgroup, false) + kBiases};
-}
-
-// A plan for products of few rows.
-ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64_t depth) {
-  return {"gemv.comp", y_vectors,
-          specialized({{"INVOCATIONS", skinny.invocations},
-                       {"ROWS", skinny.rows},
-                       {"AHEAD", kSkinnyAhead},
-                       {"WHOLE", depth % (skinny.invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
-          kMostSkinny, kSkinnyChannels,
-          // The rows of w that one invocation reads, eight of their sums, and what is left of these.
-          ceil_div(depth, skinny.invocations / 4) + 8 + skinny.invocations / kSkinnyChannels + kBiases, skinny.iterations(depth)};
-}
-
-// A plan for CPU drivers, whose kernels have no barriers.
-ContractionPlan lanes_plan(const LowerContext& node, const Contraction& c, int64_t pixels, const Macros& vectors, int64_t depth) {
-  const int64_t kv = step_channels(c.weights.channels_in);
-  const bool has_strides = c.order == WeightOrder::strides;
-  const int64_t iterations = c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4));
-  if (pixels <= kMostLaneRows || has_strides) {
-    Macros macros = vectors;
-    macros.emplace_back("KV", std::to_string(kv));
-    macros.emplace_back("W_STRIDED", has_strides ? "1" : "0");
-    macros.emplace_back("W_VEC4", has_strides && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
-    return {"gemv_lanes.comp", std::move(macros), specialized({{"ROWS", pixels}}), kMostLaneRows, kLaneChannels,
-            depth + kBiases,   iterations};
-  }
-  const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
-  Macros macros = vectors;
-  macros.emplace_back("KV", std::to_string(kv));
-  macros.emplace_back("ROW_TAPS", std::to_string(is_narrow ? c.taps_w : 0));
-  return {"conv_lanes.comp", std::move(macros), {}, kLanePixels, kLaneChannels, depth + kBiases, iterations};
-}
-
-// A plan for tiles in shared memory.
-ContractionPlan tiled_plan(const LowerContext& node, const Contraction& c, int64_t pixels, const Macros& vectors, int64_t depth) {
-  const Tiling tiling = tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth);
-  return {"conv_tiled.comp",
-          vectors,
-          specialized({{"INVOCATIONS", tiling.invocations()},
-                       {"TILE_P", tiling.pixels},
-                       {"TILE_C", tiling.channels},
-                       {"SPLIT", tiling.split},
-                       {"REGISTERS", tiling.registers}}),
-          tiling.pixels,
-          tiling.channels,
-          round_up(depth, 16 * tiling.split) / tiling.split + tiling.split + kBiases,
-          tiling.iterations(depth)};
-}
-
-// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
-// which have no barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
-ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in;
-  const bool has_own_kernel = reads_eights(c.order);
-  const auto skinny = c.integers || has_own_kernel ? std::nullopt : skinny_of(node, c, pixels);
-  const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
-  const bool is_gemv = skinny || c.order == WeightOrder::columns;
-  const auto [y_vectors, vectors] = vector_macros(node, c, is_gemv);
-  if (matrix) return matrix_plan(node, *matrix, y_vectors, depth);
-  if (c.order == WeightOrder::fragments) return quads_plan(node, c, pixels, y_vectors, depth);
-  if (c.order == WeightOrder::columns) return columns_plan(node, pixels, y_vectors, depth);
-  if (skinny) return skinny_plan(*skinny, y_vectors, depth);
-  if (node.prefers_lanes()) return lanes_plan(node, c, pixels, vectors, depth);
-  return tiled_plan(node, c, pixels, vectors, depth);
 }
 
 // Adds the contraction as one dispatch.
@@ -227,7 +80,9 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   step.groups(static_cast<uint64_t>(ceil_div(placed.pixels(), plan.tile_pixels)),
               static_cast<uint64_t>(ceil_div(c.weights.channels_out, plan.tile_channels)), static_cast<uint64_t>(c.weights.groups));
   node.tell_additions(plan.additions);
-  node.add(step.build());
+  Step made = step.build();
+  made.choice = std::move(plan.choice);
+  node.add(std::move(made));
 }
 
 void add_placed(LowerContext& node, const PlacedContraction& placed) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/dtype.h"
 #include "operators/means/planes.h"
@@ -51,6 +52,7 @@ struct Contraction {
   bool matrix = false;                            // a matrix product: no taps
   std::optional<IntegerTerms> integers = {};      // none: of floats
   WeightOrder order = WeightOrder::blocks;        // of the weights
+  std::vector<WeightOrder> orders = {};           // that a constant matrix can have, the engine's own choice first; empty: `order` alone
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 

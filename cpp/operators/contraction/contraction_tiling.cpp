@@ -11,15 +11,39 @@ bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, 
   return planes.has_vector_channels(width) && group_stride % width == 0;
 }
 
+// Whether a workgroup of the device can compute such a tile.
+static bool fits_device(const NodeContext& node, const Tiling& tiling) {
+  return tiling.invocations() <= node.most_invocations() &&
+         tiling.shared_bytes() <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+}
+
+// Whether the depth can be shared out so often. A split stays within kSharedBytes: on an H200, a workgroup with more than 24 KB of shared
+// memory has a multiprocessor to itself.
+static bool can_split(const NodeContext& node, const Tiling& wider, int64_t depth) {
+  constexpr int64_t kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576;
+  return wider.split <= kMostSplit && wider.invocations() <= kMostInvocations && wider.shared_bytes() <= kSharedBytes &&
+         fits_device(node, wider) && depth >= wider.split * 32;
+}
+
+std::vector<Tiling> tilings(const NodeContext& node, int64_t pixels, int64_t channels, int64_t depth) {
+  constexpr Tiling kTilings[] = {{128, 8}, {64, 16}, {8, 64}, {16, 16}, {32, 32}, {64, 64}, {128, 128, 1, 8}};
+  std::vector<Tiling> found;
+  for (Tiling one : kTilings) {
+    const bool is_filled = one.pixels <= 2 * std::max<int64_t>(pixels, 8) && one.channels <= 2 * std::max<int64_t>(channels, 8);
+    if (!is_filled || !fits_device(node, one)) continue;
+    found.push_back(one);
+    for (one.split = 2; can_split(node, one, depth); one.split *= 2) found.push_back(one);
+  }
+  return found;
+}
+
 Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth) {
-  // A small output is split along the depth until kBusyInvocations keep the device busy. A split stays within kSharedBytes: on an H200, a
-  // workgroup with more than 24 KB of shared memory has a multiprocessor to itself.
-  constexpr int64_t kBusyInvocations = 65536, kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576, kManyTiles = 128;
+  // A small output is split along the depth until kBusyInvocations keep the device busy.
+  constexpr int64_t kBusyInvocations = 65536, kManyTiles = 128;
   const auto tiles_of = [&](const Tiling& tiling) {
     return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * groups;
   };
-  const int64_t most = node.most_invocations(), bytes = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
-  const auto fits = [&](const Tiling& tiling) { return tiling.invocations() <= most && tiling.shared_bytes() <= bytes; };
+  const auto fits = [&](const Tiling& tiling) { return fits_device(node, tiling); };
   Tiling tiling{32, 32};
   if (channels <= 8)
     tiling = {128, 8};
@@ -32,13 +56,9 @@ Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int6
   else if (const Tiling square{64, 64}; tiles_of(square) >= kManyTiles && fits(square))
     tiling = square;
   const int64_t tiles = tiles_of(tiling);
-  const auto can_split = [&](const Tiling& wider) {
-    return wider.split <= kMostSplit && wider.invocations() <= kMostInvocations && wider.shared_bytes() <= kSharedBytes && fits(wider) &&
-           depth >= wider.split * 32;
-  };
   for (Tiling wider = tiling; tiles * tiling.invocations() < kBusyInvocations; tiling = wider) {
     wider.split *= 2;
-    if (!can_split(wider)) break;
+    if (!can_split(node, wider, depth)) break;
   }
   const auto is_too_long = [&](const Tiling& one) { return one.iterations(depth) > node.loop_limit().value_or(INT64_MAX); };
   if (!is_too_long(tiling)) return tiling;
@@ -48,31 +68,57 @@ Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int6
   return small;
 }
 
-std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  constexpr int64_t kEight = 8, kBusyTiles = 100, kNarrowTile = 16;
-  constexpr MatrixTiling kTilings[] = {
-      {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrowTile, 32, kNarrowTile, 64},
-      {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
-  // These tilings are for matrix products (docs/tuning.md). kFew and kFewest are so deep that subgroups share the depth of few rows.
-  constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
-  // These tilings are used while at most kMostShared tiles exist, one wave of the GPU; several subgroups split the depth of one tile.
-  constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
-  constexpr int64_t kMostShared = 128, kLeastShared = 512, kDeep = 1024;
+namespace {
+
+constexpr int64_t kNarrowTile = 16;
+constexpr MatrixTiling kMatrixTilings[] = {
+    {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrowTile, 32, kNarrowTile, 64},
+    {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
+// These tilings are for matrix products (docs/tuning.md). kFew and kFewest are so deep that subgroups share the depth of few rows.
+constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
+// These tilings are used while at most kMostShared tiles exist, one wave of the GPU; several subgroups split the depth of one tile.
+constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
+
+// Whether the device has matrix units for these elements and the input's channels lie together in aligned eights.
+bool takes_matrices(const LowerContext& node, const Contraction& c) {
+  constexpr int64_t kEight = 8;
   const bool all_taps =
       c.matrix || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
   if (!node.has_matrices() || !all_taps || c.weights.channels_in == 0 || (node.input_phase(0) != 0 && !c.padded) ||
-      c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
-      !has_vector_channels(c.x, c.padded ? round_up(c.weights.channels_in, kEight) : c.weights.channels_in, c.x_stride_group, kEight))
-    return {};
+      c.x_first % kEight != 0 || c.w_first % kEight != 0)
+    return false;
+  const int64_t channels = c.padded ? round_up(c.weights.channels_in, kEight) : c.weights.channels_in;
+  return has_vector_channels(c.x, channels, c.x_stride_group, kEight);
+}
+
+bool fits_device(const NodeContext& node, const MatrixTiling& tiling) {
+  const uint64_t shared = node.context->limit("maxComputeSharedMemorySize"), subgroup = node.context->limit("subgroupSize");
+  return tiling.shared_bytes() <= shared &&
+         static_cast<uint64_t>(tiling.subgroups()) * subgroup <= static_cast<uint64_t>(node.most_invocations());
+}
+
+}  // namespace
+
+std::vector<MatrixTiling> matrix_tilings(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  if (!takes_matrices(node, c) || c.weights.channels_out < kNarrowTile) return {};
+  std::vector<MatrixTiling> every(std::begin(kMatrixTilings), std::end(kMatrixTilings)), found;
+  if (c.matrix) every.insert(every.end(), {kWide, kFew, kFewest, kShared[0], kShared[1], kShared[2]});
+  for (const MatrixTiling& one : every) {
+    const bool is_filled =
+        one.pixels <= 2 * std::max<int64_t>(pixels, 16) && one.channels <= 2 * std::max<int64_t>(c.weights.channels_out, 32);
+    if (is_filled && fits_device(node, one)) found.push_back(one);
+  }
+  return found;
+}
+
+std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  constexpr int64_t kBusyTiles = 100, kMostShared = 128, kLeastShared = 512, kDeep = 1024;
+  if (!takes_matrices(node, c)) return {};
   const int64_t channels = c.weights.channels_out;
   const auto tiles_of = [&](const MatrixTiling& tiling) {
     return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * c.weights.groups;
   };
-  const uint64_t shared = node.context->limit("maxComputeSharedMemorySize"), subgroup = node.context->limit("subgroupSize");
-  const auto fits = [&](const MatrixTiling& tiling) {
-    return tiling.shared_bytes() <= shared &&
-           static_cast<uint64_t>(tiling.subgroups()) * subgroup <= static_cast<uint64_t>(node.most_invocations());
-  };
+  const auto fits = [&](const MatrixTiling& tiling) { return fits_device(node, tiling); };
   if (c.matrix && tiles_of(kWide) >= kBusyTiles && channels > 64 && pixels > 64 && fits(kWide)) return kWide;
   if (c.matrix && fits(kFewest) && c.weights.channels_in >= kDeep && channels >= 32) {
     if (pixels <= kFewest.pixels) return kFewest;
@@ -81,14 +127,14 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
   if (c.matrix && c.weights.channels_in >= kLeastShared && channels > 32)
     for (const MatrixTiling& tiling : kShared)
       if (tiles_of(tiling) <= kMostShared && fits(tiling)) return tiling;
-  for (const MatrixTiling& tiling : kTilings) {
+  for (const MatrixTiling& tiling : kMatrixTilings) {
     // For matrix products, a tile count just over one wave wastes most of the second wave, so that the next smaller tile is better.
     // Tiles of 32 columns only fit results of at most 32 columns.
     const bool suits = !c.matrix || tiling.pixels < 128 || (tiling.channels == 64 ? tiles_of(tiling) >= 2 * kBusyTiles : channels <= 32);
     if (suits && fits(tiling) && tiles_of(tiling) >= kBusyTiles && (tiling.channels == kNarrowTile || tiling.channels < 2 * channels))
       return tiling;
   }
-  const MatrixTiling& least = kTilings[std::size(kTilings) - 1];
+  const MatrixTiling& least = kMatrixTilings[std::size(kMatrixTilings) - 1];
   return channels < kNarrowTile || !fits(least) ? std::nullopt : std::optional(least);
 }
 
@@ -136,18 +182,30 @@ constexpr QuadCost kQuadCosts[] = {
     {{32, 64, 32, 32, 2, 1, true}, 2.32, 0.54, 0.88, 2.3, 0.64}, {{32, 64, 32, 32, 4, 1, true}, 2.55, 0.71, 0.77, 1.07, 1.16},
     {{64, 64, 32, 32, 2, 2}, 2.84, 0.75, 2.53, 0.94, 0.72},      {{64, 96, 32, 48, 1, 1}, 3.68, 0, 2.99, 7, 0.73}};
 
+constexpr QuadTiling kOfFewRows{16, 32, 16, 32, 16, 2};
+
+bool fits_device(const NodeContext& node, const QuadTiling& tiling) {
+  return tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") && tiling.subgroups() * 32 <= node.most_invocations();
+}
+
 }  // namespace
+
+std::vector<QuadTiling> quad_tilings(const NodeContext& node, int64_t rows) {
+  std::vector<QuadTiling> found;
+  if (rows <= 2 * kOfFewRows.rows && fits_device(node, kOfFewRows)) found.push_back(kOfFewRows);
+  for (const QuadCost& cost : kQuadCosts)
+    if (fits_device(node, cost.tiling)) found.push_back(cost.tiling);
+  return found;
+}
 
 std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
   // Results of more than kMostResults are quicker through shared memory, except those of few rows, which are bound by the reading of w.
   constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 3 << 20, kFewRows = 64;
   if (!node.has_quads() || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
   if (rows > kFewRows && rows * columns > kMostResults) return {};
-  const auto fits = [&](const QuadTiling& tiling) {
-    return tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") && tiling.subgroups() * 32 <= node.most_invocations();
-  };
+  const auto fits = [&](const QuadTiling& tiling) { return fits_device(node, tiling); };
   const int64_t multiprocessors = node.multiprocessors();
-  if (constexpr QuadTiling kOfFewRows{16, 32, 16, 32, 16, 2}; rows <= kOfFewRows.rows && fits(kOfFewRows)) return kOfFewRows;
+  if (rows <= kOfFewRows.rows && fits(kOfFewRows)) return kOfFewRows;
   const QuadCost* best = nullptr;
   for (const QuadCost& cost : kQuadCosts)
     if (fits(cost.tiling) &&
@@ -156,16 +214,22 @@ std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, 
   return best ? std::optional(best->tiling) : std::nullopt;
 }
 
-std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+std::vector<Skinny> skinnies_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared ones of an invocation
   if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};
   const int64_t shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")), most = node.most_invocations();
+  std::vector<Skinny> found;
   for (const int64_t invocations : {1024, 512})
     if (invocations <= most && invocations * kBytes <= shared) {
       const int64_t rows = pixels == 3 ? 4 : pixels;
-      return Skinny{rows, invocations / rows};
+      found.push_back({rows, invocations / rows});
     }
-  return {};
+  return found;
+}
+
+std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  const std::vector<Skinny> found = skinnies_of(node, c, pixels);
+  return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
 }  // namespace pumice

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "core/rounding.h"
 #include "operators/contraction/contraction_terms.h"
@@ -30,6 +31,9 @@ struct Tiling {
 // Large tiles reuse more of what they load; small and split ones keep all of the device busy on small outputs.
 Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth);
 
+// The tiles and splits that the device can run for so many pixels and channels and that leave less than half of a tile empty.
+std::vector<Tiling> tilings(const NodeContext& node, int64_t pixels, int64_t channels, int64_t depth);
+
 // The tile that a workgroup of conv_matrix computes, that of each of its subgroups, the depth of a stretch, and how many subgroups share
 // that depth.
 struct MatrixTiling {
@@ -46,6 +50,9 @@ struct MatrixTiling {
 // together in aligned eights. It is the largest tile of which there are enough to keep the device busy, and which the channels fill by
 // half.
 std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels);
+
+// All tiles for conv_matrix that it could be; empty where that is none.
+std::vector<MatrixTiling> matrix_tilings(const LowerContext& node, const Contraction& c, int64_t pixels);
 
 // The shape of gemv.comp: products of up to four rows take 1, 2 or 4 of them at once.
 constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32, kSkinnyAhead = 8;
@@ -83,7 +90,12 @@ constexpr int64_t kLeastQuadColumns = 16;  // of a tile
 // The tile for product_quads, which reads a matrix in fragments; none where another kernel is quicker, or the device cannot run it.
 std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
 
+// The tiles for product_quads that the device can run, for products that quad_tiling_of() has one for.
+std::vector<QuadTiling> quad_tilings(const NodeContext& node, int64_t rows);
+
 // The shape for few rows; none where the rows are more, the depth is small, or the lanes of a software device compute it.
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels);
+// All shapes that the device can run.
+std::vector<Skinny> skinnies_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 
 }  // namespace pumice

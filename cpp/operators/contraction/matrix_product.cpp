@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/contraction/contraction.h"
+#include "operators/contraction/contraction_plan.h"
 #include "operators/contraction/contraction_tiling.h"
 #include "operators/contraction/lowerings.h"
 #include "operators/contraction/matrix_integers.h"
@@ -40,23 +41,43 @@ static std::optional<int64_t> known_rows(const NodeContext& node) {
   return element_count({node.shapes[0]->begin(), node.shapes[0]->end() - 1});
 }
 
-// How a constant B is stored: in fragments for a product of a size that product_quads is quickest for, by columns for another that is
-// known to be of a few rows. Packing and lowering decide alike.
-static WeightOrder order_of(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
+// The orders that a constant B can be stored in, the engine's own choice first: in fragments for a product of a size that product_quads is
+// quickest for, by columns for another that is known to be of a few rows.
+static std::vector<WeightOrder> orders_of(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
   const std::optional<int64_t> rows = known_rows(node);
-  if (!rows || b.rank() != 2 || !b.is_packed()) return WeightOrder::blocks;
+  if (!rows || b.rank() != 2 || !b.is_packed()) return {WeightOrder::blocks};
   const bool has_columns =
       *rows <= kMostColumnRows && has_columns_kernel(node, weights) && weights.stride_out == 1 && node.shapes[0]->size() == 2;
   // A column for each subgroup keeps more of a device busy than a tile for each workgroup where there are few columns (docs/tuning.md).
   constexpr int64_t kLeastOnEach = 16;
   const bool has_few_columns = has_columns && weights.channels_out < kLeastOnEach * node.multiprocessors();
-  if (!has_few_columns && quad_tiling_of(node, *rows, weights.channels_out, weights.channels_in)) return WeightOrder::fragments;
-  return has_columns ? WeightOrder::columns : WeightOrder::blocks;
+  const bool has_fragments = quad_tiling_of(node, *rows, weights.channels_out, weights.channels_in).has_value();
+  std::vector<WeightOrder> orders;
+  if (has_fragments && !has_few_columns) orders.push_back(WeightOrder::fragments);
+  if (has_columns) orders.push_back(WeightOrder::columns);
+  orders.push_back(WeightOrder::blocks);
+  if (has_fragments && has_few_columns) orders.push_back(WeightOrder::fragments);
+  return orders;
+}
+
+// How a constant B is stored. Packing and lowering decide alike.
+static WeightOrder order_of(const NodeContext& node, const std::vector<WeightOrder>& orders, const WeightView& weights) {
+  if (!node.measured || orders.size() < 2) return orders[0];
+  const auto found = node.measured->taken.find(product_kind(node, *known_rows(node), weights.channels_in, weights.channels_out));
+  if (found == node.measured->taken.end()) return orders[0];
+  const WeightOrder wanted = order_of_variant(found->second);
+  return std::ranges::find(orders, wanted) == orders.end() ? orders[0] : wanted;
+}
+
+// The orders of input 1; none where it is no constant.
+static std::vector<WeightOrder> packed_orders(const LowerContext& node, const WeightView& weights) {
+  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
+  return is_constant ? orders_of(node, node.input(1), weights) : std::vector<WeightOrder>{};
 }
 
 static WeightOrder packed_order(const LowerContext& node, const WeightView& weights) {
-  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
-  return is_constant ? order_of(node, node.input(1), weights) : WeightOrder::blocks;
+  const std::vector<WeightOrder> orders = packed_orders(node, weights);
+  return orders.empty() ? WeightOrder::blocks : order_of(node, orders, weights);
 }
 
 // Whether a product of so many rows reads B as it lies, where packing it first would take longer than the product: see gemv_lanes.comp.
@@ -68,7 +89,7 @@ static bool reads_unpacked(const LowerContext& node, const TensorDesc& b, int64_
 }
 
 static bool pack_matrix(const PackContext& node, const WeightView& weights, double scale, PackedWeight& packed) {
-  const WeightOrder order = order_of(node, node.input(1), weights);
+  const WeightOrder order = order_of(node, orders_of(node, node.input(1), weights), weights);
   if (order == WeightOrder::blocks && is_as_packed(node, node.input(1), weights, scale)) return false;
   const WeightView columns{1, weights.channels_in, weights.channels_out, 1, 0, weights.stride_in, weights.stride_out, 0};
   if (order == WeightOrder::columns)
@@ -155,6 +176,7 @@ void lower_gemm(LowerContext& node) {
       matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),
                      matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
   c.order = packed_order(node, c.weights);
+  c.orders = packed_orders(node, c.weights);
   const Operand left = matrix_rows(node, c);
   const Operand weights = matrix_operand(node, c, y.shape[0], node.attributes->real("alpha", 1));
   ContractionBias bias = adds ? bias_of(node) : ContractionBias{};
@@ -208,6 +230,7 @@ void lower_matmul(LowerContext& node) {
     Contraction c = matrix_product(matrix_planes(rows, a.shape[column], a.strides[row], a.strides[column]), all,
                                    matrix_planes(rows, y.shape[column], y.strides[row], y.strides[column]));
     c.order = order;
+    c.orders = packed_orders(node, all);
     const Operand left = matrix_rows(node, c);
     return add_contraction(node, c, left, node.packed(1), bias_of(node), node.out(0));
   }
@@ -229,6 +252,7 @@ void lower_matmul(LowerContext& node) {
   if (all.groups == 1) {  // one B for all: the batch of A becomes more rows
     const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
     Contraction c = matrix_product(planes(rows, k), all, planes(rows, n));
+    c.orders = packed_orders(node, all);
     const Operand weights = matrix_operand(node, c, rows, 1);
     const Operand left = matrix_rows(node, c);
     return add_contraction(node, c, left, weights, bias_of(node), node.out(0));

@@ -16,6 +16,7 @@
 #include "dispatch/kernel/kernel.h"
 #include "operators/expression/expression.h"
 #include "operators/row/attributes.h"
+#include "operators/row/measured_variants.h"
 
 namespace pumice {
 
@@ -37,6 +38,7 @@ struct Step {
   std::vector<Operand> operands;  // by position in kernel->interface().bindings
   std::vector<std::byte> push;
   std::array<uint32_t, 3> groups{1, 1, 1};
+  std::shared_ptr<const StepChoice> choice = nullptr;  // where the program was told of measured variants
 };
 
 inline constexpr uint64_t kBindingBoundary = 256;  // bytes; no device binds at a coarser one
@@ -91,9 +93,10 @@ class NodeContext {
   KernelLibrary* library = nullptr;
   const Attributes* attributes = nullptr;
   std::string_view node;
-  DType float_dtype = DType::float32;        // of float values inside the program
-  bool deterministic = false;                // results are the same bits in every run
-  std::vector<std::optional<Shape>> shapes;  // of the inputs of a graph's node: those that are known before it is bound
+  DType float_dtype = DType::float32;          // of float values inside the program
+  bool deterministic = false;                  // results are the same bits in every run
+  const MeasuredVariants* measured = nullptr;  // variants of steps that were measured on this device; none: the engine chooses
+  std::vector<std::optional<Shape>> shapes;    // of the inputs of a graph's node: those that are known before it is bound
 
   // The kernel of an embedded shader whose values are stored as `dtype`; see storage_of().
   std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {},

@@ -27,9 +27,8 @@ from .._pumice import (
 )
 from ..base.errors import InputError
 from ..base.progress import Progress
-from .kernel_times import times_of
 from .tuning_call import PRECISIONS, Call, arrays_of, described, size_class
-from .tuning_store import Record, config_text, device_name, driver_name, read, write
+from .tuning_store import Record, config_text, device_name, driver_name, read_variant, write
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -223,7 +222,8 @@ class _Search:
         self._context = context
         self._arguments = arguments
         self._demand = demand
-        self._text = _text_of(kernel)
+        info = context.info
+        self._subject = (device_name(info), driver_name(info), _text_of(kernel), demand.text)
         self._bindings = kernel.shader.interface["bindings"]
         self._expected: dict[str, Any] | None = None  # of arguments that are the same for all variants
         self.measured = 0
@@ -239,16 +239,17 @@ class _Search:
             raise InputError("Kernel.tune: precision: no array of floats is bound to a buffer of sfp")
         return call
 
-    def blank(self, config: dict[str, Any], call: Call) -> Record:
-        """The record of a variant of which nothing is known."""
-        info, every = self._context.info, call.arguments
+    def blank(self, config: dict[str, Any], call: Call, arguments: str) -> Record:
+        """The record of a variant of which nothing is known. arguments: their classes."""
+        every = call.arguments
+        device, driver, text, demand = self._subject
         return Record(
             kernel=self._kernel.name,
-            device=device_name(info),
-            driver=driver_name(info),
-            text=self._text,
-            demand=self._demand.text,
-            arguments=described(every, size_class),
+            device=device,
+            driver=driver,
+            text=text,
+            demand=demand,
+            arguments=arguments,
             shapes=described(arrays_of(every), size_class),
             config=config,
             seconds=None,
@@ -260,9 +261,10 @@ class _Search:
     def record_of(self, config: dict[str, Any], again: bool) -> Record:
         """What is known of a variant; measured and kept where nothing is."""
         call = self.call_of(config)
-        blank = self.blank(config, call)
-        if not again and (known := read(blank)) is not None:
+        arguments = described(call.arguments, size_class)
+        if not again and (known := read_variant(self._subject, arguments, config)) is not None:
             return known._replace(config=config)
+        blank = self.blank(config, call, arguments)
         self.measured += 1
         try:
             variant = variant_of(self._kernel, config)
@@ -272,6 +274,8 @@ class _Search:
             reason = self._fault(variant, call)
             if reason:
                 return self._kept(blank, rejected=reason)
+            from .kernel_times import times_of
+
             seconds = times_of(variant, self._context, ({}, call.on_device()), self._demand.runs).median
         except OutOfMemoryError as error:  # it may have memory another time, so that this is not kept
             return blank._replace(rejected=f"has no memory: {_first_line(error)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +37,15 @@ def described(arguments: Mapping[str, Any], of_size: Callable[[int], str]) -> st
     return ", ".join(f"{name}: {_described(arguments[name], of_size)}" for name in sorted(arguments))
 
 
+@functools.cache
+def _dtype_text(dtype: Any) -> str:
+    """The dtype's name, which NumPy takes long to make."""
+    return str(dtype)
+
+
 def _described(value: Any, of_size: Callable[[int], str]) -> str:
     if isinstance(value, (np.ndarray, Tensor)):
-        return f"{value.dtype}[{', '.join(of_size(int(size)) for size in value.shape)}]"
+        return f"{_dtype_text(value.dtype)}[{', '.join([of_size(int(size)) for size in value.shape])}]"
     if isinstance(value, Image):
         return f"image {value.format}[{', '.join(of_size(int(size)) for size in value.shape)}]"
     if isinstance(value, Mapping):
@@ -56,7 +63,7 @@ def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
 
 
-class Call:
+class Call:  # a process that finds all variants in the store makes one for each, and little else: it is cheap to make
     """The arguments of one variant. The caller's arrays and tensors stay as they are."""
 
     def __init__(
@@ -132,23 +139,29 @@ class Call:
 
     def difference(self, name: str, result: Array, expected: Array, tolerance: float | None) -> str:
         """By how much a result is wrong; "" where it is right."""
-        allowed = _TOLERANCES.get(str(self.arguments[name].dtype), 0.0) if tolerance is None else tolerance
-        wide = [np.asarray(one, np.float64) for one in (result, expected)]
-        if not allowed:
-            wrong = int(np.count_nonzero(~((result == expected) | (np.isnan(wide[0]) & np.isnan(wide[1])))))
-            return f"'{name}' differs in {wrong:,} of {expected.size:,} elements" if wrong else ""
-        finite = [np.isfinite(one) for one in wide]
-        odd_result, odd_expected = (np.where(ok, 0.0, one) for ok, one in zip(finite, wide, strict=True))
-        if not np.array_equal(odd_result, odd_expected, equal_nan=True):
-            return f"'{name}' has NaN or infinity at other places than the reference"
-        both = finite[0] & finite[1]
-        scale = float(np.max(np.abs(wide[1]), where=both, initial=0.0)) or 1.0
-        error = float(np.max(np.abs(wide[0] - wide[1], where=both, out=np.zeros_like(wide[0])), initial=0.0)) / scale
-        return (
-            ""
-            if error <= allowed
-            else f"'{name}' differs by {error:.2g} of its largest value; {allowed:.2g} is allowed"
-        )
+        allowed = tolerance_of(str(self.arguments[name].dtype)) if tolerance is None else tolerance
+        return difference(name, result, expected, allowed)
+
+
+def tolerance_of(dtype: str) -> float:
+    """The largest difference that rounding may make in sums of such numbers, as a part of the largest value; 0 for whole numbers."""
+    return _TOLERANCES.get(dtype, 0.0)
+
+
+def difference(name: str, result: Array, expected: Array, allowed: float) -> str:
+    """By how much an array differs from what is expected, in words; "" where it is at most `allowed` of the largest value."""
+    wide = [np.asarray(one, np.float64) for one in (result, expected)]
+    if not allowed:
+        wrong = int(np.count_nonzero(~((result == expected) | (np.isnan(wide[0]) & np.isnan(wide[1])))))
+        return f"'{name}' differs in {wrong:,} of {expected.size:,} elements" if wrong else ""
+    finite = [np.isfinite(one) for one in wide]
+    odd_result, odd_expected = (np.where(ok, 0.0, one) for ok, one in zip(finite, wide, strict=True))
+    if not np.array_equal(odd_result, odd_expected, equal_nan=True):
+        return f"'{name}' has NaN or infinity at other places than the reference"
+    both = finite[0] & finite[1]
+    scale = float(np.max(np.abs(wide[1]), where=both, initial=0.0)) or 1.0
+    error = float(np.max(np.abs(wide[0] - wide[1], where=both, out=np.zeros_like(wide[0])), initial=0.0)) / scale
+    return "" if error <= allowed else f"'{name}' differs by {error:.2g} of its largest value; {allowed:.2g} is allowed"
 
 
 def _dtype(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Iterator
@@ -42,8 +43,12 @@ class Record(NamedTuple):
     @property
     def place(self) -> str:
         """The record's file below the store: equal for two records of the same variant."""
-        subject = sha256(_joined(self.device, self.driver, self.text, self.demand))
-        return os.path.join(subject, sha256(_joined(self.arguments, config_text(self.config))) + ".tuning")
+        return place_of(self.subject, self.arguments, self.config)
+
+    @property
+    def subject(self) -> tuple[str, str, str, str]:
+        """What all variants of a kernel on a device have in common; see `place_of`."""
+        return self.device, self.driver, self.text, self.demand
 
 
 class Group(NamedTuple):
@@ -62,6 +67,16 @@ class Group(NamedTuple):
 def config_text(config: dict[str, Any]) -> str:
     """One text for equal configurations, whatever their order."""
     return json.dumps(config, sort_keys=True)
+
+
+def place_of(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> str:
+    """The file of a variant below the store. subject: device, driver, text and demand."""
+    return os.path.join(_folder_of(subject), sha256(_joined(arguments, config_text(config))) + ".tuning")
+
+
+@functools.lru_cache(16)
+def _folder_of(subject: tuple[str, str, str, str]) -> str:
+    return sha256(_joined(*subject))
 
 
 def _joined(*parts: str) -> bytes:
@@ -85,9 +100,17 @@ def _folder() -> Path | None:
 
 def read(wanted: Record) -> Record | None:
     """What the store has of this variant; None where it has nothing, or a file that is not whole or not of this variant."""
-    folder = _folder()
-    found = _of_file(folder / wanted.place) if folder else None
-    return found if found is not None and found.place == wanted.place else None
+    return read_variant(wanted.subject, wanted.arguments, wanted.config)
+
+
+def read_variant(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> Record | None:
+    """As `read`, by what a variant is found by: see `place_of`."""
+    folder = cache_directory()
+    if not folder:
+        return None
+    found = _of_file(os.path.join(folder, "tuning", place_of(subject, arguments, config)))
+    same = found is not None and (found.subject, found.arguments, found.config) == (subject, arguments, config)
+    return found if same else None
 
 
 def write(record: Record) -> bool:
@@ -104,6 +127,22 @@ def records() -> Iterator[Record]:
     for path in sorted(folder.glob("*/*.tuning")) if folder else ():
         if (record := _of_file(path)) is not None and str(path).endswith(record.place):
             yield record
+
+
+def store_folder(record: Record) -> str | None:
+    """The folder of all records of the same device, driver, text and demand; None where there is no cache."""
+    folder = _folder()
+    return os.path.dirname(os.path.join(folder, record.place)) if folder else None
+
+
+def records_beside(record: Record) -> list[Record]:
+    """Everything that the store has of the same device, driver, text and demand, without files that are not whole."""
+    folder = store_folder(record)
+    if folder is None:
+        return []
+    found = (_of_file(path) for path in sorted(Path(folder).glob("*.tuning")))
+    same = os.path.dirname(record.place)
+    return [one for one in found if one is not None and os.path.dirname(one.place) == same]
 
 
 def groups() -> list[Group]:
@@ -162,7 +201,7 @@ def _take(record: Record) -> bool:
     return True
 
 
-def _of_file(path: Path) -> Record | None:
+def _of_file(path: Path | str) -> Record | None:
     entry = read_cache_file(str(path), _KIND)
     try:
         return None if entry is None else _record(json.loads(entry))

@@ -21,7 +21,7 @@ from .options import refuse_unknown
 from .policy import Precision, policy_of
 from .runs import MOST_IN_FLIGHT
 
-_OPTIONS = ("seed", "fuse", "check_indices", "deterministic")
+_OPTIONS = ("seed", "fuse", "check_indices", "deterministic", "tuned")
 _OWN = ("device", "precision", "batch_size", "ragged", "columns", "keep", "named", "depth", "folder")
 _RAGGED = ("pad", "rebind")
 _OF_THIS_PROCESS = "it holds functions of this process, which workers do not have; pumice.load() takes it"
@@ -79,7 +79,7 @@ class BatchPredictor:
     file beside it with its name, is opened anew by the next predictor; one that is open goes on with its model, and where memory is short
     and the file has to be read again, it raises InputError in place of results of two models.
     device: what Context takes; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md.
-    precision, folder, and the options seed, fuse, check_indices and deterministic: as for load(). kernels= and operators= are refused:
+    precision, folder, and the options seed, fuse, check_indices, deterministic, tuned: as for load(). kernels= and operators= are refused:
     they hold functions of the process that made them, which a worker does not have.
     batch_size: rows of one run, at most; None: all rows of a batch. Where the file has a fixed number of rows, that.
     ragged: what becomes of a run with fewer rows than batch_size, as the last one of a batch: "pad" repeats its last row and drops the

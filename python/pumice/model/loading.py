@@ -34,6 +34,7 @@ def load(
     deterministic: bool = False,
     operators: Sequence[ElementwiseOperator] = (),
     kernels: Mapping[str, KernelOperator | Kernel | str] | None = None,
+    tuned: bool | Mapping[str, str] = True,
 ) -> Model: ...
 
 
@@ -51,6 +52,7 @@ def load(
     deterministic: bool = False,
     operators: Sequence[ElementwiseOperator] = (),
     kernels: Mapping[str, KernelOperator | Kernel | str] | None = None,
+    tuned: bool | Mapping[str, str] = True,
 ) -> ParallelModel: ...
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._pumice import Context, DeviceInfo, StateError, UploadMemory
+from ..base import model_calls
 from ..base.element_types import Array, array_of, numpy_dtype
 from ..base.errors import binding_error, bounded
 from ..base.host_arrays import as_array
@@ -23,10 +24,11 @@ from ..importer.build.float32_nodes import Float32Nodes
 from ..importer.file.model_file import Folder, ModelFile, Source, bytes_of, portable, reread
 from ..importer.load import graph_of, load_recipe
 from .declarations import Declarations, declared_value, dimensions
-from .options import listed, refuse_unknown
+from .options import kernel_table, listed, refuse_unknown
 from .policy import Precision, policy_of
-from .report import ModelReport
+from .report import ModelReport, model_facts, report_of
 from .runs import ModelRun, Outputs, mapped, targets_of
+from .step_variants import chosen
 from .values import ModelValue, Packing, fits, rearrangement, sizes_text
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable
     from ..importer.kernel_operator import KernelOperator, KernelTable
+    from .step_tuning import StepTuning
 
 _MOST_SIGNATURES = 256  # signatures (shapes and dtypes of arguments) that are remembered as checked
 
@@ -70,6 +73,9 @@ class Model:
     kernels: operators of a domain of the user's own by name, "my.domain::Op", each with the kernel that its nodes run: of
     `pumice.kernel_operator()`, or a Kernel or GLSL text whose output is as its first input. Raises as that says, and GraphError naming
     node and kernel where a rule or the kernel does not fit a node: at loading, or at the first call with sizes that show it.
+    tuned: products and convolutions run the variants that Model.tune() or `pumice tune` found to be quickest on this device and driver,
+    where the store has any; report() names such steps. False: the engine's own choices. A dict: names of variants by kind of step, as
+    Model.tune() names both; one that a step cannot take is named by report() and not taken.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError;
     InputError for a policy with other precisions than these, with two narrow ones, or with an entry that matches no node.
@@ -90,6 +96,7 @@ class Model:
         deterministic: bool = False,
         operators: Sequence[ElementwiseOperator] = (),
         kernels: Mapping[str, KernelOperator | Kernel | str] | KernelTable | None = None,
+        tuned: bool | Mapping[str, str] = True,
         **unknown: NoReturn,
     ) -> None:
         refuse_unknown(unknown)
@@ -99,7 +106,7 @@ class Model:
             from ..importer.expression_operator import with_operators
 
             source, folder = with_operators(source, folder, operators)
-        table = None if kernels is None else _kernel_table(kernels)
+        table = None if kernels is None else kernel_table(kernels)
         fuse, overridable = listed(fuse, "fuse"), listed(overridable, "overridable")
         with Progress("nodes", progress) as bar:
             # No context is made for a model that turns out not to run.
@@ -114,6 +121,7 @@ class Model:
             graph = graph_of(recipe, bar if bar.shown else None, float32, table)
             policy.check_met(recipe.name)
             context = context or made or default_context()
+            variants = chosen(context, tuned)
             program: Program = graph.compile(
                 context,
                 policy.precision,
@@ -123,6 +131,8 @@ class Model:
                 check_indices=check_indices,
                 deterministic=deterministic,
                 float32_nodes=float32.names if float32 else [],
+                measured=variants,
+                list_variants=variants is not None and variants.lists,
             )
         self.source, self.folder = source, folder
         self._options: dict[str, Any] = {
@@ -132,14 +142,17 @@ class Model:
             "check_indices": check_indices,
             "deterministic": deterministic,
             "kernels": table,
+            "tuned": tuned,
         }
-        self.kernel_table = table
-        self.name = recipe.name
+        self.kernel_table, self.name = table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = policy.precision  # of all nodes but those that the policy has in fp32
         self.policy = dict(policy.entries)  # as it was given: "default" alone for a name
         self.float32_nodes = float32.names if float32 else []  # nodes, as in report(), that the policy has in fp32
         self.check_indices, self.fuse, self.deterministic = check_indices, fuse, deterministic
+        self.step_variants = (
+            variants  # measured ones, by kind of step, that its steps take where they can; None: no such
+        )
         self.context = context
         self._program: Program | None = program
         self._call: Callable[..., tuple[Array, ...]] = program.call
@@ -286,6 +299,8 @@ class Model:
             if len(self._checked) >= _MOST_SIGNATURES:
                 self._checked.clear()
             self._checked.add(signature)
+        if model_calls.noted is not None:
+            model_calls.note(self, signature, given)
         return given
 
     def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
@@ -384,13 +399,7 @@ class Model:
 
         It also counts the nodes before and after fusion.
         """
-        info = self.context.info
-        quirks = ", ".join(quirk.name for quirk in self.context.driver_quirks)
-        device = f"{info.name} ({info.kind}), {self.context.choice}; driver quirks: {quirks or 'none'}"
-        if not self.context.feature("shaderInt64"):
-            device += "; 64-bit integers are pairs of words"
-        where = f"{device}; {self._random}" if self._random else device
-        return ModelReport(self.program.report(), where, self.warnings)
+        return report_of(self.program, self.context, str(self._random or ""), self.warnings)
 
     def warn(self, text: str) -> None:
         """Keeps a warning, once, and logs it."""
@@ -399,19 +408,46 @@ class Model:
             self.warnings.append(text)
             log_warning(f"model '{self.name}': {text}")
 
+    def tune(
+        self,
+        *arrays: npt.ArrayLike,
+        runs: int = 5,
+        again: bool = False,
+        progress: bool = True,
+        **by_name: npt.ArrayLike,
+    ) -> StepTuning:
+        """Measures the variants of kernels that the model's products and convolutions can run, and keeps what was measured on disk.
+
+        arrays, by_name: inputs as of a call; what is measured is for their sizes, and by class of sizes for others. runs: executions of
+        each variant, of which the best counts. again: measure, whatever is known. progress: a bar, on a terminal and in a notebook.
+        A variant whose results differ from those of the engine's own choice by more than rounding is rejected. Models that are loaded
+        from then on, on this device and driver, take the quickest variants (see `tuned` of Model); this one stays as it is.
+        Raises as a call does, InputError for runs below 1, UnsupportedError for control flow and cuts, and for a queue without time
+        stamps.
+        """
+        from .step_tuning import tuned_steps
+
+        return tuned_steps(self, self.arguments(*arrays, **by_name), runs, (again, progress))
+
     def loaded_again(
-        self, context: Context | None = None, precision: Precision | None = None, *, part: ModelProto | None = None
+        self,
+        context: Context | None = None,
+        precision: Precision | None = None,
+        *,
+        part: ModelProto | None = None,
+        tuned: bool | Mapping[str, str] | None = None,
     ) -> Model:
         """Loads the model again: on another context, by default its own, or at another precision; part: a model that
-        was made of this one's, whose weights may lie in the same files. Raises as loading does.
+        was made of this one's, whose weights may lie in the same files. tuned: as of loading. Raises as loading does.
         """
+        options = self._options if tuned is None else {**self._options, "tuned": tuned}
         return Model(
             self.source if part is None else part,
             self.context if context is None else context,
             self.policy if precision is None else precision,
             folder=self.folder if part is None else ModelFile(self.source, self.folder).folder,
             progress=False,
-            **self._options,
+            **options,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -429,14 +465,7 @@ class Model:
         return f"<Model '{self.name}' {values}, {self.precision} on '{self.context.info.name}'>"
 
     def _repr_html_(self) -> str:
-        from ..base.html import facts, table
-
-        info = self.context.info
-        pairs = {"precision": self.precision, "device": f"{info.name} ({info.kind}), {self.context.choice}"}
-        rows = [
-            (kind, value) for kind, values in (("input", self.inputs), ("output", self.outputs)) for value in values
-        ]
-        return facts(f"Model {self.name}", pairs) + table(("", "value"), rows)
+        return model_facts(self)
 
     # ---- lifetime
 
@@ -463,12 +492,6 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _kernel_table(kernels: Any) -> KernelTable:
-    from ..importer.kernel_operator import KernelTable
-
-    return kernels if isinstance(kernels, KernelTable) else KernelTable(kernels)
 
 
 def _reopened(

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..base.element_types import PRECISIONS
 from ..base.errors import binding_error
 
-OF_EACH_MODEL = ("folder", "progress", "seed", "fuse", "check_indices", "deterministic", "operators", "kernels")
+if TYPE_CHECKING:
+    from ..importer.kernel_operator import KernelTable
+
+OF_EACH_MODEL = (
+    "folder",
+    "progress",
+    "seed",
+    "fuse",
+    "check_indices",
+    "deterministic",
+    "operators",
+    "kernels",
+    "tuned",
+)
 OF_A_MODEL = ("context", "precision", *OF_EACH_MODEL, "overridable")
 
 
@@ -63,3 +76,10 @@ def listed(value: Any, kind: str) -> bool | list[str]:
         given = "one name" if isinstance(value, str) else repr(value) if names else type(value).__name__
         raise binding_error("K4", str(value), "True, False or a list of names", given, kind=kind)
     return sorted(names) if isinstance(value, set | frozenset) else names
+
+
+def kernel_table(kernels: Any) -> KernelTable:
+    """What the argument `kernels` stands for. Raises as `pumice.kernel_operator()` does."""
+    from ..importer.kernel_operator import KernelTable
+
+    return kernels if isinstance(kernels, KernelTable) else KernelTable(kernels)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .._pumice import Context, Program
+    from .model import Model
 
 _DROPPED = ("folded", "not needed")
 _WITHOUT_KERNEL = ("view", "host")
@@ -70,3 +75,23 @@ class ModelReport(list[dict[str, str]]):
         if self.warnings:
             shown["warnings"] = "; ".join(self.warnings)
         return facts("Report", shown) + table(columns, ([row.get(key, "") for key in columns] for row in self))
+
+
+def report_of(program: Program, context: Context, random: str, warnings: Sequence[str]) -> ModelReport:
+    """The report on a program's nodes; random: what is said of its random numbers, "" where it makes none."""
+    info = context.info
+    quirks = ", ".join(quirk.name for quirk in context.driver_quirks)
+    device = f"{info.name} ({info.kind}), {context.choice}; driver quirks: {quirks or 'none'}"
+    if not context.feature("shaderInt64"):
+        device += "; 64-bit integers are pairs of words"
+    return ModelReport(program.report(), f"{device}; {random}" if random else device, warnings)
+
+
+def model_facts(model: Model) -> str:
+    """What a notebook shows of a model, as HTML."""
+    from ..base.html import facts, table
+
+    info = model.context.info
+    pairs = {"precision": model.precision, "device": f"{info.name} ({info.kind}), {model.context.choice}"}
+    values = [("input", value) for value in model.inputs] + [("output", value) for value in model.outputs]
+    return facts(f"Model {model.name}", pairs) + table(("", "value"), values)

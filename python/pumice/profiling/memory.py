@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._pumice import UnsupportedError
+from .._pumice import Error, UnsupportedError
 from ..base.errors import InputError
 from ..model.model import Model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ..base.element_types import Array
 
 _MOST_NAMED = 12  # tensors whose names the picture has
 
@@ -92,11 +95,13 @@ class MemoryMap:
         axes.set_ylabel("bytes of the arena")
         return axes
 
-    def _rows(self) -> list[tuple[str, str, str, str]]:
+    def peak_rows(self) -> list[tuple[str, str, str, str]]:
+        """The tensors of the peak, the largest first: name, node that makes it, bytes, waves; as texts."""
         peak = self.kept(self.peak_wave)
         return [(one.name, one.node, f"{one.bytes:,}", f"{one.first} to {one.last}") for one in peak]
 
-    def _head(self) -> str:
+    def summary(self) -> str:
+        """One sentence: the peak, the arena, the weights."""
         nodes = ", ".join(self.nodes[self.peak_wave]) if self.nodes else "nothing"
         return (
             f"{self.name}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
@@ -104,15 +109,15 @@ class MemoryMap:
         )
 
     def __repr__(self) -> str:
-        rows = [("tensor", "made by", "bytes", "waves"), *self._rows()]
+        rows = [("tensor", "made by", "bytes", "waves"), *self.peak_rows()]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([self._head(), *lines])
+        return "\n".join([self.summary(), *lines])
 
     def _repr_html_(self) -> str:
         from ..base.html import table, text
 
-        return text(self._head()) + table(("tensor", "made by", "bytes", "waves"), self._rows())
+        return text(self.summary()) + table(("tensor", "made by", "bytes", "waves"), self.peak_rows())
 
 
 def _covered(tensors: Sequence[ArenaTensor]) -> int:
@@ -132,7 +137,19 @@ def memory_map(model: Model, *arrays: Any, **by_name: Any) -> MemoryMap:
     """
     if not isinstance(model, Model):
         raise InputError(f"memory_map: expected a Model, given {type(model).__name__}")
-    given = list(model.arguments(*arrays, **by_name))
+    return _map_of(model, list(model.arguments(*arrays, **by_name)))
+
+
+def maps_of(calls: Sequence[tuple[Model, tuple[Array, ...]]]) -> tuple[MemoryMap, ...]:
+    """The maps of models that were called with such arguments; those that are closed or have no one memory are left out."""
+    found = []
+    for model, given in calls:
+        with contextlib.suppress(Error):
+            found.append(_map_of(model, list(given)))
+    return tuple(found)
+
+
+def _map_of(model: Model, given: list[Array]) -> MemoryMap:
     plan = model.program.plan(given)
     made: dict[tuple[str, int, int], ArenaTensor] = {}
     nodes: dict[int, list[str]] = {}

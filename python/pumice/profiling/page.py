@@ -12,15 +12,16 @@ from ..validation.view.tables import scrolled
 from .records import DeviceSpan
 
 if TYPE_CHECKING:
+    from .memory import MemoryMap
     from .profile import Profile
 
-_WIDTH, _LANE = 960, 26
+_WIDTH, _LANE, _ARENA = 960, 26, 240
 _MOST_BARS = 4000  # bars of a picture; a page of a long profile shows its first ones and says so
 _HEADS = ("name", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
 
 
 def page(profile: Profile, title: str) -> str:
-    """The document: the summary, the timeline, tables by node and by kernel, and the host's spans. Names are escaped."""
+    """The document: the summary, the timeline, tables by node and by kernel, the host's spans, and memory. Names are escaped."""
     body = [
         element("header", element("h1", plain(title)), element("p", profile.summary())),
         element(
@@ -29,6 +30,7 @@ def page(profile: Profile, title: str) -> str:
             element("section", element("h2", "Nodes"), _table("Nodes", profile.cells("node"))),
             element("section", element("h2", "Kernels"), _table("Kernels", profile.cells("kernel"))),
             element("section", element("h2", "Host"), _host(profile)),
+            element("section", element("h2", "Memory"), *map(_memory, profile.memory)) if profile.memory else None,
         ),
     ]
     return document(title, body)
@@ -86,3 +88,34 @@ def _host(profile: Profile) -> Markup:
         for kind, count, seconds, moved in profile.host_rows()
     ]
     return scrolled(element("table", head, element("tbody", *lines)), "Host")
+
+
+def _memory(told: MemoryMap) -> Markup:
+    """A model's arena as a picture, the tensors of its peak as a table."""
+    head = element("thead", element("tr", *(element("th", one) for one in ("tensor", "made by", "bytes", "waves"))))
+    lines = [element("tr", *(element("td", one) for one in row)) for row in told.peak_rows()]
+    rows = scrolled(element("table", head, element("tbody", *lines)), "Memory")
+    return joined([element("p", told.summary()), arena(told), rows])
+
+
+def arena(told: MemoryMap) -> Markup:
+    """Bytes of the arena, from below, against waves: a rectangle for each tensor, the wave of the peak between two lines."""
+    waves, size = max(told.waves, 1), max(told.arena_bytes, 1)
+    wide, high = _WIDTH / waves, _ARENA / size
+    drawn = []
+    for i, one in enumerate(told.tensors[:_MOST_BARS]):
+        x, y = one.first * wide, _ARENA - one.end * high
+        width, height = (one.last + 1 - one.first) * wide, max(one.bytes * high, 0.5)
+        said = f"{one.name}: {one.bytes:,} bytes, waves {one.first} to {one.last}, made by {one.node}"
+        shape = path(f"M{x:.2f} {y:.2f}h{width:.2f}v{height:.2f}h-{width:.2f}z", fill=(BLUE, ORANGE, GREY)[i % 3])
+        drawn.append(element("g", shape, element("title", said), fill_opacity=0.8, stroke="white", stroke_width=0.5))
+    peak = [
+        path(f"M{wave * wide:.2f} 0v{_ARENA}", stroke="currentColor", stroke_width=1, fill="none")
+        for wave in (told.peak_wave, told.peak_wave + 1)
+    ]
+    label = f"Memory of {plain(told.name)}"
+    picture = element(
+        "svg", *drawn, *peak, viewBox=f"0 0 {_WIDTH} {_ARENA}", width="100%", role="img", aria_label=label
+    )
+    left = len(told.tensors) - len(drawn)
+    return joined([picture, element("p", f"{left:,} more tensors are not drawn") if left > 0 else None])

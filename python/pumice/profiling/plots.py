@@ -17,10 +17,12 @@ _COLOURS = ("tab:gray", "tab:blue", "tab:orange")  # of host, executions and nod
 
 
 def plot(profile: Profile, kind: str, axes: Any) -> Any:
-    """Draws a "timeline", a "roofline" or the top "kernels". Raises InputError, UnsupportedError."""
-    drawings = {"timeline": _timeline, "roofline": _roofline, "kernels": _kernels}
+    """Draws a "timeline", a "roofline", the top "kernels" or the "memory". Raises InputError, UnsupportedError."""
+    drawings = {"timeline": _timeline, "roofline": _roofline, "kernels": _kernels, "memory": _memory}
     if kind not in drawings:
         raise InputError(f"Profile.plot: kind: expected one of {', '.join(drawings)}, given {kind!r}")
+    if kind == "memory" and not profile.memory:
+        raise InputError("Profile.plot: 'memory': no model with one memory was called in the block")
     if axes is None:
         try:
             from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
@@ -50,6 +52,10 @@ def _kernels(profile: Profile, axes: Any) -> None:
     rows = profile.rows("kernel")[:_MOST_KERNELS][::-1]
     axes.barh([row.name for row in rows], [row.seconds * 1e6 for row in rows])
     axes.set_xlabel("us on the device")
+
+
+def _memory(profile: Profile, axes: Any) -> None:
+    max(profile.memory, key=lambda one: one.arena_bytes).plot(axes)
 
 
 def _roofline(profile: Profile, axes: Any) -> None:

@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .._pumice import StateError, _profile_event, _start_profile, _stop_profile
+from ..base import model_calls
 from ..base.errors import InputError
 from ..base.files import Path, write_whole
 from .records import DeviceSpan, Execution, HostSpan, Row, executions_of, host_spans_of, rows_of
 
 if TYPE_CHECKING:
     from .comparison import Comparison
+    from .memory import MemoryMap
     from .peaks import Peaks
 
 LEVELS = ("execution", "node", "dispatch")
@@ -27,8 +29,8 @@ def profile(level: str = "node") -> Profile:
     """Measures everything that runs in a `with` block: models, kernels, command lists, dv; on all contexts.
 
     level: "execution" stamps submissions as a whole, "node" wherever the next dispatch is of another node, "dispatch"
-    every dispatch, which keeps those that could overlap apart from each other. While a profile is on, executions of one
-    recording wait for each other: a loop that the device runs by itself is slower than without.
+    every dispatch, which keeps those that could overlap apart from each other. While a profile is on, the host waits behind each
+    submission of a recording for the one before: a loop that the device runs by itself is slower than without.
     Raises InputError for another level; StateError on entry where a profile is on already: one at a time measures.
     """
     if level not in LEVELS:
@@ -41,7 +43,8 @@ class Profile:
 
     level: see `profile`. seconds: those of the block, on the host's clock; all times are seconds from its beginning.
     executions: all submissions with their spans. host: spans of the host's time: calls, waits, transfers, bindings,
-    compilations, what came from caches. lost: executions without stamps, since their context was closed in the block,
+    compilations, what came from caches. memory: a MemoryMap of each model, and of each choice of shapes, that was called in the block and
+    is one list of dispatches, up to 16 of them. lost: executions without stamps, since their context was closed in the block,
     their device was lost, or its queue has none. Clocks of host and device are not read together: the device's is placed so that
     no execution begins before its submission, so that the two are as far apart as the quickest start takes.
     """
@@ -53,12 +56,14 @@ class Profile:
         self.executions: tuple[Execution, ...] = ()
         self.host: tuple[HostSpan, ...] = ()
         self.lost = 0
+        self.memory: tuple[MemoryMap, ...] = ()
         self._state = "new"
 
     def __enter__(self) -> Profile:
         if self._state != "new":
             raise StateError("a Profile is of one block; make another one with pumice.profile()")
         _start_profile(self.level)
+        model_calls.begin()
         self._state = "on"
         self._start = time.perf_counter_ns()
         return self
@@ -72,6 +77,10 @@ class Profile:
         self.executions = executions_of(record["runs"], self._start)
         self.lost = len(record["runs"]) - len(self.executions)
         self.host = host_spans_of(record["host"], self._start)
+        if calls := model_calls.end():
+            from .memory import maps_of
+
+            self.memory = maps_of(calls)
 
     def _complete(self) -> None:
         if self._state != "done":
@@ -177,6 +186,7 @@ class Profile:
             "peaks": peaks and peaks.as_dict(),
             "executions": executions,
             "host": [one._asdict() for one in self.host],
+            "memory": [one.as_dict() for one in self.memory],
         }
 
     def save_json(self, path: Path) -> None:
@@ -197,9 +207,11 @@ class Profile:
         write_whole(path, page(self, title))
 
     def plot(self, kind: str = "timeline", axes: Any = None) -> Any:
-        """Draws a "timeline", a "roofline" or the top "kernels" with matplotlib, and gives the axes.
+        """Draws a "timeline", a "roofline", the top "kernels" or the "memory" with matplotlib, and gives the axes.
 
-        axes: to draw into; None: new ones. Raises InputError for another kind, UnsupportedError without matplotlib.
+        "memory" is the map of the model in `memory` with the largest arena.
+        axes: to draw into; None: new ones. Raises InputError for another kind, and for "memory" where no model was called;
+        UnsupportedError without matplotlib.
         """
         from .plots import plot
 
@@ -220,7 +232,8 @@ class Profile:
 
         if self._state != "done":
             return text_below("Profile", f"its block is {self._state}")
-        return text_below("Profile", self.summary()) + table(_HEADS, self.cells())
+        shown = text_below("Profile", self.summary()) + table(_HEADS, self.cells())
+        return shown + "".join(one._repr_html_() for one in self.memory)
 
 
 def _cells(row: Row, peaks: Peaks | None) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from .doctor.command import add_doctor_options, doctor
 from .generate_command import add_generate_options, generate
 from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
 from .reduce_command import add_reduce_options, reduce_model
+from .tune_command import add_tune_options, tune
 from .tuning_command import add_tuning_options, tuning, tuning_lines
 from .validate_command import add_validate_options, validate
 from .versions import versions
@@ -358,6 +359,9 @@ def _parser() -> argparse.ArgumentParser:
     peaks = command("calibrate", _calibrate, text)
     peaks.add_argument("--device", help="the device, as PUMICE_DEVICE has it")
     peaks.add_argument("--json", action="store_true", help="print JSON")
+
+    text = "Measures the variants of kernels that a model's steps can run, and keeps the quickest for later loads."
+    add_tune_options(command("tune", tune, text))
 
     text = "Shows what tuning has kept on this machine, writes it to a file, or takes it from one."
     add_tuning_options(command("tuning", tuning, text))

@@ -399,6 +399,7 @@ class Repeats:
     def _program(self, context: Context, **options: Any) -> Program:
         model = self.model
         options.setdefault("float32_nodes", model.float32_nodes)
+        options.setdefault("measured", model.step_variants)
         overridable = [value.name for value in model.overridable]
         graph, _ = load_graph(model.source, model.folder, None, overridable, kernels=model.kernel_table)
         return graph.compile(context, model.precision, **options)

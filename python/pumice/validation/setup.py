@@ -16,6 +16,7 @@ from .cut import part_precision
 
 if TYPE_CHECKING:
     from ..importer.kernel_operator import KernelTable
+    from ..model.step_variants import StepVariants
 
 
 class Setup(NamedTuple):
@@ -27,10 +28,12 @@ class Setup(NamedTuple):
     deterministic: bool = False
     tolerances: Mapping[str, float] | None = None
     kernels: KernelTable | None = None
+    variants: StepVariants | None = None  # measured ones of steps
 
     def load(self, part: onnx.ModelProto) -> Model:
         """Loads a part of the model in this way. Raises as loading does."""
         options: dict[str, Any] = {"fuse": self.fuse, "deterministic": self.deterministic, "kernels": self.kernels}
+        options["tuned"] = self.variants or False
         return Model(part, self.context, part_precision(self.precision, part), progress=False, **options)
 
 
@@ -49,7 +52,8 @@ class Origin(NamedTuple):
     ) -> Origin:
         """Of a model that was validated."""
         names = tuple(value.name for value in model.overridable)
-        setup = Setup(model.context, model.policy, model.fuse, model.deterministic, tolerances, model.kernel_table)
+        fusion = (model.fuse, model.deterministic)
+        setup = Setup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
         return Origin(model.source, model.folder, names, setup, cases)
 
     def load(self) -> Model:
@@ -63,4 +67,5 @@ class Origin(NamedTuple):
             overridable=names,
             progress=False,
             kernels=setup.kernels,
+            tuned=setup.variants or False,
         )

@@ -118,7 +118,8 @@ class DeviceTensors:
 
     def _compiled(self, **options: Any) -> Program:
         model = self._model
-        return self._graph.compile(model.context, model.precision, float32_nodes=model.float32_nodes, **options)
+        options |= {"float32_nodes": model.float32_nodes, "measured": model.step_variants}
+        return self._graph.compile(model.context, model.precision, **options)
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Of the program without fusion, or of its parts. A program with control flow has no one plan, and tells nothing."""

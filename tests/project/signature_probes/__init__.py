@@ -5,10 +5,21 @@ test_signatures reads the signatures themselves, so that an argument without a p
 
 from __future__ import annotations
 
-from signature_probes import device, dv_interface, graphs, kernels, models, profiles, references, tensors, workers
+from signature_probes import (
+    device,
+    dv_interface,
+    graphs,
+    kernels,
+    models,
+    profiles,
+    references,
+    tensors,
+    tuning,
+    workers,
+)
 from signature_probes.probe import Probe
 
-MODULES = (device, tensors, kernels, graphs, models, references, dv_interface, profiles, workers)
+MODULES = (device, tensors, kernels, graphs, models, references, dv_interface, profiles, tuning, workers)
 PROBES: dict[str, Probe] = {
     name: probe for module in MODULES for probe in vars(module).values() for name in getattr(probe, "covers", ())
 }

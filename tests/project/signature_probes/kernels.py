@@ -261,7 +261,9 @@ def tunings(context: pumice.Context) -> None:
         differ(*(len(tuned(check=_ones, tolerance=tolerance).rejected) for tolerance in (None, 0.6)))
         differ(*(tuned(again=again).measured for again in (False, True)))
         runs: list[int] = []
-        patched.setattr("pumice.device.tuning.times_of", lambda *given: runs.append(given[-1]) or KernelTimes((1e-6,)))
+        patched.setattr(
+            "pumice.device.kernel_times.times_of", lambda *given: runs.append(given[-1]) or KernelTimes((1e-6,))
+        )
         tuned(runs=3, again=True)
         assert runs == [3, 3]
         bars: list[bool] = []

@@ -1,0 +1,305 @@
+#include "operators/contraction/contraction_plan.h"
+
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "operators/contraction/contraction_pack.h"
+#include "operators/contraction/contraction_tiling.h"
+#include "operators/means/held_rows.h"
+
+namespace pumice {
+namespace {
+
+SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
+  SpecValues spec;
+  for (const auto& [name, value] : values) spec.emplace_back(name, value);
+  return spec;
+}
+
+int64_t depth_of(const Contraction& c) {
+  return c.taps_h * c.taps_w * c.weights.channels_in;
+}
+
+int64_t lane_iterations(const Contraction& c) {
+  return c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4));
+}
+
+std::string sides(int64_t pixels, int64_t channels) {
+  return std::to_string(pixels) + "x" + std::to_string(channels);
+}
+
+std::string name_of(const Tiling& one) {
+  return "conv_tiled " + sides(one.pixels, one.channels) + " split " + std::to_string(one.split) + " registers " +
+         std::to_string(one.registers);
+}
+
+std::string name_of(const MatrixTiling& one) {
+  return "conv_matrix " + sides(one.pixels, one.channels) + " of " + sides(one.sub_pixels, one.sub_channels) + " depth " +
+         std::to_string(one.depth) + " split " + std::to_string(one.split);
+}
+
+std::string name_of(const QuadTiling& one) {
+  return "product_quads " + sides(one.rows, one.columns) + " of " + sides(one.sub_rows, one.sub_columns) + " split " +
+         std::to_string(one.split) + " ahead " + std::to_string(one.ahead) + (one.early ? " early" : "");
+}
+
+constexpr int64_t kBiases = 2;  // additions behind a sum
+// An addition of a matrix unit counts for two: it may cut off what does not fit, and is then off by as much as two that round.
+constexpr int64_t kCutting = 2;
+
+// Whether elements of x and of y are read and written as vectors, as macros.
+struct VectorMacros {
+  Macros y, both;
+};
+
+VectorMacros vector_macros(const LowerContext& node, const Contraction& c, bool is_gemv) {
+  const int64_t kv = step_channels(c.weights.channels_in);
+  const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
+                      (!c.integers || node.input_phase(0) % 4 == 0);
+  const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
+  const Macros y_vectors{{"Y_VEC4", y_vec4 && !is_gemv ? "1" : "0"}};
+  return {y_vectors, {y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}}};
+}
+
+// A plan for matrix units.
+ContractionPlan matrix_plan(const LowerContext& node, const MatrixTiling& matrix, const Macros& y_vectors, int64_t depth) {
+  return {"conv_matrix.comp",
+          y_vectors,
+          specialized({{"INVOCATIONS", matrix.subgroups() * node.context->info().limit("subgroupSize")},
+                       {"TILE_P", matrix.pixels},
+                       {"TILE_C", matrix.channels},
+                       {"SUB_P", matrix.sub_pixels},
+                       {"SUB_C", matrix.sub_channels},
+                       {"DEPTH", matrix.depth},
+                       {"WHOLE", depth % matrix.depth == 0 ? 1 : 0},
+                       {"SPLIT", matrix.split}}),
+          matrix.pixels,
+          matrix.channels,
+          kCutting * round_up(depth, matrix.depth) / matrix.split + matrix.split + kBiases,
+          0,
+          name_of(matrix)};
+}
+
+ContractionPlan quads_plan(const QuadTiling& quads, const Macros& y_vectors, int64_t depth) {
+  return {"product_quads.comp",
+          y_vectors,
+          specialized({{"INVOCATIONS", quads.subgroups() * 32},
+                       {"TILE_P", quads.rows},
+                       {"TILE_C", quads.columns},
+                       {"SUB_P", quads.sub_rows},
+                       {"SUB_C", quads.sub_columns},
+                       {"AHEAD", quads.ahead},
+                       {"EARLY", quads.early ? 1 : 0},
+                       {"WHOLE", depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
+          quads.rows,
+          quads.columns,
+          kCutting * round_up(depth, 32 * quads.split * quads.ahead) / quads.split + quads.split + kBiases,
+          0,
+          name_of(quads)};
+}
+
+ContractionPlan columns_plan(const LowerContext& node, int64_t pixels, const Macros& y_vectors, int64_t depth) {
+  const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
+  return {"gemv_columns.comp",
+          {y_vectors[0], {"SUBGROUP", std::to_string(subgroup) + "u"}},
+          specialized({{"ROWS", pixels}, {"AHEAD", ahead}, {"WHOLE", depth / 8 % (subgroup * ahead) == 0 ? 1 : 0}}),
+          kMostColumnRows,
+          columns_at_once(node),
+          ceil_div(depth / 8, subgroup) + 5 + meeting_additions(subgroup, subgroup, false) + kBiases,
+          0,
+          "gemv_columns"};
+}
+
+// A plan for products of few rows.
+ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64_t depth) {
+  return {"gemv.comp", y_vectors,
+          specialized({{"INVOCATIONS", skinny.invocations},
+                       {"ROWS", skinny.rows},
+                       {"AHEAD", kSkinnyAhead},
+                       {"WHOLE", depth % (skinny.invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
+          kMostSkinny, kSkinnyChannels,
+          // The rows of w that one invocation reads, eight of their sums, and what is left of these.
+          ceil_div(depth, skinny.invocations / 4) + 8 + skinny.invocations / kSkinnyChannels + kBiases, skinny.iterations(depth),
+          "gemv " + std::to_string(skinny.invocations * skinny.rows)};
+}
+
+// Plans for CPU drivers, whose kernels have no barriers: of up to kMostLaneRows pixels, or any number that fits registers.
+ContractionPlan few_lanes_plan(const LowerContext& node, const Contraction& c, int64_t pixels, Macros macros, int64_t depth) {
+  const bool has_strides = c.order == WeightOrder::strides;
+  macros.emplace_back("KV", std::to_string(step_channels(c.weights.channels_in)));
+  macros.emplace_back("W_STRIDED", has_strides ? "1" : "0");
+  macros.emplace_back("W_VEC4", has_strides && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
+  return {"gemv_lanes.comp",
+          std::move(macros),
+          specialized({{"ROWS", pixels}}),
+          has_strides ? kMostLaneRows : std::max(kMostLaneRows, pixels),
+          kLaneChannels,
+          depth + kBiases,
+          lane_iterations(c),
+          "gemv_lanes"};
+}
+
+// Whether conv_lanes can have the taps of a row unrolled, which lie behind one step of the input's channels.
+bool has_narrow_rows(const Contraction& c) {
+  constexpr int64_t kMostRowTaps = 9;
+  return c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
+}
+
+ContractionPlan lanes_plan(const Contraction& c, bool unrolled, Macros macros, int64_t depth) {
+  constexpr int64_t kLanePixels = 16;  // of a subgroup
+  macros.emplace_back("KV", std::to_string(step_channels(c.weights.channels_in)));
+  macros.emplace_back("ROW_TAPS", std::to_string(unrolled ? c.taps_w : 0));
+  return {"conv_lanes.comp",
+          std::move(macros),
+          {},
+          kLanePixels,
+          kLaneChannels,
+          depth + kBiases,
+          lane_iterations(c),
+          unrolled ? "conv_lanes unrolled" : "conv_lanes"};
+}
+
+// A plan for tiles in shared memory.
+ContractionPlan tiled_plan(const Tiling& tiling, const Macros& vectors, int64_t depth) {
+  return {"conv_tiled.comp",
+          vectors,
+          specialized({{"INVOCATIONS", tiling.invocations()},
+                       {"TILE_P", tiling.pixels},
+                       {"TILE_C", tiling.channels},
+                       {"SPLIT", tiling.split},
+                       {"REGISTERS", tiling.registers}}),
+          tiling.pixels,
+          tiling.channels,
+          round_up(depth, 16 * tiling.split) / tiling.split + tiling.split + kBiases,
+          tiling.iterations(depth),
+          name_of(tiling)};
+}
+
+constexpr int64_t kMostVariantLaneRows = 16;  // pixels of gemv_lanes where it was measured to be the quickest
+
+// The plans that contractions of these weights can have, beside the engine's own choice.
+std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  std::vector<ContractionPlan> found;
+  const int64_t depth = depth_of(c);
+  const auto [y_vectors, vectors] = vector_macros(node, c, false);
+  const auto y_elements = vector_macros(node, c, true).y;
+  if (c.order == WeightOrder::columns) return {columns_plan(node, pixels, y_elements, depth)};
+  if (c.order == WeightOrder::fragments) {
+    for (const QuadTiling& one : quad_tilings(node, pixels)) found.push_back(quads_plan(one, y_vectors, depth));
+    return found;
+  }
+  if (node.prefers_lanes()) {
+    const bool has_strides = c.order == WeightOrder::strides;
+    if (has_strides || pixels <= kMostVariantLaneRows) found.push_back(few_lanes_plan(node, c, pixels, vectors, depth));
+    if (!has_strides) found.push_back(lanes_plan(c, false, vectors, depth));
+    if (!has_strides && has_narrow_rows(c)) found.push_back(lanes_plan(c, true, vectors, depth));
+    return found;
+  }
+  if (!c.integers) {
+    for (const Skinny& one : skinnies_of(node, c, pixels)) found.push_back(skinny_plan(one, y_elements, depth));
+    for (const MatrixTiling& one : matrix_tilings(node, c, pixels)) found.push_back(matrix_plan(node, one, y_vectors, depth));
+  }
+  for (const Tiling& one : tilings(node, pixels, c.weights.channels_out, depth)) found.push_back(tiled_plan(one, vectors, depth));
+  return found;
+}
+
+// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
+// which have no barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
+ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  const int64_t depth = depth_of(c);
+  const bool has_own_kernel = reads_eights(c.order);
+  const auto skinny = c.integers || has_own_kernel ? std::nullopt : skinny_of(node, c, pixels);
+  const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
+  const bool is_gemv = skinny || c.order == WeightOrder::columns;
+  const auto [y_vectors, vectors] = vector_macros(node, c, is_gemv);
+  if (matrix) return matrix_plan(node, *matrix, y_vectors, depth);
+  if (c.order == WeightOrder::fragments) {
+    constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};
+    return quads_plan(quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(kAnyRows), y_vectors, depth);
+  }
+  if (c.order == WeightOrder::columns) return columns_plan(node, pixels, y_vectors, depth);
+  if (skinny) return skinny_plan(*skinny, y_vectors, depth);
+  if (node.prefers_lanes()) {
+    const bool is_few = pixels <= kMostLaneRows || c.order == WeightOrder::strides;
+    return is_few ? few_lanes_plan(node, c, pixels, vectors, depth) : lanes_plan(c, has_narrow_rows(c), vectors, depth);
+  }
+  return tiled_plan(tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth), vectors, depth);
+}
+
+std::string elements_of(const NodeContext& node, const Contraction& c) {
+  if (c.integers) return std::string(name(c.integers->x)) + " by " + std::string(name(c.integers->w));
+  return std::string(name(node.float_dtype));
+}
+
+std::string kind_of(const NodeContext& node, const Contraction& c, int64_t pixels) {
+  const WeightView& w = c.weights;
+  if (c.orders.size() > 1) return product_kind(node, pixels, w.channels_in, w.channels_out);
+  constexpr std::string_view kOrders[] = {"packed", "columns", "fragments", "unpacked"};
+  const std::string sizes = size_class(pixels) + " by " + size_class(w.channels_in) + " by " + size_class(w.channels_out);
+  const std::string groups = w.groups == 1 ? "" : ", groups " + size_class(w.groups);
+  const std::string taps = c.matrix ? "" : ", taps " + sides(c.taps_h, c.taps_w) + ", steps " + sides(c.in_step_h, c.in_step_w);
+  return (c.matrix ? "product " : "convolution ") + elements_of(node, c) + " " + sizes + groups + taps + ", " +
+         std::string(kOrders[static_cast<size_t>(c.order)]);
+}
+
+Contraction with_order(const Contraction& c, WeightOrder order) {
+  Contraction other = c;
+  other.order = order;
+  return other;
+}
+
+bool is_possible(const NodeContext& node, const ContractionPlan& plan) {
+  return plan.iterations <= node.loop_limit().value_or(INT64_MAX);
+}
+
+// The names of all variants, those that need the matrix packed otherwise among them.
+std::vector<std::string> names_of_variants(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  std::vector<std::string> names;
+  for (const WeightOrder order : c.orders.empty() ? std::vector{c.order} : c.orders)
+    for (const ContractionPlan& plan : variants_of(node, with_order(c, order), pixels))
+      if (is_possible(node, plan) && std::ranges::find(names, plan.variant) == names.end()) names.push_back(plan.variant);
+  return names;
+}
+
+}  // namespace
+
+std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, int64_t columns) {
+  return "product " + std::string(name(node.float_dtype)) + " " + size_class(rows) + " by " + size_class(depth) + " by " +
+         size_class(columns) + ", constant";
+}
+
+WeightOrder order_of_variant(std::string_view variant) {
+  if (variant.starts_with("product_quads ")) return WeightOrder::fragments;
+  return variant == "gemv_columns" ? WeightOrder::columns : WeightOrder::blocks;
+}
+
+ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  ContractionPlan own = own_plan(node, c, pixels);
+  if (!node.measured) return own;
+  const std::string kind = kind_of(node, c, pixels);
+  const auto found = node.measured->taken.find(kind);
+  const bool is_known = found != node.measured->taken.end();
+  if (!is_known && !node.measured->lists) return own;
+  StepChoice choice{kind, own.variant, own.variant, "", {}};
+  if (!c.orders.empty() && c.orders[0] != c.order) choice.own = own_plan(node, with_order(c, c.orders[0]), pixels).variant;
+  if (node.measured->lists) {
+    choice.variants = names_of_variants(node, c, pixels);
+    if (std::ranges::find(choice.variants, choice.own) == choice.variants.end())
+      choice.variants.insert(choice.variants.begin(), choice.own);
+  }
+  ContractionPlan plan = std::move(own);
+  if (is_known && found->second != plan.variant) {
+    std::vector<ContractionPlan> others = variants_of(node, c, pixels);
+    const auto wanted =
+        std::ranges::find_if(others, [&](const ContractionPlan& one) { return one.variant == found->second && is_possible(node, one); });
+    if (wanted == others.end())
+      choice.refused = found->second;
+    else
+      plan = std::move(*wanted);
+  }
+  choice.taken = plan.variant;
+  plan.choice = std::make_shared<const StepChoice>(std::move(choice));
+  return plan;
+}
+
+}  // namespace pumice

@@ -1,0 +1,31 @@
+// Variants of kernels that were measured on a device, which steps take in place of the engine's own choice.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pumice {
+
+// What a program is told of variants when it is compiled. Both sides are names; lowering alone knows what they mean.
+struct MeasuredVariants {
+  std::map<std::string, std::string, std::less<>> taken;  // by kind of step: the variant that was quickest
+  bool lists = false;                                     // every step tells all variants that it can take
+};
+
+// The choice of one step for which MeasuredVariants has a variant, or which lists them.
+struct StepChoice {
+  std::string kind;                   // of the step: what it computes, of which elements, and its sizes in classes
+  std::string own;                    // the engine's own choice
+  std::string taken;                  // the variant that the step runs
+  std::string refused;                // a measured variant that this step cannot take; "" where there is none
+  std::vector<std::string> variants;  // all that it can take, where that was asked for
+  bool is_measured() const { return refused.empty() && taken != own; }
+};
+
+// The class of a size: the power of two that it reaches at most, and the largest, up to 256, that divides it, as kernel.tune() has them.
+std::string size_class(int64_t size);
+
+}  // namespace pumice

@@ -1,0 +1,102 @@
+"""What a profile costs while it is on, and whether its times add up.
+
+Calls with and without a profile take turns, some of each at a time. The ratio is of the medians of two neighbours; the row has the median
+ratio of all pairs. Nodes and barriers are added up beside the executions that hold them, and these beside the device's time without
+a profile.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import pumice
+
+from .models import device_times
+from .rows import Row, Table
+from .session import Session
+from .timing import Absent
+
+MS = 1e3
+TARGET = 1.03  # of a model's time, at the level of nodes
+SUM = 0.05  # how far sums may be from the device's time
+PAIRS, CALLS = 21, 20
+NAMES = ("squeezenet", "digits")
+
+
+def seconds_of(call: Callable[[], Any], calls: int) -> list[float]:
+    found = []
+    for _ in range(calls):
+        begin = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+def pair(call: Callable[[], Any], level: str, calls: int, profiled_first: bool) -> tuple[float, float, pumice.Profile]:
+    """The medians without and with a profile, one after the other."""
+
+    def plain() -> float:
+        return statistics.median(seconds_of(call, calls))
+
+    before = None if profiled_first else plain()
+    with pumice.profile(level) as measured:
+        call()  # the recording with stamps is made at its first execution
+        profiled = statistics.median(seconds_of(call, calls))
+    return plain() if before is None else before, profiled, measured
+
+
+def overhead(session: Session, call: Callable[[], Any], level: str) -> tuple[Row, pumice.Profile]:
+    """A row of the profiled call's times and its ratio to the plain one."""
+    calls = session.effort.runs or CALLS
+    pairs = 5 if session.effort.rounds == 1 else PAIRS
+    seconds_of(call, 5)
+    found = [pair(call, level, calls, i % 2 == 1) for i in range(pairs)]
+    ratios = sorted(profiled / plain for plain, profiled, _ in found)
+    ratio = statistics.median(ratios)
+    quarters = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    plain = statistics.median(one for one, _, _ in found)
+    profiled = statistics.median(one for _, one, _ in found)
+    note = f"{plain * MS:.4f} ms without, {profiled * MS:.4f} with; quarters {quarters[0]:.3f} and {quarters[1]:.3f}"
+    target = TARGET if level == "node" else None
+    return Row(f"level {level}", median=ratio, target=target, note=note), found[-1][2]
+
+
+def sums(model: pumice.Model, x: Any, measured: pumice.Profile) -> Iterator[Row]:
+    """The profile's nodes and barriers over its executions, and these over the device's time without a profile."""
+    inside = sum(span.seconds + span.barrier_seconds for span in measured.spans)
+    ratio = inside / measured.device_seconds
+    yield Row("nodes and barriers over executions", median=ratio, note=_said(ratio), wrong=abs(ratio - 1) > SUM)
+    profiled = statistics.median(one.seconds for one in measured.executions[1:])
+    plain = statistics.median(device_times(model, x, 30))
+    ratio = profiled / plain
+    note = f"{profiled * MS:.4f} ms with a profile, {plain * MS:.4f} without; {_said(ratio)}"
+    yield Row("executions over those without a profile", median=ratio, note=note)
+
+
+def _said(ratio: float) -> str:
+    return f"{ratio - 1:+.1%}, within {SUM:.0%}" if abs(ratio - 1) <= SUM else f"{ratio - 1:+.1%}, NOT within {SUM:.0%}"
+
+
+def run(session: Session) -> Iterator[Table]:
+    for case in session.cases():
+        if case.name not in NAMES:
+            continue
+        table = Table(f"A profile of {case.name}, {session.context.info.name}", "ratio to a call without")
+        try:
+            x, _ = case.data()
+        except Absent as reason:
+            table.rows.append(Row("absent", absent=str(reason)))
+            yield table
+            continue
+        with pumice.load(case.path, session.context) as model:
+            for level in ("execution", "node", "dispatch"):
+                row, measured = overhead(session, lambda model=model, x=x: np.asarray(model(x)), level)  # type: ignore[misc]
+                table.rows.append(row)
+                if level == "node":
+                    table.rows += sums(model, x, measured)
+        yield table
