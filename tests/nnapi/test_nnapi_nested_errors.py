@@ -174,3 +174,13 @@ def test_memory_that_runs_out_in_a_branch_is_told_with_the_way_to_it(context: pu
     inner.output("y", inner.add("Cast", inner.add("ReduceSum", many, np.array([0]), keepdims=0), to=1))
     with pytest.raises(pumice.OutOfMemoryError, match=r"^in 'outer' / If 'choice', then 'inner': .*bytes"):
         outer_of(inner, None).compile(context)({"c": np.array([True]), "x": FED})
+
+
+def test_a_graph_in_the_wrong_state_is_told_with_the_graph_that_it_was_added_to() -> None:
+    empty = pumice.Graph("inner")
+    empty.input("x", "float32", [SIZE])
+    with pytest.raises(
+        pumice.StateError, match=r"^\[B2\.11\] in 'outer': 'choice': then 'inner' cannot be finished"
+    ) as found:
+        outer_of(empty, SIZE)
+    assert found.value.rule == "B2.11"
