@@ -194,10 +194,11 @@ Layer by_steps(Parts& parts, ValueId x, bool has_aux, bool backward) {
   ValueId all = e.add("MatMul", {parts.single(x), across});
   if (!parts.normed) all = e.add("Add", {all, parts.joined(b, 0)});
   State state{parts.single(e[cell.h]), parts.single(e[cell.c])};
+  const auto each = e.add_many("Split", {all}, static_cast<size_t>(steps), with({{"axis", axis}, {"num_outputs", steps}}));
   std::vector<ValueId> made(static_cast<size_t>(steps));
   for (int64_t k = 0; k < steps; ++k) {
     const int64_t t = backward ? steps - 1 - k : k;
-    const ValueId now = e.add("Gather", {all, e.scalar(static_cast<double>(t), DType::int64)}, with({{"axis", axis}}));
+    const ValueId now = e.add("Squeeze", {each[static_cast<size_t>(t)], e.integers({axis})});
     state = step(parts, now, recurrent, state);
     made[static_cast<size_t>(t)] = parts.one_more(state.h, axis);
   }
