@@ -89,8 +89,14 @@ std::vector<ValueId> row_of(Expansion& e, ValueId x, const RowOperands& operands
   return e.add_many("RNN", {x, operands.w, operands.r, operands.b, kAbsent, h}, 2, attributes);
 }
 
+struct RnnOptions {
+  std::string activation;
+  bool time_major;
+};
+
 // One direction over a sequence, by the row of that name.
-Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const std::string& activation, bool time_major, bool backward) {
+Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const RnnOptions& options, bool backward) {
+  const auto& [activation, time_major] = options;
   const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
   const RowOperands own = row_operands(e, cell, aux != kAbsent);
   const int64_t direction = time_major ? 0 : 1;
@@ -116,13 +122,13 @@ std::vector<ValueId> rnn_of_both(Expansion& e, ValueId aux, const std::string& a
 void rnn(Expansion& e) {
   const std::string activation = cell_activation(e, 5, "G7");
   const ValueId x = e.add("Unsqueeze", {e[0], e.integers({0})});
-  const Layer layer = layer_of(e, x, kAbsent, kOnly, activation, true, false);
+  const Layer layer = layer_of(e, x, kAbsent, kOnly, {activation, true}, false);
   e.give(layer.states[0]);
   e.give(e.add("Squeeze", {layer.y, e.integers({0})}));
 }
 
 void rnn_sequence(Expansion& e) {
-  const Layer layer = layer_of(e, e[0], kAbsent, kOnly, cell_activation(e, 5, "G7"), e.integer(6) != 0, false);
+  const Layer layer = layer_of(e, e[0], kAbsent, kOnly, {cell_activation(e, 5, "G7"), e.integer(6) != 0}, false);
   e.give(layer.y);
   e.give(layer.states[0]);
 }
@@ -134,8 +140,8 @@ void both_rnns(Expansion& e) {
   const ValueId aux = linking == Linking::cross ? e[kAux] : kAbsent;
   if (runs_as_one(e.rules(), linking, kForward.b, kBackward.b, time_major))
     return give_node_of_both(e, rnn_of_both(e, aux, activation, time_major), time_major, e.integer(14) != 0);
-  const Layer forward = layer_of(e, e[0], aux, kForward, activation, time_major, false);
-  const Layer backward = layer_of(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, activation, time_major, true);
+  const Layer forward = layer_of(e, e[0], aux, kForward, {activation, time_major}, false);
+  const Layer backward = layer_of(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, {activation, time_major}, true);
   give_both(e, forward, backward, e.integer(14) != 0);
 }
 
