@@ -330,6 +330,8 @@ NO_INDICES = {
     "pumice::Compress.starts": "counts that pumice::CountNonZero made",
     "pumice::FloorDivide.a": "numbers",
     "pumice::FloorDivide.b": "numbers",
+    "pumice::RoundDivide.a": "numbers",
+    "pumice::RoundDivide.b": "numbers",
     "pumice::NonZero.starts": "counts that pumice::CountNonZero made",
     "pumice::RandomState.number": "the number of a run",
     "pumice::RotaryCaches.position_ids": "those of the RotaryEmbedding that it is made of, where nothing is checked",
