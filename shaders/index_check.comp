@@ -1,6 +1,6 @@
 // Finds the indices that are out of range: y = {~ the position of the first, how many, its low word, its high word}, zeros where none is.
-// An index at k, k + TUPLE, .. is of an axis of size[k % TUPLE]; from_end: negative ones count from its end. TELLS: a single invocation
-// that adds the two words to the others.
+// An index at k, k + TUPLE, .. is of an axis of size[k % TUPLE]; from_end: negative ones count from its end. REALS: they are floats, of
+// which y has the bits. TELLS: a single invocation that adds the two words to the others.
 #version 450
 layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {
@@ -9,21 +9,42 @@ layout(push_constant) uniform parameter {
   uint indices_offset, y_offset;
 } p;
 #include "include/grid.glsl"
-#include "include/indices.glsl"
 layout(binding = 0) buffer Y { uint y[]; };
+#if REALS
+#include "include/tensor.glsl"
+layout(binding = 1) readonly buffer I { sfp indices[]; };
+#else
+#include "include/indices.glsl"
+#endif
+const uint kUnlimited = 0xffffffffu, kNoIndex = 0xfffffffeu;
+
+bool is_out(uint id) {
+  const uint size = p.size[id % TUPLE];
+  if (size == kNoIndex) return false;
+#if REALS
+  const float at = pm_load(indices, p.indices_offset + id);
+  return !(at >= 0.0 && (size == kUnlimited || at < float(size)));  // NaN is out
+#else
+  const bool counts_back = indices[(p.indices_offset + id) * p.index_words + p.index_words - 1u] < 0;
+  if (counts_back && p.from_end == 0u) return true;
+  return size != kUnlimited && index_at(id, int(size)) < 0;
+#endif
+}
 
 void main() {
   const uint id = grid_invocation();
 #if TELLS
   if (id > 0u || y[p.y_offset + 1u] == 0u) return;
-  const uint word = (p.indices_offset + ~y[p.y_offset]) * p.index_words;
+  const uint first = p.indices_offset + ~y[p.y_offset];
+#if REALS
+  y[p.y_offset + 2u] = floatBitsToUint(pm_load(indices, first));
+#else
+  const uint word = first * p.index_words;
   y[p.y_offset + 2u] = uint(indices[word]);
   y[p.y_offset + 3u] = uint(p.index_words == 2u ? indices[word + 1u] : indices[word] >> 31);
+#endif
 #else
-  if (id >= p.elements) return;
-  const uint word = (p.indices_offset + id) * p.index_words;
-  const bool counts_back = indices[word + p.index_words - 1u] < 0;
-  if (index_at(id, int(p.size[id % TUPLE])) >= 0 && (p.from_end == 1u || !counts_back)) return;
+  if (id >= p.elements || !is_out(id)) return;
   atomicMax(y[p.y_offset], ~id);
   atomicAdd(y[p.y_offset + 1u], 1u);
 #endif

@@ -27,11 +27,8 @@ py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
   return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, view_of(self)};
 }
 
-}  // namespace
-
-py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module) {
-  py::class_<Buffer, std::shared_ptr<Buffer>> bound(module, "Buffer", "A byte range of device memory; a context manager.");
-  bound
+void bind_whole_buffer(py::module_& module) {
+  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", "A byte range of device memory; a context manager.")
       .def(py::init([](std::shared_ptr<Context> context, const Integer& bytes, const std::string& heap) {
              const Heap kind = heap_from_name(heap);
              const uint64_t size = bytes_argument(bytes, "M5", "bytes");
@@ -63,6 +60,9 @@ py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module) {
         return "<Buffer " + std::to_string(self.id()) + " of " + std::to_string(self.bytes()) + " bytes, heap '" +
                std::string(name(self.heap())) + "'" + (self.closed() ? ", closed>" : ">");
       });
+}
+
+void bind_buffer_range(py::module_& module) {
   py::class_<BufferRange>(module, "BufferRange", "A part of a buffer, in bytes.")
       .def(py::init([](std::shared_ptr<Buffer> buffer, const Integer& offset, const std::optional<Integer>& bytes) {
              const uint64_t begin = bytes_argument(offset, "R1", "offset");
@@ -78,6 +78,13 @@ py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module) {
       .def_readonly("bytes", &BufferRange::bytes)
       .def("__repr__", [](const BufferRange& self) { return "<BufferRange " + to_string(self) + ">"; });
   return bound;
+}
+
+}  // namespace
+
+void bind_buffer(py::module_& module) {
+  bind_whole_buffer(module);
+  bind_buffer_range(module);
 }
 
 }  // namespace pumice

@@ -81,7 +81,7 @@ void bind_driver_quirk(py::module_& module) {
       .def("__repr__", [](const DriverQuirk& self) { return "<DriverQuirk " + self.name + ": " + self.summary + ">"; });
 }
 
-void bind_device_info(py::module_& module) {
+void bind_matrix_shape(py::module_& module) {
   py::class_<MatrixShape>(module, "MatrixShape", "One cooperative-matrix shape at subgroup scope: [m, k] x [k, n] -> [m, n].")
       .def_readonly("m", &MatrixShape::m)
       .def_readonly("n", &MatrixShape::n)
@@ -98,6 +98,10 @@ void bind_device_info(py::module_& module) {
         return "MatrixShape(" + std::to_string(self.m) + "x" + std::to_string(self.n) + "x" + std::to_string(self.k) + ", " + self.a +
                " x " + self.b + " + " + self.c + " -> " + self.result + ")";
       });
+}
+
+void bind_device_info(py::module_& module) {
+  bind_matrix_shape(module);
   py::class_<DeviceInfo>(module, "DeviceInfo",
                          "Identity, kind, features and limits of a Vulkan device: a value, which can be compared, hashed and pickled.")
       .def_readonly("index", &DeviceInfo::index, "The device's position in devices(); -1 for one that the environment hides.")
@@ -183,11 +187,7 @@ void finish_at_end() {
   forward_log();
 }
 
-}  // namespace
-
-void bind_context(py::module_& module) {
-  bind_device_info(module);
-  bind_driver_quirk(module);
+void bind_memory_counts(py::module_& module) {
   py::class_<MemoryCounts>(module, "MemoryCounts", "Live device memory of a Context.")
       .def_readonly("buffers", &MemoryCounts::buffers)
       .def_readonly("buffer_bytes", &MemoryCounts::buffer_bytes)
@@ -195,8 +195,13 @@ void bind_context(py::module_& module) {
       .def_readonly("image_bytes", &MemoryCounts::image_bytes)
       .def_readonly("blocks", &MemoryCounts::blocks)
       .def_readonly("block_bytes", &MemoryCounts::block_bytes);
-  py::class_<Context, std::shared_ptr<Context>>(
-      module, "Context", "One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.")
+}
+
+using ContextClass = py::class_<Context, std::shared_ptr<Context>>;
+
+// How a device is chosen.
+void bind_context_choice(ContextClass& context) {
+  context
       .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits,
                        const std::vector<std::string>& quirks) {
              const ReleasedGil release;
@@ -216,7 +221,12 @@ void bind_context(py::module_& module) {
              const ReleasedGil release;
              return Context::create({index.text(), {}, {}});
            }),
-           py::arg("index"), "The device at this position of devices().")
+           py::arg("index"), "The device at this position of devices().");
+}
+
+// What a context is and counts.
+void bind_context_facts(ContextClass& context) {
+  context
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
                              "The device, with its features as enabled here.")
       .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
@@ -229,7 +239,12 @@ void bind_context(py::module_& module) {
       .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers, images and device allocations.")
       .def_property_readonly("pipelines_created", &Context::pipelines_created)
       .def_property_readonly("completed", &Context::completed, "Id of the last execution that has finished.")
-      .def_property_readonly("submitted", &Context::submitted, "Id of the last execution submitted.")
+      .def_property_readonly("submitted", &Context::submitted, "Id of the last execution submitted.");
+}
+
+// What a context waits for, and its end.
+void bind_context_work(ContextClass& context) {
+  context
       .def(
           "wait",
           [](Context& self, const Integer& id, std::optional<double> timeout) {
@@ -264,9 +279,10 @@ void bind_context(py::module_& module) {
       .def("__repr__", [](const Context& self) {
         return "<Context '" + self.info().name + "' (" + std::string(name(self.info().kind)) + ")" + (self.closed() ? ", closed>" : ">");
       });
-  importing_thread = std::this_thread::get_id();
-  set_interrupt_hooks({.probe = &was_interrupted, .check = &check_and_forward});
-  py::module_::import("atexit").attr("register")(py::cpp_function(&finish_at_end));
+}
+
+// Functions of the process, and of all its devices.
+void bind_devices(py::module_& module) {
   module.def(
       "device_macros", [](Context& context) { return *device_macros(context); }, py::arg("context").none(false),
       "The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for "
@@ -288,6 +304,23 @@ void bind_context(py::module_& module) {
         return entries;
       },
       "The messages that the engine has logged since the last call: (level of the logging module, text).");
+}
+
+}  // namespace
+
+void bind_context(py::module_& module) {
+  bind_device_info(module);
+  bind_driver_quirk(module);
+  bind_memory_counts(module);
+  ContextClass context(module, "Context",
+                       "One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.");
+  bind_context_choice(context);
+  bind_context_facts(context);
+  bind_context_work(context);
+  importing_thread = std::this_thread::get_id();
+  set_interrupt_hooks({.probe = &was_interrupted, .check = &check_and_forward});
+  py::module_::import("atexit").attr("register")(py::cpp_function(&finish_at_end));
+  bind_devices(module);
 }
 
 }  // namespace pumice

@@ -102,11 +102,9 @@ void bind_mapped_file(py::module_& module) {
       .def("view", [](const py::object& self) { return py::memoryview(self); }, "The file's bytes, read-only and not copied.");
 }
 
-void bind_desc(py::module_& module) {
-  py::class_<TensorDesc>(module, "TensorDesc",
-                         "What a tensor looks like in memory: dtype, shape, strides in elements. A value: it is immutable and can be\n"
-                         "compared, hashed and pickled.")
-      .def(py::init(&make_desc), py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), py::arg("owned") = false,
+// How a TensorDesc is made, and what it has.
+void bind_desc_fields(py::class_<TensorDesc>& desc) {
+  desc.def(py::init(&make_desc), py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), py::arg("owned") = false,
            py::arg("alignment") = 0, py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
            py::arg("channel_axis") = py::none(), py::arg("total_bytes") = py::none(),
            "shape and strides in elements (packed row-major unless given; 0 broadcasts). owned: bound at initialisation "
@@ -129,8 +127,12 @@ void bind_desc(py::module_& module) {
       .def_readonly("alignment", &TensorDesc::alignment)
       .def_property_readonly("scale", [](const TensorDesc& self) { return scale_of(self); })
       .def_readonly("zero_point", &TensorDesc::zero_point)
-      .def_readonly("channel_axis", &TensorDesc::channel_axis)
-      .def_property_readonly("rank", &TensorDesc::rank)
+      .def_readonly("channel_axis", &TensorDesc::channel_axis);
+}
+
+// What follows from these.
+void bind_desc_facts(py::class_<TensorDesc>& desc) {
+  desc.def_property_readonly("rank", &TensorDesc::rank)
       .def_property_readonly("elements", &TensorDesc::elements)
       .def_property_readonly("bytes", &TensorDesc::bytes,
                              "Size in bytes: total_bytes, or where none was given from element 0 to the last one reached, rounded up to 4; "
@@ -147,8 +149,12 @@ void bind_desc(py::module_& module) {
           "physical_shape", [](const TensorDesc& self) { return sizes_of(physical_shape(self.shape, self.strides)); },
           "The shape in memory: axes of stride 0 are of size 1.")
       .def_property_readonly("required_alignment", &TensorDesc::required_alignment,
-                             "Alignment in bytes: the offset at which the tensor is bound is a multiple of it (rule R3).")
-      .def("packed_strides", [](const TensorDesc& self) { return sizes_of(packed_strides(self.shape)); })
+                             "Alignment in bytes: the offset at which the tensor is bound is a multiple of it (rule R3).");
+}
+
+// Other descs that are made of one, and what a value has.
+void bind_desc_forms(py::class_<TensorDesc>& desc) {
+  desc.def("packed_strides", [](const TensorDesc& self) { return sizes_of(packed_strides(self.shape)); })
       .def("packed", &TensorDesc::packed, "A TensorDesc of the same sizes with packed strides.")
       .def(
           "broadcast_to", [](const TensorDesc& self, const Integers& shape) { return self.broadcast_to(sizes_argument(shape, "shape")); },
@@ -169,6 +175,15 @@ void bind_desc(py::module_& module) {
       .def("__hash__", [](const TensorDesc& self) { return py::hash(fields_of(self)); })
       .def(py::pickle(&fields_of, &desc_of))
       .def("__repr__", [](const TensorDesc& self) { return "TensorDesc(" + to_string(self) + ")"; });
+}
+
+void bind_desc(py::module_& module) {
+  py::class_<TensorDesc> desc(module, "TensorDesc",
+                              "What a tensor looks like in memory: dtype, shape, strides in elements. A value: it is immutable and can be\n"
+                              "compared, hashed and pickled.");
+  bind_desc_fields(desc);
+  bind_desc_facts(desc);
+  bind_desc_forms(desc);
   module.def(
       "buffer_size",
       [](const py::object& dtype, const Integers& shape, const std::optional<Integers>& given) {

@@ -168,7 +168,7 @@ std::string table_text(const BindingTable& self) {
          resource("persistent", *bound.persistent) + ">";
 }
 
-void bind_lists(py::module_& module) {
+void bind_submissions(py::module_& module) {
   py::class_<Submission>(module, "Submission", "One execution in flight or finished; int() gives its id on the context's timeline.")
       .def_property_readonly("id", &Submission::id)
       .def("__int__", &Submission::id)
@@ -199,9 +199,11 @@ void bind_lists(py::module_& module) {
       .def("__repr__", [](const DispatchTime& self) {
         return "<DispatchTime '" + self.label + "': " + general_text(self.seconds) + " s" + (self.cold ? ", cold>" : ">");
       });
-  py::class_<CommandList>(module, "CommandList",
-                          "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.")
-      .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
+}
+
+// What is recorded into a list.
+void bind_recording(py::class_<CommandList>& list) {
+  list.def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
       .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, std::shared_ptr<const BindingTable>>(&CommandList::dispatch),
            py::arg("dispatchable").none(false), py::arg("table").none(false),
            "Records a dispatch. The table is read at once; where the dispatchable was compiled with "
@@ -222,8 +224,12 @@ void bind_lists(py::module_& module) {
           },
           py::arg("timing") = false, py::arg("profile") = false,
           "Ends the recording. timing: the device time of an execution is measured. profile: that of every dispatch is.")
-      .def_property_readonly("committed", &CommandList::committed)
-      .def("exec", &CommandList::exec,
+      .def_property_readonly("committed", &CommandList::committed);
+}
+
+// How a list runs.
+void bind_running(py::class_<CommandList>& list) {
+  list.def("exec", &CommandList::exec,
            "Submits the list once, and returns at once. The first dispatch of a kernel may have the driver's compilation "
            "in it, which\n"
            "Submission.cold tells and warm_up() has done beforehand.")
@@ -253,8 +259,12 @@ void bind_lists(py::module_& module) {
           "warm_up", [](CommandList& self, const Integer& runs) { (void)seconds_of(self, count_argument(runs, "runs")); },
           py::arg("runs") = 1,
           "Executes the list and waits, so that what a driver compiles at a first dispatch is not in later times. Raises as exec\n"
-          "and wait do.")
-      .def_property_readonly("barriers", [](const CommandList& self) { return self.recording() ? self.recording()->barrier_count() : 0; })
+          "and wait do.");
+}
+
+// What a list has and tells of its executions.
+void bind_list_facts(py::class_<CommandList>& list) {
+  list.def_property_readonly("barriers", [](const CommandList& self) { return self.recording() ? self.recording()->barrier_count() : 0; })
       .def_property_readonly("dispatches",
                              [](const CommandList& self) { return self.recording() ? self.recording()->dispatch_count() : 0; })
       .def_property_readonly(
@@ -266,9 +276,17 @@ void bind_lists(py::module_& module) {
       .def("__repr__", &list_text);
 }
 
-}  // namespace
+void bind_lists(py::module_& module) {
+  bind_submissions(module);
+  py::class_<CommandList> list(module, "CommandList",
+                               "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.");
+  bind_recording(list);
+  bind_running(list);
+  bind_list_facts(list);
+}
 
-void bind_dispatch(py::module_& module) {
+// What can be dispatched, and what it needs bound.
+void bind_dispatchables(py::module_& module) {
   py::class_<BindingProperties>(module, "BindingProperties", "The numbers of descriptors and bytes that a dispatchable needs bound.")
       .def_readonly("descriptors", &BindingProperties::descriptors)
       .def_readonly("temporary_bytes", &BindingProperties::temporary_bytes)
@@ -301,8 +319,13 @@ void bind_dispatch(py::module_& module) {
           },
           py::arg("input") = 0, py::arg("output") = 0,
           "Whether that output may be bound to the range of that input, where both have one description.");
-  py::class_<BindingTable, std::shared_ptr<BindingTable>>(
-      module, "BindingTable", "Checks every binding rule at the call; a refused call (BindingError) changes nothing. Not thread-safe.")
+}
+
+using TableClass = py::class_<BindingTable, std::shared_ptr<BindingTable>>;
+
+// How a table is made, and what is bound in it.
+void bind_table_slots(TableClass& table) {
+  table
       .def(py::init([](std::shared_ptr<const Dispatchable> dispatchable, const std::optional<Integer>& descriptors) {
              return std::make_shared<BindingTable>(std::move(dispatchable), descriptors_argument(descriptors));
            }),
@@ -331,7 +354,12 @@ void bind_dispatch(py::module_& module) {
           py::arg("binding"), "Binds the resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raises BindingError.")
       .def("bind", &bind_by_name,
            "Binds all inputs and outputs at once, by the names of their slots; those not named are bound to nothing. "
-           "Raises BindingError.")
+           "Raises BindingError.");
+}
+
+// Its timing, its reuse and its facts.
+void bind_table_rest(TableClass& table) {
+  table
       .def(
           "time_bindings",
           [](BindingTable& self, const py::object& inputs, const py::object& outputs, const Integer& runs) {
@@ -357,6 +385,20 @@ void bind_dispatch(py::module_& module) {
           py::arg("dispatchable"), py::arg("descriptors") = py::none(), "Unbinds all and serves another dispatchable. Raises BindingError.")
       .def_property_readonly("dispatchable", &BindingTable::dispatchable)
       .def("__repr__", &table_text);
+}
+
+void bind_tables(py::module_& module) {
+  TableClass table(module, "BindingTable",
+                   "Checks every binding rule at the call; a refused call (BindingError) changes nothing. Not thread-safe.");
+  bind_table_slots(table);
+  bind_table_rest(table);
+}
+
+}  // namespace
+
+void bind_dispatch(py::module_& module) {
+  bind_dispatchables(module);
+  bind_tables(module);
   module.def(
       "binding_rules",
       [] {

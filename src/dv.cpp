@@ -235,8 +235,8 @@ void bind_dv_context(py::module_& module) {
   add_lifetime<dv::Context>(bound);
 }
 
-void bind_dv_memory(py::module_& module) {
-  py::class_<HeldMemory> bound(module, "DvMemory", "Whole pages of memory that commands name and the host maps.");
+// How a memory is made and mapped.
+void bind_memory_mapping(py::class_<HeldMemory>& bound) {
   bound
       .def(py::init([](const HeldContext& context, uint64_t size) {
              const auto owner = context.get();
@@ -255,7 +255,12 @@ void bind_dv_memory(py::module_& module) {
             const auto memory = self.get();
             noting(memory->context(), [&] { memory->unmap(); });
           },
-          "Ends a sync and the mapping. Idempotent.")
+          "Ends a sync and the mapping. Idempotent.");
+}
+
+// When the host and the device see what the other wrote.
+void bind_memory_syncs(py::class_<HeldMemory>& bound) {
+  bound
       .def(
           "sync_start",
           [](const HeldMemory& self, bool read, bool write) {
@@ -289,12 +294,18 @@ void bind_dv_memory(py::module_& module) {
           py::arg("offset"), py::arg("size"),
           "Shows the host a range of bytes that the device wrote, at once. Raises BindingError past the end and where the memory is not "
           "mapped.");
+}
+
+void bind_dv_memory(py::module_& module) {
+  py::class_<HeldMemory> bound(module, "DvMemory", "Whole pages of memory that commands name and the host maps.");
+  bind_memory_mapping(bound);
+  bind_memory_syncs(bound);
   add_lifetime<dv::Memory>(bound);
   module.def("dv_total_size", &dv::Memory::total_bytes, "Bytes of all dv memories of the process.");
 }
 
-void bind_dv_list(py::module_& module) {
-  py::class_<HeldList> bound(module, "DvCommandList", "Commands that are checked as they are added, committed once, executed many times.");
+// What is added to a list, and how it runs.
+void bind_list_commands(py::class_<HeldList>& bound) {
   bound
       .def(py::init([](const HeldContext& context) { return HeldList{std::make_shared<dv::CommandList>(context.get()), "CommandList"}; }),
            py::arg("context"))
@@ -331,7 +342,12 @@ void bind_dv_list(py::module_& module) {
             noting(list->context(), [&] { list->wait(id, timeout, check_signals); });
           },
           py::arg("exec_id"), py::arg("timeout") = py::none(),
-          "Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.")
+          "Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.");
+}
+
+// What a list tells of its executions.
+void bind_list_times(py::class_<HeldList>& bound) {
+  bound
       .def_property_readonly(
           "last_exec_seconds",
           [](const HeldList& self) {
@@ -354,6 +370,12 @@ void bind_dv_list(py::module_& module) {
           },
           "Kernels that an execution runs.")
       .def("__len__", [](const HeldList& self) { return self.get()->size(); });
+}
+
+void bind_dv_list(py::module_& module) {
+  py::class_<HeldList> bound(module, "DvCommandList", "Commands that are checked as they are added, committed once, executed many times.");
+  bind_list_commands(bound);
+  bind_list_times(bound);
   add_lifetime<dv::CommandList>(bound);
 }
 

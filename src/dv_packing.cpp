@@ -124,12 +124,18 @@ std::span<const std::byte> span_of(const Packed& packed) {
   return {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(bytes.ptr())), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
 }
 
+// How the weights of one kind of layer are unpacked.
 template <typename Dims>
-Unpacked unpack(const Dims& dims, Packed packed, const Dimensions& shape, py::ssize_t outputs, bool prelu, size_t (*bytes)(const Dims&),
-                void (*unpack_weights)(const Dims&, std::span<const std::byte>, const dv::UnpackedWeights&)) {
+struct Unpacking {
+  size_t (*bytes)(const Dims&);
+  void (*weights)(const Dims&, std::span<const std::byte>, const dv::UnpackedWeights&);
+};
+
+template <typename Dims>
+Unpacked unpack(const Dims& dims, Packed packed, const Dimensions& shape, py::ssize_t outputs, bool prelu, const Unpacking<Dims>& how) {
   if (auto* array = std::get_if<py::array>(&packed)) *array = expected_array(*array, "packed", "uint8");
   const auto source = span_of(packed);
-  dv::expect_packed(bytes(dims), source.size());
+  dv::expect_packed(how.bytes(dims), source.size());
   Unpacked made{halves(shape), {}, {}, halves({outputs}), {}};
   dv::UnpackedWeights target{.values = data_of(made.weights), .bias = data_of(made.bias)};
   if (dims.quantized) {
@@ -138,7 +144,7 @@ Unpacked unpack(const Dims& dims, Packed packed, const Dimensions& shape, py::ss
   }
   if (prelu) made.prelu = halves({outputs}), target.prelu = data_of(*made.prelu);
   const ReleasedGil release;
-  unpack_weights(dims, source, target);
+  how.weights(dims, source, target);
   return made;
 }
 
@@ -146,12 +152,13 @@ template <size_t (*bytes)(const dv::ConvDims&),
           void (*unpack_weights)(const dv::ConvDims&, std::span<const std::byte>, const dv::UnpackedWeights&)>
 Unpacked unpack_convolution(const Packed& packed, const Dimensions& shape, bool quantized, bool prelu) {
   const dv::ConvDims dims = conv_dims(shape, quantized, prelu);
-  return unpack(dims, packed, shape, dims.kernels, prelu, bytes, unpack_weights);
+  return unpack(dims, packed, shape, dims.kernels, prelu, Unpacking<dv::ConvDims>{bytes, unpack_weights});
 }
 
 Unpacked unpack_fully_connected(const Packed& packed, const Dimensions& shape, bool quantized) {
   const dv::FcDims dims = fc_dims(shape, quantized);
-  return unpack(dims, packed, shape, static_cast<py::ssize_t>(dims.outputs()), false, dv::packed_fc_bytes, dv::unpack_fc_weights);
+  return unpack(dims, packed, shape, static_cast<py::ssize_t>(dims.outputs()), false,
+                Unpacking<dv::FcDims>{dv::packed_fc_bytes, dv::unpack_fc_weights});
 }
 
 py::typing::Tuple<py::array, py::array> quantize(const py::array& weights) {
@@ -179,9 +186,7 @@ constexpr const char* kUnpackText =
     "packed: bytes, or an array of uint8; what is beyond the packed weights is not read. shape: (kernels, channels, ky, kx). Raises\n"
     "BindingError (D1, D2, D3).";
 
-}  // namespace
-
-void bind_dv_packing(py::module_& module) {
+void bind_unpacked_weights(py::module_& module) {
   py::class_<Unpacked>(module, "UnpackedWeights", "The parts of a layer's packed weights.")
       .def_property_readonly(
           "weights", [](const Unpacked& self) { return self.weights; }, "Weights: float16, with the table applied.")
@@ -192,6 +197,12 @@ void bind_dv_packing(py::module_& module) {
       .def_property_readonly(
           "bias", [](const Unpacked& self) { return self.bias; }, "Biases: float16, one for each output.")
       .def_property_readonly("prelu", [](const Unpacked& self) { return self.prelu; }, "Slopes: float16, one for each kernel, or None.");
+}
+
+}  // namespace
+
+void bind_dv_packing(py::module_& module) {
+  bind_unpacked_weights(module);
   const auto def_pack = [&](const char* name, const auto& pack, const std::string& text) {
     module.def(name, pack, py::arg("weights"), py::arg("bias") = py::none(), py::kw_only(), py::arg("table") = py::none(),
                py::arg("prelu") = py::none(), (text + "\n" + kPackText).c_str());

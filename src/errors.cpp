@@ -25,11 +25,59 @@ py::object make_class(py::module_& module, const char* name, const char* doc, co
   return made;
 }
 
-py::object instance_of(const py::object& type, const std::exception& error) {
-  return type(py::str(error.what()));
+// What an error tells beside its text becomes attributes of the exception.
+void add_facts(py::object&, const Error&) {}
+void add_facts(py::object& instance, const BindingError& error) {
+  instance.attr("rule") = error.rule;
+  instance.attr("slot") = error.slot;
+  instance.attr("tensor") = error.tensor;
+  instance.attr("expected") = error.expected;
+  instance.attr("given") = error.given;
+}
+void add_facts(py::object& instance, const GraphError& error) {
+  instance.attr("node") = error.node;
+  instance.attr("rule") = error.rule;
+}
+void add_facts(py::object& instance, const UnsupportedError& error) {
+  instance.attr("items") = error.items;
+}
+void add_facts(py::object& instance, const TimeoutError& error) {
+  instance.attr("transient") = error.transient;
+}
+void add_facts(py::object& instance, const OutputSizeError& error) {
+  instance.attr("output") = error.output;
+  instance.attr("shape") = sizes_of(error.shape);
+}
+void add_facts(py::object& instance, const OutOfBoundsError& error) {
+  const auto& access = error.access;
+  instance.attr("kernel") = access.kernel;
+  instance.attr("file") = access.file;
+  instance.attr("line") = access.line;
+  instance.attr("buffer") = access.buffer;
+  instance.attr("index") = access.index;
+  instance.attr("size") = access.size;
+  instance.attr("invocation") = py::make_tuple(access.invocation[0], access.invocation[1], access.invocation[2]);
+  instance.attr("count") = access.count;
+}
+void add_facts(py::object& instance, const IndexRangeError& error) {
+  const auto& place = error.place;
+  instance.attr("node") = place.node;
+  instance.attr("value") = place.value;
+  instance.attr("index") = place.index;
+  instance.attr("element") = sizes_of(place.element);
+  instance.attr("count") = place.count;
+}
+void add_facts(py::object& instance, const ShaderCompileError& error) {
+  instance.attr("messages") = error.messages;
+}
+void add_facts(py::object& instance, const StateError& error) {
+  instance.attr("rule") = error.rule;
 }
 
-void raise(const py::object& type, const py::object& instance) {
+template <typename ThrownError>
+void raise(const py::object& type, const ThrownError& error) {
+  py::object instance = type(py::str(error.what()));
+  add_facts(instance, error);
   PyErr_SetObject(type.ptr(), instance.ptr());
 }
 
@@ -38,69 +86,66 @@ void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const BindingError& error) {
-    auto instance = instance_of(all.binding, error);
-    instance.attr("rule") = error.rule;
-    instance.attr("slot") = error.slot;
-    instance.attr("tensor") = error.tensor;
-    instance.attr("expected") = error.expected;
-    instance.attr("given") = error.given;
-    raise(all.binding, instance);
+    raise(all.binding, error);
   } catch (const GraphError& error) {
-    auto instance = instance_of(all.graph, error);
-    instance.attr("node") = error.node;
-    instance.attr("rule") = error.rule;
-    raise(all.graph, instance);
+    raise(all.graph, error);
   } catch (const UnsupportedError& error) {
-    auto instance = instance_of(all.unsupported, error);
-    instance.attr("items") = error.items;
-    raise(all.unsupported, instance);
+    raise(all.unsupported, error);
   } catch (const TimeoutError& error) {
-    auto instance = instance_of(all.timeout, error);
-    instance.attr("transient") = error.transient;
-    raise(all.timeout, instance);
+    raise(all.timeout, error);
   } catch (const OutputSizeError& error) {
-    auto instance = instance_of(all.output_size, error);
-    instance.attr("output") = error.output;
-    instance.attr("shape") = sizes_of(error.shape);
-    raise(all.output_size, instance);
+    raise(all.output_size, error);
   } catch (const OutOfBoundsError& error) {
-    auto instance = instance_of(all.out_of_bounds, error);
-    const auto& access = error.access;
-    instance.attr("kernel") = access.kernel;
-    instance.attr("file") = access.file;
-    instance.attr("line") = access.line;
-    instance.attr("buffer") = access.buffer;
-    instance.attr("index") = access.index;
-    instance.attr("size") = access.size;
-    instance.attr("invocation") = py::make_tuple(access.invocation[0], access.invocation[1], access.invocation[2]);
-    instance.attr("count") = access.count;
-    raise(all.out_of_bounds, instance);
+    raise(all.out_of_bounds, error);
   } catch (const IndexRangeError& error) {
-    auto instance = instance_of(all.index_range, error);
-    const auto& place = error.place;
-    instance.attr("node") = place.node;
-    instance.attr("value") = place.value;
-    instance.attr("index") = place.index;
-    instance.attr("element") = sizes_of(place.element);
-    instance.attr("count") = place.count;
-    raise(all.index_range, instance);
+    raise(all.index_range, error);
   } catch (const ShaderCompileError& error) {
-    auto instance = instance_of(all.shader_compile, error);
-    instance.attr("messages") = error.messages;
-    raise(all.shader_compile, instance);
+    raise(all.shader_compile, error);
   } catch (const StateError& error) {
-    auto instance = instance_of(all.state, error);
-    instance.attr("rule") = error.rule;
-    raise(all.state, instance);
+    raise(all.state, error);
   } catch (const DeviceLostError& error) {
-    raise(all.device_lost, instance_of(all.device_lost, error));
+    raise(all.device_lost, error);
   } catch (const OutOfMemoryError& error) {
-    raise(all.out_of_memory, instance_of(all.out_of_memory, error));
+    raise(all.out_of_memory, error);
   } catch (const DeviceError& error) {
-    raise(all.device, instance_of(all.device, error));
+    raise(all.device, error);
   } catch (const Error& error) {
-    raise(all.error, instance_of(all.error, error));
+    raise(all.error, error);
   }
+}
+
+// Errors that come with facts of their own: sizes, places and indices.
+void make_placed_classes(py::module_& module, Classes& all) {
+  const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
+  all.output_size = make_class(module, "OutputSizeError", "The caller's array is too small for an output: output, and its true shape.",
+                               py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.out_of_bounds = make_class(module, "OutOfBoundsError",
+                                 "A kernel with debug=True reached past an array in a buffer: kernel, file, line, buffer, index, size, "
+                                 "invocation of the first access; "
+                                 "count of all.",
+                                 py::make_tuple(all.error, builtin(PyExc_IndexError)));
+  all.index_range = make_class(module, "IndexRangeError",
+                               "A program with check_indices=True has met an index out of range: node, value (the name of the indices), "
+                               "index and element of the first; count of all.",
+                               py::make_tuple(all.error, builtin(PyExc_IndexError)));
+}
+
+// What the attributes are of an error that Python code raises itself.
+void set_attributes(const Classes& all) {
+  all.output_size.attr("output") = "";
+  all.output_size.attr("shape") = py::tuple();
+  for (const char* attribute : {"node", "value"}) all.index_range.attr(attribute) = "";
+  for (const char* attribute : {"index", "count"}) all.index_range.attr(attribute) = 0;
+  all.index_range.attr("element") = py::tuple();
+  for (const char* attribute : {"kernel", "file", "buffer"}) all.out_of_bounds.attr(attribute) = "";
+  for (const char* attribute : {"line", "index", "size", "count"}) all.out_of_bounds.attr(attribute) = 0;
+  all.out_of_bounds.attr("invocation") = py::make_tuple(0, 0, 0);
+  for (const char* attribute : {"rule", "slot", "tensor", "expected", "given"}) all.binding.attr(attribute) = "";
+  for (const char* attribute : {"node", "rule"}) all.graph.attr(attribute) = "";
+  all.shader_compile.attr("messages") = py::tuple();
+  all.state.attr("rule") = "";
+  all.unsupported.attr("items") = py::tuple();
+  all.timeout.attr("transient") = true;
 }
 
 }  // namespace
@@ -127,31 +172,8 @@ void bind_errors(py::module_& module) {
                            py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
   all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list; rule.",
                          py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
-  all.output_size = make_class(module, "OutputSizeError", "The caller's array is too small for an output: output, and its true shape.",
-                               py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.output_size.attr("output") = "";
-  all.output_size.attr("shape") = py::tuple();
-  all.out_of_bounds = make_class(module, "OutOfBoundsError",
-                                 "A kernel with debug=True reached past an array in a buffer: kernel, file, line, buffer, index, size, "
-                                 "invocation of the first access; "
-                                 "count of all.",
-                                 py::make_tuple(all.error, builtin(PyExc_IndexError)));
-  all.index_range = make_class(module, "IndexRangeError",
-                               "A program with check_indices=True has met an index out of range: node, value (the name of the indices), "
-                               "index and element of the first; count of all.",
-                               py::make_tuple(all.error, builtin(PyExc_IndexError)));
-  for (const char* attribute : {"node", "value"}) all.index_range.attr(attribute) = "";
-  for (const char* attribute : {"index", "count"}) all.index_range.attr(attribute) = 0;
-  all.index_range.attr("element") = py::tuple();
-  for (const char* attribute : {"kernel", "file", "buffer"}) all.out_of_bounds.attr(attribute) = "";
-  for (const char* attribute : {"line", "index", "size", "count"}) all.out_of_bounds.attr(attribute) = 0;
-  all.out_of_bounds.attr("invocation") = py::make_tuple(0, 0, 0);
-  for (const char* attribute : {"rule", "slot", "tensor", "expected", "given"}) all.binding.attr(attribute) = "";
-  for (const char* attribute : {"node", "rule"}) all.graph.attr(attribute) = "";
-  all.shader_compile.attr("messages") = py::tuple();
-  all.state.attr("rule") = "";
-  all.unsupported.attr("items") = py::tuple();
-  all.timeout.attr("transient") = true;
+  make_placed_classes(module, all);
+  set_attributes(all);
   py::register_exception_translator(&translate);
 }
 

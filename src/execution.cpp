@@ -131,9 +131,7 @@ Sizes shape_of_output(const PyExecution& self, const std::string& name) {
   throw BindingError("K4", "output '" + name + "'", name, "an output of program '" + self.program().name() + "'", "'" + name + "'");
 }
 
-}  // namespace
-
-void bind_execution(py::module_& module) {
+void bind_event(py::module_& module) {
   py::class_<Event, std::shared_ptr<Event>>(module, "Event", "The end of an execution that Execution.start has begun.")
       .def_property_readonly("done", &Event::done)
       .def(
@@ -143,9 +141,28 @@ void bind_execution(py::module_& module) {
             self.wait(timeout, check_signals);
           },
           py::arg("timeout") = py::none(), "Waits for at most `timeout` seconds; raises what the execution raised, TimeoutError.");
-  py::class_<PyExecution, std::shared_ptr<PyExecution>> execution(
-      module, "Execution",
-      "One execution of a program, used as often as wanted. What is called while it computes raises StateError; otherwise thread-safe.");
+}
+
+void bind_burst(py::module_& module) {
+  py::class_<Burst, std::shared_ptr<Burst>>(module, "Burst", "Executions of one program, one at a time.")
+      .def(
+          "compute",
+          [](Burst& self, PyExecution& one, std::optional<double> timeout, std::optional<double> loop_timeout) {
+            const ExecutionSettings settings = settings_of(timeout, {}, loop_timeout);
+            {
+              const ReleasedGil release;
+              self.compute(*one.execution, settings, check_signals);
+            }
+            return results_of(one);
+          },
+          py::arg("execution"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+          "Runs an execution, as Execution.compute does. Raises StateError while another execution of this burst runs, "
+          "BindingError for another program's.");
+}
+
+using ExecutionClass = py::class_<PyExecution, std::shared_ptr<PyExecution>>;
+
+void bind_execution_class(ExecutionClass& execution) {
   execution.def_property_readonly("program", [](const PyExecution& self) { return self.execution->program(); })
       .def_property_readonly("state", &state_name, "'preparation', 'computation' or 'completed'.")
       .def("set", &set_input, py::arg("name"), py::arg("array"),
@@ -177,20 +194,17 @@ void bind_execution(py::module_& module) {
           "Seconds of the last computation: on_device, in_driver (the device's included), and both _after_fence: from the "
           "end of the last event waited for. Raises StateError where program.execution(measure=True) was not asked for.")
       .def("__repr__", [](const PyExecution& self) { return "<Execution of '" + self.program().name() + "': " + state_name(self) + ">"; });
-  py::class_<Burst, std::shared_ptr<Burst>>(module, "Burst", "Executions of one program, one at a time.")
-      .def(
-          "compute",
-          [](Burst& self, PyExecution& one, std::optional<double> timeout, std::optional<double> loop_timeout) {
-            const ExecutionSettings settings = settings_of(timeout, {}, loop_timeout);
-            {
-              const ReleasedGil release;
-              self.compute(*one.execution, settings, check_signals);
-            }
-            return results_of(one);
-          },
-          py::arg("execution"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-          "Runs an execution, as Execution.compute does. Raises StateError while another execution of this burst runs, "
-          "BindingError for another program's.");
+}
+
+}  // namespace
+
+void bind_execution(py::module_& module) {
+  bind_event(module);
+  ExecutionClass execution(
+      module, "Execution",
+      "One execution of a program, used as often as wanted. What is called while it computes raises StateError; otherwise thread-safe.");
+  bind_execution_class(execution);
+  bind_burst(module);
   // Threads end before the interpreter does.
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     for (const auto& one : py::list(living())) {

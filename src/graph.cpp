@@ -1,38 +1,19 @@
 #include "graph/description/graph.h"
 
-#include "bindings.h"
 #include "core/error.h"
 #include "core/files/onnx_skeleton.h"
 #include "core/mapped_file.h"
 #include "graph/binding/weight_upload.h"
 #include "graph/description/declared_output.h"
-#include "graph/description/graph_path.h"
 #include "graph/description/graph_rules.h"
 #include "graph/description/shape_sources.h"
-#include "graph/nnapi/compounds.h"
-#include "graph/nnapi/operations.h"
 #include "graph/program/graph_operator.h"
 #include "graph/program/program.h"
+#include "graph_nodes.h"
 #include "operators/compiled/compiled_operator.h"
 
 namespace pumice {
 namespace {
-
-// A value of a graph, as Python holds it: it keeps its graph alive.
-struct PyValue {
-  std::shared_ptr<Graph> graph;
-  ValueId id;
-
-  const GraphValue& get() const { return graph->values()[static_cast<size_t>(id)]; }
-};
-
-// A node of a graph, to be looked at.
-struct PyNode {
-  std::shared_ptr<Graph> graph;
-  size_t index;
-
-  const GraphNode& get() const { return graph->nodes()[index]; }
-};
 
 std::optional<Shape> shape_argument(const std::optional<std::vector<std::optional<Integer>>>& sizes) {
   if (!sizes) return {};
@@ -43,54 +24,6 @@ std::optional<Shape> shape_argument(const std::optional<std::vector<std::optiona
     shape.push_back(known > 0 ? known : kUnknownSize);
   }
   return shape;
-}
-
-// A number, or a list of numbers, as the operand that NNAPI has of them: int32, bool or float32.
-HostTensor numbers_argument(const py::handle& given, const std::string& user) {
-  const py::array array = py::module_::import("numpy").attr("asarray")(given);
-  const char kind = array.dtype().kind();
-  if (kind != 'i' && kind != 'f' && kind != 'b' && array.size() != 0) throw GraphError(user, "numbers expected; given " + type_name(given));
-  if (kind == 'b' || py::hasattr(given, "dtype")) return host_tensor(array, "constant");
-  const py::array narrow = array.attr("astype")(kind == 'i' || array.size() == 0 ? "int32" : "float32");
-  if (kind == 'i' && !narrow.attr("__eq__")(array).attr("all")().cast<bool>())
-    throw GraphError(user, "integers of int32 expected; given " + py::repr(given).cast<std::string>());
-  return host_tensor(narrow, "constant");
-}
-
-ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers = false) {
-  if (value.is_none()) return kAbsent;
-  if (py::isinstance<PyValue>(value)) {
-    const auto& given = value.cast<const PyValue&>();
-    if (given.graph != self) throw GraphError(user, "value '" + given.get().name + "' belongs to another graph");
-    return given.id;
-  }
-  if (py::isinstance<Graph>(value)) throw GraphError(user, "a Graph is no value; if_() and while_() run it", "B2.7");
-  if (py::isinstance<py::array>(value)) return self->constant(host_tensor(value.cast<py::array>(), "constant"));
-  if (numbers && !py::isinstance<Tensor>(value) &&
-      (PyNumber_Check(value.ptr()) != 0 || py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)))
-    return self->constant(numbers_argument(value, user));
-  throw GraphError(user, "a Value of this graph, an array or None expected; given " + type_name(value));
-}
-
-std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user) {
-  std::vector<ValueId> ids;
-  for (const auto& value : values) ids.push_back(value_argument(self, value, user));
-  return ids;
-}
-
-// A graph given as an argument; null for None.
-std::shared_ptr<Graph> graph_argument(const py::object& graph, const std::string& role, const std::string& user) {
-  if (graph.is_none()) return {};
-  if (!py::isinstance<Graph>(graph)) throw GraphError(user, role + ": a Graph expected, given " + type_name(graph), "B2.2");
-  return graph.cast<std::shared_ptr<Graph>>();
-}
-
-using Values = py::typing::Tuple<PyValue, py::ellipsis>;
-
-Values tuple_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
-  Values values(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) values[i] = PyValue{self, ids[i]};
-  return values;
 }
 
 py::typing::List<PyValue> values_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
@@ -109,95 +42,6 @@ Record attributes_of_node(const PyNode& self) {
   Record attributes;
   for (const auto& [name, value] : self.get().attributes.all()) attributes[py::str(name)] = attribute_object(value);
   return attributes;
-}
-
-Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
-              const std::vector<py::object>& inputs, const std::string& name, std::vector<std::string> output_names) {
-  const std::string user = name.empty() ? "If" : name;
-  const auto first = graph_argument(then, "then", user), second = graph_argument(orelse, "else", user);
-  const ValueId decides = value_argument(self, condition, user);
-  return tuple_of(self, self->if_(decides, first, second, value_arguments(self, inputs, user), name, std::move(output_names)));
-}
-
-Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body,
-                 const std::vector<py::object>& carried, const std::vector<py::object>& state, const std::vector<py::object>& invariant,
-                 const std::string& name, std::vector<std::string> output_names) {
-  const std::string user = name.empty() ? "While" : name;
-  const auto first = graph_argument(condition, "condition", user), second = graph_argument(body, "body", user);
-  return tuple_of(self, self->while_(first, second, value_arguments(self, carried, user), value_arguments(self, state, user),
-                                     value_arguments(self, invariant, user), name, std::move(output_names)));
-}
-
-// One output as a Value, several as a tuple.
-py::object result_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& made) {
-  if (made.size() == 1) return py::cast(PyValue{self, made[0]});
-  return tuple_of(self, made);
-}
-
-// Operands of NNAPI's IF and WHILE from `first` on, behind the graphs.
-std::vector<ValueId> flow_operands(const std::shared_ptr<Graph>& self, const py::args& operands, size_t first, std::string_view leading,
-                                   const std::string& user) {
-  if (operands.size() < first)
-    throw GraphError(user, std::string(leading) + " and inputs expected; given " + std::to_string(operands.size()) + " operands", "G1");
-  std::vector<ValueId> ids;
-  for (size_t i = first; i < operands.size(); ++i) ids.push_back(value_argument(self, operands[i], user, true));
-  return ids;
-}
-
-py::object add_nnapi_if(const std::shared_ptr<Graph>& self, const py::args& operands, size_t outputs, const std::string& name,
-                        std::vector<std::string> output_names) {
-  const std::string user = name.empty() ? "nnapi::IF" : name;
-  auto inputs = flow_operands(self, operands, 3, "a condition, two graphs", user);
-  const auto then = graph_argument(operands[1], "then", user), orelse = graph_argument(operands[2], "else", user);
-  if (then && outputs != 1 && outputs != then->outputs().size())
-    throw GraphError(user,
-                     std::to_string(then->outputs().size()) + " outputs are given by 'then'; " + std::to_string(outputs) + " asked for");
-  return result_of(self,
-                   self->if_(value_argument(self, operands[0], user), then, orelse, std::move(inputs), name, std::move(output_names)));
-}
-
-// As many operands are carried as there are outputs; those of the body's outputs that are left are states.
-py::object add_nnapi_while(const std::shared_ptr<Graph>& self, const py::args& operands, size_t outputs, const std::string& name,
-                           std::vector<std::string> output_names) {
-  const std::string user = name.empty() ? "nnapi::WHILE" : name;
-  const auto inputs = flow_operands(self, operands, 2, "two graphs", user);
-  const auto condition = graph_argument(operands[0], "condition", user), body = graph_argument(operands[1], "body", user);
-  const size_t made = body ? body->outputs().size() : outputs;
-  if (made < outputs || inputs.size() < made)
-    throw GraphError(user,
-                     "a body expected with an output for each of " + std::to_string(outputs) +
-                         " results, and an input for each of them; it has " + std::to_string(made) + " outputs, given " +
-                         std::to_string(inputs.size()) + " inputs",
-                     "B2.5");
-  const auto at = [&](size_t i) { return inputs.begin() + static_cast<std::ptrdiff_t>(i); };
-  return result_of(self, self->while_(condition, body, {at(0), at(outputs)}, {at(outputs), at(made)}, {at(made), inputs.end()}, name,
-                                      std::move(output_names)));
-}
-
-py::object add_operation(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& given_outputs,
-                         const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
-  if (op == "nnapi::IF" || op == "nnapi::WHILE") {
-    if (!attributes.empty()) throw GraphError(name.empty() ? op : name, "no keywords expected beside name, outputs and output_names");
-    const size_t count = outputs_argument(given_outputs, name.empty() ? op : name);
-    return op == "nnapi::IF" ? add_nnapi_if(self, inputs, count, name, std::move(output_names))
-                             : add_nnapi_while(self, inputs, count, name, std::move(output_names));
-  }
-  std::vector<ValueId> ids;
-  const size_t outputs = outputs_argument(given_outputs, name.empty() ? op : name);
-  const nnapi::Operation* operation = nnapi::find_operation(op);
-  for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, operation != nullptr));
-  const Attributes given = attributes_of(attributes);
-  const auto made = operation ? self->add(nnapi::compound_of(*operation), std::move(ids), given, outputs, name, std::move(output_names))
-                              : self->add(op, std::move(ids), given, outputs, name, std::move(output_names));
-  return result_of(self, made);
-}
-
-// A model of NNAPI is several graphs, so that errors of its operations name the one that they were added to, where it has a name.
-py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs,
-               const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
-  const bool names_graph = op.starts_with("nnapi::") && !self->name().empty();
-  const auto place = [&] { return names_graph ? "in '" + self->name() + "'" : std::string(); };
-  return told_of_path(place, [&] { return add_operation(self, op, inputs, outputs, name, std::move(output_names), attributes); });
 }
 
 // Constants of a file of at most so many bytes are copied. Shapes may depend on small ones, which are read often: a read past the end of a
@@ -279,18 +123,7 @@ std::shared_ptr<CompiledOperator> compile_graph_operator(const std::shared_ptr<G
   return compile_operator(*self, std::move(context), execution_options(precision_of(*self, precision), flags));
 }
 
-}  // namespace
-
-KnownSizes shape_object(const std::optional<Shape>& shape) {
-  if (!shape) return py::none();
-  py::tuple sizes(shape->size());
-  for (size_t i = 0; i < shape->size(); ++i)
-    sizes[i] = (*shape)[i] == kUnknownSize ? py::object(py::none()) : py::object(py::int_((*shape)[i]));
-  return sizes;
-}
-
-void bind_graph(py::module_& module) {
-  bind_program(module);
+void bind_upload_memory(py::module_& module) {
   py::class_<UploadMemory, std::shared_ptr<UploadMemory>>(
       module, "UploadMemory",
       "The memory of a graph's constants: staging memory on the host, and their place on the device. Where they are "
@@ -303,6 +136,10 @@ void bind_graph(py::module_& module) {
            py::arg("context").none(false), py::arg("bytes"))
       .def("expect", &UploadMemory::expect, py::arg("device_bytes"), py::call_guard<ReleasedGil>(),
            "Says about how many bytes of constants there will be on the device.");
+}
+
+// What there is of rules and fusions.
+void bind_graph_tables(py::module_& module) {
   module.def(
       "graph_rules",
       [] {
@@ -320,11 +157,9 @@ void bind_graph(py::module_& module) {
         return kinds;
       },
       "The fusions that a program may make of several nodes, by the names that `fuse` takes, with what each does.");
-  // All classes come before their functions, which name each other in signatures.
-  py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
-  py::class_<PyNode> node_class(module, "Node", "A node of a Graph.");
-  py::class_<Graph, std::shared_ptr<Graph>> graph_class(
-      module, "Graph", "Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.");
+}
+
+void bind_values(py::class_<PyValue>& value_class) {
   value_class.def_property_readonly("name", [](const PyValue& self) { return self.get().name; })
       .def_property_readonly("dtype", [](const PyValue& self) { return std::string(name(self.get().dtype)); })
       .def_property_readonly(
@@ -346,6 +181,9 @@ void bind_graph(py::module_& module) {
           py::is_operator())
       .def("__hash__", [](const PyValue& self) { return std::hash<const void*>()(self.graph.get()) ^ static_cast<size_t>(self.id); })
       .def("__repr__", [](const PyValue& self) { return "<Value '" + self.get().name + "' " + to_string(self.get()) + ">"; });
+}
+
+void bind_nodes(py::class_<PyNode>& node_class) {
   node_class.def_property_readonly(
                 "op", [](const PyNode& self) { return std::string(self.get().op()); }, "'Conv', 'If', 'While' ..")
       .def_property_readonly("name", [](const PyNode& self) { return self.get().name; })
@@ -353,6 +191,12 @@ void bind_graph(py::module_& module) {
       .def_property_readonly("outputs", [](const PyNode& self) { return values_of(self.graph, self.get().outputs); })
       .def_property_readonly("attributes", &attributes_of_node, "The attributes that were given, by name; tensors as arrays.")
       .def("__repr__", [](const PyNode& self) { return "<Node '" + self.get().name + "': " + std::string(self.get().op()) + ">"; });
+}
+
+using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
+
+// Inputs and constants.
+void bind_graph_values(GraphClass& graph_class) {
   graph_class
       .def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }),
            py::arg("name") = py::none())
@@ -389,8 +233,14 @@ void bind_graph(py::module_& module) {
       .def("constant_bytes", &constant_bytes, py::arg("raw"), py::arg("dtype"), py::arg("shape"), py::arg("name") = "",
            "A constant of bytes. raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits "
            "two to a byte. They are not copied, and large ones of a MappedFile not read before the device gets them. "
-           "Raises GraphError.")
-      .def("add", &add, py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
+           "Raises GraphError.");
+}
+
+// Nodes that are added.
+void bind_graph_nodes(GraphClass& graph_class) {
+  graph_class
+      .def("add", &add_node, py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "",
+           py::arg("output_names") = std::vector<std::string>(),
            "Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; "
            "attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own "
            "('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of "
@@ -410,23 +260,31 @@ void bind_graph(py::module_& module) {
            "carried, state and invariant values in this order; the body gives the next carried and state values. The results are the "
            "carried "
            "ones, after no iteration as they were given.\n"
-           "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).")
-      .def(
-          "output",
-          [](const std::shared_ptr<Graph>& self, std::string name, const py::object& value,
-             const std::optional<std::vector<std::optional<Integer>>>& shape, const std::optional<py::object>& dtype, const Scale& scale,
-             const std::optional<Integer>& zero_point) {
-            const ValueId id = value_argument(self, value, name);
-            if (id == kAbsent) throw GraphError(name, "an output needs a value", "G7");
-            const DeclaredOutput declared{shape_argument(shape), dtype ? std::optional(dtype_argument(*dtype)) : std::nullopt,
-                                          quantization_argument(scale, zero_point, {})};
-            const ValueId given = declared.is_empty() ? id : declared_output(*self, name, id, declared);
-            self->output(std::move(name), given);
-          },
-          py::arg("name"), py::arg("value"), py::arg("shape") = py::none(), py::arg("dtype") = py::none(), py::arg("scale") = py::none(),
-          py::arg("zero_point") = py::none(),
-          "Gives a value as an output. shape (None or 0 for any size), dtype, scale and zero_point declare what it is: sizes that are not "
-          "known are taken to be the declared ones, and looked at when a program is bound. Raises GraphError, then too, where it is not.")
+           "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).");
+}
+
+void bind_graph_outputs(GraphClass& graph_class) {
+  graph_class.def(
+      "output",
+      [](const std::shared_ptr<Graph>& self, std::string name, const py::object& value,
+         const std::optional<std::vector<std::optional<Integer>>>& shape, const std::optional<py::object>& dtype, const Scale& scale,
+         const std::optional<Integer>& zero_point) {
+        const ValueId id = value_argument(self, value, name);
+        if (id == kAbsent) throw GraphError(name, "an output needs a value", "G7");
+        const DeclaredOutput declared{shape_argument(shape), dtype ? std::optional(dtype_argument(*dtype)) : std::nullopt,
+                                      quantization_argument(scale, zero_point, {})};
+        const ValueId given = declared.is_empty() ? id : declared_output(*self, name, id, declared);
+        self->output(std::move(name), given);
+      },
+      py::arg("name"), py::arg("value"), py::arg("shape") = py::none(), py::arg("dtype") = py::none(), py::arg("scale") = py::none(),
+      py::arg("zero_point") = py::none(),
+      "Gives a value as an output. shape (None or 0 for any size), dtype, scale and zero_point declare what it is: sizes that are not "
+      "known are taken to be the declared ones, and looked at when a program is bound. Raises GraphError, then too, where it is not.");
+}
+
+// Copies of parts, and what a graph is told.
+void bind_graph_hints(GraphClass& graph_class) {
+  graph_class
       .def(
           "shape_sources",
           [](const std::shared_ptr<Graph>& self, const PyValue& value, bool elements) {
@@ -451,8 +309,12 @@ void bind_graph(py::module_& module) {
           },
           py::arg("value"), py::arg("shape"),
           "Tells the sizes that a value is likely to have, where they are not known (None: nothing more is known): a "
-          "value of others is as good when the graph runs.")
-      .def_property_readonly("exact", &Graph::exact, "Whether all sizes are known, and none depends on what only a device knows.")
+          "value of others is as good when the graph runs.");
+}
+
+// What a graph has.
+void bind_graph_facts(GraphClass& graph_class) {
+  graph_class.def_property_readonly("exact", &Graph::exact, "Whether all sizes are known, and none depends on what only a device knows.")
       .def("finish", &Graph::finish, "Ends the graph: later changes raise StateError. Idempotent.")
       .def_property_readonly("finished", &Graph::finished)
       .def_property_readonly("inputs", [](const std::shared_ptr<Graph>& self) { return values_of(self, self->inputs()); })
@@ -480,7 +342,12 @@ void bind_graph(py::module_& module) {
           py::arg("first"), "The names of the nodes from that position on.")
       .def_property("relaxed_precision", &Graph::relaxed_precision, &Graph::set_relaxed_precision,
                     "Whether floats may be computed in 16 bits where compile() is told no precision: it is 'fp16' then, else 'fp32'. The "
-                    "graphs that an IF or WHILE runs follow the one that is compiled.")
+                    "graphs that an IF or WHILE runs follow the one that is compiled.");
+}
+
+// What a graph becomes.
+void bind_graph_programs(GraphClass& graph_class) {
+  graph_class
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = py::none(), py::arg("keep_all") = false,
            py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("memory") = py::none(),
            py::arg("check_indices") = false, py::arg("deterministic").noconvert() = false,
@@ -510,6 +377,35 @@ void bind_graph(py::module_& module) {
         return "<Graph '" + self.name() + "': " + std::to_string(self.inputs().size()) + " inputs, " + std::to_string(self.nodes().size()) +
                " nodes, " + std::to_string(self.outputs().size()) + " outputs>";
       });
+}
+
+}  // namespace
+
+KnownSizes shape_object(const std::optional<Shape>& shape) {
+  if (!shape) return py::none();
+  py::tuple sizes(shape->size());
+  for (size_t i = 0; i < shape->size(); ++i)
+    sizes[i] = (*shape)[i] == kUnknownSize ? py::object(py::none()) : py::object(py::int_((*shape)[i]));
+  return sizes;
+}
+
+void bind_graph(py::module_& module) {
+  bind_program(module);
+  bind_upload_memory(module);
+  bind_graph_tables(module);
+  // All classes come before their functions, which name each other in signatures.
+  py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
+  py::class_<PyNode> node_class(module, "Node", "A node of a Graph.");
+  GraphClass graph_class(module, "Graph",
+                         "Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.");
+  bind_values(value_class);
+  bind_nodes(node_class);
+  bind_graph_values(graph_class);
+  bind_graph_nodes(graph_class);
+  bind_graph_outputs(graph_class);
+  bind_graph_hints(graph_class);
+  bind_graph_facts(graph_class);
+  bind_graph_programs(graph_class);
   module.def(
       "onnx_skeleton", &skeleton_of, py::arg("data"), py::arg("location"),
       "An ONNX file's bytes with the elements of large tensors as external data at `location`; None where they are no ModelProto, or a "

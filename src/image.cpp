@@ -78,10 +78,11 @@ void upload_array(const Image& self, const py::array& array) {
   upload(self, bytes, check_signals);
 }
 
-}  // namespace
+using ImageClass = py::class_<Image, std::shared_ptr<Image>>;
 
-void bind_image(py::module_& module) {
-  py::class_<Image, std::shared_ptr<Image>>(module, "Image", "Texels in device memory, for the images of kernels; a context manager.")
+// How an image is made, and what it is.
+void bind_image_facts(ImageClass& image) {
+  image
       .def(py::init(&make), py::arg("context").none(false), py::arg("format"), py::arg("shape"), py::kw_only(),
            py::arg("filter") = "nearest", py::arg("address") = "clamp", py::arg("normalized") = py::none(),
            "format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: [width], [height, width] or [depth, height, width], "
@@ -98,8 +99,12 @@ void bind_image(py::module_& module) {
       .def_property_readonly("dimensions", &Image::dimensions, "The number of axes without the channels, 1 to 3.")
       .def_property_readonly("filter", [](const Image& self) { return std::string(name(self.sampling().filter)); })
       .def_property_readonly("address", [](const Image& self) { return std::string(name(self.sampling().address)); })
-      .def_property_readonly("normalized", [](const Image& self) { return self.sampling().normalized; })
-      .def("numpy", &to_numpy, "A copy of the texels, of the image's shape; waits for the work submitted so far.")
+      .def_property_readonly("normalized", [](const Image& self) { return self.sampling().normalized; });
+}
+
+// Its texels, and its end.
+void bind_image_texels(ImageClass& image) {
+  image.def("numpy", &to_numpy, "A copy of the texels, of the image's shape; waits for the work submitted so far.")
       .def(
           "__array__",
           [](const Image& self, const py::object& dtype, const py::object& copy) -> py::object {
@@ -120,6 +125,14 @@ void bind_image(py::module_& module) {
         return "<Image " + std::string(name(self.format())) + " " + to_string(self.shape()) + " on '" + self.context()->info().name + "'" +
                (self.closed() ? ", closed>" : ">");
       });
+}
+
+}  // namespace
+
+void bind_image(py::module_& module) {
+  ImageClass image(module, "Image", "Texels in device memory, for the images of kernels; a context manager.");
+  bind_image_facts(image);
+  bind_image_texels(image);
 }
 
 }  // namespace pumice

@@ -190,7 +190,8 @@ py::typing::Tuple<py::str, py::str> glsl_of(const Expression& self, const std::m
   return py::make_tuple(text, std::string(glsl_name(result)));
 }
 
-void bind_table(py::module_& module) {
+// What an operator takes and gives.
+void bind_schemas(py::module_& module) {
   py::class_<ValueRole>(module, "ValueRole", "An input or output of an operator.")
       .def_property_readonly("name", [](const ValueRole& self) { return self.name; })
       .def_property_readonly("dtypes", &dtypes_of, "Element types that are supported; none: ONNX has the value, the engine does not.")
@@ -218,6 +219,9 @@ void bind_table(py::module_& module) {
       .def("__repr__", [](const AttributeSchema& self) {
         return "<AttributeSchema " + std::string(self.name) + ": " + std::string(kind_of(self)) + ">";
       });
+}
+
+void bind_row(py::module_& module) {
   py::class_<OperatorRow>(module, "OperatorRow", "One operator of the table, in the newest form of its ONNX operator.")
       .def_readonly("name", &OperatorRow::name)
       .def_property_readonly(
@@ -239,8 +243,17 @@ void bind_table(py::module_& module) {
             return inputs;
           },
           "Inputs whose values have to be known on the host: axes, shapes, counts.")
+      .def_property_readonly(
+          "index_input",
+          [](const OperatorRow& self) { return self.indices ? std::optional(self.indices(Attributes(), {}).input) : std::nullopt; },
+          "The input of indices or lengths, of which check_indices=True reports those that are out of range; None: there is none.")
       .def_readonly("expression", &OperatorRow::expression, "The expression that an elementwise operator computes; empty for all others.")
       .def("__repr__", [](const OperatorRow& self) { return "<OperatorRow " + std::string(self.name) + ">"; });
+}
+
+void bind_table(py::module_& module) {
+  bind_schemas(module);
+  bind_row(module);
   module.def(
       "operators",
       [] {

@@ -155,25 +155,7 @@ std::string repr_of(const ShaderOptions& self) {
   return "<ShaderOptions " + std::string(name(self.storage)) + (self.fp16_arithmetic ? ", fp16 arithmetic>" : ">");
 }
 
-}  // namespace
-
-std::optional<LocalSize> local_size_argument(const GivenLocalSize& given) {
-  if (std::holds_alternative<std::monostate>(given)) return {};
-  const auto* one = std::get_if<int64_t>(&given);
-  const std::vector<int64_t> numbers = one ? std::vector{*one} : std::get<std::vector<int64_t>>(given);
-  const bool fits = !numbers.empty() && numbers.size() <= 3 &&
-                    std::ranges::all_of(numbers, [](int64_t number) { return number >= 1 && number <= UINT32_MAX; });
-  if (!fits) {
-    std::string text;
-    for (const int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
-    throw BindingError("K2", "local_size", "", "one to three whole numbers from 1 to 4294967295", text.empty() ? "none" : text);
-  }
-  LocalSize size{1, 1, 1};
-  for (size_t i = 0; i < numbers.size(); ++i) size[i] = static_cast<uint32_t>(numbers[i]);
-  return size;
-}
-
-void bind_shader(py::module_& module) {
+void bind_shader_options(py::module_& module) {
   py::class_<ShaderOptions>(module, "ShaderOptions", "The target that a shader is compiled for, as explicit data: compiling needs no GPU.")
       .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false,
            py::arg("fp16_uniform") = false, py::arg("int8_storage") = false, py::arg("int8_packed") = false,
@@ -199,6 +181,9 @@ void bind_shader(py::module_& module) {
                              "The whole text of the GLSL extension for these options; a shader gets the parts that it names.")
       .def(py::self == py::self)
       .def("__repr__", &repr_of);
+}
+
+void bind_shader_class(py::module_& module) {
   py::class_<Shader, std::shared_ptr<Shader>>(module, "Shader", "A compiled shader and its interface, read from the SPIR-V.")
       .def_readonly("name", &Shader::name)
       .def_readonly("options", &Shader::options)
@@ -213,10 +198,9 @@ void bind_shader(py::module_& module) {
       .def("__repr__", [](const Shader& self) {
         return "<Shader '" + self.name + "', " + std::to_string(self.spirv.size() * sizeof(uint32_t)) + " bytes of SPIR-V>";
       });
-  py::class_<CompileCounts>(module, "CompileCounts", "Shaders of this process: compiled, and found in the caches.")
-      .def_readonly("compiled", &CompileCounts::compiled)
-      .def_readonly("from_memory", &CompileCounts::from_memory)
-      .def_readonly("from_disk", &CompileCounts::from_disk);
+}
+
+void bind_compile(py::module_& module) {
   module.def(
       "compile",
       [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name,
@@ -238,6 +222,34 @@ void bind_shader(py::module_& module) {
       "invocations are guarded, unless the text has shared memory, barriers or subgroup operations. A text without "
       "any local size is compiled as it stands, with a local size of 1.\n"
       "Raises ShaderCompileError, UnsupportedError, BindingError (K2: local_size).");
+}
+
+}  // namespace
+
+std::optional<LocalSize> local_size_argument(const GivenLocalSize& given) {
+  if (std::holds_alternative<std::monostate>(given)) return {};
+  const auto* one = std::get_if<int64_t>(&given);
+  const std::vector<int64_t> numbers = one ? std::vector{*one} : std::get<std::vector<int64_t>>(given);
+  const bool fits = !numbers.empty() && numbers.size() <= 3 &&
+                    std::ranges::all_of(numbers, [](int64_t number) { return number >= 1 && number <= UINT32_MAX; });
+  if (!fits) {
+    std::string text;
+    for (const int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+    throw BindingError("K2", "local_size", "", "one to three whole numbers from 1 to 4294967295", text.empty() ? "none" : text);
+  }
+  LocalSize size{1, 1, 1};
+  for (size_t i = 0; i < numbers.size(); ++i) size[i] = static_cast<uint32_t>(numbers[i]);
+  return size;
+}
+
+void bind_shader(py::module_& module) {
+  bind_shader_options(module);
+  bind_shader_class(module);
+  py::class_<CompileCounts>(module, "CompileCounts", "Shaders of this process: compiled, and found in the caches.")
+      .def_readonly("compiled", &CompileCounts::compiled)
+      .def_readonly("from_memory", &CompileCounts::from_memory)
+      .def_readonly("from_disk", &CompileCounts::from_disk);
+  bind_compile(module);
   module.def(
       "reflect", [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); }, py::arg("spirv"),
       "The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.");

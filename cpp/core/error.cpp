@@ -92,6 +92,9 @@ OutputSizeError::OutputSizeError(std::string output_name, std::vector<int64_t> t
 StateError::StateError(const std::string& message, std::string rule_id)
     : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + message), rule(std::move(rule_id)) {}
 
+StateError::StateError(const std::string& place, const StateError& inner)
+    : Error(placed_text(place, inner.what(), inner.rule)), rule(inner.rule) {}
+
 UnsupportedError::UnsupportedError(const std::string& place, const UnsupportedError& inner)
     : UnsupportedError(placed_items(place, inner.items)) {}
 

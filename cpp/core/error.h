@@ -35,6 +35,8 @@ class DeviceLostError : public DeviceError {
 class OutOfMemoryError : public DeviceError {
  public:
   using DeviceError::DeviceError;
+  // The same error, of which the text says where it arose; as that of the next ones.
+  OutOfMemoryError(const std::string& place, const OutOfMemoryError& inner) : DeviceError(place + ": " + inner.what()) {}
 };
 
 // A shader that does not compile. Each of `messages` is "file:line:column: text", the user's line and a caret, one below the other.
@@ -78,6 +80,7 @@ class UnsupportedError : public Error {
 class TimeoutError : public Error {
  public:
   TimeoutError(const std::string& message, bool is_transient) : Error(message), transient(is_transient) {}
+  TimeoutError(const std::string& place, const TimeoutError& inner) : Error(place + ": " + inner.what()), transient(inner.transient) {}
 
   bool transient;
 };
@@ -96,6 +99,7 @@ class OutputSizeError : public Error {
 class StateError : public Error {
  public:
   explicit StateError(const std::string& message, std::string rule = {});
+  StateError(const std::string& place, const StateError& inner);
 
   std::string rule;
 };

@@ -92,17 +92,27 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
   return made;
 }
 
-std::shared_ptr<Buffer> Buffer::import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
-                                            std::shared_ptr<const void> given) {
-  auto& owner = state_of(*context);
-  auto& vk = *owner.vk;
-  if (!owner.info.extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME))
-    throw UnsupportedError("host memory without a copy: '" + owner.info.name + "' has no " + VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
-  const uint64_t page = owner.info.limit("minImportedHostPointerAlignment");
+namespace {
+
+// The size of a page of imported memory. Throws UnsupportedError where the device takes no such memory.
+uint64_t import_page(const DeviceInfo& info, const std::byte* address, uint64_t bytes) {
+  if (!info.extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME))
+    throw UnsupportedError("host memory without a copy: '" + info.name + "' has no " + VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+  const uint64_t page = info.limit("minImportedHostPointerAlignment");
   if (const uint64_t past = reinterpret_cast<uintptr_t>(address) % page; past || bytes == 0 || bytes % kGrain)
     throw UnsupportedError("host memory without a copy: expected it to begin at a multiple of " + std::to_string(page) +
                            " bytes and to be a multiple of " + std::to_string(kGrain) + " bytes long; given " + std::to_string(bytes) +
                            " bytes, " + std::to_string(past) + " past such a multiple");
+  return page;
+}
+
+}  // namespace
+
+std::shared_ptr<Buffer> Buffer::import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
+                                            std::shared_ptr<const void> given) {
+  auto& owner = state_of(*context);
+  auto& vk = *owner.vk;
+  const uint64_t page = import_page(owner.info, address, bytes);
   const std::shared_ptr<Buffer> made(new Buffer);
   made->context_ = std::move(context);
   made->bytes_ = bytes;

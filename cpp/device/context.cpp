@@ -50,13 +50,18 @@ uint32_t compute_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
   return *best;
 }
 
-void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string>& masked) {
-  auto extensions = device_extensions(vk.physical);
+template <typename Extensions>
+void check_masked(const DeviceInfo& info, const Extensions& extensions, const std::set<std::string>& masked) {
   for (const auto& name : masked) {
     if (name == "timelineSemaphore") throw UnsupportedError("a Context without timelineSemaphore: executions are waited for by it");
     if (!info.features.contains(name) && !extensions.contains(name) && !name.starts_with("VK_"))
       throw UnsupportedError("without '" + name + "': no feature or extension that the engine uses; pumice.devices() names them");
   }
+}
+
+void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string>& masked) {
+  auto extensions = device_extensions(vk.physical);
+  check_masked(info, extensions, masked);
   for (const auto& name : masked) extensions.erase(name), info.extensions.erase(name);
   // A validation layer that is older than an extension speaks up wherever it is used.
   for (const auto& [name, first] : {std::pair{VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 3, 255)},

@@ -94,6 +94,27 @@ std::vector<std::string> distinct_pipelines() {
   return {made_so_far().keys.begin(), made_so_far().keys.end()};
 }
 
+namespace {
+
+VkShaderModule create_module(DeviceTable& vk, const PipelineDesc& desc) {
+  VkShaderModuleCreateInfo info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
+  info.codeSize = desc.spirv.size_bytes();
+  info.pCode = desc.spirv.data();
+  VkShaderModule module = VK_NULL_HANDLE;
+  check(vk.vkCreateShaderModule(vk.device, &info, nullptr, &module), "vkCreateShaderModule");
+  return module;
+}
+
+VkPipelineRobustnessCreateInfoEXT robust_buffers() {
+  VkPipelineRobustnessCreateInfoEXT robustness{VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT};
+  robustness.storageBuffers = robustness.uniformBuffers = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT;
+  robustness.vertexInputs = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DEVICE_DEFAULT_EXT;
+  robustness.images = VK_PIPELINE_ROBUSTNESS_IMAGE_BEHAVIOR_DEVICE_DEFAULT_EXT;
+  return robustness;
+}
+
+}  // namespace
+
 std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const PipelineDesc& desc) {
   const HostSpan span("pipeline", desc.name);
   auto& state = state_of(context);
@@ -104,11 +125,7 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   made->push_bytes_ = desc.push_bytes;
   made->set_layout_ = create_set_layout(vk, desc);
   made->layout_ = create_layout(vk, made->set_layout_, desc.push_bytes);
-  VkShaderModuleCreateInfo module_info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
-  module_info.codeSize = desc.spirv.size_bytes();
-  module_info.pCode = desc.spirv.data();
-  VkShaderModule module = VK_NULL_HANDLE;
-  check(vk.vkCreateShaderModule(vk.device, &module_info, nullptr, &module), "vkCreateShaderModule");
+  const VkShaderModule module = create_module(vk, desc);
   const SpecializationData specialization(desc.specialization);
   VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup{VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO};
   subgroup.requiredSubgroupSize = desc.subgroup_size;
@@ -121,13 +138,8 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &specialization.info;
   info.layout = made->layout_;
-  VkPipelineRobustnessCreateInfoEXT robustness{VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT};
-  if (desc.is_robust && context.feature("pipelineRobustness")) {
-    robustness.storageBuffers = robustness.uniformBuffers = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT;
-    robustness.vertexInputs = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DEVICE_DEFAULT_EXT;
-    robustness.images = VK_PIPELINE_ROBUSTNESS_IMAGE_BEHAVIOR_DEVICE_DEFAULT_EXT;
-    info.pNext = &robustness;
-  }
+  const VkPipelineRobustnessCreateInfoEXT robustness = robust_buffers();
+  if (desc.is_robust && context.feature("pipelineRobustness")) info.pNext = &robustness;
   if (desc.captured)
     info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR | VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
   const VkPipelineCache cache = desc.captured ? VK_NULL_HANDLE : vk.pipeline_cache;

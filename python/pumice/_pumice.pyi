@@ -1427,6 +1427,11 @@ class OperatorRow:
         (input, output) pairs of which the output may be the input's memory, where the operator is one dispatch.
         """
     @property
+    def index_input(self) -> int | None:
+        """
+        The input of indices or lengths, of which check_indices=True reports those that are out of range; None: there is none.
+        """
+    @property
     def inputs(self) -> list[ValueRole]:
         ...
     @property

@@ -10,7 +10,7 @@ import pytest
 
 import pumice
 from nnapi_cells import CODES, FLOATS, GATES, Lstm, draw, near
-from nnapi_operations import run
+from nnapi_operations import operands_of, run
 
 Array = np.ndarray[Any, Any]
 Parts = dict[str, Array | None]
@@ -194,6 +194,35 @@ def test_N6_2_to_N6_4_both_directions_in_every_form(
     context: pumice.Context, flags: tuple[str, ...], dtype: str, options: tuple[bool, bool, str]
 ) -> None:
     check_both(context, flags, dtype, options)
+
+
+@pytest.mark.parametrize("flags", [(), ("coupled",), ("peephole",), ("coupled", "peephole")], ids=str)
+@pytest.mark.parametrize("options", [one for one in OPTIONS if one[2] != "parallel"], ids=str)
+def test_N6_3_many_steps_of_both_directions_are_one_node(
+    context: pumice.Context, options: tuple[bool, bool, str], flags: tuple[str, ...]
+) -> None:
+    major, merge, linking = options
+    time, units, crossed = 17, 131, SIZE if linking == "cross" else 0
+    fw, bw = (cell(flags, "float32", seed, units=units, aux=crossed) for seed in (7, 8))
+    for parts in (fw, bw):  # so that sums stay small
+        parts |= {name: one / 16 for name, one in parts.items() if one is not None and name.startswith("wh_")}
+    x, aux = (draw(seed, "float32")(time, BATCH, SIZE) for seed in (9, 10))
+    turned = (lambda one: one) if major else (lambda one: np.ascontiguousarray(one.swapaxes(0, 1)))
+    operands = [turned(x), *named(fw, ORDER), *named(bw, ORDER), fw["h"], fw["c"], bw["h"], bw["c"]]
+    operands += [turned(aux) if crossed else None, *named(fw, AUX), *named(bw, AUX)]
+    graph, fed = pumice.Graph(), dict[str, Array]()
+    given = operands_of(graph, (*operands, 4, 0.0, 0.0, merge, major), fed)
+    made = graph.add("nnapi::BIDIRECTIONAL_SEQUENCE_LSTM", *given)
+    assert [node.op for node in graph.nodes].count("LSTM") == 1
+    for i, value in enumerate(made):
+        graph.output(f"y{i}", value)
+    results = list(graph.compile(context)(fed).values())
+    second = aux.astype("float64") if crossed else None
+    yf, hf, cf = Lstm(fw).run(x.astype("float64"), second, 4, (0, 0))
+    yb, hb, cb = Lstm(bw).run(x.astype("float64"), second, 4, (0, 0), backward=True)
+    expected = [turned(np.concatenate([yf, yb], 2))] if merge else [turned(yf), turned(yb)]
+    for actual, one in zip(results, [*expected, hf, cf, hb, cb], strict=True):
+        near(actual, one)
 
 
 # ---- refusals

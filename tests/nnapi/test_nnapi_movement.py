@@ -251,3 +251,24 @@ def test_l2_normalization(context: pumice.Context, dtype: str) -> None:
             assert np.abs(y.astype(int) - quantize(expected, 1 / 128, zero, dtype)).max() <= 1
         else:
             assert_near(y, expected.astype(dtype), ulp=8)
+
+
+def test_R8_no_operand_has_more_axes_than_tensors_have() -> None:
+    """MIRROR_PAD and all others take up to 8 axes: what would make a value of 9 is refused, by its own name."""
+    graph = pumice.Graph()
+    with pytest.raises(pumice.GraphError, match="rank 9; the highest rank is 8") as found:
+        graph.input("x", "float32", [2] * 9)
+    assert found.value.rule == "R8"
+    with pytest.raises(ValueError, match="8"):  # NumPy has up to 64 axes
+        graph.constant(np.zeros((1,) * 9, "float32"))
+    x = graph.input("x", "float32", [2] * 8)
+    y = graph.add("nnapi::MIRROR_PAD", x, [[1, 1]] * 8, 0)
+    assert y.shape == (4,) * 8
+    for op, operands in (
+        ("EXPAND_DIMS", (x, 0)),
+        ("PACK", (0, x, x)),
+        ("RESHAPE", (x, [2] * 8 + [1])),
+    ):
+        with pytest.raises(pumice.GraphError, match="rank 9; the highest rank is 8|8 axes") as found:
+            graph.add(f"nnapi::{op}", *operands, name="it")
+        assert "it" in found.value.node

@@ -143,3 +143,44 @@ def test_a_constant_that_is_refused_at_compile_time_names_the_way_to_its_node(co
     graph = outer_of(inner, None)
     with pytest.raises(pumice.UnsupportedError, match=r"in 'outer' / If 'choice', then 'inner': node 'inner/deep'"):
         graph.compile(context, precision="fp16")
+
+
+def endless() -> pumice.Graph:
+    """A graph of one value that runs a loop named "forever", which no value ends."""
+    graph, condition, body = pumice.Graph("inner"), pumice.Graph("always"), pumice.Graph("step")
+    x, tested, held = (one.input("x", "float32", [2]) for one in (graph, condition, body))
+    total = condition.add("nnapi::RESHAPE", condition.add("nnapi::REDUCE_SUM", tested, [0], True), [1])
+    condition.output("more", condition.add("nnapi::LESS", total, [float("inf")]))
+    body.output("x", body.add("nnapi::MUL", held, [0.5, 0.5], 0))
+    graph.output("y", graph.add("nnapi::WHILE", condition, body, x, name="forever"))
+    return graph
+
+
+def test_a_loop_whose_time_is_over_names_the_way_to_it(context: pumice.Context) -> None:
+    program = outer_of(endless(), SIZE).compile(context)
+    with pytest.raises(
+        pumice.TimeoutError, match=r"^in 'outer' / If 'choice', then 'inner': loop '.*forever'"
+    ) as found:
+        program({"c": np.array([True]), "x": FED}, loop_timeout=0.01)
+    assert found.value.transient
+    np.testing.assert_array_equal(program({"c": np.array([False]), "x": FED})["y"], 2 * FED)
+
+
+def test_memory_that_runs_out_in_a_branch_is_told_with_the_way_to_it(context: pumice.Context) -> None:
+    """32 GiB of doubles are more than a buffer may have."""
+    inner = pumice.Graph("inner")
+    x = inner.input("x", "float32", [None])
+    many = inner.add("Expand", inner.add("Cast", x, to=11), np.array([2**31 - 1, 2]))
+    inner.output("y", inner.add("Cast", inner.add("ReduceSum", many, np.array([0]), keepdims=0), to=1))
+    with pytest.raises(pumice.OutOfMemoryError, match=r"^in 'outer' / If 'choice', then 'inner': .*bytes"):
+        outer_of(inner, None).compile(context)({"c": np.array([True]), "x": FED})
+
+
+def test_a_graph_in_the_wrong_state_is_told_with_the_graph_that_it_was_added_to() -> None:
+    empty = pumice.Graph("inner")
+    empty.input("x", "float32", [SIZE])
+    with pytest.raises(
+        pumice.StateError, match=r"^\[B2\.11\] in 'outer': 'choice': then 'inner' cannot be finished"
+    ) as found:
+        outer_of(empty, SIZE)
+    assert found.value.rule == "B2.11"

@@ -159,6 +159,19 @@ def test_N18_3_and_N18_4_every_form_and_type(context: pumice.Context, dtype: str
     assert run(context, "LSH_PROJECTION", seeds, x, weights, DENSE).tolist() == model(seeds, plain(x), weights, DENSE)
 
 
+def test_N18_2_outputs() -> None:
+    for functions, count in ((1, 1), (3, 5), (2, 32)):
+        for form in (OLD_SPARSE, DENSE, SPARSE):
+            graph = pumice.Graph()
+            seeds, x = (
+                graph.input(name, dtype, shape)
+                for name, dtype, shape in (("seeds", "float32", [functions, count]), ("x", "int32", [4, 2]))
+            )
+            weights = np.ones(4, "float32") if form == DENSE else None
+            y = graph.add("nnapi::LSH_PROJECTION", seeds, x, weights, form)
+            assert (y.dtype, y.shape) == ("int32", (functions * count if form == DENSE else functions,))
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 12, 13, 28, 29, 60, 61, 62, 124, 125, 200])
 def test_N18_5_keys_of_every_length(context: pumice.Context, length: int) -> None:
     """Bytes of a part begin at any byte of a word."""

@@ -94,7 +94,7 @@ def model(given: list[Any]) -> tuple[list[float], Array, list[int]]:
     found: list[tuple[float, Array, int]] = []
     for n, image in enumerate(scores):
         boxes, flat = decoded(given, n).reshape(-1, 4), image.reshape(-1)
-        order = list(np.argsort(-flat))[: before if before > 0 else None]
+        order = list(np.argsort(-flat, kind="stable"))[: before if before > 0 else None]
         height, width = images[n]
         left = []
         for i in order:
@@ -139,6 +139,27 @@ def test_N15_3_and_N15_4_limits(context: pumice.Context) -> None:
     for before, after in ((0, -1), (-3, 4), (1, 5), (36, 36), (1000, 1000), (20, 1)):
         assert agrees(context, operands(1, before=before, after=after)) > 0
     assert agrees(context, operands(1, after=0)) == 0
+
+
+def test_D4_equal_scores_are_taken_in_their_order(context: pumice.Context) -> None:
+    """Where few of many equal scores are taken, these are those of the first places, then of the first anchors."""
+    for levels in (1, 3):
+        given = operands(4, before=15, after=-1, overlap=2.0, least=0.0)
+        given[0] = np.floor(given[0] * 64 % levels).astype("float32")
+        assert agrees(context, given) > 4
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_N15_2_outputs(dtype: str) -> None:
+    """How many boxes are left is not known before the program runs."""
+    given, graph = operands(dtype=dtype), pumice.Graph()
+    scores, boxes, images = graph.add("nnapi::GENERATE_PROPOSALS", *operands_of(graph, tuple(given), {}))
+    quantized = isinstance(given[0], Quantized)
+    assert (scores.dtype, boxes.dtype, images.dtype) == (dtype, "uint16" if quantized else dtype, "int32")
+    assert (scores.shape, boxes.shape, images.shape) == ((None,), (None, 4), (None,))
+    assert (boxes.scale, boxes.zero_point) == ((0.125, 0) if quantized else (None, None))
+    expected = (given[0].scale, given[0].zero_point) if quantized else (None, None)
+    assert (scores.scale, scores.zero_point) == expected
 
 
 def test_N15_3_sizes_and_places_that_are_left_out(context: pumice.Context) -> None:

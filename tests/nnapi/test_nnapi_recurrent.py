@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 from nnapi_cells import CODES, FLOATS, draw, near, rnn, svdf
-from nnapi_operations import run
+from nnapi_operations import operands_of, run
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +72,36 @@ def test_N9_2_and_N9_3_both_directions(
     expected += [hf, hb]
     assert len(results) == len(expected)
     for actual, one in zip(results, expected, strict=True):
+        near(actual, one)
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("major", [False, True])
+def test_N9_2_many_steps_of_both_directions_are_one_node(
+    context: pumice.Context, major: bool, merge: bool, cross: bool
+) -> None:
+    make, (batch, time, size, units) = draw(3, "float32"), (2, 17, 3, 131)
+    x, aux = make(time, batch, size), make(time, batch, size)
+    fw, bw = ([make(units, size), make(units, units) / 16, make(units), make(batch, units)] for _ in range(2))
+    linked = [make(units, size), make(units, size)] if cross else [None, None]
+    turned = (lambda one: one) if major else (lambda one: np.ascontiguousarray(one.swapaxes(0, 1)))
+    graph, fed = pumice.Graph(), dict[str, Array]()
+    operands = (turned(x), *fw, *bw, turned(aux) if cross else None, *linked, 4, major, merge)
+    made = graph.add("nnapi::BIDIRECTIONAL_SEQUENCE_RNN", *operands_of(graph, operands, fed))
+    assert [node.op for node in graph.nodes].count("RNN") == 1
+    for i, value in enumerate(made):
+        graph.output(f"y{i}", value)
+    results = list(graph.compile(context)(fed).values())
+    x, aux, *parts = wide(x, aux, *fw, *bw)
+    if cross:
+        x = np.concatenate([x, aux], 2)
+        for k in (0, 1):
+            parts[4 * k] = np.concatenate([parts[4 * k], linked[k].astype("float64")], 1)
+    yf, hf = rnn(x, *parts[:4], 4)
+    yb, hb = rnn(x, *parts[4:], 4, backward=True)
+    expected = [turned(np.concatenate([yf, yb], 2))] if merge else [turned(yf), turned(yb)]
+    for actual, one in zip(results, [*expected, hf, hb], strict=True):
         near(actual, one)
 
 

@@ -107,6 +107,26 @@ def multiplied(x: int, d: float) -> int:
     return (high >> k) + (rest > (mask >> 1) + (high < 0))
 
 
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_G6_divisions_of_integers_round_down_or_to_the_nearest(
+    context: pumice.Context, dtype: str, constant: bool
+) -> None:
+    """On the device, and of constants on the host. Halves go away from 0."""
+    wide = 2**40 if dtype == "int64" else 2**30
+    a = np.array([*range(-40, 41), wide, -wide, wide + 3, -wide - 3], dtype)
+    for divisor in (1, 2, 3, 8, 2**15, 2**30):
+        b = np.array(divisor, dtype)
+        graph = pumice.Graph()
+        x = graph.constant(a) if constant else graph.input("a", dtype, list(a.shape))
+        moved = graph.add("Identity", x)
+        graph.output("down", graph.add("pumice::FloorDivide", moved, b))
+        graph.output("near", graph.add("pumice::RoundDivide", moved, b))
+        made = graph.compile(context)({} if constant else {"a": a})
+        np.testing.assert_array_equal(made["down"], a // b)
+        np.testing.assert_array_equal(made["near"], np.sign(a) * ((np.abs(a) + b // 2) // b))
+
+
 def test_G6_multipliers_of_integers() -> None:
     x = np.array([0, 1, -1, 3, -3, 100, -101, 32767, -32768, 2**24 + 1, -(2**24) - 1])
     for d in (0.0, 1.0, 0.5, 0.75, 1 / 3, 2.0, 3.99, 1 - 2.0**-40, 2.0**-20, 2.0**-31, 2.0**-33, 1e-20):

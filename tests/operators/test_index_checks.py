@@ -88,6 +88,38 @@ def rnn(graph: Any, indices: Any, known: bool) -> Any:
     return graph.add("RNN", x, *weights, None, indices, hidden_size=3, name="node")
 
 
+def attention(graph: Any, indices: Any, known: bool) -> Any:
+    q = float_input(graph, "q", 3, 2, 4, 8, known=known)
+    k, v = (float_input(graph, name, 3, 2, 6, 8, known=known) for name in "kv")
+    return graph.add("Attention", q, k, v, None, None, None, indices, name="node")
+
+
+def max_roi_pool(graph: Any, indices: Any, known: bool) -> Any:
+    x = float_input(graph, "x", 3, 2, 6, 6, known=known)
+    return graph.add("MaxRoiPool", x, indices, pooled_shape=[2, 2], name="node")
+
+
+def suppress_boxes(graph: Any, indices: Any, known: bool) -> Any:
+    boxes, scores = float_input(graph, "boxes", 4, 3, 4), float_input(graph, "scores", 4, 3)
+    return graph.add("pumice::SuppressBoxes", boxes, scores, indices, outputs=4, name="node")[0]
+
+
+def nnapi_roi_pooling(graph: Any, indices: Any, known: bool) -> Any:
+    x, boxes = float_input(graph, "x", 3, 6, 6, 2, known=known), float_input(graph, "boxes", 4, 4)
+    return graph.add("nnapi::ROI_POOLING", x, boxes, indices, 2, 2, 1.0, 1.0, False, name="node")
+
+
+def nnapi_roi_align(graph: Any, indices: Any, known: bool) -> Any:
+    x, boxes = float_input(graph, "x", 3, 6, 6, 2, known=known), float_input(graph, "boxes", 4, 4)
+    return graph.add("nnapi::ROI_ALIGN", x, boxes, indices, 2, 2, 1.0, 1.0, 2, 2, False, name="node")
+
+
+def nnapi_box_transform(graph: Any, indices: Any, known: bool) -> Any:
+    boxes, deltas = float_input(graph, "boxes", 4, 4), float_input(graph, "deltas", 4, 8)
+    sizes = float_input(graph, "sizes", 3, 2, known=known)
+    return graph.add("nnapi::AXIS_ALIGNED_BBOX_TRANSFORM", boxes, deltas, indices, sizes, name="node")
+
+
 def nnapi_gather(graph: Any, indices: Any, known: bool) -> Any:
     return graph.add("nnapi::GATHER", float_input(graph, "x", 3, 5, 2, known=known), 1, indices, name="node")
 
@@ -110,6 +142,10 @@ READERS = (
     Reader("RoiAlign", 2, (4,), (3,), roi_align, from_end=False),
     Reader("ReverseSequence", 1, (4,), (6,), reverse_sequence, from_end=False),
     Reader("RNN", 4, (4,), (6,), rnn, from_end=False, dtype="int32"),
+    Reader("Attention", 6, (3,), (7,), attention, from_end=False),
+    Reader("ROI_POOLING", 0, (4,), (3,), nnapi_roi_pooling, from_end=False, dtype="int32"),
+    Reader("ROI_ALIGN", 2, (4,), (3,), nnapi_roi_align, from_end=False, dtype="int32"),
+    Reader("BOX_TRANSFORM", 0, (4,), (3,), nnapi_box_transform, from_end=False, dtype="int32"),
     Reader("GATHER", 1, (4,), (5,), nnapi_gather, from_end=False, dtype="int32"),
     Reader("EMBEDDING_LOOKUP", 1, (4,), (5,), embedding_lookup, from_end=False, dtype="int32"),
 )
@@ -134,12 +170,16 @@ def indices_of(reader: Reader, seed: int, wrong: int) -> tuple[Array, list[int]]
 
 def unchecked_reader(reader: Reader) -> Reader:
     """NNAPI counts no index from the end, but the node that it becomes does, where nothing checks that."""
-    return reader._replace(from_end=True) if reader.add in (nnapi_gather, embedding_lookup) else reader
+    counting = (nnapi_gather, embedding_lookup, nnapi_box_transform)
+    return reader._replace(from_end=True) if reader.add in counting else reader
+
+
+OF_NNAPI = (nnapi_gather, embedding_lookup, nnapi_roi_pooling, nnapi_roi_align, nnapi_box_transform)
 
 
 def told(reader: Reader, indices: Array, place: int, constant: bool = False) -> str:
-    if constant and reader.add in (nnapi_gather, embedding_lookup):
-        return r"indices from 0 on.* expected; given -?\d+"
+    if constant and reader.add in OF_NNAPI:
+        return r"indices (of images )?from 0 on.* expected.*; given -?\d+"
     size = reader.sizes[place % len(reader.sizes)]
     element = [int(i) for i in np.unravel_index(place, reader.shape)] if reader.shape else []
     expected = f"expected {-size if reader.from_end else 0} to {size - 1}"
@@ -209,7 +249,10 @@ def test_an_index_that_only_the_device_knows_is_reported_by_node_and_element(
             assert error.value == "found"
 
 
-COUNTED_AS_0 = ("Gather", "GatherElements", "GatherND", "RotaryEmbedding", "RoiAlign", "GATHER", "EMBEDDING_LOOKUP")
+COUNTED_AS_0 = (
+    *("Gather", "GatherElements", "GatherND", "RotaryEmbedding", "RoiAlign"),
+    *("GATHER", "EMBEDDING_LOOKUP", "ROI_ALIGN", "ROI_POOLING", "BOX_TRANSFORM"),
+)
 
 
 @pytest.mark.parametrize("reader", [one for one in READERS if one.op in COUNTED_AS_0], ids=lambda one: str(one.op))
@@ -238,6 +281,95 @@ def test_a_box_of_an_image_that_is_not_there_is_one_of_the_first(context: pumice
             program({"x": numbers, "boxes": np.array([[one, 0, 0, 4, 4]], np.float32)})["y"] for one in (image, 0.0)
         ]
     np.testing.assert_array_equal(*made)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("image", [3.0, -1.0, -0.5, 1e4, float("inf"), float("nan")])
+def test_a_box_of_an_image_that_is_not_there_is_reported(context: pumice.Context, image: float, precision: str) -> None:
+    """Its image is a float, the first number of its row."""
+    graph = pumice.Graph()
+    given = graph.input("boxes", "float32", [4, 5])
+    graph.output("y", max_roi_pool(graph, graph.add("Neg", given, output_names=["found"]), True))
+    boxes = -np.array([[2, 0, 0, 4, 4], [0, 900, 900, 1000, 1000], [image, 0, 0, 2, 2], [1, 0, 0, 1, 1]], "float32")
+    x = floats(graph)["x"]
+    with graph.compile(context, precision=precision, check_indices=True) as program:
+        with pytest.raises(
+            pumice.IndexRangeError, match=r"the index .* at \[2, 0\]; expected 0 to 2; 1 of 20"
+        ) as caught:
+            program({"x": x, "boxes": boxes})
+        error = caught.value
+        assert "node" in error.node and error.value == "found" and error.count == 1 and error.element == (2, 0)
+        if np.isfinite(image):
+            assert error.index == int(image)
+        boxes[2, 0] = -2.5  # of the third image
+        program({"x": x, "boxes": boxes})
+
+
+def test_a_constant_box_of_an_image_that_is_not_there_is_refused() -> None:
+    graph = pumice.Graph()
+    with pytest.raises(pumice.GraphError, match=r"the index nan at \[0, 0\]; expected 0 to 2"):
+        max_roi_pool(graph, graph.constant(np.array([[np.nan, 0, 0, 2, 2]], "float32")), True)
+
+
+def test_images_of_boxes_below_0_are_reported(context: pumice.Context) -> None:
+    """They have no upper limit: rows of one image follow each other, whatever its number is."""
+    graph = pumice.Graph()
+    given = graph.input("images", "int32", [4])
+    graph.output("y", suppress_boxes(graph, given, True))
+    inputs = floats(graph)
+    with graph.compile(context, check_indices=True) as program:
+        program({**inputs, "images": np.array([0, 5, 2**31 - 1, 2], "int32")})
+        with pytest.raises(pumice.IndexRangeError, match=r"index -1 at \[1\]; expected 0 or more; 2 of 4"):
+            program({**inputs, "images": np.array([0, -1, 7, -(2**31)], "int32")})
+
+
+# Inputs of integers that only the device knows, and that are no indices which could be out of range, with what they are.
+NO_INDICES = {
+    "OneHot.indices": "one that is beyond the depth is nowhere, as ONNX has it",
+    "QLinearConv.b": "a bias",
+    "pumice::Compress.starts": "counts that pumice::CountNonZero made",
+    "pumice::FloorDivide.a": "numbers",
+    "pumice::FloorDivide.b": "numbers",
+    "pumice::RoundDivide.a": "numbers",
+    "pumice::RoundDivide.b": "numbers",
+    "pumice::NonZero.starts": "counts that pumice::CountNonZero made",
+    "pumice::RandomState.number": "the number of a run",
+    "pumice::RotaryCaches.position_ids": "those of the RotaryEmbedding that it is made of, where nothing is checked",
+    "pumice::RotaryCaches.write_indices": "those of the TensorScatter that it is made of, where nothing is checked",
+    "pumice::SelectBoxes.order": "an order that TopK made",
+    "pumice::TreeEnsemble.nodes": "what the importer made of a tree",
+    "pumice::TreeEnsemble.entries": "what the importer made of a tree",
+    "pumice::TreeEnsemble.roots": "what the importer made of a tree",
+}
+
+
+def test_every_input_of_integers_is_one_of_indices_or_says_what_it_is() -> None:
+    """A new operator with an input of integers either declares which are in range, or stands in the table above."""
+    integers = {"int32", "int64"}
+    found = set()
+    for row in pumice.operators():
+        if row.domain == "nnapi" or row.skeleton == "composed":
+            continue
+        for role in row.inputs:
+            is_whole = bool(role.dtypes) and set(role.dtypes) <= integers
+            if is_whole and role.name not in row.host_inputs and role.name != row.index_input:
+                found.add(f"{row.name}.{role.name}")
+    assert found == set(NO_INDICES)
+
+
+def test_every_operator_with_indices_is_tested_here() -> None:
+    """By its own name, or as a part of what an operation of NNAPI becomes."""
+    own = {row.name for row in pumice.operators() if row.index_input}
+    parts = {
+        "pumice::Indices": "GATHER",
+        "pumice::ClampedRoiAlign": "ROI_ALIGN",
+        "pumice::SliceBegin": "SLICE, in tests/nnapi",
+        "MaxRoiPool": "above, as its indices are floats",
+        "pumice::SuppressBoxes": "above, as its indices have no limit",
+        "LSTM": "RNN",
+        "GRU": "RNN",
+    }
+    assert own == {one.op for one in READERS if one.op in own} | set(parts)
 
 
 def model_of(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, list[Any]]], **constants: Array) -> Any:

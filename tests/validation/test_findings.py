@@ -353,9 +353,9 @@ def test_values_are_let_go_after_their_last_reader(context: pumice.Context, monk
     held: list[int] = []
     judge = Proof._judge
 
-    def counted(self: Proof, node: Any, name: str, actual: Any, local: Any, far: Any, note: str, case: int) -> None:
+    def counted(self: Proof, *judged: Any) -> None:
         held.append(sum(1 for one in self.alone.held if one != "x"))
-        judge(self, node, name, actual, local, far, note, case)
+        judge(self, *judged)
 
     monkeypatch.setattr(Proof, "_judge", counted)
     names = ["x", *(f"t{i}" for i in range(12)), "y"]

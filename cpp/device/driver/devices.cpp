@@ -44,6 +44,20 @@ void put(std::map<std::string, uint64_t>& limits, const char* name, const T (&va
   for (size_t i = 0; i < N; ++i) limits[std::string(name) + "_" + std::to_string(i)] = values[i];
 }
 
+void add_float_controls(DeviceInfo& info, const VkPhysicalDeviceVulkan12Properties& v12) {
+  put(info.limits, "roundingModeIndependence", v12.roundingModeIndependence);
+#define PUMICE_CONTROL(name)                  \
+  put(info.limits, #name "16", v12.name##16); \
+  put(info.limits, #name "32", v12.name##32); \
+  put(info.limits, #name "64", v12.name##64)
+  PUMICE_CONTROL(shaderDenormPreserveFloat);
+  PUMICE_CONTROL(shaderDenormFlushToZeroFloat);
+  PUMICE_CONTROL(shaderSignedZeroInfNanPreserveFloat);
+  PUMICE_CONTROL(shaderRoundingModeRTEFloat);
+  PUMICE_CONTROL(shaderRoundingModeRTZFloat);
+#undef PUMICE_CONTROL
+}
+
 void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPhysicalDeviceVulkan11Properties& v11,
                 const VkPhysicalDeviceVulkan12Properties& v12) {
 #define PUMICE_LIMIT(name) put(info.limits, #name, from.name)
@@ -73,17 +87,7 @@ void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPh
   put(info.limits, "subgroupSupportedStages", v11.subgroupSupportedStages);
   put(info.limits, "subgroupSupportedOperations", v11.subgroupSupportedOperations);
   put(info.limits, "maxMemoryAllocationSize", v11.maxMemoryAllocationSize);
-  put(info.limits, "roundingModeIndependence", v12.roundingModeIndependence);
-#define PUMICE_CONTROL(name)                  \
-  put(info.limits, #name "16", v12.name##16); \
-  put(info.limits, #name "32", v12.name##32); \
-  put(info.limits, #name "64", v12.name##64)
-  PUMICE_CONTROL(shaderDenormPreserveFloat);
-  PUMICE_CONTROL(shaderDenormFlushToZeroFloat);
-  PUMICE_CONTROL(shaderSignedZeroInfNanPreserveFloat);
-  PUMICE_CONTROL(shaderRoundingModeRTEFloat);
-  PUMICE_CONTROL(shaderRoundingModeRTZFloat);
-#undef PUMICE_CONTROL
+  add_float_controls(info, v12);
 }
 
 std::string component_name(VkComponentTypeKHR type) {
@@ -142,6 +146,21 @@ uint64_t largest_local_heap(VkPhysicalDevice physical) {
   return largest;
 }
 
+void add_identity(DeviceInfo& info, const VkPhysicalDeviceProperties& base, const VkPhysicalDeviceVulkan11Properties& v11,
+                  const VkPhysicalDeviceVulkan12Properties& v12) {
+  info.name = base.deviceName;
+  info.kind = kind_of(base.deviceType);
+  info.uuid = hex(v11.deviceUUID, VK_UUID_SIZE);
+  info.driver_uuid = hex(v11.driverUUID, VK_UUID_SIZE);
+  info.driver_id = static_cast<uint32_t>(v12.driverID);
+  info.driver = v12.driverName;
+  info.driver_info = v12.driverInfo;
+  info.vendor_id = base.vendorID;
+  info.device_id = base.deviceID;
+  info.api_version = base.apiVersion;
+  info.driver_version = base.driverVersion;
+}
+
 }  // namespace
 
 DeviceInfo describe(VkPhysicalDevice_T* physical, int index) {
@@ -165,18 +184,8 @@ DeviceInfo describe(VkPhysicalDevice_T* physical, int index) {
   FeatureChain chain(base.apiVersion, extensions);
   vkGetPhysicalDeviceFeatures2(physical, chain.head());
   info.index = index;
-  info.name = base.deviceName;
-  info.kind = kind_of(base.deviceType);
-  info.uuid = hex(v11.deviceUUID, VK_UUID_SIZE);
-  info.driver_uuid = hex(v11.driverUUID, VK_UUID_SIZE);
+  add_identity(info, base, v11, v12);
   info.pci = pci_address(physical, extensions);
-  info.driver_id = static_cast<uint32_t>(v12.driverID);
-  info.driver = v12.driverName;
-  info.driver_info = v12.driverInfo;
-  info.vendor_id = base.vendorID;
-  info.device_id = base.deviceID;
-  info.api_version = base.apiVersion;
-  info.driver_version = base.driverVersion;
   info.memory_bytes = largest_local_heap(physical);
   info.features = chain.values();
   add_limits(info, base.limits, v11, v12);

@@ -77,7 +77,52 @@ struct Checker {
     for (size_t i = 0; i < given.size(); ++i)
       compatible(input_of(graph, i), *given[i], "input " + std::to_string(i) + " of " + role + " '" + graph.name() + "'", rule);
   }
+  // The outputs of a loop's body against the inputs that they are the next values of.
+  void kept(const Graph& body, const ControlFlow& flow) const {
+    const size_t expected = flow.carried + flow.state;
+    if (body.outputs().size() != expected)
+      throw GraphError(node,
+                       "outputs of body '" + body.name() + "': " + std::to_string(expected) + " expected (" +
+                           counted(flow.carried, "carried value") + ", " + counted(flow.state, "state value") + "), given " +
+                           std::to_string(body.outputs().size()),
+                       "B2.5");
+    for (size_t i = 0; i < expected; ++i)
+      compatible(input_of(body, i), output_of(body, i), "output " + std::to_string(i) + " of body '" + body.name() + "'", "B2.5");
+  }
 };
+
+// What is known of the inputs and constants of a graph at a trial of unknown sizes.
+void set_known(const Graph& graph, const Shapes& given, size_t trial, ShapeInference& known) {
+  for (size_t i = 0; i < given.size(); ++i)
+    if (const auto shape = merged(given[i], input_of(graph, i).shape))
+      known.set(graph.inputs()[i], TensorDesc(input_of(graph, i).dtype, trial_shape(*shape, trial)));
+  for (size_t i = 0; i < graph.values().size(); ++i) {
+    const auto& constant = graph.values()[i].constant;
+    if (constant) known.set(static_cast<ValueId>(i), constant->desc), known.set_host(static_cast<ValueId>(i), *constant);
+  }
+}
+
+// Infers what a node without control flow makes; `certain`: its inputs are as the graph will have them.
+void infer_node(const Graph& graph, const GraphNode& node, bool certain, size_t trial, ShapeInference& known) {
+  if (certain) known.check(node);
+  const bool is_open = !certain && has_open_rank(graph, node);
+  bool ran = is_late(node);
+  try {
+    if (is_late(node)) {
+      node.compound->infer_late(graph, node, known);
+    } else if (!is_open) {
+      ran = known.run(node);
+      if (ran) known.evaluate(node);
+    }
+  } catch (const GraphError&) {
+    const bool reads_elements = node.row->host_inputs != 0;  // the elements are not known yet
+    if (certain && !reads_elements) throw;
+  }
+  if (!ran && !is_open) known.assume(node, graph.value(node.outputs[0]).dtype, trial);
+  for (const ValueId output : node.outputs)
+    if (const auto& shape = graph.value(output).shape; !known.desc(output) && shape)
+      known.set(output, TensorDesc(graph.value(output).dtype, trial_shape(*shape, trial)));
+}
 
 // The shapes of a graph's outputs for inputs of these shapes. Throws GraphError where they are all known and a node cannot take them.
 Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
@@ -90,42 +135,19 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   ShapeInference trials[kTrials];
   for (size_t t = 0; t < kTrials; ++t) {
     ShapeInference& known = trials[t];
-    for (size_t i = 0; i < given.size(); ++i)
-      if (const auto shape = merged(given[i], input_of(graph, i).shape))
-        known.set(graph.inputs()[i], TensorDesc(input_of(graph, i).dtype, trial_shape(*shape, t)));
-    for (size_t i = 0; i < graph.values().size(); ++i) {
-      const auto& constant = graph.values()[i].constant;
-      if (constant) known.set(static_cast<ValueId>(i), constant->desc), known.set_host(static_cast<ValueId>(i), *constant);
-    }
+    set_known(graph, given, t, known);
     known.set_tried(!exact);
     bool certain = exact;
     for (const GraphNode& node : graph.nodes()) {
-      if (node.control) {  // as far as it is known without these inputs
-        for (const ValueId output : node.outputs) {
-          const GraphValue& value = graph.value(output);
-          if (value.shape) known.set(output, TensorDesc(value.dtype, trial_shape(*value.shape, t)));
-          certain = certain && value.is_known();
-        }
+      if (!node.control) {
+        infer_node(graph, node, certain, t, known);
         continue;
       }
-      if (certain) known.check(node);
-      const bool is_open = !certain && has_open_rank(graph, node);
-      bool ran = is_late(node);
-      try {
-        if (is_late(node)) {
-          node.compound->infer_late(graph, node, known);
-        } else if (!is_open) {
-          ran = known.run(node);
-          if (ran) known.evaluate(node);
-        }
-      } catch (const GraphError&) {
-        const bool reads_elements = node.row->host_inputs != 0;  // the elements are not known yet
-        if (certain && !reads_elements) throw;
+      for (const ValueId output : node.outputs) {  // as far as it is known without these inputs
+        const GraphValue& value = graph.value(output);
+        if (value.shape) known.set(output, TensorDesc(value.dtype, trial_shape(*value.shape, t)));
+        certain = certain && value.is_known();
       }
-      if (!ran && !is_open) known.assume(node, graph.value(node.outputs[0]).dtype, t);
-      for (const ValueId output : node.outputs)
-        if (const auto& shape = graph.value(output).shape; !known.desc(output) && shape)
-          known.set(output, TensorDesc(graph.value(output).dtype, trial_shape(*shape, t)));
     }
   }
   Shapes shapes;
@@ -272,15 +294,7 @@ std::vector<ValueId> Graph::while_(const std::shared_ptr<Graph>& condition, cons
   check.count(1, condition->outputs().size(), "outputs of condition '" + condition->name() + "'", "B2.4");
   check_condition(output_of(*condition, 0), node.name, "output of condition '" + condition->name() + "'");
   check.inputs(*body, "body", given, "B2.5");
-  const size_t kept = flow.carried + flow.state;
-  if (body->outputs().size() != kept)
-    throw GraphError(node.name,
-                     "outputs of body '" + body->name() + "': " + std::to_string(kept) + " expected (" +
-                         counted(flow.carried, "carried value") + ", " + counted(flow.state, "state value") + "), given " +
-                         std::to_string(body->outputs().size()),
-                     "B2.5");
-  for (size_t i = 0; i < kept; ++i)
-    check.compatible(input_of(*body, i), output_of(*body, i), "output " + std::to_string(i) + " of body '" + body->name() + "'", "B2.5");
+  check.kept(*body, flow);
   const Shapes results = loop_shapes(node.name, *body, shapes);
   node.control = std::make_shared<ControlFlow>(std::move(flow));
   std::vector<GraphValue> made = name_outputs(node, node.control->carried, output_names);

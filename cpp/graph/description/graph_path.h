@@ -38,6 +38,12 @@ decltype(auto) told_of_path(Path&& path, Work&& work) {
     throw_placed(path(), error);
   } catch (const IndexRangeError& error) {
     throw_placed(path(), error);
+  } catch (const TimeoutError& error) {
+    throw_placed(path(), error);
+  } catch (const StateError& error) {
+    throw_placed(path(), error);
+  } catch (const OutOfMemoryError& error) {
+    throw_placed(path(), error);
   }
 }
 

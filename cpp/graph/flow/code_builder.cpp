@@ -119,7 +119,8 @@ void CodeBuilder::choose(const RoutineStep& step, std::span<const FlowValue> giv
 }
 
 void CodeBuilder::part(const RoutineStep& step, std::span<const FlowValue> state, std::span<const FlowValue> other,
-                       std::span<const FlowValue> invariants, uint32_t start, uint32_t body, uint32_t counter) {
+                       std::span<const FlowValue> invariants, const LoopWords& own) {
+  const auto& [start, body, counter] = own;
   std::vector<FlowValue> values(state.begin(), state.end());
   values.insert(values.end(), invariants.begin(), invariants.end());
   uint32_t word = start;
@@ -147,7 +148,7 @@ void CodeBuilder::run_loop(const RoutineStep& step, std::span<const FlowValue> g
   for (size_t i = 0; i < kInnerCopies; ++i) {
     // All copies take the same scratch memory and words: they run one after the other.
     next_ = first;
-    part(step, state, other, given.subspan(kept), start, body, counters + 1);
+    part(step, state, other, given.subspan(kept), {start, body, counters + 1});
   }
   word = body + 1;
   for (size_t i = 0; i < step.carried; ++i) copy(state[i].range, made[i].range, word);

@@ -74,9 +74,12 @@ class CodeBuilder {
   // Records an IF on `given`, the condition first. Both branches write to `made`; the device skips one of them.
   void choose(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t& word);
   // Records one iteration of a loop in parts. The word that is set moves from part to part: from `start` back to it, or to `body` + 1 where
-  // the loop is over.
+  // the loop is over; `counter` counts iterations.
+  struct LoopWords {
+    uint32_t start, body, counter;
+  };
   void part(const RoutineStep& step, std::span<const FlowValue> state, std::span<const FlowValue> other,
-            std::span<const FlowValue> invariants, uint32_t start, uint32_t body, uint32_t counter);
+            std::span<const FlowValue> invariants, const LoopWords& own);
   GuardedItem& add_branch(GuardedItem::Kind kind, uint32_t own, const std::string& label);
   void copy(const BufferRange& from, const BufferRange& to, uint32_t word);
 

@@ -50,7 +50,7 @@ uint32_t RoundsLoop::add_iteration(CodeBuilder& builder, size_t set, bool guarde
   builder.restart();
   if (in_parts()) {
     const uint32_t body = builder.words(2);
-    builder.part(step_, states_[0], states_[1], invariants_, kGoesOn, body, kTrips);
+    builder.part(step_, states_[0], states_[1], invariants_, {kGoesOn, body, kTrips});
     return body + 1;
   }
   std::vector<FlowValue> values = states_[set % 2];

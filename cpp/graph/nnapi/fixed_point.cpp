@@ -101,31 +101,60 @@ ValueId FixedPoint::held(ValueId id, double least, double most) {
   return e_.add("Clip", {id, number(least, dtype), number(most, dtype)});
 }
 
-ValueId FixedPoint::divided(ValueId id, int shift, double below) {
+ValueId FixedPoint::divided_up(ValueId id, int shift) {
   const DType dtype = e_.of(id).dtype;
-  const ValueId is_below = e_.add("Less", {id, number(0, dtype)});
-  const ValueId half = e_.add("Where", {is_below, number(below, dtype), number(std::ldexp(1.0, shift - 1), dtype)});
-  return e_.add("Div", {add(id, half), number(std::ldexp(1.0, shift), dtype)});
+  return e_.add("pumice::FloorDivide", {add(id, number(std::ldexp(1.0, shift - 1), dtype)), number(std::ldexp(1.0, shift), dtype)});
 }
 
 ValueId FixedPoint::rounded(ValueId id, int shift) {
-  return shift == 0 ? id : divided(id, shift, -std::ldexp(1.0, shift - 1));
+  return shift == 0 ? id : e_.add("pumice::RoundDivide", {id, number(std::ldexp(1.0, shift), e_.of(id).dtype)});
 }
 
 ValueId FixedPoint::product(ValueId a, ValueId b) {
-  const ValueId quotient = divided(e_.add("Mul", {a, b}), 15, 1 - std::ldexp(1.0, 14));
-  return e_.add("Min", {quotient, number(kMost, DType::int32)});
+  return e_.add("Min", {divided_up(e_.add("Mul", {a, b}), 15), number(kMost, DType::int32)});
 }
 
 ValueId FixedPoint::scaled(ValueId id, const Multiplier& by) {
   ValueId wide = e_.cast(id, DType::int64);
   if (by.exponent > 0) wide = e_.add("Mul", {wide, number(std::ldexp(1.0, by.exponent), DType::int64)});
   const ValueId exact = e_.add("Mul", {wide, number(by.mantissa, DType::int64)});
-  return rounded(divided(exact, 31, 1 - std::ldexp(1.0, 30)), std::max(-by.exponent, 0));
+  return rounded(divided_up(exact, 31), std::max(-by.exponent, 0));
 }
 
+ValueId FixedPoint::runs(const std::vector<double>& numbers, const Length& size, DType dtype) {
+  std::vector<ValueId> parts;
+  for (const double one : numbers) parts.push_back(e_.add("Expand", {number(one, dtype), e_.sizes({size})}));
+  return e_.add("Concat", parts, with({{"axis", int64_t{0}}}));
+}
+
+ValueId FixedPoint::scaled_each(ValueId id, const std::vector<Multiplier>& by, const Length& units) {
+  std::vector<double> ups, mantissas, divisors;
+  for (const Multiplier& one : by) {
+    ups.push_back(std::ldexp(1.0, std::max(one.exponent, 0)));
+    mantissas.push_back(one.mantissa);
+    divisors.push_back(std::ldexp(1.0, std::max(-one.exponent, 0)));
+  }
+  const auto each = [&](const std::vector<double>& numbers) { return runs(numbers, units, DType::int64); };
+  const ValueId exact = e_.add("Mul", {e_.add("Mul", {e_.cast(id, DType::int64), each(ups)}), each(mantissas)});
+  return e_.add("pumice::RoundDivide", {divided_up(exact, 31), each(divisors)});
+}
+
+ValueId FixedPoint::gates_of(ValueId id, int integer_bits, size_t count, size_t candidate, const Length& units) {
+  std::vector<double> table = logistic_table(integer_bits);
+  const auto size = static_cast<double>(table.size());
+  const std::vector<double> tanh = tanh_table(integer_bits);
+  table.insert(table.end(), tanh.begin(), tanh.end());
+  std::vector<double> places(count, -kLeast);
+  places[candidate] += size;
+  const ValueId place = add(id, runs(places, units, DType::int32));
+  return e_.add("Gather", {e_.numbers(table, DType::int32), place}, with({{"axis", int64_t{0}}}));
+}
+
+// Numbers below 0 count from the end of the table.
 ValueId FixedPoint::looked_up(const std::vector<double>& table, ValueId id) {
-  return e_.add("Gather", {e_.numbers(table, DType::int32), add(id, number(-kLeast, DType::int32))}, with({{"axis", int64_t{0}}}));
+  std::vector<double> turned = table;
+  std::ranges::rotate(turned, turned.begin() - kLeast);
+  return e_.add("Gather", {e_.numbers(turned, DType::int32), id}, with({{"axis", int64_t{0}}}));
 }
 
 }  // namespace pumice::nnapi

@@ -31,9 +31,14 @@ class FixedPoint {
   ValueId product(ValueId a, ValueId b);                            // of two int16 in int32; integer bits add
   ValueId scaled(ValueId id, const Multiplier& by);                 // int32, by two roundings: int64 held to nothing
   ValueId looked_up(const std::vector<double>& table, ValueId id);  // of an int16 in int32: int32
+  // Gates that lie one after the other on the last axis, of so many units each: every gate by a factor of its own, as scaled().
+  ValueId scaled_each(ValueId id, const std::vector<Multiplier>& by, const Length& units);
+  // The functions of such gates, of int16 in int32: tanh for the candidate, for the others the logistic one.
+  ValueId gates_of(ValueId id, int integer_bits, size_t count, size_t candidate, const Length& units);
 
  private:
-  ValueId divided(ValueId id, int shift, double below);  // truncated, after half the divisor or, of numbers below 0, `below` is added
+  ValueId runs(const std::vector<double>& numbers, const Length& size, DType dtype);  // each number so many times
+  ValueId divided_up(ValueId id, int shift);                                          // by 2^shift, rounded to the nearest; halves up
 
   Expansion& e_;
 };

@@ -81,8 +81,13 @@ ValueId input_weights(Parts& parts, bool has_aux, size_t gate) {
   return has_aux ? parts.joined({w, e[parts.cell.aux_weights + gate]}, 1) : w;
 }
 
+// The operands of a direction as the row has them, without the axis of directions; peepholes are absent where there are none.
+struct RowOperands {
+  ValueId w, r, b, peepholes;
+};
+
 // The row of LSTM has an input gate of its own. One that is coupled is 1 less the forget gate: the sigmoid of the opposite.
-Layer by_row(Parts& parts, ValueId x, bool has_aux, bool backward) {
+RowOperands row_operands(Parts& parts, bool has_aux) {
   Expansion& e = parts.e;
   const LstmCell& cell = parts.cell;
   constexpr std::array kOrder{kInput, kOutput, kForget, kCell};
@@ -94,21 +99,33 @@ Layer by_row(Parts& parts, ValueId x, bool has_aux, bool backward) {
     b.push_back(gate(g, [&](size_t k) { return e[cell.biases + k]; }));
   }
   b.push_back(e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.product(e.length(cell.biases + kOutput, 0), {4})})}));
-  const int64_t direction = parts.options.time_major ? 0 : 1;
-  std::vector<ValueId> inputs{
-      x,       parts.one_more(parts.joined(w, 0), 0), parts.one_more(parts.joined(r, 0), 0), parts.one_more(parts.joined(b, 0), 0),
-      kAbsent, parts.one_more(e[cell.h], direction),  parts.one_more(e[cell.c], direction)};
   if (parts.peeps) {
     p.push_back(gate(kInput, [&](size_t k) { return e[cell.peepholes + k]; }));
     p.push_back(e[cell.peepholes + 2]);
     p.push_back(e[cell.peepholes + 1]);
-    inputs.push_back(parts.one_more(parts.joined(p, 0), 0));
   }
+  return {parts.joined(w, 0), parts.joined(r, 0), parts.joined(b, 0), parts.peeps ? parts.joined(p, 0) : kAbsent};
+}
+
+// The node of LSTM; `operands`: with the axis of directions, as the states have it.
+std::vector<ValueId> row_of(Parts& parts, ValueId x, const RowOperands& operands, ValueId h, ValueId c, const std::string& direction) {
+  std::vector<ValueId> inputs{x, operands.w, operands.r, operands.b, kAbsent, h, c};
+  if (operands.peepholes != kAbsent) inputs.push_back(operands.peepholes);
   const std::string& activation = parts.options.activation;
-  const auto made = e.add_many("LSTM", inputs, 3,
-                               with({{"activations", std::vector<std::string>{"Sigmoid", activation, activation}},
-                                     {"direction", std::string(backward ? "reverse" : "forward")},
-                                     {"layout", int64_t{!parts.options.time_major}}}));
+  std::vector<std::string> activations{"Sigmoid", activation, activation};
+  if (direction == "bidirectional") activations.insert(activations.end(), {"Sigmoid", activation, activation});
+  return parts.e.add_many("LSTM", inputs, 3,
+                          with({{"activations", activations}, {"direction", direction}, {"layout", int64_t{!parts.options.time_major}}}));
+}
+
+Layer by_row(Parts& parts, ValueId x, bool has_aux, bool backward) {
+  Expansion& e = parts.e;
+  const int64_t direction = parts.options.time_major ? 0 : 1;
+  RowOperands operands = row_operands(parts, has_aux);
+  for (ValueId* one : {&operands.w, &operands.r, &operands.b, &operands.peepholes})
+    if (*one != kAbsent) *one = parts.one_more(*one, 0);
+  const ValueId h = parts.one_more(e[parts.cell.h], direction), c = parts.one_more(e[parts.cell.c], direction);
+  const auto made = row_of(parts, x, operands, h, c, backward ? "reverse" : "forward");
   const auto without = [&](ValueId id, int64_t axis) { return e.add("Squeeze", {id, e.integers({axis})}); };
   return {without(made[0], direction + 1), {without(made[1], direction), without(made[2], direction)}};
 }
@@ -177,10 +194,11 @@ Layer by_steps(Parts& parts, ValueId x, bool has_aux, bool backward) {
   ValueId all = e.add("MatMul", {parts.single(x), across});
   if (!parts.normed) all = e.add("Add", {all, parts.joined(b, 0)});
   State state{parts.single(e[cell.h]), parts.single(e[cell.c])};
+  const auto each = e.add_many("Split", {all}, static_cast<size_t>(steps), with({{"axis", axis}, {"num_outputs", steps}}));
   std::vector<ValueId> made(static_cast<size_t>(steps));
   for (int64_t k = 0; k < steps; ++k) {
     const int64_t t = backward ? steps - 1 - k : k;
-    const ValueId now = e.add("Gather", {all, e.scalar(static_cast<double>(t), DType::int64)}, with({{"axis", axis}}));
+    const ValueId now = e.add("Squeeze", {each[static_cast<size_t>(t)], e.integers({axis})});
     state = step(parts, now, recurrent, state);
     made[static_cast<size_t>(t)] = parts.one_more(state.h, axis);
   }
@@ -188,16 +206,38 @@ Layer by_steps(Parts& parts, ValueId x, bool has_aux, bool backward) {
   return {e.cast(parts.joined(made, axis), dtype), {e.cast(state.h, dtype), e.cast(state.c, dtype)}};
 }
 
-}  // namespace
-
-Layer lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell& cell, const LstmOptions& options, bool backward) {
+Parts parts_of(Expansion& e, const LstmCell& cell, const LstmOptions& options) {
   const Operands& o = e.rules();
   Parts parts{e, cell, options, {kForget, kCell, kOutput}, is_coupled(o, cell), o.has(cell.peepholes + 2), has_norms(o, cell)};
   if (!parts.coupled) parts.gates.push_back(kInput);
+  return parts;
+}
+
+}  // namespace
+
+bool is_row(const Expansion& e, const LstmCell& cell, const LstmOptions& options) {
+  return !has_norms(e.rules(), cell) && !e.has(cell.projection) && !(options.cell_clip > 0);
+}
+
+Layer lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell& cell, const LstmOptions& options, bool backward) {
+  Parts parts = parts_of(e, cell, options);
   const bool has_aux = aux != kAbsent;
   if (has_aux) x = parts.joined({x, aux}, 2);
-  const bool plain = !parts.normed && !e.has(cell.projection) && !(options.cell_clip > 0);
-  return plain ? by_row(parts, x, has_aux, backward) : by_steps(parts, x, has_aux, backward);
+  return is_row(e, cell, options) ? by_row(parts, x, has_aux, backward) : by_steps(parts, x, has_aux, backward);
+}
+
+std::vector<ValueId> lstm_of_both(Expansion& e, ValueId x, ValueId aux, const std::array<LstmCell, 2>& cells, const LstmOptions& options) {
+  Parts forward = parts_of(e, cells[0], options), backward = parts_of(e, cells[1], options);
+  const bool has_aux = aux != kAbsent;
+  if (has_aux) x = forward.joined({x, aux}, 2);
+  const RowOperands first = row_operands(forward, has_aux), second = row_operands(backward, has_aux);
+  RowOperands both{both_directions(e, first.w, second.w), both_directions(e, first.r, second.r), both_directions(e, first.b, second.b),
+                   kAbsent};
+  if (first.peepholes != kAbsent) both.peepholes = both_directions(e, first.peepholes, second.peepholes);
+  const int64_t direction = options.time_major ? 0 : 1;
+  const ValueId h = both_directions(e, e[cells[0].h], e[cells[1].h], direction),
+                c = both_directions(e, e[cells[0].c], e[cells[1].c], direction);
+  return row_of(forward, x, both, h, c, "bidirectional");
 }
 
 }  // namespace pumice::nnapi

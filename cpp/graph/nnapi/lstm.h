@@ -1,6 +1,8 @@
 // The LSTM cell that three operations share: where the operands of one direction are, their rules, and its nodes.
 #pragma once
 
+#include <array>
+
 #include "graph/nnapi/sequences.h"
 
 namespace pumice::nnapi {
@@ -24,5 +26,9 @@ void check_presence(Operands& o, const LstmCell& cell, bool takes_loose_bias);
 void check_sizes(Operands& o, const LstmCell& cell, std::string_view rule);
 // Direction over a sequence of rank 3. The states are the last hidden one and the last cell.
 Layer lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell& cell, const LstmOptions& options, bool backward);
+// Whether a direction is a node of LSTM, which has no projection, normalization and clip of cells.
+bool is_row(const Expansion& e, const LstmCell& cell, const LstmOptions& options);
+// Both directions as one such node, of the same input: its results.
+std::vector<ValueId> lstm_of_both(Expansion& e, ValueId x, ValueId aux, const std::array<LstmCell, 2>& cells, const LstmOptions& options);
 
 }  // namespace pumice::nnapi

@@ -85,14 +85,14 @@ void lstm_16bit(Expansion& e) {
   const float scale = check_scales(e);
   FixedPoint f(e);
   const ValueId z = f.held16(f.scaled(sums_of(e), multiplier_of(4096.0 * static_cast<double>(scale))));
-  const auto gates = e.add_many("Split", {e.cast(z, DType::int32)}, 4, with({{"axis", int64_t{1}}, {"num_outputs", int64_t{4}}}));
-  const auto logistic = logistic_table(kIntegerBits), tanh = tanh_table(kIntegerBits);
+  const ValueId opened = f.gates_of(e.cast(z, DType::int32), kIntegerBits, 4, 2, e.length(kBiases, 0));
+  const auto gates = e.add_many("Split", {opened}, 4, with({{"axis", int64_t{1}}, {"num_outputs", int64_t{4}}}));
+  const auto tanh = tanh_table(kIntegerBits);
   // The cell has one integer bit more: its tangent is that of the doubled number, held to 16 bits.
   std::vector<double> cell_tanh;
   for (int cell = -32768; cell <= 32767; ++cell)
     cell_tanh.push_back(tanh[static_cast<size_t>(std::clamp(2 * cell, -32768, 32767) + 32768)]);
-  const ValueId i = f.looked_up(logistic, gates[0]), forget = f.looked_up(logistic, gates[1]);
-  const ValueId g = f.looked_up(tanh, gates[2]), o = f.looked_up(logistic, gates[3]);
+  const ValueId i = gates[0], forget = gates[1], g = gates[2], o = gates[3];
   const ValueId before = e.cast(e[kCell], DType::int32);
   const ValueId c = f.held16(f.add(f.rounded(f.product(i, g), 4), f.product(forget, before)));
   const ValueId h = f.held(f.rounded(f.product(o, f.looked_up(cell_tanh, c)), 8), -128, 127);

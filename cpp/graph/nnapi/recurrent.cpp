@@ -67,35 +67,68 @@ void check_both(Operands& o) {
   refuse_empty(o, "G2");
 }
 
-// One direction over a sequence, by the row of that name.
-Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const std::string& activation, bool time_major, bool backward) {
+// The operands of a direction as the row has them, without the axis of directions.
+struct RowOperands {
+  ValueId w, r, b;
+};
+
+RowOperands row_operands(Expansion& e, const Cell& cell, bool has_aux) {
   ValueId w = e[cell.w];
-  if (aux != kAbsent) {
-    x = e.add("Concat", {x, aux}, with({{"axis", int64_t{2}}}));
-    w = e.add("Concat", {w, e[cell.aux]}, with({{"axis", int64_t{1}}}));
-  }
-  const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  if (has_aux) w = e.add("Concat", {w, e[cell.aux]}, with({{"axis", int64_t{1}}}));
   const ValueId nothing = e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(cell.b, 0)})});
-  const ValueId b = e.add("Concat", {e[cell.b], nothing}, with({{"axis", int64_t{0}}}));
+  return {w, e[cell.r], e.add("Concat", {e[cell.b], nothing}, with({{"axis", int64_t{0}}}))};
+}
+
+// The input, with the second one's elements behind its own where there is one.
+ValueId input_of(Expansion& e, ValueId x, ValueId aux) {
+  return aux == kAbsent ? x : e.add("Concat", {x, aux}, with({{"axis", int64_t{2}}}));
+}
+
+// The node of RNN; `operands`: with the axis of directions, as the state has it.
+std::vector<ValueId> row_of(Expansion& e, ValueId x, const RowOperands& operands, ValueId h, const Attributes& attributes) {
+  return e.add_many("RNN", {x, operands.w, operands.r, operands.b, kAbsent, h}, 2, attributes);
+}
+
+struct RnnOptions {
+  std::string activation;
+  bool time_major;
+};
+
+// One direction over a sequence, by the row of that name.
+Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const RnnOptions& options, bool backward) {
+  const auto& [activation, time_major] = options;
+  const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  const RowOperands own = row_operands(e, cell, aux != kAbsent);
   const int64_t direction = time_major ? 0 : 1;
   const auto made =
-      e.add_many("RNN", {x, one_more(w, 0), one_more(e[cell.r], 0), one_more(b, 0), kAbsent, one_more(e[cell.h], direction)}, 2,
-                 with({{"activations", std::vector<std::string>{activation}},
-                       {"direction", std::string(backward ? "reverse" : "forward")},
-                       {"layout", int64_t{!time_major}}}));
+      row_of(e, input_of(e, x, aux), {one_more(own.w, 0), one_more(own.r, 0), one_more(own.b, 0)}, one_more(e[cell.h], direction),
+             with({{"activations", std::vector<std::string>{activation}},
+                   {"direction", std::string(backward ? "reverse" : "forward")},
+                   {"layout", int64_t{!time_major}}}));
   return {e.add("Squeeze", {made[0], e.integers({time_major ? 1 : 2})}), {e.add("Squeeze", {made[1], e.integers({direction})})}};
+}
+
+// Both directions as one node, of the same input: its results.
+std::vector<ValueId> rnn_of_both(Expansion& e, ValueId aux, const std::string& activation, bool time_major) {
+  const RowOperands first = row_operands(e, kForward, aux != kAbsent), second = row_operands(e, kBackward, aux != kAbsent);
+  const RowOperands both{both_directions(e, first.w, second.w), both_directions(e, first.r, second.r),
+                         both_directions(e, first.b, second.b)};
+  return row_of(e, input_of(e, e[0], aux), both, both_directions(e, e[kForward.h], e[kBackward.h], time_major ? 0 : 1),
+                with({{"activations", std::vector<std::string>{activation, activation}},
+                      {"direction", std::string("bidirectional")},
+                      {"layout", int64_t{!time_major}}}));
 }
 
 void rnn(Expansion& e) {
   const std::string activation = cell_activation(e, 5, "G7");
   const ValueId x = e.add("Unsqueeze", {e[0], e.integers({0})});
-  const Layer layer = layer_of(e, x, kAbsent, kOnly, activation, true, false);
+  const Layer layer = layer_of(e, x, kAbsent, kOnly, {activation, true}, false);
   e.give(layer.states[0]);
   e.give(e.add("Squeeze", {layer.y, e.integers({0})}));
 }
 
 void rnn_sequence(Expansion& e) {
-  const Layer layer = layer_of(e, e[0], kAbsent, kOnly, cell_activation(e, 5, "G7"), e.integer(6) != 0, false);
+  const Layer layer = layer_of(e, e[0], kAbsent, kOnly, {cell_activation(e, 5, "G7"), e.integer(6) != 0}, false);
   e.give(layer.y);
   e.give(layer.states[0]);
 }
@@ -105,8 +138,10 @@ void both_rnns(Expansion& e) {
   const bool time_major = e.integer(13) != 0;
   const Linking linking = linking_of(e.rules());
   const ValueId aux = linking == Linking::cross ? e[kAux] : kAbsent;
-  const Layer forward = layer_of(e, e[0], aux, kForward, activation, time_major, false);
-  const Layer backward = layer_of(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, activation, time_major, true);
+  if (runs_as_one(e.rules(), linking, kForward.b, kBackward.b, time_major))
+    return give_node_of_both(e, rnn_of_both(e, aux, activation, time_major), time_major, e.integer(14) != 0);
+  const Layer forward = layer_of(e, e[0], aux, kForward, {activation, time_major}, false);
+  const Layer backward = layer_of(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, {activation, time_major}, true);
   give_both(e, forward, backward, e.integer(14) != 0);
 }
 
@@ -147,8 +182,7 @@ void svdf(Expansion& e) {
   ValueId y = e.add("ReduceSum", {parts, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
   if (e.has(3)) y = e.add("Add", {y, e[3]});
   const ValueId later = e.add("Slice", {state, e.integers({1}), e.sizes({memory}), e.integers({2})});
-  const ValueId nothing = e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({batch, filters, {1}})});
-  const ValueId moved = e.add("Concat", {later, nothing}, with({{"axis", int64_t{2}}}));
+  const ValueId moved = e.add("Pad", {later, e.integers({0, 0, 0, 0, 0, 1})});
   e.give(e.reshaped(moved, {batch, e.product(filters, memory)}));
   e.give(svdf_activated(e, y));
 }

@@ -94,7 +94,8 @@ void roi_align(Expansion& e) {
 void roi_pooling(Expansion& e) {
   const bool planes = is_planes(e, 7);
   const ValueId corners = e.add("Floor", {e.add("Add", {corners_of(e), e.scalar(0.5, DType::float32)})});
-  const ValueId images = e.add("Unsqueeze", {e.cast(e[2], DType::float32), e.integers({1})});
+  const ValueId given = e.from_first(e[2], e[0], 0);  // as integers: the row has them as floats
+  const ValueId images = e.add("Unsqueeze", {e.cast(given, DType::float32), e.integers({1})});
   const ValueId boxes = e.add("Concat", {images, corners}, with({{"axis", int64_t{1}}}));
   const ValueId y =
       e.add("MaxRoiPool", {features_of(e, planes), boxes}, with({{"pooled_shape", std::vector{e.integer(kHeight), e.integer(kWidth)}}}));

@@ -56,6 +56,37 @@ ValueId cell_activated(Expansion& e, ValueId id, const std::string& activation) 
   return e.add(activation, {id});
 }
 
+bool runs_as_one(const Operands& o, Linking linking, size_t forward_biases, size_t backward_biases, bool time_major) {
+  constexpr int64_t kFewestSteps = 16, kFewestUnits = 129;  // a workgroup holds the states of fewer units for many steps
+  const auto steps = o.size(0, time_major ? 0 : 1), forward = o.size(forward_biases, 0), backward = o.size(backward_biases, 0);
+  if (linking == Linking::parallel || !steps || !forward) return false;
+  return forward == backward && *steps >= kFewestSteps && *forward >= kFewestUnits;
+}
+
+ValueId both_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis) {
+  const auto one_more = [&](ValueId id) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  return e.add("Concat", {one_more(forward), one_more(backward)}, with({{"axis", axis}}));
+}
+
+void give_node_of_both(Expansion& e, const std::vector<ValueId>& made, bool time_major, bool merged) {
+  const auto parts = [&](ValueId id, int64_t axis) {
+    std::vector<ValueId> each = e.add_many("Split", {id}, 2, with({{"axis", axis}, {"num_outputs", int64_t{2}}}));
+    for (ValueId& one : each) one = e.add("Squeeze", {one, e.integers({axis})});
+    return each;
+  };
+  const int64_t direction = time_major ? 0 : 1;
+  if (merged) {
+    const ValueId y = time_major ? e.transposed(made[0], {0, 2, 1, 3}) : made[0];
+    e.give(e.add("Reshape", {y, e.integers({0, 0, -1})}));
+  } else {
+    for (const ValueId one : parts(made[0], direction + 1)) e.give(one);
+  }
+  std::vector<std::vector<ValueId>> states;
+  for (size_t k = 1; k < made.size(); ++k) states.push_back(parts(made[k], direction));
+  for (const size_t way : {0, 1})
+    for (const auto& one : states) e.give(one[way]);
+}
+
 void give_both(Expansion& e, const Layer& forward, const Layer& backward, bool merged) {
   if (merged) {
     e.give(e.add("Concat", {forward.y, backward.y}, with({{"axis", int64_t{-1}}})));

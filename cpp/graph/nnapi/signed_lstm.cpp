@@ -65,14 +65,13 @@ struct Step {
   float gate_scale(size_t gate) const { return static_cast<float>(e.real(kGateScales + gate)); }
 };
 
-// Sums over the operand at `i`, less its zero point, of the gates' weights from `weights` on.
-std::vector<ValueId> sums_of(Step& s, size_t i, size_t weights) {
+// Sums over the operand at `i`, less its zero point, of the gates' weights from `weights` on, one gate after the other.
+ValueId sums_of(Step& s, size_t i, size_t weights) {
   std::vector<ValueId> rows;
   for (const size_t gate : s.gates) rows.push_back(s.e[weights + gate]);
   const ValueId across = s.e.transposed(s.e.add("Concat", rows, with({{"axis", int64_t{0}}})), {1, 0});
   const ValueId zero = s.e.scalar(s.e.quantization(i).zero_point.value_or(0), DType::int8);
-  const ValueId sums = s.e.add("MatMulInteger", {s.e[i], across, zero});
-  return s.e.add_many("Split", {sums}, s.gates.size(), with({{"axis", int64_t{1}}, {"num_outputs", static_cast<int64_t>(s.gates.size())}}));
+  return s.e.add("MatMulInteger", {s.e[i], across, zero});
 }
 
 // The inverse root of a value of [2^27, 2^29), of which a quarter is given, by Newton's method. Every step is held to 32 bits.
@@ -144,19 +143,29 @@ ValueId peephole(Step& s, ValueId c, size_t operand, size_t gate) {
   return s.f.scaled(s.mul(s.as_int32(s.e[operand]), c), multiplier_of(static_cast<double>(factor)));
 }
 
-// A gate's sums of x and h, scaled and held to 16 bits one after the other.
-ValueId gate_sum(Step& s, ValueId of_x, ValueId of_h, size_t gate) {
-  const auto factor = [&](size_t weights, size_t input) {
-    return multiplier_of(static_cast<double>(scale_of(s.e, weights + gate) * scale_of(s.e, input) / s.gate_scale(gate)));
+// All gates' sums of x and h, scaled and held to 16 bits one after the other; int32.
+ValueId gate_sums(Step& s) {
+  const Length units = s.e.length(kOperands.c, 1);
+  const auto scaled = [&](size_t weights, size_t input) {
+    std::vector<Multiplier> factors;
+    for (const size_t gate : s.gates)
+      factors.push_back(multiplier_of(static_cast<double>(scale_of(s.e, weights + gate) * scale_of(s.e, input) / s.gate_scale(gate))));
+    return s.f.scaled_each(sums_of(s, input, weights), factors, units);
   };
-  const ValueId first = s.f.held16(s.f.scaled(of_x, factor(kOperands.x_weights, 0)));
-  return s.f.held16(s.f.add(first, s.f.scaled(of_h, factor(kOperands.h_weights, kOperands.h))));
+  const ValueId of_x = s.f.held16(scaled(kOperands.x_weights, 0));
+  return s.as_int32(s.f.held16(s.f.add(of_x, scaled(kOperands.h_weights, kOperands.h))));
 }
 
-// The value of a gate: of its sum and, where there are peepholes, of the cell.
+// Whether nothing stands between the sums of the gates and their functions.
+bool is_plain(const Step& s) {
+  return !s.e.has(kOperands.peepholes + 2) && !s.e.has(kOperands.norms + kForget);
+}
+
+// The value of a gate: of its sum and, where there are peepholes, of the cell. In a plain cell that is given.
 ValueId opened(Step& s, ValueId z, size_t gate, ValueId c) {
+  if (is_plain(s)) return z;
   if (s.e.has(kOperands.peepholes + 2) && gate != kCandidate)
-    z = s.f.held16(s.f.add(z, peephole(s, c, kOperands.peepholes + (gate == kOutputGate ? 2 : gate), gate)));
+    z = s.f.held16(s.f.add(s.e.cast(z, DType::int64), peephole(s, c, kOperands.peepholes + (gate == kOutputGate ? 2 : gate), gate)));
   // Without normalisation, the biases of the gates have no part.
   if (s.e.has(kOperands.norms + kForget)) z = normalised(s, z, gate);
   return s.f.looked_up(gate == kCandidate ? tanh_table(kGateBits) : logistic_table(kGateBits), s.as_int32(z));
@@ -196,9 +205,10 @@ ValueId projected(Step& s, ValueId hidden, int hidden_zero) {
 void signed_lstm(Expansion& e) {
   check_zero_points(e);
   Step s{e, FixedPoint(e), cell_exponent(e), e.has(kOperands.x_weights) ? std::vector<size_t>{0, 1, 2, 3} : std::vector<size_t>{1, 2, 3}};
-  const auto of_x = sums_of(s, 0, kOperands.x_weights), of_h = sums_of(s, kOperands.h, kOperands.h_weights);
-  std::vector<ValueId> z;
-  for (size_t k = 0; k < s.gates.size(); ++k) z.push_back(gate_sum(s, of_x[k], of_h[k], s.gates[k]));
+  const size_t count = s.gates.size();
+  ValueId sums = gate_sums(s);
+  if (is_plain(s)) sums = s.f.gates_of(sums, kGateBits, count, count - 2, e.length(kOperands.c, 1));
+  const auto z = e.add_many("Split", {sums}, count, with({{"axis", int64_t{1}}, {"num_outputs", static_cast<int64_t>(count)}}));
   const ValueId c = next_cell(s, z), o = opened(s, z.back(), kOutputGate, c);
   const auto hidden_zero = static_cast<int8_t>(e.integer(kHiddenZero));
   const auto factor = std::ldexp(1.0f, -30) / static_cast<float>(e.real(kHiddenScale));

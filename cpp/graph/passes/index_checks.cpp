@@ -51,18 +51,19 @@ std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInfer
     for (const ValueId input : node.inputs) sizes.push_back(input == kAbsent ? Shape{} : shapes.desc(input)->shape);
     IndexBounds bounds = node.row->indices(node.attributes, sizes);
     const ValueId indices = node.inputs[bounds.input];
-    checks.push_back({graph.report[node.report].node, graph.value(indices).name, std::move(bounds), shapes.desc(indices)->shape});
+    const TensorDesc& desc = *shapes.desc(indices);
+    checks.push_back({graph.report[node.report].node, graph.value(indices).name, std::move(bounds), desc.shape, is_float(desc.dtype)});
   }
   return checks;
 }
 
 void raise_found(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& made) {
   for (size_t k = 0; k < checks.size(); ++k) {
-    const FoundIndices found = found_indices(made(k));
+    const auto& [node, value, bounds, shape, is_real] = checks[k];
+    const FoundIndices found = found_indices(made(k), is_real);
     if (found.count == 0) continue;
-    const auto& [node, value, bounds, shape] = checks[k];
     throw IndexRangeError("'" + node + "': input " + std::to_string(bounds.input) + ", '" + value + "', has the index " +
-                              index_text(bounds, shape, found.position, found.index) + "; " + std::to_string(found.count) + " of " +
+                              index_text(bounds, shape, found.position, found.text) + "; " + std::to_string(found.count) + " of " +
                               std::to_string(element_count(shape)) + " are out of range",
                           {node, value, found.index, element_places(shape, found.position), found.count});
   }

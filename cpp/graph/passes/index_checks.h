@@ -17,6 +17,7 @@ struct IndexCheck {
   std::string node, value;
   IndexBounds bounds;
   Shape shape;
+  bool is_real;  // the indices are floats
 };
 
 // Adds them as the last outputs of the graph, which counts them in `index_checks`.

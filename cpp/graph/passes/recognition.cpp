@@ -189,26 +189,31 @@ class AttentionSearch {
       is_scaled_ = false;
       return found || undo();
     }
-    if (found_.mask != kAbsent || is_scaled_) return undo();
+    return (found_.mask == kAbsent && !is_scaled_ && find_under_mask(*node, scores, rank)) || undo();
+  }
+
+  // A mask that is added to the scores, or that chooses between them and a number.
+  bool find_under_mask(const ProgramNode& node, ValueId scores, size_t rank) {
+    const std::string_view op = node.row->name;
     if (op == "Add") {
       for (size_t i = 0; i < 2; ++i) {
-        const ValueId mask = node->inputs[1 - i];
+        const ValueId mask = node.inputs[1 - i];
         if (!is_working_float(value(mask).dtype) || !broadcasts(mask, scores)) continue;
         const Match here = found_;
         found_.mask = mask;
-        if (find_scores(node->inputs[i], rank)) return true;
+        if (find_scores(node.inputs[i], rank)) return true;
         found_ = here;
       }
     }
-    if (op == "Where" && broadcasts(node->inputs[0], scores)) {
+    if (op == "Where" && broadcasts(node.inputs[0], scores)) {
       for (size_t i = 1; i < 3; ++i) {
-        const auto fill = flow_.number(node->inputs[3 - i]);
+        const auto fill = flow_.number(node.inputs[3 - i]);
         if (!fill || *fill > kHiddenAtMost) continue;
-        found_.mask = node->inputs[0], found_.mask_hides = i == 2, found_.hidden = *fill;
-        if (find_scores(node->inputs[i], rank)) return true;
+        found_.mask = node.inputs[0], found_.mask_hides = i == 2, found_.hidden = *fill;
+        if (find_scores(node.inputs[i], rank)) return true;
       }
     }
-    return undo();
+    return false;
   }
 
   // A mask has no more axes than the scores, and no larger ones.

@@ -336,6 +336,7 @@ Rows attention_rows() {
             .max_rank = 4},
        .shape = shape_of_attention,
        .lower = lower_attention,
+       .indices = lengths_of_keys,
        .strides = RowStrides::any_in,
        .cut = cut_attentions,
        .epilogue = true},

@@ -1,13 +1,20 @@
 #include "operators/compiled/index_check.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "core/number_text.h"
 #include "operators/means/compose.h"
 #include "operators/means/strided.h"
 
 namespace pumice {
 namespace {
+
+constexpr int64_t kUnlimitedWord = 0xffffffff, kNoIndexWord = 0xfffffffe;  // the kernel's kUnlimited and kNoIndex
 
 void shape_of_index_check(ShapeContext& node) {
   node.output(0, DType::int32, {4});
@@ -24,11 +31,16 @@ void lower_index_check(LowerContext& node) {
   const TensorDesc& indices = node.input(bounds.input);
   if (indices.elements() == 0) return;
   const Operand given = dense_input(node, bounds.input);
+  const bool is_real = is_float(indices.dtype);
+  std::vector<int64_t> sizes;
+  for (const int64_t size : bounds.sizes) sizes.push_back(size == kUnlimited ? kUnlimitedWord : size < 0 ? kNoIndexWord : size);
+  const Macros shared = {{"TUPLE", std::to_string(sizes.size()) + "u"}, {"REALS", is_real ? "1" : "0"}};
   for (const bool tells : {false, true}) {
-    StepBuilder step(node.kernel("index_check.comp", DType::int32,
-                                 {{"TUPLE", std::to_string(bounds.sizes.size()) + "u"}, {"TELLS", tells ? "1" : "0"}}));
+    Macros macros = shared;
+    macros.emplace_back("TELLS", tells ? "1" : "0");
+    StepBuilder step(node.kernel("index_check.comp", is_real ? indices.dtype : DType::int32, macros));
     step.bind("indices", given).bind("y", y.operand).set("elements", indices.elements()).set("index_words", bits(indices.dtype) / 32);
-    step.set("from_end", bounds.from_end ? 1 : 0).set("size", bounds.sizes);
+    step.set("from_end", bounds.from_end ? 1 : 0).set("size", sizes);
     node.add(step.threads(tells ? 1 : static_cast<uint64_t>(indices.elements())).build());
   }
 }
@@ -47,10 +59,17 @@ const OperatorRow& index_check_row() {
   return row;
 }
 
-FoundIndices found_indices(const std::byte* made) {
+FoundIndices found_indices(const std::byte* made, bool is_real) {
   std::array<uint32_t, 4> words;
   std::memcpy(words.data(), made, sizeof words);
-  return {words[1], static_cast<int64_t>(~words[0]), static_cast<int64_t>(uint64_t{words[3]} << 32 | words[2])};
+  FoundIndices found{words[1], static_cast<int64_t>(~words[0]), static_cast<int64_t>(uint64_t{words[3]} << 32 | words[2]), {}};
+  found.text = std::to_string(found.index);
+  if (!is_real) return found;
+  const auto given = static_cast<double>(std::bit_cast<float>(words[2]));
+  constexpr double kLeast = -9.2e18, kMost = 9.2e18;  // within int64
+  found.index = std::isnan(given) ? std::numeric_limits<int64_t>::min() : static_cast<int64_t>(std::clamp(given, kLeast, kMost));
+  found.text = general_text(given);
+  return found;
 }
 
 }  // namespace pumice

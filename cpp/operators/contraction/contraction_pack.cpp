@@ -177,14 +177,21 @@ void add_pack_steps(std::vector<Step>& steps, const Packing& packing, const Oper
     }
 }
 
-void pack(const NodeContext& node, DType source, const WeightView& weights, const PackForm& form, std::optional<double> scale,
-          int64_t block, PackedWeight& packed) {
+// A factor of floats, none of integers; and the channels of a block.
+struct PackBlocks {
+  std::optional<double> scale;
+  int64_t channels;
+};
+
+void pack(const NodeContext& node, DType source, const WeightView& weights, const PackForm& form, const PackBlocks& blocks,
+          PackedWeight& packed) {
+  const std::optional<double> scale = blocks.scale;
   const DType made = scale ? node.float_dtype : source;
   Macros macros = form.macros();
   macros.emplace_back(scale ? "SOURCE_FLOAT" : "INTEGER", !scale || source == DType::float32 ? "1" : "0");
   packed.desc = TensorDesc(made, {form.group(weights) * weights.groups});
   const Packing packing{
-      weights, form, source, made, scale, block, largest_range(*node.context), node.kernel("conv_pack.comp", made, macros)};
+      weights, form, source, made, scale, blocks.channels, largest_range(*node.context), node.kernel("conv_pack.comp", made, macros)};
   packed.steps = [packing](std::vector<Step>& steps, const Operand& from, const Operand& to) { add_pack_steps(steps, packing, from, to); };
 }
 
@@ -193,7 +200,7 @@ void pack_floats_as(const NodeContext& node, const TensorDesc& source_desc, cons
   const PackForm form = form_of(node, weights);
   const bool fits = form.group(weights) * weights.groups * 2 <= largest_range(*node.context);  // elements of 16 bits
   if (block < weights.channels_out || !fits || !keeps_rows(node, source_desc, weights, scale))
-    return pack(node, source_desc.dtype, weights, form, scale, block, packed);
+    return pack(node, source_desc.dtype, weights, form, {scale, block}, packed);
   packed.desc = TensorDesc(node.float_dtype, {form.group(weights) * weights.groups});
   const auto kernel = row_pieces_kernel(node, source_desc.dtype, "0u");
   packed.steps = [kernel, weights, dtype = source_desc.dtype](std::vector<Step>& steps, const Operand& source, const Operand& target) {
@@ -221,18 +228,18 @@ int64_t block_of_fragments(const NodeContext& node, const WeightView& weights, D
 
 void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
   const int64_t block = block_of_fragments(node, weights, node.float_dtype);
-  pack(node, source_desc.dtype, weights, {PackForm::Kind::fragments, 32}, scale, block, packed);
+  pack(node, source_desc.dtype, weights, {PackForm::Kind::fragments, 32}, {scale, block}, packed);
 }
 
 void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
   constexpr int64_t kStep = 4;
   const int64_t lanes_bytes = kLaneChannels * round_up(std::max<int64_t>(weights.channels_in, 1), kStep) * weights.taps * 4;
   const int64_t block = std::max<int64_t>(largest_range(*node.context) / lanes_bytes, 1) * kLaneChannels;
-  pack(node, source_desc.dtype, weights, {PackForm::Kind::lanes, kStep}, 1, std::min(block, weights.channels_out), packed);
+  pack(node, source_desc.dtype, weights, {PackForm::Kind::lanes, kStep}, {1, std::min(block, weights.channels_out)}, packed);
 }
 
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
-  pack(node, source_desc.dtype, weights, form_of(node, weights), {}, block_channels(node, weights, source_desc.dtype), packed);
+  pack(node, source_desc.dtype, weights, form_of(node, weights), {{}, block_channels(node, weights, source_desc.dtype)}, packed);
 }
 
 void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed) {

@@ -131,9 +131,9 @@ IntegerRows integer_rows(LowerContext& node, const TensorDesc& a, int64_t rows, 
   return left;
 }
 
-void add_integer_product(LowerContext& node, const IntegerRows& left, int64_t first, int64_t rows, const TensorDesc& b,
-                         const Operand& packed, const IntegerTerms& terms, const Operand& y) {
-  const int64_t depth = b.shape[0], columns = b.shape[1], pieces = padded(depth) / kPiece;
+void add_integer_product(LowerContext& node, const IntegerRows& left, const RowRange& range, const IntegerColumns& right,
+                         const IntegerTerms& terms, const Operand& y) {
+  const int64_t rows = range.count, depth = right.desc.shape[0], columns = right.desc.shape[1], pieces = padded(depth) / kPiece;
   const IntegerTiling tiling = tiling_of(node, rows, columns);
   Macros macros = integer_macros(terms);
   macros.emplace_back("Y_VEC4", columns % 4 == 0 ? "1" : "0");
@@ -148,12 +148,12 @@ void add_integer_product(LowerContext& node, const IntegerRows& left, int64_t fi
                            {"DEPTH", tiling.depth},
                            {"WHOLE", pieces % (tiling.depth / kPiece) == 0 ? int64_t{1} : int64_t{0}}};
   StepBuilder step(node.kernel("matrix_integers.comp", DType::int32, macros, spec));
-  step.bind("x", left.rows).bind("w", packed).bind("y", y).set("rows", rows).set("columns", columns).set("depth", depth);
-  step.set("row_pieces", pieces).set("first_row", first);
+  step.bind("x", left.rows).bind("w", right.packed).bind("y", y).set("rows", rows).set("columns", columns).set("depth", depth);
+  step.set("row_pieces", pieces).set("first_row", range.first);
   if (needs_row_sums(terms)) step.bind("x_sums", left.sums);
   if (needs_column_sums(terms)) {
-    Operand sums = packed;
-    sums.byte_offset += static_cast<uint64_t>(columns_bytes(b));
+    Operand sums = right.packed;
+    sums.byte_offset += static_cast<uint64_t>(columns_bytes(right.desc));
     step.bind("w_sums", sums);
   }
   bind_zero_points(step, terms);

@@ -20,8 +20,17 @@ struct IntegerRows {
 };
 IntegerRows integer_rows(LowerContext& node, const TensorDesc& a, int64_t rows, const IntegerTerms& terms);
 
-// One product of `rows` rows from `first` on with the packed columns; y is [all rows, columns] of int32.
-void add_integer_product(LowerContext& node, const IntegerRows& left, int64_t first, int64_t rows, const TensorDesc& b,
-                         const Operand& packed, const IntegerTerms& terms, const Operand& y);
+struct RowRange {
+  int64_t first, count;
+};
+// The right-hand side of products: [depth, columns], and its columns as they are packed.
+struct IntegerColumns {
+  const TensorDesc& desc;
+  Operand packed;
+};
+
+// One product of some rows with the packed columns; y is [all rows, columns] of int32.
+void add_integer_product(LowerContext& node, const IntegerRows& left, const RowRange& range, const IntegerColumns& right,
+                         const IntegerTerms& terms, const Operand& y);
 
 }  // namespace pumice

@@ -309,8 +309,8 @@ static TensorDesc product_desc(const TensorDesc& a, const TensorDesc& b) {
 }
 
 // Adds products on matrix units: one B for all rows of A, a product for each run of rows whose zero points have one stride.
-static void add_row_products(LowerContext& node, const Contraction& c, const TensorDesc& a, const TensorDesc& b, const IndexSpace& all_rows,
-                             const Operand& columns, const Operand& y) {
+static void add_row_products(LowerContext& node, const Contraction& c, const TensorDesc& a, const IntegerColumns& right,
+                             const IndexSpace& all_rows, const Operand& y) {
   if (all_rows.elements() == 0) return;
   const int64_t rows = all_rows.sizes.back(), runs = all_rows.runs();
   IntegerTerms terms = *c.integers;
@@ -319,7 +319,7 @@ static void add_row_products(LowerContext& node, const Contraction& c, const Ten
   for (int64_t run = 0; run < runs; ++run) {
     if (terms.x_zero) terms.x_zero->first = all_rows.first_of(0, run);
     if (terms.w_zero) terms.w_zero->first = all_rows.first_of(1, run);
-    add_integer_product(node, left, run * rows, rows, b, columns, terms, y);
+    add_integer_product(node, left, {run * rows, rows}, right, terms, y);
   }
 }
 
@@ -344,7 +344,7 @@ static void add_matmul_integers(LowerContext& node, const ProductInputs& inputs,
   if (c.integers->w_zero) c.integers->w_zero->stride = b_zero.back();
   IndexSpace all_rows{front(made.shape, 1), {front(a_zero, 1), front(b_zero, 1)}};
   all_rows.coalesce();
-  if (has_integer_matrices(node, b)) return add_row_products(node, c, a, b, all_rows, weights, y);
+  if (has_integer_matrices(node, b)) return add_row_products(node, c, a, {b, weights}, all_rows, y);
   if (all.groups == 1 && all_rows.sizes.size() == 1 && all_rows.strides[1][0] == 0) {
     c.x = planes(all_rows.sizes[0], k), c.y = planes(all_rows.sizes[0], n), c.out_w = all_rows.sizes[0];
     if (c.integers->x_zero) c.integers->x_zero->stride = all_rows.strides[0][0];

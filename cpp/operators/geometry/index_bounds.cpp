@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/number_text.h"
 #include "operators/geometry/window_geometry.h"
 
 namespace pumice {
 namespace {
-
-constexpr int64_t kNotKnown = -1;
 
 // The size of an axis, which may count from the end. It is not known where the tensor has no such axis: the shape rule refuses that.
 int64_t size_of(const Shape& shape, int64_t axis) {
@@ -36,21 +35,37 @@ std::vector<int64_t> element_places(const Shape& shape, int64_t position) {
   return places;
 }
 
-std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t position, int64_t index) {
+std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t position, const std::string& index) {
   const int64_t size = bounds.sizes[static_cast<size_t>(position) % bounds.sizes.size()];
-  return std::to_string(index) + " at " + to_string(element_places(shape, position)) + "; expected " +
-         std::to_string(bounds.from_end ? -size : 0) + " to " + std::to_string(size - 1);
+  const std::string least = std::to_string(bounds.from_end ? -size : 0);
+  const std::string expected = size == kUnlimited ? "0 or more" : least + " to " + std::to_string(size - 1);
+  return index + " at " + to_string(element_places(shape, position)) + "; expected " + expected;
 }
+
+namespace {
+
+// Throws for the first of the numbers that is out of bounds; NaN is out of all.
+template <typename T>
+void check_numbers(std::string_view node, const IndexBounds& bounds, const Shape& shape, const std::vector<T>& given) {
+  for (size_t i = 0; i < given.size(); ++i) {
+    const int64_t size = bounds.sizes[i % bounds.sizes.size()];
+    if (size < 0 || (given[i] < static_cast<T>(size) && given[i] >= static_cast<T>(bounds.from_end ? -size : 0))) continue;
+    std::string number;
+    if constexpr (std::is_floating_point_v<T>)
+      number = general_text(given[i]);
+    else
+      number = std::to_string(given[i]);
+    throw GraphError(std::string(node), "input " + std::to_string(bounds.input) + " has the index " +
+                                            index_text(bounds, shape, static_cast<int64_t>(i), number));
+  }
+}
+
+}  // namespace
 
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices) {
   if (!bounds.any()) return;
-  const auto given = indices.as_int64();
-  for (size_t i = 0; i < given.size(); ++i) {
-    const int64_t size = bounds.sizes[i % bounds.sizes.size()];
-    if (size < 0 || (given[i] < size && given[i] >= (bounds.from_end ? -size : 0))) continue;
-    throw GraphError(std::string(node), "input " + std::to_string(bounds.input) + " has the index " +
-                                            index_text(bounds, indices.desc.shape, static_cast<int64_t>(i), given[i]));
-  }
+  if (is_float(indices.desc.dtype)) return check_numbers(node, bounds, indices.desc.shape, indices.as_double());
+  check_numbers(node, bounds, indices.desc.shape, indices.as_int64());
 }
 
 IndexBounds indices_of_axis(const Attributes& attributes, const std::vector<Shape>& inputs) {
@@ -73,7 +88,7 @@ IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Sha
 }
 
 IndexBounds indices_from_first(const Attributes& attributes, const std::vector<Shape>& inputs) {
-  return {0, {size_of(shape_of(inputs, 1), attributes.integer("axis"))}, false};
+  return {0, {size_of(shape_of(inputs, 1), attributes.integer("axis", 0))}, false};
 }
 
 IndexBounds indices_of_places(const Attributes&, const std::vector<Shape>& inputs) {
@@ -82,6 +97,14 @@ IndexBounds indices_of_places(const Attributes&, const std::vector<Shape>& input
 
 IndexBounds indices_of_images(const Attributes&, const std::vector<Shape>& inputs) {
   return {2, {size_of(shape_of(inputs, 0), 0)}, false};
+}
+
+IndexBounds indices_of_boxes(const Attributes&, const std::vector<Shape>& inputs) {
+  return {1, {size_of(shape_of(inputs, 0), 0), kNoIndex, kNoIndex, kNoIndex, kNoIndex}, false};
+}
+
+IndexBounds indices_of_runs(const Attributes&, const std::vector<Shape>&) {
+  return {2, {kUnlimited}, false};
 }
 
 IndexBounds indices_of_pooled(const Attributes& attributes, const std::vector<Shape>& inputs) {
@@ -104,6 +127,10 @@ IndexBounds indices_of_begins(const Attributes& attributes, const std::vector<Sh
 
 IndexBounds lengths_of_time(const Attributes& attributes, const std::vector<Shape>& inputs) {
   return lengths(1, size_of(shape_of(inputs, 0), attributes.integer("time_axis", 0)));
+}
+
+IndexBounds lengths_of_keys(const Attributes&, const std::vector<Shape>& inputs) {
+  return lengths(6, size_of(shape_of(inputs, 1), -2));
 }
 
 IndexBounds lengths_of_steps(const Attributes& attributes, const std::vector<Shape>& inputs) {

@@ -13,9 +13,9 @@ namespace pumice {
 
 // The place of an element on the axes of a tensor of that shape; `position` counts in row-major order.
 std::vector<int64_t> element_places(const Shape& shape, int64_t position);
-// "9 at [0, 2]; expected -5 to 4".
-std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t position, int64_t index);
-// Checks indices on the host. Throws GraphError naming the node and the first of the integers that is out of bounds.
+// "9 at [0, 2]; expected -5 to 4". `index`: the number as text.
+std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t position, const std::string& index);
+// Checks indices on the host. Throws GraphError naming the node and the first of the numbers that is out of bounds.
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices);
 
 // The rules of the rows with indices (OperatorRow::indices).
@@ -26,8 +26,11 @@ IndexBounds indices_of_begins(const Attributes& attributes, const std::vector<Sh
 IndexBounds indices_from_first(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 0, on `axis` of input 1
 IndexBounds indices_of_places(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 3: rows of tables
 IndexBounds indices_of_images(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 2: images of input 0
+IndexBounds indices_of_boxes(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 1: image first in each row
+IndexBounds indices_of_runs(const Attributes& attributes, const std::vector<Shape>& inputs);     // input 2: any images, from 0 on
 IndexBounds indices_of_pooled(const Attributes& attributes, const std::vector<Shape>& inputs);   // index the tensor that was pooled
 IndexBounds lengths_of_time(const Attributes& attributes, const std::vector<Shape>& inputs);     // input 1, up to that of `time_axis`
+IndexBounds lengths_of_keys(const Attributes& attributes, const std::vector<Shape>& inputs);     // input 6, up to the rows of input 1
 IndexBounds lengths_of_steps(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 4, up to that of the steps
 
 }  // namespace pumice

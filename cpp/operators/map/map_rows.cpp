@@ -176,7 +176,8 @@ void add_arithmetic(Rows& rows) {
   rows.push_back(binary("Sub", "a - b"));
   rows.push_back(binary("Mul", "a * b"));
   rows.push_back(binary("Div", "a / b"));
-  rows.push_back(binary("pumice::FloorDivide", "floor_divide(a, b)", set_of(DType::int32)));  // 0 where b is 0
+  rows.push_back(binary("pumice::FloorDivide", "floor_divide(a, b)", kIndices));                    // 0 where b is 0
+  rows.push_back(binary("pumice::RoundDivide", "(a + (a < 0 ? -(b / 2) : b / 2)) / b", kIndices));  // b above 0; halves away from 0
   rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kArithmetic, {integer("fmod", 0)}));
   constexpr DTypeSet bases = kFloats | kIndices;
   rows.push_back(

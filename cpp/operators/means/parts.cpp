@@ -161,15 +161,20 @@ class Cutting {
     node_.residual_read = node_.residual_read || part.residual_read;
     adopt(node_, part, inputs, outputs);
     node_.tell_additions(part.additions > 0 ? part.additions : kAsLongAsTheSum);
+    copy_made(part, made, outputs);
+    return true;
+  }
+
+ private:
+  // Copies results that were made in temporary memory to their places in the whole.
+  void copy_made(const LowerContext& part, const AxisPart& made, const std::vector<Operand>& outputs) {
     for (const CutTensor& tensor : tensors_)
       if (!tensor.is_input && outputs[tensor.index].place != Place::output)
         add_strided_copy(node_, tensor.desc->dtype,
                          {part.outputs[tensor.index]->shape, {part.outputs[tensor.index]->strides, tensor.desc->strides}},
                          outputs[tensor.index], 0, node_.out(tensor.index), first_of(tensor, made), false);
-    return true;
   }
 
- private:
   // Whether cutting leaves the choice of packing alone: it depends on padding, which a part may lack, and weights are packed for the whole.
   bool keeps_packing() const {
     const WindowGeometry& geometry = axis_.window->geometry;

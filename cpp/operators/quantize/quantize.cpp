@@ -31,6 +31,26 @@ bool pack_quantize(const PackContext& node, size_t input, PackedWeight& packed) 
   return true;
 }
 
+namespace {
+
+// Where the scale of an element of x is: elements of `size` by their places, runs of `inner`, blocks of `block`, and the scale's strides.
+struct ScalePlaces {
+  int64_t size, inner = 1, block, outer_stride = 0, block_stride = 0, inner_stride = 0;
+};
+
+ScalePlaces scale_places(const LowerContext& node) {
+  const TensorDesc &x = node.input(0), &scale = node.input(1);
+  const int64_t length = node.attributes->integer("block_size", 0);
+  if (scale.elements() == 1 && length == 0) return {.size = x.elements(), .block = x.elements()};
+  const int64_t given = node.attributes->integer("axis", 1);
+  const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
+  const int64_t size = x.shape[axis], inner = packed_strides(x.shape)[axis];
+  if (length == 0) return {.size = size, .inner = inner, .block = 1, .block_stride = 1};
+  return {size, inner, length, scale.shape[axis] * inner, inner, 1};
+}
+
+}  // namespace
+
 void lower_quantize(LowerContext& node) {
   const TensorDesc &x = node.input(0), &scale = node.input(1), &y = node.output(0);
   if (x.elements() == 0) return;
@@ -38,16 +58,7 @@ void lower_quantize(LowerContext& node) {
     throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " of strided tensors");
   const bool quantizes = node.row->name == "QuantizeLinear";
   const DType codes = quantizes ? y.dtype : x.dtype;
-  int64_t size = x.elements(), inner = 1, block = size, s_outer = 0, s_block = 0, s_inner = 0;
-  if (scale.elements() != 1 || node.attributes->integer("block_size", 0) != 0) {
-    const int64_t given = node.attributes->integer("axis", 1);
-    const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
-    size = x.shape[axis];
-    inner = packed_strides(x.shape)[axis];
-    block = 1, s_block = 1;
-    if (const int64_t length = node.attributes->integer("block_size", 0); length != 0)
-      block = length, s_inner = 1, s_block = inner, s_outer = scale.shape[axis] * inner;
-  }
+  const ScalePlaces places = scale_places(node);
   const int64_t lanes = quantizes ? 32 / bits(codes) : 1;
   const bool has_zero = node.has_input(2);
   Macros macros = {{"QUANTIZE", quantizes ? "1" : "0"}, {"ZERO", has_zero ? "1" : "0"}, {"LANES", std::to_string(lanes) + "u"}};
@@ -72,8 +83,8 @@ void lower_quantize(LowerContext& node) {
   const int64_t highest = (int64_t{1} << (is_signed ? width - 1 : width)) - 1;
   step.set("saturates", quantizes ? node.attributes->integer("saturate", 1) : 0);
   step.set("lowest", quantizes && is_signed ? -highest - 1 : 0).set("highest", quantizes ? highest : 0);
-  step.set("elements", x.elements()).set("size", size).set("inner", inner).set("block", block);
-  step.set("s_outer", s_outer).set("s_block", s_block).set("s_inner", s_inner);
+  step.set("elements", x.elements()).set("size", places.size).set("inner", places.inner).set("block", places.block);
+  step.set("s_outer", places.outer_stride).set("s_block", places.block_stride).set("s_inner", places.inner_stride);
   node.add(step.threads(static_cast<uint64_t>((x.elements() + lanes - 1) / lanes)).build());
 }
 

@@ -106,39 +106,16 @@ class StepKernel {
     const std::string op(node.row->name);
     two_parts_ = op == "GRU" && !is_linear(node);
     held_steps_ = held_steps();
-    const bool has_y = node.has_output(0), has_lengths = node.has_input(kLengths), has_peepholes = node.has_input(kPeepholes);
-    const bool hidden_bias = is_linear(node) && biases;
-    const auto told = [](bool value) { return value ? "1" : "0"; };
-    Macros macros = {{"CELL", op == "RNN"    ? "kRnn"
-                              : op == "LSTM" ? "kLstm"
-                              : two_parts_   ? "kGru"
-                                             : "kGruLinear"},
-                     {"ROWS", std::to_string(rows_)},
-                     {"HAS_Y", told(has_y)},
-                     {"HAS_LENGTHS", told(has_lengths)},
-                     {"HAS_PEEPHOLES", told(has_peepholes)},
-                     {"HAS_HIDDEN_BIAS", told(hidden_bias)},
-                     {"COUPLED", told(node.attributes->integer("input_forget", 0) != 0)},
-                     {"CLIPS", told(node.attributes->has("clip"))}};
-    const auto activations = recurrent_activations(op, node.node, *node.attributes);
-    for (size_t i = 0; i < 3; ++i) {
-      const auto& [first, second] = activations[std::min(i, activations.size() - 1)];
-      macros.emplace_back(std::string(1, "FGH"[i]), first == second ? first : "(d == 0u ? (" + first + ") : (" + second + "))");
-    }
     bind("x", products);
-    weights_ = node.packed(kR);
-    blocks_ = ceil_div(layer.units, kUnits);
-    block_bytes_ = kUnits * layer.width * static_cast<int64_t>(bits(node.float_dtype)) / 8;
-    cut_ = layer.directions * layer.gates * blocks_ * block_bytes_ > largest_range(*node.context);
-    if (cut_) held_steps_ = 0;
-    const auto boundary = static_cast<int64_t>(kBindingBoundary), slack = block_bytes_ % boundary == 0 ? int64_t{0} : boundary;
-    at_once_ = cut_ ? std::clamp<int64_t>((largest_range(*node.context) - slack) / block_bytes_, 1, blocks_) : blocks_;
+    place_weights();
     if (!cut_) bind("r", weights_);
     bind("state", state);
-    if (has_y) bind("y", node.out(0));
-    if (has_lengths) bind("lengths", node.in(kLengths));
-    if (has_peepholes) bind("peepholes", node.packed(kPeepholes));
+    const bool hidden_bias = is_linear(node) && biases;
+    if (node.has_output(0)) bind("y", node.out(0));
+    if (node.has_input(kLengths)) bind("lengths", node.in(kLengths));
+    if (node.has_input(kPeepholes)) bind("peepholes", node.packed(kPeepholes));
     if (hidden_bias) bind("bias", *biases);
+    const Macros macros = cell_macros(op, hidden_bias);
     if (held_steps_ > 0) {
       const SpecValues spec = {{"INVOCATIONS", static_cast<double>(round_up(layer.units, kUnits))},
                                {"QUADS", static_cast<double>(layer.width / 4)}};
@@ -146,16 +123,7 @@ class StepKernel {
       return;
     }
     bind("fours", state);
-    const int64_t split = split_of();
-    macros.emplace_back("MEETS", told(split > 1));
-    macros.emplace_back("CUT", told(cut_));
-    macros.emplace_back("LANES", told(node.prefers_lanes()));
-    macros.emplace_back("PART", "0");
-    for (const char* part : {"0", "1"}) {
-      if (*part == '1' && !two_parts_) break;
-      macros.back().second = part;
-      kernels_.push_back(node.kernel("recurrent_step.comp", node.float_dtype, macros, {{"SPLIT", static_cast<double>(split)}}));
-    }
+    make_step_kernels(macros);
   }
 
   // Adds all steps, from the hidden state at 0 on; returns where the last state lies.
@@ -174,6 +142,53 @@ class StepKernel {
   }
 
  private:
+  static std::string told(bool value) { return value ? "1" : "0"; }
+
+  // What the kernels of a step and of many steps are told of the cell.
+  Macros cell_macros(const std::string& op, bool hidden_bias) const {
+    Macros macros = {{"CELL", op == "RNN"    ? "kRnn"
+                              : op == "LSTM" ? "kLstm"
+                              : two_parts_   ? "kGru"
+                                             : "kGruLinear"},
+                     {"ROWS", std::to_string(rows_)},
+                     {"HAS_Y", told(node_.has_output(0))},
+                     {"HAS_LENGTHS", told(node_.has_input(kLengths))},
+                     {"HAS_PEEPHOLES", told(node_.has_input(kPeepholes))},
+                     {"HAS_HIDDEN_BIAS", told(hidden_bias)},
+                     {"COUPLED", told(node_.attributes->integer("input_forget", 0) != 0)},
+                     {"CLIPS", told(node_.attributes->has("clip"))}};
+    const auto activations = recurrent_activations(op, node_.node, *node_.attributes);
+    for (size_t i = 0; i < 3; ++i) {
+      const auto& [first, second] = activations[std::min(i, activations.size() - 1)];
+      macros.emplace_back(std::string(1, "FGH"[i]), first == second ? first : "(d == 0u ? (" + first + ") : (" + second + "))");
+    }
+    return macros;
+  }
+
+  // The recurrent weights, and whether they are more than a kernel binds: then they are bound in parts, and no state is held.
+  void place_weights() {
+    weights_ = node_.packed(kR);
+    blocks_ = ceil_div(layer_.units, kUnits);
+    block_bytes_ = kUnits * layer_.width * static_cast<int64_t>(bits(node_.float_dtype)) / 8;
+    cut_ = layer_.directions * layer_.gates * blocks_ * block_bytes_ > largest_range(*node_.context);
+    if (cut_) held_steps_ = 0;
+    const auto boundary = static_cast<int64_t>(kBindingBoundary), slack = block_bytes_ % boundary == 0 ? int64_t{0} : boundary;
+    at_once_ = cut_ ? std::clamp<int64_t>((largest_range(*node_.context) - slack) / block_bytes_, 1, blocks_) : blocks_;
+  }
+
+  void make_step_kernels(Macros macros) {
+    const int64_t split = split_of();
+    macros.emplace_back("MEETS", told(split > 1));
+    macros.emplace_back("CUT", told(cut_));
+    macros.emplace_back("LANES", told(node_.prefers_lanes()));
+    macros.emplace_back("PART", "0");
+    for (const char* part : {"0", "1"}) {
+      if (*part == '1' && !two_parts_) break;
+      macros.back().second = part;
+      kernels_.push_back(node_.kernel("recurrent_step.comp", node_.float_dtype, macros, {{"SPLIT", static_cast<double>(split)}}));
+    }
+  }
+
   void bind(std::string_view name, const Operand& operand) { operands_.emplace_back(name, operand); }
 
   // Binds the recurrent weights of each gate apart, for some blocks of units, where all together are more than a kernel binds.

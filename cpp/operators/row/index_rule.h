@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/tensor_desc.h"
@@ -10,8 +11,11 @@
 
 namespace pumice {
 
-// The integers of an input name elements of axes: those at k, k + sizes.size(), .. of an axis of sizes[k]. A size below 0 is not known
-// yet; without sizes any integer will do.
+// What stands in for a size: of an axis whose size is not known yet, of elements that are no indices, and of integers without a limit.
+inline constexpr int64_t kNotKnown = -1, kNoIndex = -2, kUnlimited = std::numeric_limits<int64_t>::max();
+
+// The numbers of an input name elements of axes: those at k, k + sizes.size(), .. of an axis of sizes[k]. Without sizes any number will
+// do. Numbers that are floats are truncated.
 struct IndexBounds {
   size_t input = 0;
   std::vector<int64_t> sizes;

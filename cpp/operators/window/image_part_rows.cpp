@@ -152,6 +152,7 @@ Rows image_part_rows() {
                       .max_rank = 4},
            .shape = shape_of_roi_pool,
            .lower = lower_roi_pool,
+           .indices = indices_of_boxes,
            .cut = cut_regions,
            .epilogue = true},
           {.name = "Col2Im",
@@ -203,6 +204,7 @@ Rows image_part_rows() {
                       .max_rank = 3},
            .shape = shape_of_suppress_boxes,
            .lower = lower_suppress_boxes,
+           .indices = indices_of_runs,
            .strides = RowStrides::any_in}};
 }
 

@@ -28,8 +28,7 @@ from .options import kernel_table, listed, refuse_unknown
 from .policy import Precision, policy_of
 from .report import ModelReport, model_facts, report_of
 from .runs import ModelRun, Outputs, mapped, targets_of
-from .step_variants import chosen
-from .values import ModelValue, Packing, fits, rearrangement, sizes_text
+from .values import Declared, ModelValue, Packing, fits, rearrangement, sizes_text
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -162,10 +161,8 @@ class Model:
         self.warnings = list(recipe.warnings)  # statements of the file that do not hold; also logged, and in report()
         self._declarations = Declarations(recipe.outputs, self.warn)
         packing = Packing(
-            [one.name for one in recipe.inputs],
-            self._tensors,
-            [one.name for one in recipe.outputs],
-            results,
+            Declared([one.name for one in recipe.inputs], self._tensors),
+            Declared([one.name for one in recipe.outputs], results),
             seed,
             StringTable(recipe.strings),
             recipe.string_values,

@@ -82,6 +82,13 @@ class ModelValue(NamedTuple):
         return f"{self.name}: {dtype}{'[...]' if self.shape is None else sizes_text(self.shape)}"
 
 
+class Declared(NamedTuple):
+    """The names that the model has of its inputs, or of its outputs, and the program's tensors."""
+
+    names: list[str]
+    tensors: list[ModelValue]
+
+
 class Packing:
     """Sequences, optional values and strings among the inputs and outputs, and the tensors that a program has for them; the state of
     random numbers, which a program takes as its last input.
@@ -91,17 +98,15 @@ class Packing:
 
     def __init__(
         self,
-        inputs: list[str],
-        given: list[ModelValue],
-        outputs: list[str],
-        results: list[ModelValue],
+        inputs: Declared,
+        outputs: Declared,
         seed: int | None,
         strings: StringTable,
         string_values: Collection[str],
     ) -> None:
-        self.random = RandomState(seed) if any(value.name == RANDOM_STATE for value in given) else None
-        self._given, self.inputs = _grouped([name for name in inputs if name != RANDOM_STATE], given)
-        self._results, self.outputs = _grouped(outputs, results)
+        self.random = RandomState(seed) if any(value.name == RANDOM_STATE for value in inputs.tensors) else None
+        self._given, self.inputs = _grouped([name for name in inputs.names if name != RANDOM_STATE], inputs.tensors)
+        self._results, self.outputs = _grouped(outputs.names, outputs.tensors)
         compound = any(kind.compound for kind in [*self._given, *self._results])
         self.needed = compound or self.random is not None or bool(string_values)
         self._strings = strings

@@ -31,11 +31,12 @@ _FAMILIES = {
 _INDICES = """Indices count from the end where they are negative. One that the host knows and that is out of range is refused (GraphError):
 at load where the sizes are known, else at the call. Of those that only the device knows, one out of range is counted as 0 by
 Gather, GatherElements, GatherND, RotaryEmbedding, RoiAlign and MaxRoiPool, is left out by ScatterElements, ScatterND, TensorScatter
-and MaxUnpool and is nowhere in OneHot; a length beyond its axis (ReverseSequence, RNN, LSTM, GRU) is that of the axis.
+and MaxUnpool and is nowhere in OneHot; a length beyond its axis (ReverseSequence, RNN, LSTM, GRU, Attention) is that of the axis.
 `pumice.load(model, check_indices=True)` reports them at the call, by node, index and element (IndexRangeError), and so does
-`pumice.validate`. Several updates of one element are combined in any order, so that a sum or product of floats is not the same bits in
-every run; without a reduction any one of them stays. With `deterministic=True` they are taken in their order. TopK orders equal elements
-by their index, and NaN as larger than any number.
+`pumice.validate`: those of the input that an operator has as *indices* below, which of MaxRoiPool is the first number of each box.
+Several updates of one element are combined in any order, so that a sum or product of floats is not the same bits in every run;
+without a reduction any one of them stays. With `deterministic=True` they are taken in their order. TopK orders equal elements by
+their index, and NaN as larger than any number.
 """
 
 _CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyond the integers' range becomes the end of it, and NaN
@@ -122,6 +123,7 @@ class OperatorSchema:
         self.ranks: tuple[int, int] = row.ranks
         self.in_place: list[tuple[str, str]] = row.in_place
         self.host_inputs: tuple[str, ...] = tuple(row.inputs[i].name for i in row.host_inputs if i < len(row.inputs))
+        self.index_input: str = "" if row.index_input is None else row.inputs[row.index_input].name
 
     @functools.cached_property
     def since(self) -> tuple[int, ...]:
@@ -162,6 +164,7 @@ class OperatorSchema:
             "ranks": list(self.ranks),
             "in_place": self.in_place,
             "host_inputs": list(self.host_inputs),
+            "index_input": self.index_input,
         }
 
     def facts(self) -> dict[str, str]:
@@ -174,6 +177,7 @@ class OperatorSchema:
             "rank": _span(*self.ranks) if self.inputs else "",
             "in place": ", ".join(f"{output} in {input}" for input, output in self.in_place) or "no",
             "known on the host": ", ".join(self.host_inputs),
+            "indices": self.index_input,
         }
         return {key: value for key, value in facts.items() if value}
 
@@ -225,6 +229,7 @@ class ComposedSchema(OperatorSchema):
     attributes = ()
     ranks = (0, 0)
     host_inputs = ()
+    index_input = ""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -245,6 +250,7 @@ class NnapiSchema(OperatorSchema):
     attributes = ()
     ranks = (0, 0)
     host_inputs = ()
+    index_input = ""
 
     def __init__(self, operation: NnapiOperation) -> None:
         self._operation = operation

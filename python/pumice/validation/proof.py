@@ -35,6 +35,10 @@ _UNDECIDED = "undecided: "
 _ILL = 0.1  # a bound of this share of the largest number says little
 
 
+# What the rules make of a node alone, and from the inputs on; None where they make nothing of it, or were not asked.
+_Expected = tuple[dict[str, Value] | None, dict[str, Value] | None]
+
+
 class Proof:
     """Judges one model, case by case; `report` says what came of it."""
 
@@ -120,6 +124,7 @@ class Proof:
         chain = Carried(self.reference, self.reference.chained, given, sampled)
         drifts = Drifts(self.types)
         self._spoilt, self.choices = {}, {}
+        self._case = case
         self.against.begin(inputs, given, case, sampled)
         self._check_indices(inputs, case)
         if self.kernels:
@@ -175,7 +180,7 @@ class Proof:
         if (far is None and far_note) or (local is None and note):
             missing = (*missing, node.name)
         for name in node.outputs:
-            self._keep_values(node, name, ours, alone, chain, local, far)
+            self._keep_values(node, name, ours, (alone, chain), (local, far))
             if missing:
                 chain.unproved[name] = missing
             if spoilt := next((self._spoilt[one] for one in node.inputs if one in self._spoilt), ""):
@@ -183,7 +188,7 @@ class Proof:
             if name in ours:
                 shown = {name: self.against.far(name, (far or {}).get(name), name in chain.chosen)}
                 reason = note or far_note or self.against.notes.get(name, "")
-                self._judge(node, name, ours[name], beside, shown, reason, case)
+                self._judge(node, name, ours[name], (beside, shown), reason)
                 self._compare(node.name, name, ours[name], case)
                 if far is not None and isinstance(far.get(name), Bounded):
                     self._drift(node, name, ours[name], far[name], drifts, case)
@@ -228,12 +233,11 @@ class Proof:
         node: ReferenceNode,
         name: str,
         ours: dict[str, Array],
-        alone: Carried,
-        chain: Carried,
-        local: dict[str, Value] | None,
-        far: dict[str, Value] | None,
+        carried: tuple[Carried, Carried],
+        expected: _Expected,
     ) -> None:
         """What the nodes behind it are given: alone what the device has, in the chain what the reference has where it has it."""
+        (alone, chain), (local, far) = carried, expected
         later = _later(ours[name], self.types.at(node.precision)) if name in ours else None
         of_device = None if later is None else later()
         later = later if isinstance(ours, Windowed) else None
@@ -267,17 +271,9 @@ class Proof:
         elif of_device is not None:
             chain.held[name] = of_device
 
-    def _judge(
-        self,
-        node: ReferenceNode,
-        name: str,
-        actual: Array,
-        local: dict[str, Value] | None,
-        far: dict[str, Value] | None,
-        note: str,
-        case: int,
-    ) -> None:
-        row = _row(node, name, actual, case)
+    def _judge(self, node: ReferenceNode, name: str, actual: Array, expected: _Expected, note: str) -> None:
+        local, far = expected
+        row = _row(node, name, actual, self._case)
         allowed = self.options.tolerance(node.name, name)
         types, chained = (one.types.at(node.precision) for one in (self.reference.runner, self.reference.chained))
         near = self._deviation(node, actual, (local or {}).get(name), types, allowed)
@@ -341,7 +337,7 @@ class Proof:
                 value = chain[name]
             value = self.against.far(name, value, name in chain.chosen)
             self._compare(name, "", result, case)
-            self._output(name, result, value, None if self.tensors.single else ours.get(name), chain, drifts, case)
+            self._output(name, result, value, None if self.tensors.single else ours.get(name), chain, drifts)
 
     def _parts(self, chain: Carried) -> dict[str, Value]:
         """Of outputs that are sequences or optional values, the tensors that the program makes of such values, with their errors."""
@@ -367,9 +363,8 @@ class Proof:
         unfused: Array | None,
         chain: Carried,
         drifts: Drifts,
-        case: int,
     ) -> None:
-        row = ValidationRow(name, "output", name, str(result.dtype), result.shape, case, None, None)
+        row = ValidationRow(name, "output", name, str(result.dtype), result.shape, self._case, None, None)
         row = row._replace(program="outputs", statistics=statistics(result, expected))
         if not isinstance(expected, Bounded):
             waived = self.options.allows(name)
@@ -393,7 +388,7 @@ class Proof:
                 note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
             total = total._replace(allowed=np.inf, undecided=total.elements)
         self._keep(row._replace(accumulated=total, note=note, unproved=missing, waived=waived))
-        self._explain(name, result, expected, total, drifts, case)
+        self._explain(name, result, expected, total, drifts, self._case)
 
     def _is_wrong_before(self, name: str) -> bool:
         return any(row.verdict == WRONG for row in self.rows.values() if row.op != "output") or bool(self.faults)

@@ -96,7 +96,9 @@ def compared(
         types = reference.chained.types
         allowed = tolerances or {}
         return [
-            _row(name, made[name], stored[name], values.get(name), notes, types, allowed.get(name))
+            StoredRow(name, None, None, notes[name])
+            if name in notes
+            else _row(name, made[name], stored[name], values.get(name), types, allowed.get(name))
             for name in names
             if name in stored
         ]
@@ -125,17 +127,7 @@ def _reference_values(
     return {**{name: values[name] for name in reference.constants if name in reference.outputs}, **values.held}, notes
 
 
-def _row(
-    name: str,
-    actual: Any,
-    stored: Any,
-    expected: Value,
-    notes: Mapping[str, str],
-    types: Types,
-    tolerance: float | None,
-) -> StoredRow:
-    if name in notes:
-        return StoredRow(name, None, None, notes[name])
+def _row(name: str, actual: Any, stored: Any, expected: Value, types: Types, tolerance: float | None) -> StoredRow:
     if not isinstance(actual, np.ndarray) or not isinstance(stored, np.ndarray) or not isinstance(expected, Bounded):
         return StoredRow(name, None, None, "sequences and optional values are not compared with stored ones")
     allowed = Bounded(expected.value, _allowance(stored, expected, types), actual.dtype)

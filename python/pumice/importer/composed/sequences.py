@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -309,26 +309,26 @@ def _integer_constant(name: str, *values: int) -> ConstantRecipe:
     return ConstantRecipe(name, "int64", [len(values)], np.array(values, np.int64).tobytes())
 
 
-def _loop(
-    builder: Builder,
-    node: NodeRecipe,
-    count: Value,
-    nodes: list[NodeRecipe],
-    given: dict[str, str],
-    constants: dict[str, ConstantRecipe],
-    captured: list[str],
-) -> None:
-    """Adds a Loop that runs the nodes once for each number below `count`, and gathers a sequence for each output.
-
-    `given` maps the values that the sequences take in to their dtypes. The nodes read the number as "<node>/number".
+class _Turn(NamedTuple):
+    """What a loop does in each turn: nodes, which read the number of the turn as "<node>/number"; `given` maps the values that the
+    sequences take in to their dtypes.
     """
+
+    nodes: list[NodeRecipe]
+    given: dict[str, str]
+    constants: dict[str, ConstantRecipe]
+    captured: list[str]
+
+
+def _loop(builder: Builder, node: NodeRecipe, count: Value, turn: _Turn) -> None:
+    """Adds a Loop that takes a turn for each number below `count`, and gathers a sequence for each output."""
     names = list(node.outputs)
     states = [_named(node, f"made{j}") for j in range(len(names))]
     insertions = [
         NodeRecipe("SequenceInsert", f"{node.name}/insert{j}", [state, source], [f"{state}.next"], {})
-        for j, (state, source) in enumerate(zip(states, given, strict=True))
+        for j, (state, source) in enumerate(zip(states, turn.given, strict=True))
     ]
-    dtypes = list(given.values())
+    dtypes = list(turn.given.values())
     body = Recipe(
         node.name,
         [
@@ -336,8 +336,8 @@ def _loop(
             InputRecipe(_named(node, "go on"), "bool", [], []),
             *(InputRecipe(state, f"sequence({dtype})", None, []) for state, dtype in zip(states, dtypes, strict=True)),
         ],
-        constants,
-        [*nodes, *insertions],
+        turn.constants,
+        [*turn.nodes, *insertions],
         [
             InputRecipe(_named(node, "go on"), "bool", [], []),
             *(
@@ -346,7 +346,7 @@ def _loop(
             ),
         ],
         [],
-        captured,
+        turn.captured,
     )
     for state, dtype in zip(states, dtypes, strict=True):
         builder.values[f"{state}.first"] = SequenceValue(dtype, [])
@@ -379,15 +379,8 @@ def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool)
     if not keeps:
         nodes.append(NodeRecipe("Squeeze", name("squeeze"), [name("part"), name("axis")], [name("item")], {}))
     constants = {name("one"): _integer_constant(name("one"), 1), name("axis"): _integer_constant(name("axis"), axis)}
-    _loop(
-        builder,
-        node,
-        count,
-        nodes,
-        {name("part" if keeps else "item"): x.dtype},
-        constants,
-        [node.inputs[0], name("size")],
-    )
+    given = {name("part" if keeps else "item"): x.dtype}
+    _loop(builder, node, count, _Turn(nodes, given, constants, [node.inputs[0], name("size")]))
     made = builder.values[node.outputs[0]]
     if isinstance(made, SequenceValue) and x.shape is not None:
         made.rank = len(x.shape) - (0 if keeps else 1)
@@ -426,7 +419,7 @@ def _map(builder: Builder, node: NodeRecipe) -> None:
     else:
         count = _length(builder, node, first.packed(builder, node))
     captured = list(dict.fromkeys([*node.inputs, *body.captured]))
-    _loop(builder, node, count, [*takes, *body.nodes, *gives], given, body.constants, captured)
+    _loop(builder, node, count, _Turn([*takes, *body.nodes, *gives], given, body.constants, captured))
 
 
 # ---- optional values

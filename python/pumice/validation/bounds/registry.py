@@ -23,7 +23,10 @@ class Undecided(Unproved):
 
 
 class Call:
-    """One node as a rule sees it: operator, inputs, attributes, operator set and the program's types."""
+    """One node as a rule sees it: operator, inputs, attributes, operator set and the program's types.
+
+    `op`: the operator's name behind its domain ("com.microsoft::Gelu"), which ONNX's own have none of.
+    """
 
     def __init__(
         self,
@@ -33,10 +36,8 @@ class Call:
         opset: int = 23,
         types: Types | None = None,
         outputs: int = 1,
-        domain: str = "",
     ) -> None:
-        self.op = op
-        self.domain = domain
+        self.domain, _, self.op = op.rpartition("::")
         self.given = list(inputs)
         self.attributes = dict(attributes or {})
         self.opset = opset

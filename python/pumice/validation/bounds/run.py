@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
 _RULES = """
-    attention boxes contrib control decisions learners maps movement norms pools quantized recurrent reductions resampling sequences signal
-    sums
+    attention boxes contrib control decisions learners maps movement norms own_rows pools quantized recurrent reductions resampling
+    sequences signal sums
 """
 for _name in _RULES.split():  # their modules fill the table of rules
     importlib.import_module(f"{__package__}.{_name}")
@@ -180,7 +180,7 @@ class Runner:
             return self._by_onnx(node, inputs)
         opset = self.opsets.get(domain, 1)
         types = self.types.with_additions(told.additions) if name in TOLD else self.types
-        call = Call(node.op_type, inputs, attributes_of(node), opset, types, len(node.output), domain)
+        call = Call(name, inputs, attributes_of(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
         call.stored = [told.stored.get(output) for output in node.output]
         try:

@@ -1,0 +1,113 @@
+#include "graph_nodes.h"
+
+#include "core/error.h"
+#include "graph/description/graph_path.h"
+#include "graph/nnapi/compounds.h"
+#include "graph/nnapi/operations.h"
+
+namespace pumice {
+namespace {
+
+// A number, or a list of numbers, as the operand that NNAPI has of them: int32, bool or float32.
+HostTensor numbers_argument(const py::handle& given, const std::string& user) {
+  const py::array array = py::module_::import("numpy").attr("asarray")(given);
+  const char kind = array.dtype().kind();
+  if (kind != 'i' && kind != 'f' && kind != 'b' && array.size() != 0) throw GraphError(user, "numbers expected; given " + type_name(given));
+  if (kind == 'b' || py::hasattr(given, "dtype")) return host_tensor(array, "constant");
+  const py::array narrow = array.attr("astype")(kind == 'i' || array.size() == 0 ? "int32" : "float32");
+  if (kind == 'i' && !narrow.attr("__eq__")(array).attr("all")().cast<bool>())
+    throw GraphError(user, "integers of int32 expected; given " + py::repr(given).cast<std::string>());
+  return host_tensor(narrow, "constant");
+}
+
+Values tuple_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
+  Values values(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) values[i] = PyValue{self, ids[i]};
+  return values;
+}
+
+// One output as a Value, several as a tuple.
+py::object result_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& made) {
+  if (made.size() == 1) return py::cast(PyValue{self, made[0]});
+  return tuple_of(self, made);
+}
+
+// The names of a node and of its outputs, as far as they are given.
+struct NodeNames {
+  const std::string& node;
+  std::vector<std::string> outputs;
+};
+
+py::object add_operation(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& given_outputs,
+                         NodeNames names, const py::kwargs& attributes) {
+  const std::string& name = names.node;
+  if (op == "nnapi::IF" || op == "nnapi::WHILE") {
+    if (!attributes.empty()) throw GraphError(name.empty() ? op : name, "no keywords expected beside name, outputs and output_names");
+    const size_t count = outputs_argument(given_outputs, name.empty() ? op : name);
+    return result_of(self, add_nnapi_flow(self, op, inputs, count, name, std::move(names.outputs)));
+  }
+  std::vector<ValueId> ids;
+  const size_t outputs = outputs_argument(given_outputs, name.empty() ? op : name);
+  const nnapi::Operation* operation = nnapi::find_operation(op);
+  for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, operation != nullptr));
+  const Attributes given = attributes_of(attributes);
+  const auto made = operation ? self->add(nnapi::compound_of(*operation), std::move(ids), given, outputs, name, std::move(names.outputs))
+                              : self->add(op, std::move(ids), given, outputs, name, std::move(names.outputs));
+  return result_of(self, made);
+}
+
+}  // namespace
+
+ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers) {
+  if (value.is_none()) return kAbsent;
+  if (py::isinstance<PyValue>(value)) {
+    const auto& given = value.cast<const PyValue&>();
+    if (given.graph != self) throw GraphError(user, "value '" + given.get().name + "' belongs to another graph");
+    return given.id;
+  }
+  if (py::isinstance<Graph>(value)) throw GraphError(user, "a Graph is no value; if_() and while_() run it", "B2.7");
+  if (py::isinstance<py::array>(value)) return self->constant(host_tensor(value.cast<py::array>(), "constant"));
+  if (numbers && !py::isinstance<Tensor>(value) &&
+      (PyNumber_Check(value.ptr()) != 0 || py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)))
+    return self->constant(numbers_argument(value, user));
+  throw GraphError(user, "a Value of this graph, an array or None expected; given " + type_name(value));
+}
+
+std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user) {
+  std::vector<ValueId> ids;
+  for (const auto& value : values) ids.push_back(value_argument(self, value, user));
+  return ids;
+}
+
+std::shared_ptr<Graph> graph_argument(const py::object& graph, const std::string& role, const std::string& user) {
+  if (graph.is_none()) return {};
+  if (!py::isinstance<Graph>(graph)) throw GraphError(user, role + ": a Graph expected, given " + type_name(graph), "B2.2");
+  return graph.cast<std::shared_ptr<Graph>>();
+}
+
+Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
+              const std::vector<py::object>& inputs, const std::string& name, std::vector<std::string> output_names) {
+  const std::string user = name.empty() ? "If" : name;
+  const auto first = graph_argument(then, "then", user), second = graph_argument(orelse, "else", user);
+  const ValueId decides = value_argument(self, condition, user);
+  return tuple_of(self, self->if_(decides, first, second, value_arguments(self, inputs, user), name, std::move(output_names)));
+}
+
+Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body,
+                 const std::vector<py::object>& carried, const std::vector<py::object>& state, const std::vector<py::object>& invariant,
+                 const std::string& name, std::vector<std::string> output_names) {
+  const std::string user = name.empty() ? "While" : name;
+  const auto first = graph_argument(condition, "condition", user), second = graph_argument(body, "body", user);
+  return tuple_of(self, self->while_(first, second, value_arguments(self, carried, user), value_arguments(self, state, user),
+                                     value_arguments(self, invariant, user), name, std::move(output_names)));
+}
+
+// A model of NNAPI is several graphs, so that errors of its operations name the one that they were added to, where it has a name.
+py::object add_node(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs,
+                    const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
+  const bool names_graph = op.starts_with("nnapi::") && !self->name().empty();
+  const auto place = [&] { return names_graph ? "in '" + self->name() + "'" : std::string(); };
+  return told_of_path(place, [&] { return add_operation(self, op, inputs, outputs, {name, std::move(output_names)}, attributes); });
+}
+
+}  // namespace pumice

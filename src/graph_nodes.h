@@ -1,0 +1,50 @@
+// Values and nodes of a Graph as Python holds them, and the functions that add nodes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bindings.h"
+#include "graph/description/graph.h"
+
+namespace pumice {
+
+// A value of a graph, as Python holds it: it keeps its graph alive.
+struct PyValue {
+  std::shared_ptr<Graph> graph;
+  ValueId id;
+
+  const GraphValue& get() const { return graph->values()[static_cast<size_t>(id)]; }
+};
+
+// A node of a graph, to be looked at.
+struct PyNode {
+  std::shared_ptr<Graph> graph;
+  size_t index;
+
+  const GraphNode& get() const { return graph->nodes()[index]; }
+};
+
+using Values = py::typing::Tuple<PyValue, py::ellipsis>;
+
+// A Value of this graph, an array (a constant) or None; with `numbers`, as NNAPI's operands, also numbers and lists of them. Throws
+// GraphError in the name of `user`.
+ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers = false);
+std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user);
+
+// Graph.add, .if_ and .while_.
+py::object add_node(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs,
+                    const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes);
+Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
+              const std::vector<py::object>& inputs, const std::string& name, std::vector<std::string> output_names);
+Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body,
+                 const std::vector<py::object>& carried, const std::vector<py::object>& state, const std::vector<py::object>& invariant,
+                 const std::string& name, std::vector<std::string> output_names);
+
+// Adds NNAPI's IF ("nnapi::IF") or WHILE, with that system's own order of operands.
+std::vector<ValueId> add_nnapi_flow(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& operands, size_t outputs,
+                                    const std::string& name, std::vector<std::string> output_names);
+// A graph given as an argument; null for None.
+std::shared_ptr<Graph> graph_argument(const py::object& graph, const std::string& role, const std::string& user);
+
+}  // namespace pumice

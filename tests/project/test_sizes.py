@@ -1,0 +1,195 @@
+"""Lengths of files and functions, and numbers of parameters: the ceilings are what the tree has, and come down with it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES = 500  # of a file
+FUNCTION_LINES, PARAMETERS = 40, 6
+LONG_IN_CPP = 47  # functions of cpp/ and src/: tables of rows and of limits, and bodies that no step would make clearer
+SHARE_IN_CPP = 0.01
+LONG_IN_PYTHON = 15
+# Public functions that are told all they do by keywords, and constructors of what they make.
+MANY_PARAMETERS = {
+    "device/images.py:load_image",
+    "device/kernel.py:__init__",
+    "device/kernel.py:from_body",
+    "device/kernel.py:tune",
+    "importer/kernel_operator.py:kernel_operator",
+    "model/batch_predictor.py:__init__",
+    "model/model.py:__init__",
+    "validation/reduce.py:reduce",
+    "validation/report.py:__init__",
+    "validation/tuner.py:tune_precision",
+    "validation/validate.py:validate",
+}
+
+
+class Function(NamedTuple):
+    place: str
+    lines: int
+    parameters: int = 0
+
+
+# ---- C++
+
+_BLANK = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\''
+    r"|^[ \t]*#(?:\\\n|[^\n])*",
+    re.DOTALL | re.MULTILINE,
+)
+_NAMING = re.compile(r"\b(public|private|protected)\s*:(?!:)|template\s*<[^{;]*?>\s*(?=class|struct|union)|\[\[\w+\]\]")
+_SCOPE = re.compile(r"(inline\s+)?(namespace|class|struct|union|enum|extern\s*$)")
+_INITIALISERS = re.compile(r"\)\s*(?:[^:]|::)*(?<!:):(?!:)")
+_BODY_BEHIND = re.compile(r"\b(const|noexcept|override|final|try)\s*$")
+
+
+def blanked(text: str) -> str:
+    """C++ without comments, strings, characters and lines of the preprocessor."""
+    return _BLANK.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
+
+
+def closed(text: str, at: int) -> int:
+    """The place behind what closes the bracket at this one."""
+    opening, depth = text[at], 0
+    closing = {"(": ")", "{": "}"}[opening]
+    for i in range(at, len(text)):
+        depth += (text[i] == opening) - (text[i] == closing)
+        if depth == 0:
+            return i + 1
+    return len(text)
+
+
+def is_scope(head: str) -> bool:
+    return bool(_SCOPE.match(head)) and not re.search(r"\)\s*(const|noexcept|override|final)?\s*$", head)
+
+
+def is_member_initialiser(head: str) -> bool:
+    """`a_` of "X() : a_{1} {"."""
+    return bool(_INITIALISERS.search(head)) and bool(re.search(r"[\w>]\s*$", head)) and not _BODY_BEHIND.search(head)
+
+
+def is_function(head: str) -> bool:
+    return "(" in head and not re.search(r"(?<![=!<>])=(?!=)[^()]*$", head)
+
+
+def cpp_functions(text: str) -> Iterator[tuple[int, int]]:
+    """First line and number of lines of every function that is defined outside of others."""
+    text = blanked(text)
+    begin = i = 0
+    while i < len(text):
+        if text[i] == "(":
+            i = closed(text, i)
+            continue
+        if text[i] == "{":
+            whole = text[begin:i]
+            head = _NAMING.sub("", whole.strip()).strip()
+            if not is_scope(head):
+                end = closed(text, i)
+                if is_function(head) and not is_member_initialiser(head):
+                    first = text.count("\n", 0, begin + len(whole) - len(whole.lstrip())) + 1
+                    yield first, text.count("\n", 0, end) + 2 - first
+                begin = begin if is_member_initialiser(head) else end
+                i = end
+                continue
+        if text[i] in "{};":
+            begin = i + 1
+        i += 1
+
+
+def in_cpp() -> list[Function]:
+    found = []
+    for folder in ("cpp", "src"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in {".cpp", ".h"}:
+                name = path.relative_to(ROOT).as_posix()
+                found += [Function(f"{name}:{first}", lines) for first, lines in cpp_functions(path.read_text())]
+    return found
+
+
+# ---- Python
+
+
+def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == "overload" for one in node.decorator_list)
+
+
+def in_python() -> list[Function]:
+    found = []
+    folder = ROOT / "python" / "pumice"
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_overload(node):
+                given = node.args
+                names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+                names += [one.arg for one in (given.vararg, given.kwarg) if one]
+                count = len([one for one in names if one not in ("self", "cls")])
+                place = f"{path.relative_to(folder).as_posix()}:{node.name}"
+                found.append(Function(place, (node.end_lineno or node.lineno) - node.lineno + 1, count))
+    return found
+
+
+# ---- tests
+
+
+def test_no_file_is_long() -> None:
+    long = []
+    for folder, endings in (
+        ("cpp", {".cpp", ".h"}),
+        ("src", {".cpp", ".h"}),
+        ("python", {".py"}),
+        ("shaders", {".comp", ".glsl"}),
+        ("tests", {".py"}),
+    ):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in endings and len(path.read_text().splitlines()) > LINES:
+                long.append(path.relative_to(ROOT).as_posix())
+    assert not long
+
+
+def test_few_functions_of_the_engine_are_long() -> None:
+    functions = in_cpp()
+    long = sorted(one.place for one in functions if one.lines > FUNCTION_LINES)
+    assert len(functions) > 4000
+    assert len(long) <= LONG_IN_CPP, long
+    assert len(long) <= SHARE_IN_CPP * len(functions)
+
+
+def test_few_functions_of_the_package_are_long() -> None:
+    long = sorted(one.place for one in in_python() if one.lines > FUNCTION_LINES)
+    assert len(long) <= LONG_IN_PYTHON, long
+
+
+def test_only_public_functions_have_many_parameters() -> None:
+    assert {one.place for one in in_python() if one.parameters > PARAMETERS} == MANY_PARAMETERS
+
+
+CODE = """
+namespace a {
+struct S {  // a scope
+  S() : x_{1}, y_(2) {
+    call();
+  }
+  int get() const { return x_; }
+  int table[2] = {1, 2};
+};
+const std::vector<int> list = {1, f(2), 3};
+auto g = [] { return 1; };
+template <typename T>
+T long_one(T t) {
+  if (t) {
+    return {"}"};
+  }
+  return t;
+}
+}  // namespace a
+"""
+
+
+def test_functions_are_found_in_code() -> None:
+    assert list(cpp_functions(CODE)) == [(4, 3), (7, 1), (12, 7)]
