@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from wheels import audit, build, clean, interpreters, pack, sbom
+from wheels import audit, build, clean, foreign, interpreters, pack, sbom
 from wheels.build import ROOT, Refused, Target
 
 if sys.version_info >= (3, 11):
@@ -121,11 +121,20 @@ def build_architecture(target: Target, chosen: argparse.Namespace) -> list[str]:
             missing.append(f"{target.machine}: {error}")
             continue
         wheel = make_wheel(target, python, chosen.out, chosen.jobs)
-        if target.crossing or chosen.no_check:
-            say(f"{wheel.name} was not run: " + ("this machine is another one" if target.crossing else "--no-check"))
-        else:
-            say(clean.check(wheel, python, target.folder / f"clean-{version}"))
+        say(checked(wheel, target, python, chosen))
     return missing
+
+
+def checked(wheel: Path, target: Target, python: interpreters.Interpreter, chosen: argparse.Namespace) -> str:
+    """Runs the wheel where that can be done; returns a sentence of what was seen. Raises audit.Failed."""
+    if chosen.no_check:
+        return f"{wheel.name} was not run: --no-check"
+    if not target.crossing:
+        return clean.check(wheel, python, target.folder / f"clean-{python.version}")
+    try:
+        return foreign.check(wheel, target, python.version)
+    except foreign.Unable as error:
+        return f"{wheel.name} was not run: {error}"
 
 
 def make_sdist(folder: Path) -> None:

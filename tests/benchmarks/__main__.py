@@ -22,6 +22,7 @@ from . import (
     blocks,
     control_flow,
     decode,
+    devices,
     dv,
     dv_packing,
     few_rows,
@@ -35,7 +36,7 @@ from . import (
     models,
     nnapi,
     operators,
-    profiling,
+    plots,
     scale,
     shapes,
     sharing,
@@ -73,6 +74,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "profiling": profiling,
     "tuned": tuned,
     "scale": scale,
+    "devices": devices,
     "dv": dv,
     "dv_packing": dv_packing,
     "sharing": sharing,
@@ -88,10 +90,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="the same; can be repeated")
     parser.add_argument("--runs", type=int, metavar="N", help="calls in a round, processes of first_use")
     parser.add_argument("--quick", action="store_true", help="one short round")
-    parser.add_argument("--json", metavar="FILE", help="write everything there too")
-    parser.add_argument(
-        "--plot", metavar="FILE", type=Path, help="write the plots of scale there, as .svg, .png or .pdf"
-    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write everything there too")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the tables there, as .svg, .png or .pdf")
     parser.add_argument("--profile", action="store_true", help="of text: the times of a step's kernels alone")
     options = parser.parse_args()
     options.only += options.names
@@ -117,17 +117,28 @@ def tables(wanted: Iterable[str], session: Session) -> Iterator[Table]:
             yield Table(name, "", [Row("pumice", absent=str(error), wrong=True)])
 
 
-def write(path: str, header: dict[str, Any], done: list[Table]) -> None:
-    described = [
+def described(header: dict[str, Any], done: list[Table]) -> dict[str, Any]:
+    """Everything that was measured, and where: plots.draw() and a later reader need no more."""
+    tables = [
         {
             "title": table.title,
             "unit": table.unit,
+            "axis": table.axis,
             "rows": [{**dataclasses.asdict(row), "met": row.met} for row in table.rows],
         }
         for table in done
     ]
-    with open(path, "w") as file:
-        json.dump({**header, "load at the end": machine.load(), "tables": described}, file, indent=2)
+    return {
+        **header,
+        "command": " ".join(["./dev", "bench", *sys.argv[1:]]),
+        "load at the end": machine.load(),
+        "tables": tables,
+    }
+
+
+def write(path: Path, header: dict[str, Any], done: list[Table]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(described(header, done), indent=1) + "\n")
 
 
 def main() -> int:
@@ -141,13 +152,15 @@ def main() -> int:
         header = machine.header(context)
         for name, value in header.items():
             print(f"{name:12}{value}", flush=True)
-        session = Session(context, effort(options), cases, plot=options.plot, profile=options.profile)
+        session = Session(context, effort(options), cases, profile=options.profile)
         for table in tables(wanted, session):
             done.append(table)
             print(f"\n{table}", flush=True)
             if options.json:
                 write(options.json, header, done)
         session.close()
+    if options.plot:
+        plots.draw(described(header, done), options.plot)
     print(f"\n{summary(done)}\nload at the end: {machine.load()}")
     return int(any(row.wrong for table in done for row in table.rows))
 

@@ -1,9 +1,10 @@
-"""Where the figures come from: device, driver, precision modes, processor, load, versions."""
+"""Where the figures come from: date, device, driver, precision modes, processor, load, versions."""
 
 from __future__ import annotations
 
 import os
 import platform
+import time
 from importlib import metadata
 from typing import Any
 
@@ -16,6 +17,7 @@ SETTINGS = ("PUMICE_", "LP_NUM_THREADS", "VK_", "OMP_", "MESA_")  # environment 
 def header(context: pumice.Context) -> dict[str, Any]:
     info = context.info
     return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "device": f"{info.name} ({info.kind}), {context.choice}",
         "driver": f"{info.driver} {info.driver_info}, Vulkan {info.api_version}",
         "precisions": ", ".join(

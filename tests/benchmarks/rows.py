@@ -24,6 +24,9 @@ class Row:
     note: str = ""
     absent: str = ""
     wrong: bool = False  # the result was checked and is not what it should be
+    points: list[tuple[float, float]] = field(
+        default_factory=list
+    )  # what was measured at each size, where the row is a slope over them
 
     @property
     def met(self) -> bool | None:
@@ -43,6 +46,7 @@ class Table:
     title: str
     unit: str
     rows: list[Row] = field(default_factory=list)
+    axis: str = ""  # what the sizes of the rows' points count
 
     def __str__(self) -> str:
         cells = [["", "first", "best", "median", "device", "target", ""], *(row.cells() for row in self.rows)]

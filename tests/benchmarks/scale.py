@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -172,43 +171,23 @@ def sweeps(session: Session) -> list[Sweep]:
 
 
 def run(session: Session) -> Iterator[Table]:
-    done = sweeps(session)
-    for sweep in done:
+    for sweep in sweeps(session):
         sweep.measure()
         yield table_of(sweep)
-    if session.plot:
-        plot(done, session.plot, session.context.info.name)
 
 
 def table_of(sweep: Sweep) -> Table:
-    table = Table(f"Slopes over {sweep.title.lower()}, {sweep.sizes[0]:,} to {sweep.sizes[-1]:,} {sweep.axis}", "1")
+    table = Table(
+        f"Slopes over {sweep.title.lower()}, {sweep.sizes[0]:,} to {sweep.sizes[-1]:,} {sweep.axis}",
+        "1",
+        axis=sweep.axis,
+    )
     for name, points in sweep.series().items():
         if len(points) < 3:
             continue
         expected = sweep.linear if "call" in name else 1.0
         shown = ", ".join(f"{size:,}: {value:.3g}" for size, value in points)
-        table.rows.append(Row(name, median=slope(points), target=expected + SLACK, note=shown))
+        table.rows.append(Row(name, median=slope(points), target=expected + SLACK, note=shown, points=points))
     if sweep.ended:
         table.rows.append(Row("larger sizes", absent=sweep.ended))
     return table
-
-
-def plot(done: Sequence[Sweep], path: Path, device: str) -> None:
-    """One page of plots: a sweep each, with a line for each figure and its slope in the legend."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 2, figsize=(13, 10), layout="constrained")
-    figure.suptitle(f"pumice {pumice.__version__}, {device}")
-    for sweep, panel in zip(done, axes.flat, strict=True):
-        for name, points in sweep.series().items():
-            known = [(x, y) for x, y in points if y > 0]
-            label = f"{name}, slope {slope(known):.2f}" if len(known) > 2 else name
-            panel.plot([x for x, _ in known], [y for _, y in known], marker="o", label=label)
-        panel.set(xscale="log", yscale="log", title=sweep.title, xlabel=sweep.axis)
-        panel.grid(visible=True, which="both", alpha=0.3)
-        panel.legend()
-    figure.savefig(path)
-    pyplot.close(figure)

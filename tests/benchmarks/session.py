@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pumice
 
@@ -18,7 +17,6 @@ class Session:
     context: pumice.Context
     effort: Effort
     only: frozenset[str]  # names of models; empty: all
-    plot: Path | None = None  # where the plots of scale go
     profile: bool = False  # the times of kernels alone, where a benchmark has them
     onnxruntime: Peer = field(default_factory=lambda: Peer("onnxruntime"))
     ncnn: Peer = field(default_factory=lambda: Peer("ncnn"))

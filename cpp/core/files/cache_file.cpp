@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
@@ -11,6 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <system_error>
+
+#include "core/log.h"
 
 namespace pumice {
 namespace {
@@ -73,6 +77,21 @@ std::vector<CachedFile> cached_files(const fs::path& folder) {
   return files;
 }
 
+// Whether a write failed because there is no room, or because the disk fails: both concern every later process.
+bool is_full(int failure) {
+  return failure == ENOSPC || failure == EDQUOT || failure == EFBIG || failure == EIO;
+}
+
+// Says once in a process that nothing is kept; what was to be kept is made again when it is needed.
+void warn_of_full_disk(const fs::path& path, int failure) {
+  static std::atomic<bool> told{false};
+  if (told.exchange(true)) return;
+  log(LogLevel::warning,
+      "the cache keeps nothing more: " + path.string() + " cannot be written (" + std::generic_category().message(failure) +
+          "). Results are not affected; what is compiled now is compiled again in the next process. PUMICE_CACHE_DIR names "
+          "another folder, PUMICE_NO_CACHE=1 does without.");
+}
+
 fs::path temporary_name(const fs::path& path) {
   static std::atomic<uint32_t> counter{0};
   return path.string() + "." + std::to_string(getpid()) + "." + std::to_string(counter++) + ".tmp";
@@ -111,10 +130,12 @@ bool write_cache_file(const fs::path& path, std::string_view kind, std::span<con
     fs::create_directories(path.parent_path());
     const fs::path temporary = temporary_name(path);
     const Header header = header_of(kind, payload);
+    errno = 0;
     std::ofstream file(temporary, std::ios::binary);
     file.write(reinterpret_cast<const char*>(&header), sizeof header);
     file.write(reinterpret_cast<const char*>(payload.data()), static_cast<std::streamsize>(payload.size()));
     file.close();
+    const int failure = file ? 0 : errno;
     std::error_code error;
     if (file) fs::rename(temporary, path, error);
     if (file && !error) {
@@ -123,7 +144,10 @@ bool write_cache_file(const fs::path& path, std::string_view kind, std::span<con
       return true;
     }
     fs::remove(temporary, error);
-  } catch (...) {  // no space, no rights: go on without
+    if (is_full(failure)) warn_of_full_disk(path, failure);
+  } catch (const fs::filesystem_error& error) {  // no folder can be made
+    if (is_full(error.code().value())) warn_of_full_disk(path, error.code().value());
+  } catch (...) {  // no memory for names: go on without
   }
   return false;
 }

@@ -1,8 +1,9 @@
-"""Cases that several devices work on: one thread a device, results in order, and a lost device's cases done by the others."""
+"""Cases that several devices work on: one thread a device, results in order, and a lost or slow device's cases done by the others."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from .model import Model
 from .runs import ModelRun, start_case
 
 _WINDOW = 4  # cases that are begun before the next result is taken, for each that is in flight
+_PATIENCE = 4  # times what a device takes for its cases in flight: after that it does a case of another that all results wait for
+_LEAST_PATIENCE = 0.25  # seconds: less is a matter of which thread the system lets run
+_POLL = 0.05  # seconds between looks at whether work is over, while what a device did before has not ended
 
 
 class LostDevice(NamedTuple):
@@ -35,38 +39,84 @@ class _Raised:
     error: BaseException
 
 
+@dataclass
+class _Begun:
+    """A case that a device has taken and that has no result yet."""
+
+    case: Any
+    places: set[int]  # of the devices that have it, among the models
+    since: float
+
+
+@dataclass
+class _Pace:
+    """How long a device takes for a case."""
+
+    cases: int = 0
+    seconds: float = 0.0  # with work in flight
+
+    def patience(self, depth: int) -> float | None:
+        """Seconds that a case may be in flight elsewhere; None as long as the device has done none itself."""
+        return max(_PATIENCE * depth * self.seconds / self.cases, _LEAST_PATIENCE) if self.cases else None
+
+
 class DeviceWork:
     """One stretch of work: cases in, results out in their order.
 
     The caller's thread takes cases from where they come and gives results; the threads of the devices take what is waiting.
     """
 
-    def __init__(self, models: Sequence[tuple[int, Model]], depth: int, on_lost: Callable[[LostDevice], None]) -> None:
-        self._models, self._depth, self._on_lost = models, depth, on_lost
+    def __init__(
+        self,
+        models: Sequence[tuple[int, Model]],
+        depth: int,
+        on_lost: Callable[[LostDevice], None],
+        on_late: Callable[[int], None],
+        left: dict[int, threading.Thread],
+    ) -> None:
+        """left: threads of earlier work that nobody waited for, by place; it gets this work's."""
+        self._models, self._depth, self._on_lost, self._on_late = models, depth, on_lost, on_late
+        self._left = left
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Any]] = deque()  # cases with their numbers
+        self._begun: dict[int, _Begun] = {}
         self._results: dict[int, Any] = {}
+        self._wanted = 0  # the number of the next result to give
+        self._doubled: set[int] = set()  # places of devices that had a case at the same time as another
         self._alive = len(models)
         self._is_over = False
         self._last_loss: BaseException | None = None
 
     def run(self, cases: Iterable[Any]) -> Iterator[Any]:
-        """The results; raises what a case raises in its place, DeviceLostError where no device is left."""
-        threads = [
-            threading.Thread(target=self._work, args=(place, model), name=f"pumice-device-{place}", daemon=True)
+        """The results; raises what a case raises in its place, DeviceLostError where no device is left.
+
+        What is in flight at the end is waited for, so that its memory may serve other executions. On Ctrl-C, and where a device is still
+        busy with a case that another one has done, nobody waits: its thread goes on alone and keeps the memory until then, and later work
+        of that device begins when it has ended.
+        """
+        threads = {
+            place: threading.Thread(target=self._work, args=(place, model), name=f"pumice-device-{place}", daemon=True)
             for place, model in self._models
-        ]
-        for thread in threads:
+        }
+        for thread in threads.values():
             thread.start()
         try:
             yield from self._results_in_order(iter(cases))
+        except KeyboardInterrupt:
+            self._doubled |= {*threads}
+            raise
         finally:
             with self._changed:
                 self._is_over = True
                 self._waiting.clear()
                 self._changed.notify_all()
-            for thread in threads:  # what is in flight ends before its memory serves other executions
-                thread.join()
+            for place, thread in threads.items():
+                if place not in self._doubled:
+                    thread.join()
+                elif thread.is_alive() and not self._is_left(
+                    place
+                ):  # else the thread waits for that one and has begun nothing
+                    self._left[place] = thread
 
     def _results_in_order(self, cases: Iterator[Any]) -> Iterator[Any]:
         given, taken, goes_on = 0, 0, True
@@ -96,30 +146,43 @@ class DeviceWork:
 
     def _result(self, number: int) -> Any:
         with self._changed:
+            if number not in self._results:
+                self._changed.notify_all()  # an idle device may now find that this one is late
             while number not in self._results:
                 if not self._alive:
                     raise DeviceLostError(f"all {len(self._models)} devices were lost; the last: {self._last_loss}")
                 self._changed.wait()
+            self._wanted = number + 1
             return self._results.pop(number)
 
     def _put_result(self, number: int, result: Any) -> None:
+        """Notes a result, unless another device had it first."""
         with self._changed:
-            self._results[number] = result
+            self._begun.pop(number, None)
+            if number >= self._wanted:
+                self._results.setdefault(number, result)
             self._changed.notify_all()
 
     # ---- a device's thread
 
     def _work(self, place: int, model: Model) -> None:
+        while self._is_left(place) and not self._is_over:
+            self._left[place].join(_POLL)
         running: deque[tuple[int, Any, ModelRun]] = deque()
-        while (taken := self._next_case(len(running))) is not None or running:
+        pace = _Pace()
+        busy_since = 0.0
+        while (taken := self._next_case(place, len(running), pace)) is not None or running:
             try:
                 if taken is not None:
+                    busy_since = busy_since if running else time.monotonic()
                     running.append((*taken, start_case(model, taken[1], None)))
                     continue
                 number, _, run = running[0]
                 result = run.result()
                 running.popleft()
                 self._put_result(number, result)
+                pace.cases, pace.seconds = pace.cases + 1, pace.seconds + time.monotonic() - busy_since
+                busy_since = time.monotonic()
             except DeviceLostError as error:
                 again = [(number, case) for number, case, _ in running] + ([taken] if taken is not None else [])
                 self._lose(place, model, error, again)
@@ -131,18 +194,53 @@ class DeviceWork:
             self._alive -= 1
             self._changed.notify_all()
 
-    def _next_case(self, running: int) -> tuple[int, Any] | None:
-        """A case that waits; None where `running` cases keep the device busy meanwhile, and once the work is over."""
+    def _is_left(self, place: int) -> bool:
+        """Whether the device still does what earlier work has left."""
+        earlier = self._left.get(place)
+        return earlier is not None and earlier.is_alive()
+
+    def _next_case(self, place: int, running: int, pace: _Pace) -> tuple[int, Any] | None:
+        """A case that waits, or one that another device is late with.
+
+        None where `running` cases keep the device busy meanwhile, and once the work is over.
+        """
         with self._changed:
             while not self._waiting and not running and not self._is_over:
-                self._changed.wait()
-            return self._waiting.popleft() if self._waiting and running < self._depth else None
+                late, seconds = self._late_case(place, pace)
+                if late is not None:
+                    return late
+                self._changed.wait(seconds)
+            if not self._waiting or running >= self._depth:
+                return None
+            number, case = self._waiting.popleft()
+            self._begun[number] = _Begun(case, {place}, time.monotonic())
+            return number, case
+
+    def _late_case(self, place: int, pace: _Pace) -> tuple[tuple[int, Any] | None, float | None]:
+        """The case that all results wait for, where another device has had it for too long; else the seconds until that may be so."""
+        begun, patience = self._begun.get(self._wanted), pace.patience(self._depth)
+        if begun is None or place in begun.places or len(begun.places) != 1 or patience is None:
+            return None, None
+        rest = begun.since + patience - time.monotonic()
+        if rest > 0:
+            return None, rest
+        self._on_late(*begun.places)
+        begun.places.add(place)
+        self._doubled |= begun.places
+        return (self._wanted, begun.case), None
 
     def _lose(self, place: int, model: Model, error: DeviceLostError, again: list[tuple[int, Any]]) -> None:
         self._on_lost(LostDevice(place, model.device.name, str(error), len(again)))
         with self._changed:
             self._alive -= 1
             self._last_loss = error
+            for number, _ in again:
+                if number in self._begun:
+                    self._begun[number].places.discard(place)
+            # what another device has in flight, too, stays with it
+            again = [
+                (number, case) for number, case in again if number in self._begun and not self._begun[number].places
+            ]
             if not self._is_over:
                 self._waiting.extendleft(reversed(again))
             self._changed.notify_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
@@ -57,8 +58,8 @@ class ParallelModel:
     """A model loaded on several devices, for calls whose rows are independent and for map(). A context manager.
 
     `load(..., devices=...)` makes it. One thread a device takes the next part of the work when it is free, so that a slower device gets
-    less of it. Where a device is lost the others do its work again, and `lost` and the logger "pumice" say so. Its methods may be called
-    from several threads.
+    less of it, and a device that is free does a late one's case as well: the first result counts, and report() says so. Where a device
+    is lost the others do its work again, and `lost` and the logger "pumice" say so. Its methods may be called from several threads.
 
     deterministic=True makes every run on one device give the same bits. Which device takes a part of the work depends on which is free,
     and rows are divided among those that are left: devices of several kinds or drivers round differently, so that only a model on
@@ -87,6 +88,10 @@ class ParallelModel:
             raise
         self.models = (first, *rest)  # one a device, in the order of the devices
         self._losing = threading.Lock()
+        self._late: Counter[int] = Counter()  # cases that another device did because this one was late, by place
+        self._left: dict[
+            int, threading.Thread
+        ] = {}  # that still wait for what a device does, though nobody waits for its result
         self.lost: list[LostDevice] = []  # each once: devices that were lost since, each with what became of its work
 
     def __call__(self, *arrays: Any, **by_name: Any) -> Any:
@@ -116,7 +121,8 @@ class ParallelModel:
         """Runs the model on one case after the other and gives the results in their order: a generator.
 
         cases: arrays, tuples of arguments or dicts of them by name. depth: cases in flight on each device, 1 to 8. An error is raised in
-        its case's place and ends the generator. Raises InputError for another depth, DeviceLostError where no device is left.
+        its case's place and ends the generator. Ctrl-C ends it at once: what is in flight ends by itself and is dropped. Raises InputError
+        for another depth, DeviceLostError where no device is left.
         """
         if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MOST_IN_FLIGHT:
             raise InputError(f"map: a depth of 1 to {MOST_IN_FLIGHT} cases expected; given {depth!r}")
@@ -125,7 +131,7 @@ class ParallelModel:
 
     def _mapped(self, cases: Iterable[Any], depth: int) -> Iterator[Any]:
         # Devices may have been lost since the generator was made.
-        yield from DeviceWork(self._alive(), depth, self._note_lost).run(cases)
+        yield from DeviceWork(self._alive(), depth, self._note_lost, self._note_late, self._left).run(cases)
 
     def _alive(self) -> list[tuple[int, Model]]:
         gone = {one.place for one in self.lost}
@@ -141,6 +147,10 @@ class ParallelModel:
                 return
             self.lost.append(lost)
         log_warning(f"model '{self.name}': {lost}")
+
+    def _note_late(self, place: int) -> None:
+        with self._losing:
+            self._late[place] += 1
 
     # ---- what it is
 
@@ -165,11 +175,16 @@ class ParallelModel:
         return self.models[0].outputs
 
     def report(self) -> str:
-        """A line for each device, with why it was chosen, and a sentence for each that was lost."""
+        """A line for each device, with why it was chosen, and a sentence for each that was late or lost."""
         lines = [
             f"device {i}: {one.device.name} ({one.device.kind}), {one.context.choice}"
             for i, one in enumerate(self.models)
         ]
+        for place, count in sorted(self._late.items()):
+            cases = "a case" if count == 1 else f"{count} cases"
+            lines.append(
+                f"device {place} ('{self.models[place].device.name}') was late: another one did {cases} of its as well"
+            )
         return "\n".join([*lines, *map(str, self.lost)])
 
     def __reduce__(self) -> tuple[Any, ...]:

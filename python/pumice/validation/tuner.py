@@ -15,6 +15,7 @@ import numpy as np
 from .._pumice import Context, UnsupportedError, sha256
 from ..base.element_types import Array
 from ..base.errors import InputError, unsupported_error
+from ..base.files import write_whole
 from ..base.log import forward_log
 from ..base.progress import Progress
 from ..importer.file.model_file import Folder, Source
@@ -92,23 +93,10 @@ class TunedPrecision(NamedTuple):
         """Writes the policy as JSON, for `pumice.load(precision=path)`; its name has to end in .json."""
         if not os.fspath(path).endswith(".json"):
             raise InputError(f"policy '{os.fspath(path)}': expected a name that ends in .json")
-        _write(os.fspath(path), self.policy)
+        write_whole(path, json.dumps(self.policy, indent=1) + "\n")
 
     def __str__(self) -> str:
         return "\n".join([self.summary, *(f"{one.node} ({one.op}): {one.kind}: {one.text}" for one in self.nodes)])
-
-
-def _write(path: str, content: Any) -> None:
-    """Whole or not at all."""
-    partial = f"{path}.{os.getpid()}.part"
-    try:
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            file.write("\n")
-        os.replace(partial, path)
-    finally:
-        if os.path.exists(partial):
-            os.remove(partial)
 
 
 def tune_precision(
@@ -275,7 +263,7 @@ class _Search:
             with self.exact.loaded_again(precision=self.policy(nodes)) as narrow:
                 self.values[key] = self._judged(self._results(narrow))
             if self.path:
-                _write(self.path, self.values)
+                write_whole(self.path, json.dumps(self.values, indent=1) + "\n")
         if self.bar:
             self.bar(len(self.values), max(2 * len(self.values), 8))
         return self.values[key]
