@@ -27,6 +27,7 @@ class MappedFile;
 class MessageLog;
 class Program;
 class Recording;
+struct StepReport;
 
 // Types of Python values, as signatures and the stub name them.
 using Sizes = py::typing::Tuple<int64_t, py::ellipsis>;
@@ -102,6 +103,8 @@ std::optional<LocalSize> local_size_argument(const GivenLocalSize& given);
 // What the driver tells of one build of a kernel, as dicts and lists; a kernel's build of this storage, by default its plain one. Throws
 // BindingError (K1) where there is no such build yet.
 Record driver_record(const KernelVariant& variant);
+// A step of a plan, as Program.plan gives it.
+Record step_record(const StepReport& step);
 std::shared_ptr<const KernelVariant> build_of(Kernel& kernel, const std::shared_ptr<const KernelVariant>& plain,
                                               const std::optional<std::string>& storage);
 

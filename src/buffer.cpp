@@ -27,8 +27,9 @@ py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
   return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, view_of(self)};
 }
 
-void bind_whole_buffer(py::module_& module) {
-  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", "A byte range of device memory; a context manager.")
+py::class_<Buffer, std::shared_ptr<Buffer>> bind_whole_buffer(py::module_& module) {
+  py::class_<Buffer, std::shared_ptr<Buffer>> bound(module, "Buffer", "A byte range of device memory; a context manager.");
+  bound
       .def(py::init([](std::shared_ptr<Context> context, const Integer& bytes, const std::string& heap) {
              const Heap kind = heap_from_name(heap);
              const uint64_t size = bytes_argument(bytes, "M5", "bytes");
@@ -60,6 +61,7 @@ void bind_whole_buffer(py::module_& module) {
         return "<Buffer " + std::to_string(self.id()) + " of " + std::to_string(self.bytes()) + " bytes, heap '" +
                std::string(name(self.heap())) + "'" + (self.closed() ? ", closed>" : ">");
       });
+  return bound;
 }
 
 void bind_buffer_range(py::module_& module) {
@@ -77,14 +79,14 @@ void bind_buffer_range(py::module_& module) {
       .def_readonly("offset", &BufferRange::offset)
       .def_readonly("bytes", &BufferRange::bytes)
       .def("__repr__", [](const BufferRange& self) { return "<BufferRange " + to_string(self) + ">"; });
-  return bound;
 }
 
 }  // namespace
 
-void bind_buffer(py::module_& module) {
-  bind_whole_buffer(module);
+py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module) {
+  auto bound = bind_whole_buffer(module);
   bind_buffer_range(module);
+  return bound;
 }
 
 }  // namespace pumice

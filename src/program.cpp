@@ -296,11 +296,6 @@ py::typing::Dict<py::str, size_t> arena(Program& self, const std::vector<py::obj
   return result;
 }
 
-std::string_view place_name(Place place) {
-  constexpr std::string_view names[] = {"none", "input", "output", "temporary", "persistent", "host"};
-  return names[static_cast<size_t>(place)];
-}
-
 py::typing::List<Record> plan(Program& self, const std::vector<py::object>& given) {
   const ShapeArguments arguments(self, given);
   std::vector<StepReport> steps;
@@ -309,25 +304,7 @@ py::typing::List<Record> plan(Program& self, const std::vector<py::object>& give
     steps = self.plan(arguments.shapes(), arguments.values());
   }
   py::typing::List<Record> result;
-  for (const auto& step : steps) {
-    py::list operands;
-    for (const auto& operand : step.operands) {
-      py::dict one;
-      one["name"] = operand.name, one["value"] = operand.value, one["place"] = place_name(operand.place), one["index"] = operand.index;
-      one["begin"] = operand.begin, one["end"] = operand.end, one["read"] = operand.read, one["write"] = operand.write;
-      operands.append(one);
-    }
-    py::dict one;
-    one["label"] = step.label, one["kernel"] = step.kernel, one["wave"] = step.wave, one["barrier"] = step.barrier,
-    one["operands"] = operands, one["groups"] = step.groups, one["folded"] = step.folded, one["additions"] = step.additions;
-    if (step.choice) {
-      py::dict choice;
-      choice["kind"] = step.choice->kind, choice["own"] = step.choice->own, choice["taken"] = step.choice->taken;
-      choice["refused"] = step.choice->refused, choice["variants"] = step.choice->variants;
-      one["choice"] = choice;
-    }
-    result.append(one);
-  }
+  for (const auto& step : steps) result.append(step_record(step));
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "core/injected_fault.h"
 #include "graph/binding/arena.h"
 #include "graph/binding/placement.h"
+#include "graph/binding/plan_updates.h"
 #include "graph/binding/step_order.h"
 #include "graph/description/shape_inference.h"
 #include "operators/geometry/index_bounds.h"
@@ -47,7 +48,7 @@ class Binder {
     result_.plan.temporary_bytes = ordered.temporary_bytes;
     result_.lower_bound_bytes = ordered.sequential_peak_bytes;
     result_.wave_count = ordered.wave_count;
-    find_updates();
+    find_updates(result_.plan, graph_.inputs.size());
     for (const InputCheck& check : graph_.checks) result_.checked.push_back(checked_inputs(check, shapes_));
     if (memo_) memo_->shapes = std::move(shapes_);
     return std::move(result_);
@@ -373,25 +374,19 @@ class Binder {
       planned.additions = lowered.additions;
       planned.flop = lowered.flop;
       planned.choice = step.choice;
-      if (step.choice) note_choice(node, *step.choice);
+      if (step.choice) add_once(result_.choices[node.report], step.choice->note());
     }
   }
 
-  // A step that runs what was measured says so, and one that cannot names what it was told to.
-  void note_choice(const ProgramNode& node, const StepChoice& choice) {
-    std::string said;
-    if (!choice.refused.empty())
-      said = "cannot take " + choice.refused;
-    else if (choice.is_measured())
-      said = choice.taken + " for " + choice.own;
-    std::string& choices = result_.choices[node.report];
-    if (!said.empty() && choices.find(said) == std::string::npos) choices += (choices.empty() ? "" : ", ") + said;
+  // Adds a text to those of a node, unless it is among them.
+  static void add_once(std::string& texts, const std::string& text) {
+    if (texts.find(text) == std::string::npos) texts += (texts.empty() ? "" : ", ") + text;
   }
 
   void note_kernel(const ProgramNode& node, const std::string& kernel) {
     std::string& kernels = result_.kernels[node.report];
     if (kernels == "joined") kernels.clear();
-    if (kernels.find(kernel) == std::string::npos) kernels += (kernels.empty() ? "" : ", ") + kernel;
+    add_once(kernels, kernel);
   }
 
   PlannedOperand resolved(const Operand& operand, const BindingInterface& binding, uint32_t first_temporary) const {
@@ -466,23 +461,6 @@ class Binder {
         is_stored[index(operand.value)] = true;
         result_.stored.push_back({operand.value, *shapes_.desc(operand.value), place_of(operand.value)});
       }
-  }
-
-  // Finds inputs that are copied whole to an output of the same description, and that nothing else reads.
-  void find_updates() {
-    Plan& plan = result_.plan;
-    std::vector<uint32_t> reads(graph_.inputs.size(), 0);
-    const auto& steps = plan.steps;
-    for (const PlannedStep& step : steps)
-      for (const PlannedOperand& operand : step.operands)
-        if (operand.place == Place::input) ++reads[operand.index];
-    for (const PlannedStep& step : steps) {
-      if (!is_copy(step)) continue;
-      const PlannedOperand &x = step.operands[0], &y = step.operands[1];
-      if (x.place != Place::input || y.place != Place::output || x.byte_offset != 0 || y.byte_offset != 0 || reads[x.index] != 1) continue;
-      const TensorDesc &from = *plan.inputs[x.index].desc, &to = *plan.outputs[y.index].desc;
-      if (from.dtype == to.dtype && from.shape == to.shape) plan.updates.emplace_back(x.index, y.index);
-    }
   }
 
   const ProgramGraph& graph_;

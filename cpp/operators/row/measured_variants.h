@@ -22,7 +22,12 @@ struct StepChoice {
   std::string taken;                  // the variant that the step runs
   std::string refused;                // a measured variant that this step cannot take; "" where there is none
   std::vector<std::string> variants;  // all that it can take, where that was asked for
-  bool is_measured() const { return refused.empty() && taken != own; }
+
+  // What a report says of a step that runs what was measured, or that cannot take it; "" of others.
+  std::string note() const {
+    if (!refused.empty()) return "cannot take " + refused;
+    return taken != own ? taken + " for " + own : "";
+  }
 };
 
 // The class of a size: the power of two that it reaches at most, and the largest, up to 256, that divides it, as kernel.tune() has them.

@@ -28,6 +28,7 @@ from .options import kernel_table, listed, refuse_unknown
 from .policy import Precision, policy_of
 from .report import ModelReport, model_facts, report_of
 from .runs import ModelRun, Outputs, mapped, targets_of
+from .step_variants import chosen
 from .values import Declared, ModelValue, Packing, fits, rearrangement, sizes_text
 
 if TYPE_CHECKING:

@@ -40,7 +40,9 @@ _SETTING = np.dtype(
 )
 _BUCKETS = (8, 32, 128, 512, 2048)  # rows of a prompt that run at once
 _STRETCHES, _LEAST_STRETCH = 128, 1024  # workgroups that look for an image's likely words, and words of each
-Way = Literal["greedy", "drawn"]  # of choosing a token: the likeliest of each image's, or what each image's settings say
+Way = Literal[
+    "greedy", "drawn"
+]  # of choosing a token: the likeliest of each image's, or what each image's settings say
 _FEW = 128  # rows that take hardly longer than fewer do
 
 
