@@ -162,7 +162,9 @@ class Outcome:
 
     def of(self, tests: set[Case]) -> Outcome:
         """What is said of these tests alone: results of tests that have been renamed or deleted since are left out."""
-        return replace(self, results={case: result for case, result in self.results.items() if case in tests or not case[0]})
+        return replace(
+            self, results={case: result for case, result in self.results.items() if case in tests or not case[0]}
+        )
 
     @property
     def skips(self) -> Counter[str]:

@@ -37,6 +37,7 @@ from . import (
     nnapi,
     operators,
     plots,
+    profiling,
     scale,
     shapes,
     sharing,

@@ -215,6 +215,7 @@ def test_shaders_travel_inside_the_engine() -> None:
         "likeliest.comp",
         "sampling.comp",
         "scores.glsl",
+        "taking.glsl",
     }
 
 

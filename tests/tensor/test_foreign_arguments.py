@@ -282,7 +282,11 @@ def test_a_precision_is_a_name(context: pumice.Context, precision: Any, text: st
     [
         ("device", "cpu", r"context=pumice.Context\('cpu'\)"),
         ("providers", ["CUDAExecutionProvider"], "a device is named by a context"),
-        ("wobble", 1, "'wobble': expected one of context, .* deterministic, operators, kernels and overridable; given"),
+        (
+            "wobble",
+            1,
+            "'wobble': expected one of context, .* deterministic, operators, kernels, tuned and overridable; given",
+        ),
     ],
 )
 def test_an_argument_that_loading_has_not_is_named(name: str, given: Any, text: str) -> None:
