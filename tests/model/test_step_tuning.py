@@ -55,13 +55,14 @@ def store(context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return tmp_path / "cache" / "tuning"
 
 
-@pytest.fixture(params=["own", "tiled"])
+@pytest.fixture(params=["own", "tiled", "apart"])
 def device(request: pytest.FixtureRequest, context: pumice.Context) -> Iterator[pumice.Context]:
-    """The device, and on a software driver the kernels through shared memory too."""
+    """The device; on a software driver the kernels through shared memory too, and memory that the host does not see."""
     if request.param == "own":
         yield context
         return
-    with pumice.Context(f"uuid:{context.info.uuid}", without=["subgroupShuffle"]) as made:
+    without = {"tiled": "subgroupShuffle", "apart": "unifiedMemory"}[request.param]
+    with pumice.Context(f"uuid:{context.info.uuid}", without=[without]) as made:
         yield made
 
 
@@ -197,8 +198,8 @@ def test_what_is_not_whole_or_not_of_this_driver_is_not_read(context: pumice.Con
         assert choice["own"].split()[0] in str(model.report())
 
 
-def test_a_model_is_tuned_once(context: pumice.Context, store: Path) -> None:
-    with pumice.load(product_model(), context) as model:
+def test_a_model_is_tuned_once(device: pumice.Context, store: Path) -> None:
+    with pumice.load(product_model(), device) as model:
         found = model.tune(X, runs=2, progress=False)
         (step,) = found.steps
         assert found.measured == len(step.variants) > 1

@@ -77,7 +77,12 @@ def test_a_module_of_the_corpus_gives_what_eager_torch_does(family: str, name: s
             except RuntimeError as error:  # of eager torch: a part of a shape is to follow from no elements
                 assert "of 0 elements" in str(error) and 0 in sizes.values()
                 continue
-            actual = tensors_of(fast(*inputs))
+            try:
+                actual = tensors_of(fast(*inputs))
+            except pumice.UnsupportedError as error:
+                if "torch's exporter has no ONNX for" not in str(error):
+                    raise
+                pytest.skip(f"needs another torch than {torch.__version__}: {error}")
             assert len(actual) == len(expected)
             for one, other in zip(actual, expected, strict=True):
                 assert run.error_of(np.asarray(one), np.asarray(other)) <= allowed, sizes

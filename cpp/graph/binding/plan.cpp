@@ -287,6 +287,7 @@ class Binder {
     lowering_.hosts.clear();
     lowering_.input_phases.clear();
     lowering_.constant_packed.clear();
+    lowering_.constant.clear();
     lowering_.shapes.clear();
     static_cast<LoweredNode&>(lowering_) = {};
   }
@@ -320,6 +321,7 @@ class Binder {
     lowering_.hosts.push_back(shapes_.host(input));
     const WeightUse* weight = weight_of(i, k);
     lowering_.constant_packed.push_back(weight && weight->packed);
+    lowering_.constant.push_back(weight != nullptr);
     lowering_.shapes.push_back(graph_.known_shape(input));
     lowering_.input_phases.push_back(phase_of(inputs_[lowering_.inputs.size() - 1]));
   }

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "graph/binding/plan.h"
+#include "operators/compiled/compiled_operator.h"
 
 namespace pumice {
 

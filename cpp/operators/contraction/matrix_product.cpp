@@ -69,9 +69,10 @@ static WeightOrder order_of(const NodeContext& node, const std::vector<WeightOrd
   return std::ranges::find(orders, wanted) == orders.end() ? orders[0] : wanted;
 }
 
-// The orders of input 1; none where it is no constant.
+// The orders of input 1; none where it is no constant. One that was measured may be the order in which it lies, so that nothing is packed.
 static std::vector<WeightOrder> packed_orders(const LowerContext& node, const WeightView& weights) {
-  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
+  const std::vector<bool>& constant = node.measured ? node.constant : node.constant_packed;
+  const bool is_constant = constant.size() > 1 && constant[1];
   return is_constant ? orders_of(node, node.input(1), weights) : std::vector<WeightOrder>{};
 }
 

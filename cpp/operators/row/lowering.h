@@ -208,6 +208,7 @@ class LowerContext : public NodeContext, public LoweredNode {
   std::vector<const HostTensor*> hosts;
   std::vector<uint64_t> input_phases;  // empty: all begin at a boundary
   std::vector<bool> constant_packed;   // input i is already packed in the persistent resource
+  std::vector<bool> constant;          // input i lies in it, packed or as it is; of nodes of programs alone
   const struct OperatorRow* row = nullptr;
   std::string epilogue_text = "x";
   std::optional<Operand> residual_operand = {};

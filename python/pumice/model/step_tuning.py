@@ -7,7 +7,7 @@ import operator
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._pumice import Error, OutOfMemoryError
+from .._pumice import DispatchTime, Error, OutOfMemoryError
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.progress import Progress
@@ -198,7 +198,7 @@ class _Search:
 
     def _measure_own(self, blanks: dict[tuple[str, str], Record]) -> None:
         """The times of the engine's own choices are measured by each call, before the trials and after them: the better ones count."""
-        times = self._times(self._own.program)
+        times = self._times(self._own.program, self._steps)
         self._before = min(self._before, sum(times))
         for kind in self._kinds.values():
             seconds, known = self._seconds(kind, self._steps, times), kind.known.get(kind.own)
@@ -216,9 +216,9 @@ class _Search:
             own = [(step.get("choice") or {}).get("kind") == kind.kind for step in steps]
         return sum(seconds for seconds, is_own in zip(times, own, strict=True) if is_own) / len(kind.places)
 
-    def _times(self, program: Program) -> list[float]:
-        """The best seconds of each dispatch of the plan."""
-        every = [[one.seconds for one in program.profile(self._arrays)] for _ in range(self._runs)]
+    def _times(self, program: Program, steps: list[dict[str, Any]]) -> list[float]:
+        """The best seconds of each step of the plan."""
+        every = [_of_steps(program.profile(self._arrays), steps) for _ in range(self._runs)]
         return [min(times) for times in zip(*every, strict=True)]
 
     def _keep(self, kind: _Kind, record: Record, **found: Any) -> None:
@@ -249,7 +249,7 @@ class _Search:
             try:
                 steps = program.plan(self._arrays)
                 wrong = self._wrong(program, [self._kinds[name] for name in tried])
-                times = self._times(program)
+                times = self._times(program, steps)
             except OutOfMemoryError:
                 raise
             except Error as error:
@@ -293,7 +293,8 @@ class _Search:
     def result(self) -> StepTuning:
         best = {kind.kind: kind.best() for kind in self._kinds.values()}
         with self._model.loaded_again(tuned=StepVariants(best)) as model:
-            after = sum(self._times(model.program)) if best else self._before
+            plan = model.program.plan(self._arrays)
+            after = sum(self._times(model.program, plan)) if best else self._before
         steps = []
         for kind in self._kinds.values():
             known = (kind.known.get(variant) for variant in kind.variants)
@@ -302,3 +303,9 @@ class _Search:
             ]
             steps.append(TunedStep(kind.kind, tuple(kind.nodes), kind.own, best[kind.kind], tuple(variants)))
         return StepTuning(self._model.name, steps, self.measured, (self._before, after))
+
+
+def _of_steps(dispatches: list[DispatchTime], steps: list[dict[str, Any]]) -> list[float]:
+    """The seconds of a plan's steps. What copies arrays to a device, where the host does not see its memory, and back is no step."""
+    found = iter(dispatches)
+    return [next(one.seconds for one in found if one.label == step["label"]) for step in steps]
