@@ -167,7 +167,11 @@ def test_a_loop_whose_time_is_over_names_the_way_to_it(context: pumice.Context) 
 
 
 def test_memory_that_runs_out_in_a_branch_is_told_with_the_way_to_it(context: pumice.Context) -> None:
-    """32 GiB of doubles are more than a buffer may have."""
+    """32 GiB of doubles, the most that a tensor of them may have."""
+    if context.info.memory_bytes > 2**35:
+        pytest.skip(
+            f"the device has {context.info.memory_bytes >> 30} GiB, needs less than 32 GiB to run out of memory"
+        )
     inner = pumice.Graph("inner")
     x = inner.input("x", "float32", [None])
     many = inner.add("Expand", inner.add("Cast", x, to=11), np.array([2**31 - 1, 2]))

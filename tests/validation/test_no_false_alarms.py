@@ -62,10 +62,8 @@ def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
     found: list[bool] = []
     judge = proof.Proof._judge
 
-    def spoilt(
-        self: proof.Proof, node: ReferenceNode, name: str, actual: Any, local: Any, far: Any, note: str, case: int
-    ) -> None:
-        expected = (local or {}).get(name)
+    def spoilt(self: proof.Proof, node: ReferenceNode, name: str, actual: Any, values: Any, note: str) -> None:
+        expected = (values[0] or {}).get(name)
         if isinstance(expected, Bounded) and expected.is_float and actual.dtype == np.float32:
             places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
             if places.size:
@@ -74,7 +72,7 @@ def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
                 unit = 2 * kept.unit * 2.0 ** np.floor(np.log2(abs(float(changed.flat[at]))))
                 changed.flat[at] += 8 * max(unit, kept.step)
                 found.append(not judged(changed, expected, self.types).ok)
-        judge(self, node, name, actual, local, far, note, case)
+        judge(self, node, name, actual, values, note)
 
     monkeypatch.setattr(proof.Proof, "_judge", spoilt)
     for name in TIGHT:
