@@ -79,6 +79,11 @@ bool keeps_axis(const Attributes& attributes, const TensorDesc& x, const TensorD
   return x.shape[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] == 1;
 }
 
+// Indices of another shape repeat rows and leave others out.
+bool keeps_elements(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
+  return x.shape == indices.shape && keeps_axis(attributes, x, indices);
+}
+
 bool keeps_rows(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
   const auto first = x.shape.begin() + attributes.integer("batch_dims", 0);
   return element_count({first, first + indices.shape.back()}) == 1;
@@ -207,7 +212,7 @@ Rows indexed_rows() {
            .shape = shape_of_gather_elements,
            .lower = lower_gather_elements,
            .indices = indices_of_axis,
-           .keeps = keeps_axis,
+           .keeps = keeps_elements,
            .cut = cut_gathered_elements,
            .evaluate = evaluate_gather_elements},
           {.name = "GatherND",
