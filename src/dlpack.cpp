@@ -301,6 +301,9 @@ std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Co
   try {
     if (!py::hasattr(given, "__dlpack_device__") || given.attr("__dlpack_device__")().cast<std::pair<int, int>>().first != dlpack::kCuda)
       return {};
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
+    return {};
   } catch (const std::exception&) {  // NumPy's own reason is the one that is told of such an array
     return {};
   }

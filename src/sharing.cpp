@@ -21,6 +21,14 @@ std::optional<Tensor> shared_tensor(Context& context, uint64_t address, const py
   return shared_tensor_at(context, address, TensorDesc(dtype_argument(dtype), shape, strides));
 }
 
+// The buffer as a Tensor of the other interface's array holds it: it has a view as long as that lives, so that a pool does not take its
+// memory for idle.
+std::shared_ptr<Buffer> viewed(std::shared_ptr<Buffer> buffer) {
+  buffer->count_view(1);
+  Buffer* const one = buffer.get();
+  return {one, [buffer = std::move(buffer)](Buffer*) { buffer->count_view(-1); }};
+}
+
 }  // namespace
 
 std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, TensorDesc desc) {
@@ -28,7 +36,7 @@ std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, Tenso
   if (!found.buffer) return {};
   const auto width = static_cast<uint64_t>(bits(desc.dtype)) / 8;
   if (width == 0 || found.offset % width) return {};
-  return Tensor(std::move(desc), found.buffer, static_cast<int64_t>(found.offset / width));
+  return Tensor(std::move(desc), viewed(found.buffer), static_cast<int64_t>(found.offset / width));
 }
 
 void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer) {

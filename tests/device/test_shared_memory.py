@@ -67,7 +67,7 @@ def test_a_missing_function_is_named(tmp_path: Path, context: pumice.Context, mo
     library = StandInCuda(tmp_path, [context.info.uuid], without="cuStreamGetId")
     monkeypatch.setattr(cuda, "LIBRARY", library.path)
     monkeypatch.setattr(sharing, "_sides", type(sharing._sides)())
-    with pytest.raises(pumice.UnsupportedError, match="has no cuStreamGetId: the driver is older than CUDA 12"):
+    with pytest.raises(pumice.UnsupportedError, match="has no cuStreamGetId: expected a driver of CUDA 12"):
         empty(context)
 
 
@@ -267,6 +267,42 @@ def test_each_stream_has_a_timeline(stand_in: StandInCuda, context: pumice.Conte
     ]
     with sharing.Order(context, 0x20), pytest.raises(pumice.StateError, match="with another stream has begun"):
         sharing.Order(context, 0x30).__enter__()
+
+
+def test_a_tensor_of_another_interfaces_array_counts_as_a_view(stand_in: StandInCuda, context: pumice.Context) -> None:
+    """A pool of results takes memory without views for idle."""
+    made = empty(context)
+    address, _ = made.buffer._mapping
+    again = engine.shared_tensor(context, address, "float32", [2], [1])
+    assert again is not None and made.buffer._views == 1
+    other = engine.shared_tensor(context, address, "float32", [2], [1])
+    assert other is not None and made.buffer._views == 2
+    del again, other
+    gc.collect()
+    assert made.buffer._views == 0
+
+
+def test_a_stream_that_is_captured_is_refused(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
+    """The stand-in says so of stream 99."""
+    with pytest.raises(pumice.StateError, match="captured into a graph of CUDA's"):
+        sharing.Order(context, 99).__enter__()
+    assert not begun
+    with sharing.Order(context, 0x20):
+        pass
+
+
+def test_a_descriptor_is_closed_where_no_context_can_be_made_current(
+    stand_in: StandInCuda, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary = sharing.cuda_side(context).primary
+    read, write = os.pipe()
+    with monkeypatch.context() as patched:
+        patched.setitem(primary.cuda.functions, "cuCtxPushCurrent_v2", lambda handle: 201)
+        with pytest.raises(pumice.DeviceError, match="cuCtxPushCurrent_v2"):
+            cuda.ImportedMemory(primary, write, 64)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(write)
+    os.close(read)
 
 
 def test_a_signal_that_fails_begins_no_order(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:

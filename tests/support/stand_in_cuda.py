@@ -63,6 +63,10 @@ int cuImportExternalSemaphore(void** semaphore, const struct SemaphoreHandle* gi
   return 0;
 }
 int cuDestroyExternalSemaphore(struct Memory* semaphore) { TOLD(""); return close(semaphore->fd); }
+int cuStreamIsCapturing(void* stream, int* status) {
+  *status = (size_t)stream == 99;
+  return current ? 0 : 201;
+}
 int cuSignalExternalSemaphoresAsync(void* const* semaphores, const u64* value, unsigned number, void* stream) {
   TOLD("%%llu of %%u on %%zu", *value, number, (size_t)stream);
   return current ? 0 : 201;

@@ -61,6 +61,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuCtxSynchronize": (),
     "cuMemFree_v2": (c_uint64,),
     "cuStreamGetId": (c_void_p, POINTER(c_uint64)),
+    "cuStreamIsCapturing": (c_void_p, POINTER(c_int)),
     "cuImportExternalMemory": (POINTER(c_void_p), POINTER(MemoryHandle)),
     "cuExternalMemoryGetMappedBuffer": (POINTER(c_uint64), c_void_p, POINTER(MemoryRange)),
     "cuDestroyExternalMemory": (c_void_p,),
@@ -85,9 +86,7 @@ class Driver:
         for name, types in _SIGNATURES.items():
             function = getattr(loaded, name, None)
             if function is None:
-                raise UnsupportedError(
-                    f'share="cuda": {library} has no {name}: the driver is older than CUDA 12, which is expected'
-                )
+                raise UnsupportedError(f'share="cuda": {library} has no {name}: expected a driver of CUDA 12 or later')
             function.argtypes, function.restype = types, c_int
             self.functions[name] = function
         if code := self.functions["cuInit"](0):
@@ -174,6 +173,25 @@ class Primary:
         finally:
             self.cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
 
+    @contextmanager
+    def taking(self, descriptor: int) -> Iterator[None]:
+        """Makes this context the calling thread's in between, for a call that takes over a file descriptor; closes that where it cannot."""
+        try:
+            self.cuda.call("cuCtxPushCurrent_v2", self.handle)
+        except DeviceError:
+            os.close(descriptor)
+            raise
+        try:
+            yield
+        finally:
+            self.cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether a stream's work is recorded into a graph of CUDA's. Raises DeviceError."""
+        status = c_int()
+        self.cuda.call("cuStreamIsCapturing", stream, byref(status))
+        return status.value != 0
+
 
 def _take(cuda: Driver, name: str, descriptor: int, *arguments: Any) -> None:
     """Calls a function that takes over a file descriptor, which is closed here where it does not."""
@@ -195,7 +213,7 @@ class ImportedMemory:
         self._memory, address = c_void_p(), c_uint64()
         given = MemoryHandle(type=_OPAQUE_FD, size=size, flags=_DEDICATED)
         given.handle.fd = descriptor
-        with primary.current():
+        with primary.taking(descriptor):
             _take(primary.cuda, "cuImportExternalMemory", descriptor, byref(self._memory), byref(given))
             self.address = 0
             whole = MemoryRange(offset=0, size=size)
@@ -226,7 +244,7 @@ class ImportedSemaphore:
         self._semaphore = c_void_p()
         given = SemaphoreHandle(type=_TIMELINE_SEMAPHORE_FD)
         given.handle.fd = descriptor
-        with primary.current():
+        with primary.taking(descriptor):
             _take(primary.cuda, "cuImportExternalSemaphore", descriptor, byref(self._semaphore), byref(given))
         self._value = SemaphoreValue()
         self._signal = primary.cuda.functions["cuSignalExternalSemaphoresAsync"]

@@ -124,6 +124,11 @@ class Order:
         return self
 
     def _signal(self) -> None:
+        if self._side.primary.is_capturing(self._handle):
+            raise StateError(
+                "expected a stream whose work runs, given one that is being captured into a graph of CUDA's: the graph would not hold"
+                " what is submitted here"
+            )
         stream = self._side.stream(self._handle, self._context)
         with stream.lock:
             stream.signalled.signal(stream.value + 1, self._handle)

@@ -40,6 +40,8 @@ class SharedModel:
             raise UnsupportedError(
                 "on tensors of CUDA: a model with control flow or sizes that depend on data, as the host drives it"
             )
+        if self._program.checks_indices:
+            raise UnsupportedError("check_indices on tensors of CUDA: the host would have to wait for what was found")
         self._side = cuda_side(self._program.context)
         self._lock = threading.Lock()
         self._recordings: list[_Recording] = []
@@ -60,6 +62,7 @@ class SharedModel:
         context = self._program.context
         number = self._side.primary.number
         stream = current_stream(number)
+        self._check_devices(tensors, number)
         shared = [shared_tensor_of(tensor, context) if tensor.is_contiguous() else None for tensor in tensors]
         places = tuple(
             (dtype_name(tensor), tuple(tensor.shape), None if one is None else (one.buffer.id, one.offset))
@@ -68,7 +71,7 @@ class SharedModel:
         with self._lock:
             recording = next((one for one in self._recordings if one.key == (stream, places) and one.is_free), None)
             if recording is None:
-                self._check(tensors, number)
+                self._check(tensors)
                 recording = self._recorded((stream, places), shared)
             for place, stage in recording.stages.items():
                 stage.copy_(tensors[place])
@@ -76,12 +79,14 @@ class SharedModel:
                 recording.commands.exec()
             return tuple(view_of(result) for result in recording.results)
 
-    def _check(self, tensors: Sequence[Any], number: int) -> None:
+    def _check_devices(self, tensors: Sequence[Any], number: int) -> None:
         for tensor, value in zip(tensors, self._program.inputs, strict=True):
             if tensor.device.type == "cuda" and tensor.device.index != number:
                 raise UnsupportedError(
                     f"'{value.name}' lies on '{tensor.device}'; expected 'cuda:{number}', the GPU of the context"
                 )
+
+    def _check(self, tensors: Sequence[Any]) -> None:
         self._model.arguments(
             *(_like(tensor, value.name) for tensor, value in zip(tensors, self._program.inputs, strict=True))
         )

@@ -53,6 +53,8 @@ def shared_tensor_of(tensor: Any, context: Context) -> Tensor | None:
     """The Tensor whose memory a torch.cuda tensor has; None where the context does not share that memory."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         return None
+    if tensor.numel() == 0:  # which has no address
+        return empty_shared(list(tensor.shape), dtype_name(tensor), context)
     return _pumice.shared_tensor(
         context, tensor.data_ptr(), dtype_name(tensor), list(tensor.shape), list(tensor.stride())
     )
@@ -89,17 +91,19 @@ class SharedPool:
         tensor = Tensor(desc, made)
         view = view_of(tensor)
         with self._lock:
-            self._trim()
+            idle = self._trimmed()
             known.append(made)
+        del idle  # others need not wait while CUDA frees it, for which it waits for its work
         return tensor, view
 
-    def _trim(self) -> None:
-        """Gives back the idle memory where it is much."""
+    def _trimmed(self) -> list[Buffer]:
+        """Takes out the idle memory where it is much."""
         idle = [(key, one) for key, every in self._made.items() for one in every if one._views == 0]
         if sum(key[1] for key, _ in idle) <= _MOST_IDLE_BYTES:
-            return
+            return []
         for key, one in idle:
             self._made[key].remove(one)
+        return [one for _, one in idle]
 
 
 _pools: WeakKeyDictionary[Context, SharedPool] = WeakKeyDictionary()
