@@ -135,7 +135,7 @@ bool write_cache_file(const fs::path& path, std::string_view kind, std::span<con
     file.write(reinterpret_cast<const char*>(&header), sizeof header);
     file.write(reinterpret_cast<const char*>(payload.data()), static_cast<std::streamsize>(payload.size()));
     file.close();
-    const int failure = file ? 0 : errno;
+    int failure = file ? 0 : errno;
     std::error_code error;
     if (file) fs::rename(temporary, path, error);
     if (file && !error) {
@@ -143,6 +143,7 @@ bool write_cache_file(const fs::path& path, std::string_view kind, std::span<con
       if (writes.fetch_add(1) % kWritesBetweenPrunes == 0) prune_cache();
       return true;
     }
+    if (file) failure = error.value();
     fs::remove(temporary, error);
     if (is_full(failure)) warn_of_full_disk(path, failure);
   } catch (const fs::filesystem_error& error) {  // no folder can be made

@@ -12,8 +12,9 @@ noted: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] | None = None
 
 def note(model: Any, signature: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
     """Keeps a model and the arguments of its first call with such shapes."""
-    if noted is not None and len(noted) < MOST:
-        noted.setdefault((id(model), signature), (model, arrays))
+    calls = noted  # another thread may end it meanwhile
+    if calls is not None and len(calls) < MOST:
+        calls.setdefault((id(model), signature), (model, arrays))
 
 
 def begin() -> None:

@@ -183,7 +183,7 @@ class ParallelModel:
         for place, count in sorted(self._late.items()):
             cases = "a case" if count == 1 else f"{count} cases"
             lines.append(
-                f"device {place} ('{self.models[place].device.name}') was late: another one did {cases} of its as well"
+                f"device {place} ('{self.models[place].device.name}') was late: others did {cases} of its own as well"
             )
         return "\n".join([*lines, *map(str, self.lost)])
 

@@ -268,7 +268,10 @@ class _Search:
 
     def _wrong(self, program: Program, kinds: list[_Kind]) -> dict[str, str]:
         """Which kinds of steps give other results than the engine's own choices, in words. What comes behind a wrong one is wrong too."""
-        nodes = {node: kind.kind for kind in kinds for node in kind.nodes}
+        nodes: dict[str, list[str]] = {}
+        for kind in kinds:
+            for node in kind.nodes:
+                nodes.setdefault(node, []).append(kind.kind)
         if not self._tensors:
             every = {node for kind in self._kinds.values() for node in kind.nodes}
             self._tensors = self._observed(self._own.program, every)
@@ -280,8 +283,8 @@ class _Search:
             exact = array.dtype.kind in "biu"
             expected = self._tensors.get(name)
             said = "" if expected is None else difference(tensor, array, expected, 0.0 if exact else allowed)
-            if said:
-                found.setdefault(nodes[node], f"is wrong: {said}")
+            if said:  # each kind of the node's steps is then tried by itself
+                found |= {one: f"is wrong: {said}" for one in nodes[node] if one not in found}
         return found
 
     def _observed(self, program: Program, nodes: set[str]) -> dict[str, Array]:

@@ -73,11 +73,14 @@ class Profile:
     ) -> None:
         self.seconds = (time.perf_counter_ns() - self._start) * 1e-9
         self._state = "done"
-        record = _stop_profile()
+        try:
+            record = _stop_profile()
+        finally:
+            calls = model_calls.end()
         self.executions = executions_of(record["runs"], self._start)
         self.lost = len(record["runs"]) - len(self.executions)
         self.host = host_spans_of(record["host"], self._start)
-        if calls := model_calls.end():
+        if calls:
             from .memory import maps_of
 
             self.memory = maps_of(calls)
