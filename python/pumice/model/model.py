@@ -75,7 +75,8 @@ class Model:
     node and kernel where a rule or the kernel does not fit a node: at loading, or at the first call with sizes that show it.
     tuned: products and convolutions run the variants that Model.tune() or `pumice tune` found to be quickest on this device and driver,
     where the store has any; report() names such steps. False: the engine's own choices. A dict: names of variants by kind of step, as
-    Model.tune() names both; one that a step cannot take is named by report() and not taken.
+    Model.tune() names both; one that a step cannot take is named by report() and not taken, and a kind that no step is of is passed over,
+    as a later call may have steps of it.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError;
     InputError for a policy with other precisions than these, with two narrow ones, or with an entry that matches no node.
