@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <iterator>
 
 #include "core/error.h"
@@ -18,6 +19,11 @@ struct Buffer::State {
   std::atomic<bool> closed{true};     // until it is complete
   std::atomic<uint32_t> uses{0};      // one is the buffer's own until it is closed
   bool mapped = false, sync_read = false, sync_write = false;
+
+  using Allocate = std::function<Allocation(const VkMemoryRequirements&, VkBuffer)>;
+  static std::shared_ptr<Buffer> unplaced(std::shared_ptr<Context> context, uint64_t bytes, Heap heap);
+  static void place(Buffer& made, VkBuffer handle, const Allocate& allocate);
+  static void finish(Buffer& made);
 };
 
 namespace {
@@ -53,15 +59,48 @@ constexpr uint64_t kGrain = 16;  // no two tensors share a 32-bit word, and vect
 
 }  // namespace
 
-std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
-  auto& owner = state_of(*context);
-  const std::shared_ptr<Buffer> made(new Buffer);
+// A buffer that has no memory yet.
+std::shared_ptr<Buffer> Buffer::State::unplaced(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
+  std::shared_ptr<Buffer> made(new Buffer);
   made->context_ = std::move(context);
   made->bytes_ = bytes;
   made->heap_ = heap;
   made->id_ = next_id();
   made->state_ = std::make_unique<State>();
-  State& state = *made->state_;
+  return made;
+}
+
+// Gives a buffer its handle, and the memory that `allocate` makes for what the handle requires. Where that fails both are gone.
+void Buffer::State::place(Buffer& made, VkBuffer handle, const Allocate& allocate) {
+  auto& owner = state_of(*made.context_);
+  auto& vk = *owner.vk;
+  State& state = *made.state_;
+  state.buffer = handle;
+  try {
+    VkMemoryRequirements requirements;
+    vk.vkGetBufferMemoryRequirements(vk.device, handle, &requirements);
+    state.allocation = allocate(requirements, handle);
+    owner.check_alive(vk.vkBindBufferMemory(vk.device, handle, state.allocation.block->memory, state.allocation.offset),
+                      "vkBindBufferMemory");
+  } catch (...) {
+    vk.vkDestroyBuffer(vk.device, handle, nullptr);
+    if (state.allocation.block) owner.memory->release(state.allocation);
+    throw;
+  }
+}
+
+// A buffer is complete, and counts among those of its context.
+void Buffer::State::finish(Buffer& made) {
+  auto& owner = state_of(*made.context_);
+  made.state_->uses = 1;
+  made.state_->closed = false;
+  ++owner.live_buffers;
+  owner.live_buffer_bytes += made.bytes_;
+}
+
+std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
+  auto& owner = state_of(*context);
+  auto made = State::unplaced(std::move(context), bytes, heap);
   if (bytes > 0) {
     const auto& limits = made->context_->info().limits;  // a device of Vulkan 1.2 tells no maxBufferSize
     const auto found = limits.find("maxBufferSize");
@@ -69,26 +108,13 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
     if (bytes > most)
       throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(pumice::name(heap)) +
                              "': this device makes buffers of at most " + std::to_string(most) + " bytes");
-    auto& vk = *owner.vk;
-    state.buffer = create_handle(vk, (bytes + kGrain - 1) / kGrain * kGrain, heap);
-    VkMemoryRequirements requirements;
-    vk.vkGetBufferMemoryRequirements(vk.device, state.buffer, &requirements);
-    try {
-      const uint32_t type = owner.memory_type(heap, requirements.memoryTypeBits);
+    const VkBuffer handle = create_handle(*owner.vk, (bytes + kGrain - 1) / kGrain * kGrain, heap);
+    State::place(*made, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
       const std::string purpose = "a buffer of the heap '" + std::string(pumice::name(heap)) + "'";
-      state.allocation = owner.memory->allocate(requirements, type, purpose.c_str());
-      owner.check_alive(vk.vkBindBufferMemory(vk.device, state.buffer, state.allocation.block->memory, state.allocation.offset),
-                        "vkBindBufferMemory");
-    } catch (...) {
-      vk.vkDestroyBuffer(vk.device, state.buffer, nullptr);
-      if (state.allocation.block) owner.memory->release(state.allocation);
-      throw;
-    }
+      return owner.memory->allocate(requirements, owner.memory_type(heap, requirements.memoryTypeBits), purpose.c_str());
+    });
   }
-  state.uses = 1;
-  state.closed = false;
-  ++owner.live_buffers;
-  owner.live_buffer_bytes += bytes;
+  State::finish(*made);
   return made;
 }
 
@@ -111,36 +137,19 @@ uint64_t import_page(const DeviceInfo& info, const std::byte* address, uint64_t 
 std::shared_ptr<Buffer> Buffer::import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
                                             std::shared_ptr<const void> given) {
   auto& owner = state_of(*context);
-  auto& vk = *owner.vk;
-  const uint64_t page = import_page(owner.info, address, bytes);
-  const std::shared_ptr<Buffer> made(new Buffer);
-  made->context_ = std::move(context);
-  made->bytes_ = bytes;
-  made->id_ = next_id();
-  made->state_ = std::make_unique<State>();
-  auto& state = *made->state_;
-  state.owner = std::move(given);
+  const uint64_t page = import_page(owner.info, address, bytes), pages = (bytes + page - 1) / page * page;
+  auto made = State::unplaced(std::move(context), bytes, Heap::default_);
+  made->state_->owner = std::move(given);
   VkExternalMemoryBufferCreateInfo external{VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
   external.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
-  const uint64_t pages = (bytes + page - 1) / page * page;
-  state.buffer = create_handle(vk, pages, Heap::default_, &external);
-  try {
-    VkMemoryRequirements requirements;
-    vk.vkGetBufferMemoryRequirements(vk.device, state.buffer, &requirements);
+  const VkBuffer handle = create_handle(*owner.vk, pages, Heap::default_, &external);
+  State::place(*made, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
     if (requirements.size > pages)
       throw UnsupportedError("host memory without a copy: this driver's buffer of " + std::to_string(pages) + " bytes takes " +
                              std::to_string(requirements.size));
-    state.allocation = owner.memory->import_host(address, requirements);
-    owner.check_alive(vk.vkBindBufferMemory(vk.device, state.buffer, state.allocation.block->memory, 0), "vkBindBufferMemory");
-  } catch (...) {
-    vk.vkDestroyBuffer(vk.device, state.buffer, nullptr);
-    if (state.allocation.block) owner.memory->release(state.allocation);
-    throw;
-  }
-  state.uses = 1;
-  state.closed = false;
-  ++owner.live_buffers;
-  owner.live_buffer_bytes += bytes;
+    return owner.memory->import_host(address, requirements);
+  });
+  State::finish(*made);
   return made;
 }
 
@@ -165,32 +174,16 @@ void check_exportable(const ContextState& owner) {
 
 std::shared_ptr<Buffer> Buffer::create_shared(std::shared_ptr<Context> context, uint64_t bytes) {
   auto& owner = state_of(*context);
-  auto& vk = *owner.vk;
   check_exportable(owner);
-  const std::shared_ptr<Buffer> made(new Buffer);
-  made->context_ = std::move(context);
-  made->bytes_ = bytes;
-  made->id_ = next_id();
-  made->state_ = std::make_unique<State>();
-  auto& state = *made->state_;
+  auto made = State::unplaced(std::move(context), bytes, Heap::default_);
   VkExternalMemoryBufferCreateInfo external{VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
   external.handleTypes = kShared;
-  state.buffer = create_handle(vk, (std::max(bytes, kGrain) + kGrain - 1) / kGrain * kGrain, Heap::default_, &external);
-  try {
-    VkMemoryRequirements requirements;
-    vk.vkGetBufferMemoryRequirements(vk.device, state.buffer, &requirements);
-    const uint32_t type = owner.memory_type(Heap::default_, requirements.memoryTypeBits);
-    state.allocation = owner.memory->allocate_shared(requirements, type, state.buffer);
-    owner.check_alive(vk.vkBindBufferMemory(vk.device, state.buffer, state.allocation.block->memory, 0), "vkBindBufferMemory");
-  } catch (...) {
-    vk.vkDestroyBuffer(vk.device, state.buffer, nullptr);
-    if (state.allocation.block) owner.memory->release(state.allocation);
-    throw;
-  }
-  state.uses = 1;
-  state.closed = false;
-  ++owner.live_buffers;
-  owner.live_buffer_bytes += bytes;
+  const uint64_t whole = (std::max(bytes, kGrain) + kGrain - 1) / kGrain * kGrain;
+  State::place(*made, create_handle(*owner.vk, whole, Heap::default_, &external),
+               [&](const VkMemoryRequirements& requirements, VkBuffer handle) {
+                 return owner.memory->allocate_shared(requirements, owner.memory_type(Heap::default_, requirements.memoryTypeBits), handle);
+               });
+  State::finish(*made);
   return made;
 }
 
