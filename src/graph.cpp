@@ -208,8 +208,8 @@ void bind_graph_values(GraphClass& graph_class) {
              bool owned, const Scale& scale, const std::optional<Integer>& zero_point, const std::optional<Integer>& channel_axis,
              bool assumed) {
             return PyValue{self, self->input(std::move(name), dtype_argument(dtype), shape_argument(shape),
-                                             std::move(dimension_names).value_or(std::vector<std::string>()), owned,
-                                             quantization_argument(scale, zero_point, channel_axis), assumed)};
+                                             std::move(dimension_names).value_or(std::vector<std::string>()),
+                                             {owned, quantization_argument(scale, zero_point, channel_axis), assumed})};
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(), py::arg("owned") = false,
           py::arg("scale") = py::none(), py::arg("zero_point") = py::none(), py::arg("channel_axis") = py::none(),
