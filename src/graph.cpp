@@ -1,5 +1,7 @@
 #include "graph/description/graph.h"
 
+#include <array>
+
 #include "core/error.h"
 #include "core/files/onnx_skeleton.h"
 #include "core/mapped_file.h"
@@ -61,7 +63,8 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   tensor.file = mapped_file_of(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
   if (tensor.file && expected <= kMostCopiedBytes) {
-    std::vector<std::byte> bytes(expected);
+    std::array<std::byte, kMostCopiedBytes> read;
+    const std::span bytes(read.data(), expected);
     tensor.file->read(tensor.data, bytes);
     tensor = HostTensor::copy_of(tensor.desc, bytes.data());
   }

@@ -213,10 +213,8 @@ ValueId Graph::constant(HostTensor tensor, std::string name) {
   GraphValue value{std::move(name), tensor.desc.dtype, tensor.desc.shape, {}, tensor, -1};
   value.quantization = checked_quantization(value.name.empty() ? "constant" : value.name, value.dtype, value.shape, tensor.desc);
   const ValueId id = add_value(std::move(value));
-  for (auto& trial : trials_) {
-    trial->set(id, tensor.desc);
-    trial->set_host(id, tensor);
-  }
+  const HostTensor& shared = constants_.emplace_back(std::move(tensor));
+  for (auto& trial : trials_) trial->set_constant(id, shared);
   return id;
 }
 
@@ -397,6 +395,7 @@ void Graph::finish() {
   if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output", "G7");
   finished_ = true;
   trials_.clear();
+  constants_.clear();
 }
 
 ValueId quantized_constant(Graph& graph, HostTensor tensor, const Quantization& quantization) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -121,6 +122,7 @@ class Graph {
   std::unordered_map<std::string, ValueId> chosen_names_;  // names of value_names_ that nobody gave
   // Unknown sizes are tried with different numbers each: what comes out alike is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
+  std::deque<HostTensor> constants_;          // those of all trials, which point at them
   std::shared_ptr<const NodeOrigin> origin_;  // the origin of the nodes that are being added
   bool exact_ = true;                         // there are no unknown sizes, so one trial is enough and its errors are real
   bool finished_ = false, relaxed_precision_ = false;
