@@ -151,8 +151,9 @@ class _Decoder:
         if dtype not in BITS:
             raise ValueError(f"unknown element type {dtype}")
         data, location = self._bytes_of(index, name)
-        raw = memoryview(data)[offset : offset + byte_count(dtype, shape)]
-        if offset < 0 or len(raw) != byte_count(dtype, shape):
+        size = byte_count(dtype, shape)
+        raw = memoryview(data)[offset : offset + size]
+        if offset < 0 or len(raw) != size:
             raise ValueError(f"'{name}' lies outside its file")
         return ConstantRecipe(name, dtype, shape, raw, Place(location, offset))
 
