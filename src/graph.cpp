@@ -1,5 +1,7 @@
 #include "graph/description/graph.h"
 
+#include <array>
+
 #include "core/error.h"
 #include "core/files/onnx_skeleton.h"
 #include "core/mapped_file.h"
@@ -61,7 +63,8 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   tensor.file = mapped_file_of(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
   if (tensor.file && expected <= kMostCopiedBytes) {
-    std::vector<std::byte> bytes(expected);
+    std::array<std::byte, kMostCopiedBytes> read;
+    const std::span bytes(read.data(), expected);
     tensor.file->read(tensor.data, bytes);
     tensor = HostTensor::copy_of(tensor.desc, bytes.data());
   }
@@ -208,8 +211,8 @@ void bind_graph_values(GraphClass& graph_class) {
              bool owned, const Scale& scale, const std::optional<Integer>& zero_point, const std::optional<Integer>& channel_axis,
              bool assumed) {
             return PyValue{self, self->input(std::move(name), dtype_argument(dtype), shape_argument(shape),
-                                             std::move(dimension_names).value_or(std::vector<std::string>()), owned,
-                                             quantization_argument(scale, zero_point, channel_axis), assumed)};
+                                             std::move(dimension_names).value_or(std::vector<std::string>()),
+                                             {owned, quantization_argument(scale, zero_point, channel_axis), assumed})};
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(), py::arg("owned") = false,
           py::arg("scale") = py::none(), py::arg("zero_point") = py::none(), py::arg("channel_axis") = py::none(),

@@ -40,7 +40,7 @@ std::vector<ValueId> add_nnapi_while(const std::shared_ptr<Graph>& self, const p
                          std::to_string(inputs.size()) + " inputs",
                      "B2.5");
   const auto at = [&](size_t i) { return inputs.begin() + static_cast<std::ptrdiff_t>(i); };
-  return self->while_(condition, body, {at(0), at(outputs)}, {at(outputs), at(made)}, {at(made), inputs.end()}, name,
+  return self->while_(condition, body, {{at(0), at(outputs)}, {at(outputs), at(made)}, {at(made), inputs.end()}}, name,
                       std::move(output_names));
 }
 

@@ -98,8 +98,8 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
                  const std::string& name, std::vector<std::string> output_names) {
   const std::string user = name.empty() ? "While" : name;
   const auto first = graph_argument(condition, "condition", user), second = graph_argument(body, "body", user);
-  return tuple_of(self, self->while_(first, second, value_arguments(self, carried, user), value_arguments(self, state, user),
-                                     value_arguments(self, invariant, user), name, std::move(output_names)));
+  LoopValues values{value_arguments(self, carried, user), value_arguments(self, state, user), value_arguments(self, invariant, user)};
+  return tuple_of(self, self->while_(first, second, std::move(values), name, std::move(output_names)));
 }
 
 // A model of NNAPI is several graphs, so that errors of its operations name the one that they were added to, where it has a name.

@@ -420,8 +420,8 @@ void bind_kernel(py::module_& module) {
                        std::vector<std::string> include_dirs, const std::string& path, bool debug, uint64_t message_bytes,
                        const GivenLocalSize& local_size) {
              Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
-             auto kernel = std::make_shared<Kernel>(context, source, name, std::move(where), option_source(options),
-                                                    DebugOptions{debug, message_bytes}, path, local_size_argument(local_size));
+             KernelText text{source, name, path, std::move(where), local_size_argument(local_size)};
+             auto kernel = std::make_shared<Kernel>(context, std::move(text), option_source(options), DebugOptions{debug, message_bytes});
              const Macros defined(macros.begin(), macros.end());
              const SpecValues constants = spec_values(spec);
              if (!std::holds_alternative<std::monostate>(local_size))

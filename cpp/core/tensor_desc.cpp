@@ -235,10 +235,10 @@ bool same_elements(const HostTensor& a, const HostTensor& b) {
 }
 
 HostTensor HostTensor::copy_of(TensorDesc desc, const void* bytes) {
-  const uint64_t padded = desc.bytes();
-  const auto copy = std::shared_ptr<std::byte[]>(new std::byte[padded + 4]());
-  const size_t exact = desc.element_bytes();
+  const size_t exact = desc.element_bytes(), room = desc.bytes() + 4;
+  const auto copy = std::shared_ptr<std::byte[]>(new std::byte[room]);
   if (exact > 0) std::memcpy(copy.get(), bytes, exact);
+  std::memset(copy.get() + exact, 0, room - exact);
   return {std::move(desc), copy, copy.get()};
 }
 

@@ -1,5 +1,6 @@
 #include "device/submission_order.h"
 
+#include <atomic>
 #include <vector>
 
 #include "core/error.h"
@@ -8,10 +9,12 @@ namespace pumice {
 namespace {
 
 thread_local std::vector<SubmissionOrder> orders;  // of this thread, the innermost last
+std::atomic<size_t> open_orders{0};                // of all threads: a submission looks for its own only where there are some
 
 }  // namespace
 
 SubmissionOrder* submission_order_of(const Context& context) {
+  if (open_orders.load(std::memory_order_relaxed) == 0) return nullptr;
   for (size_t i = orders.size(); i-- > 0;)
     if (orders[i].context == &context) return &orders[i];
   return nullptr;
@@ -19,12 +22,14 @@ SubmissionOrder* submission_order_of(const Context& context) {
 
 void push_order(SubmissionOrder order) {
   orders.push_back(std::move(order));
+  ++open_orders;
 }
 
 uint64_t end_order() {
   if (orders.empty()) throw StateError("no order has begun on this thread");
   const uint64_t last = orders.back().last;
   orders.pop_back();
+  --open_orders;
   return last;
 }
 

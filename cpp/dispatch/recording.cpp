@@ -115,7 +115,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
         if (image->closed()) throw StateError("an Image that this list uses is closed", "L1");
     });
     last_ = id;
-    std::call_once(first_run_, [this] { note_first_run(); });
+    if (!has_noted_.load(std::memory_order_acquire)) std::call_once(first_run_, [this] { note_first_run(); });
     return id;
   }
 
@@ -166,6 +166,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     bool is_cold = false;
     for (const Dispatch& dispatch : dispatches_) is_cold |= was_cold_.emplace_back(dispatch.kernel->pipeline().note_run());
     if (is_cold) cold_id_ = last_.load();
+    has_noted_.store(true, std::memory_order_release);
   }
 
   void collect_buffers() {
@@ -284,8 +285,9 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   std::optional<ProfileLevel> profiled_level_;  // none: no profile has recorded
   std::atomic<uint64_t> last_{0};
   std::once_flag first_run_;
-  std::vector<bool> was_cold_;        // by dispatch, in the first execution
-  std::atomic<uint64_t> cold_id_{0};  // the first execution, where a kernel had not run before
+  std::atomic<bool> has_noted_{false};  // the first run
+  std::vector<bool> was_cold_;          // by dispatch, in the first execution
+  std::atomic<uint64_t> cold_id_{0};    // the first execution, where a kernel had not run before
 };
 
 }  // namespace

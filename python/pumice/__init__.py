@@ -87,7 +87,6 @@ from .device.context import image as image
 from .device.context import ones as ones
 from .device.context import tensor as tensor
 from .device.context import zeros as zeros
-from .device.kernel import Kernel as Kernel
 
 if TYPE_CHECKING:
     from . import dv as dv
@@ -96,6 +95,7 @@ if TYPE_CHECKING:
     from . import testing as testing
     from . import text as text
     from .device.images import load_image as load_image
+    from .device.kernel import Kernel as Kernel
     from .device.kernel_statistics import KernelStatistics as KernelStatistics
     from .device.kernel_times import KernelTimes as KernelTimes
     from .device.tuning import Tuning as Tuning
@@ -141,6 +141,7 @@ _HOMES = {
     "ParallelModel": "model.parallel_model",
     "load": "model.loading",
     "load_image": "device.images",
+    "Kernel": "device.kernel",
     "KernelTimes": "device.kernel_times",
     "Tuning": "device.tuning",
     "export_tuning": "device.tuning_store",
@@ -169,7 +170,7 @@ def _repr_html_(shown: Any) -> str:
     return html_of(shown)
 
 
-for _shown in (Context, DeviceInfo, Kernel, Shader, Tensor, TensorDesc):
+for _shown in (Context, DeviceInfo, Shader, Tensor, TensorDesc):
     setattr(_shown, "_repr_html_", _repr_html_)  # noqa: B010  # their stubs do not say that it can be set
 del _shown
 

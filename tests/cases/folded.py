@@ -34,6 +34,8 @@ def folded() -> Iterator[Case]:
     yield moved("Compress", "an axis", x(3, 5, 2), fixed([True, False, False, True], "bool"), axis=-2)
     yield moved("Compress", "all elements, bytes", x(3, 5, **BYTES), fixed([0, 1] * 7, "bool"))
     yield moved("Compress", "64-bit integers, nothing is left", x(3, **LONG), fixed([False], "bool"), axis=0)
+    yield host("Range", fixed(7), fixed(-900), fixed(-3), note="down, on the host")
+    yield host("Range", fixed(3, "int16"), fixed(3, "int16"), fixed(1, "int16"), note="nothing, on the host")
     yield case("Size", "of a tensor", x(2, 5, 3))
     yield case("Size", "of nothing", x(2, 0))
     yield case("Size", "rank 0", x())

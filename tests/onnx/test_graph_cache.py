@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -152,18 +153,45 @@ def test_another_importer_is_another_entry(path: Path, monkeypatch: pytest.Monke
     assert imports(path, monkeypatch)
 
 
-def test_the_version_knows_every_file_of_the_package_and_the_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def version() -> str:
+    """What a new process finds."""
+    graph_cache._importer_version.cache_clear()
+    return graph_cache._importer_version()
+
+
+def test_the_version_knows_every_file_of_the_importer_and_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(graph_cache, "__file__", str(tmp_path / "graph_cache.py"))
+    request.addfinalizer(graph_cache._importer_version.cache_clear)
+    monkeypatch.setattr(graph_cache, "__file__", str(tmp_path / "importer" / "load.py"))
     monkeypatch.setattr(graph_cache._pumice, "__file__", str(tmp_path / "_pumice.so"))
-    versions = [graph_cache._importer_version()]
-    for name, text in (("any.py", "a"), ("any.py", "ab"), ("other.py", ""), ("_pumice.so", "a"), ("_pumice.so", "ab")):
+    for folder in ("base", "importer/file", "model"):
+        (tmp_path / folder).mkdir(parents=True)
+    versions = [version()]
+    for name, text in (
+        ("base/any.py", "a"),
+        ("base/any.py", "ab"),
+        ("importer/other.py", ""),
+        ("importer/file/deep.py", ""),
+        ("_pumice.so", "a"),
+        ("_pumice.so", "ab"),
+    ):
         (tmp_path / name).write_text(text)
-        versions.append(graph_cache._importer_version())
+        versions.append(version())
     assert len(set(versions)) == len(versions)
-    (tmp_path / "notes.txt").write_text("a")
-    assert graph_cache._importer_version() == versions[-1]
+    for name in ("base/notes.txt", "model/model.py"):
+        (tmp_path / name).write_text("a")
+        assert version() == versions[-1]
+
+
+def test_the_files_of_the_importer_are_looked_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(path)
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the package's files are looked at again")
+
+    monkeypatch.setattr(os, "walk", refuse)
+    assert not imports(path, monkeypatch)
 
 
 def test_what_is_overridable_is_one_entry_however_it_is_said(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pumice.importer.load import _STAGES
+
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "pumice"
 # Each may import those before it, and itself. "" is the package's own __init__; modules that are not named come last.
 STAGES = [
@@ -109,6 +111,20 @@ def test_no_module_needs_itself() -> None:
 def test_a_stage_imports_only_stages_before_it() -> None:
     """Imports in functions count too: they are late for speed, not to hide an arrow."""
     assert not upward([line for line in arrows() if line[0] != ""])  # __init__ brings the names of all stages
+
+
+def test_what_makes_a_recipe_is_what_the_cache_stamps() -> None:
+    """A module that parsing reaches, at once or later, lies in a folder whose files name the entries of the cache."""
+    needs: dict[str, set[str]] = {}
+    for module, target, _ in arrows():
+        needs.setdefault(module, set()).add(target)
+    reached, waiting = {"_pumice"}, ["importer.parse"]
+    while waiting:
+        if (module := waiting.pop()) not in reached:
+            reached.add(module)
+            waiting += needs.get(module, ())
+    assert "importer.rewrites.opset" in reached
+    assert {module.split(".")[0] for module in reached} == {"_pumice", *_STAGES}
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -215,15 +215,15 @@ std::vector<PipelineExecutable> KernelVariant::executables() const {
   return executables_of(*owner, *pipeline);
 }
 
-Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes, OptionSource options,
-               const DebugOptions& debug, std::string path, const std::optional<LocalSize>& local_size, KernelOrigin origin)
+Kernel::Kernel(const std::shared_ptr<Context>& context, KernelText text, OptionSource options, const DebugOptions& debug,
+               KernelOrigin origin)
     : context_(context),
-      source_(std::move(source)),
-      name_(std::move(name)),
-      path_(std::move(path)),
-      includes_(std::move(includes)),
+      source_(std::move(text.source)),
+      name_(std::move(text.name)),
+      path_(std::move(text.path)),
+      includes_(std::move(text.includes)),
       options_(std::move(options)),
-      local_size_(local_size),
+      local_size_(text.local_size),
       check_bounds_(debug.check_bounds),
       origin_(origin) {
   includes_.on_disk = !path_.empty();
@@ -342,8 +342,8 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
     const std::lock_guard guard(mutex_);
     auto found = kernels_.find(shader);
     if (found == kernels_.end()) {
-      auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{}, OptionSource{},
-                                           library_debug(*context), "", std::optional<LocalSize>{}, KernelOrigin::engine);
+      KernelText text{std::string(embedded_shader(shader)), std::string(shader)};
+      auto made = std::make_shared<Kernel>(context, std::move(text), OptionSource{}, library_debug(*context), KernelOrigin::engine);
       found = kernels_.emplace(std::string(shader), std::move(made)).first;
     }
     kernel = found->second;
@@ -355,7 +355,7 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
   return kernel->variant(storage, all, spec);
 }
 
-std::shared_ptr<Kernel> KernelLibrary::user(const std::shared_ptr<Context>& context, const UserText& text) {
+std::shared_ptr<Kernel> KernelLibrary::user(const std::shared_ptr<Context>& context, const KernelText& text) {
   std::string key;
   const auto add = [&](const std::string& part) { key.append(std::to_string(part.size())).append(":").append(part); };
   for (const std::string* part : {&text.source, &text.name, &text.path}) add(*part);
@@ -364,9 +364,7 @@ std::shared_ptr<Kernel> KernelLibrary::user(const std::shared_ptr<Context>& cont
   for (const uint32_t size : text.local_size.value_or(LocalSize{0, 0, 0})) add(std::to_string(size));
   const std::lock_guard guard(mutex_);
   auto& kernel = users_[key];
-  if (!kernel)
-    kernel = std::make_shared<Kernel>(context, text.source, text.name, text.includes, OptionSource{}, library_debug(*context), text.path,
-                                      text.local_size);
+  if (!kernel) kernel = std::make_shared<Kernel>(context, text, OptionSource{}, library_debug(*context));
   return kernel;
 }
 

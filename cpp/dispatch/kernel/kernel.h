@@ -102,11 +102,18 @@ struct LaunchLimits {
 // kernel takes those.
 using OptionSource = std::function<ShaderOptions(const ShaderOptions&)>;
 
+// The text of a kernel, with all that it is compiled with but options, macros and constants. path: the file that it comes from, beside
+// which #include looks; "" for none.
+struct KernelText {
+  std::string source, name, path = {};
+  Includes includes = {};
+  std::optional<LocalSize> local_size = {};
+};
+
 // Source text and the variants made of it so far. Thread-safe.
 class Kernel {
  public:
-  Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes = {}, OptionSource options = {},
-         const DebugOptions& debug = {}, std::string path = {}, const std::optional<LocalSize>& local_size = {},
+  Kernel(const std::shared_ptr<Context>& context, KernelText text, OptionSource options = {}, const DebugOptions& debug = {},
          KernelOrigin origin = KernelOrigin::user);
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
@@ -138,13 +145,6 @@ class Kernel {
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
 };
 
-// The text of a user's kernel that the nodes of a program run, with all that it is compiled with but macros and constants.
-struct UserText {
-  std::string source, name, path;
-  Includes includes;
-  std::optional<LocalSize> local_size = {};
-};
-
 // The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp"). They are told, where the macros do not say
 // it, the LOCAL_SIZE of the device, and the invocations of a large WORKGROUP: 256, or fewer where the device takes no more; and what the
 // driver is like: PM_CORRECT_DIVISION and the like.
@@ -155,7 +155,7 @@ class KernelLibrary {
   std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
                                             const Macros& macros = {}, const SpecValues& spec = {});
   // The kernel of a text of the user's: one for all nodes that run it.
-  std::shared_ptr<Kernel> user(const std::shared_ptr<Context>& context, const UserText& text);
+  std::shared_ptr<Kernel> user(const std::shared_ptr<Context>& context, const KernelText& text);
 
  private:
   std::mutex mutex_;

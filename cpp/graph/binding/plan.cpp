@@ -266,8 +266,10 @@ class Binder {
                           static_cast<uint32_t>(bits(whole.dtype)),
                           {},
                           node.outputs[0]});
-      add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, lowering_.in(0), 0, lowering_.out(0), 0,
-                       part.whole_words, placement_.roots[static_cast<size_t>(part.root)].offset % kTensorGrain);
+      add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, {lowering_.in(0)},
+                       {.operand = lowering_.out(0),
+                        .alone = part.whole_words,
+                        .phase = placement_.roots[static_cast<size_t>(part.root)].offset % kTensorGrain});
       add_steps(node, lowering_);
     }
   }

@@ -272,18 +272,16 @@ std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>&
   return append_control(std::move(node), std::move(made));
 }
 
-std::vector<ValueId> Graph::while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body,
-                                   std::vector<ValueId> carried, const std::vector<ValueId>& state, const std::vector<ValueId>& invariant,
+std::vector<ValueId> Graph::while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body, LoopValues values,
                                    std::string name, std::vector<std::string> output_names) {
   check_changeable();
   GraphNode node;
   node.name = node_name("While", std::move(name));
   check_referenced(condition, "condition", node.name);
   check_referenced(body, "body", node.name);
-  ControlFlow flow{ControlFlow::Kind::while_, condition, body, carried.size(), state.size(), invariant.size()};
-  node.inputs = std::move(carried);
-  for (const auto& values : {std::cref(state), std::cref(invariant)})
-    node.inputs.insert(node.inputs.end(), values.get().begin(), values.get().end());
+  ControlFlow flow{ControlFlow::Kind::while_, condition, body, values.carried.size(), values.state.size(), values.invariant.size()};
+  node.inputs = std::move(values.carried);
+  for (const auto* more : {&values.state, &values.invariant}) node.inputs.insert(node.inputs.end(), more->begin(), more->end());
   check_values(node.inputs, node.name);
   const Checker check{node.name};
   if (flow.carried == 0) throw GraphError(node.name, "at least one carried value expected, given none", "B2.5");

@@ -189,17 +189,17 @@ ValueId Graph::add_value(GraphValue value) {
   return id;
 }
 
-ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names, bool owned,
-                     Quantization quantization, bool assumed) {
+ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names,
+                     InputTraits traits) {
   check_changeable();
-  GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, owned, assumed};
+  GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, traits.owned, traits.assumed};
   if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
   if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
     throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
-  value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(quantization));
+  value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(traits.quantization));
   std::optional<TensorDesc> trial[kTrials];
   for (size_t t = 0; t < kTrials && value.shape; ++t) trial[t] = TensorDesc(dtype, trial_shape(*value.shape, t));
-  const bool known = value.is_known() && !assumed;
+  const bool known = value.is_known() && !traits.assumed;
   const ValueId id = add_value(std::move(value));
   for (size_t t = 0; t < kTrials; ++t)
     if (trial[t]) trials_[t]->set(id, *trial[t]);
@@ -213,10 +213,8 @@ ValueId Graph::constant(HostTensor tensor, std::string name) {
   GraphValue value{std::move(name), tensor.desc.dtype, tensor.desc.shape, {}, tensor, -1};
   value.quantization = checked_quantization(value.name.empty() ? "constant" : value.name, value.dtype, value.shape, tensor.desc);
   const ValueId id = add_value(std::move(value));
-  for (auto& trial : trials_) {
-    trial->set(id, tensor.desc);
-    trial->set_host(id, tensor);
-  }
+  const HostTensor& shared = constants_.emplace_back(std::move(tensor));
+  for (auto& trial : trials_) trial->set_constant(id, shared);
   return id;
 }
 
@@ -397,6 +395,7 @@ void Graph::finish() {
   if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output", "G7");
   finished_ = true;
   trials_.clear();
+  constants_.clear();
 }
 
 ValueId quantized_constant(Graph& graph, HostTensor tensor, const Quantization& quantization) {

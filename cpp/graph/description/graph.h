@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,20 @@ namespace pumice {
 
 class ShapeInference;
 
+// What a loop is entered with. The results are the last values of what is carried; a state goes from one iteration to the next and is no
+// result; what is invariant is the same in all of them.
+struct LoopValues {
+  std::vector<ValueId> carried, state = {}, invariant = {};
+};
+
+// What an input is beside its type. owned: a compiled operator's initializer reads it, and executions do not (O2). assumed: the input is
+// one of a graph that a node runs; its sizes came out alike for some sizes of the outer graph's inputs, and it may be run on others.
+struct InputTraits {
+  bool owned = false;
+  Quantization quantization = {};
+  bool assumed = false;
+};
+
 // Grows node by node in an order in which it can run; every node is checked as it is added. Not thread-safe until finished.
 class Graph {
  public:
@@ -24,11 +39,9 @@ class Graph {
   Graph(const Graph&) = delete;
 
   // Add a value. Throw GraphError for a name that another value was given, and for parameters of a quantized tensor that do not fit: a
-  // scale of its own kind, a zero point that its integers have. A constant's parameters are those of its desc. owned: a compiled operator's
-  // initializer reads it, and executions do not (O2). assumed: the input is one of a graph that a node runs; its sizes came out alike for
-  // some sizes of the outer graph's inputs, and it may be run on others.
+  // scale of its own kind, a zero point that its integers have. A constant's parameters are those of its desc.
   ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {},
-                bool owned = false, Quantization quantization = {}, bool assumed = false);
+                InputTraits traits = {});
   ValueId constant(HostTensor value, std::string name = {});
   // Adds a node. Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The
   // graph is as it was after a refusal.
@@ -43,9 +56,8 @@ class Graph {
   std::vector<ValueId> if_(ValueId condition, const std::shared_ptr<Graph>& then, const std::shared_ptr<Graph>& orelse,
                            std::vector<ValueId> inputs, std::string name = {}, std::vector<std::string> output_names = {});
   // while condition(carried, state, invariant): carried, state = body(carried, state, invariant). The results are the carried values.
-  std::vector<ValueId> while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body, std::vector<ValueId> carried,
-                              const std::vector<ValueId>& state = {}, const std::vector<ValueId>& invariant = {}, std::string name = {},
-                              std::vector<std::string> output_names = {});
+  std::vector<ValueId> while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body, LoopValues values,
+                              std::string name = {}, std::vector<std::string> output_names = {});
   // A copy of what makes a value of another graph, without IF and WHILE, on these values in the place of that graph's inputs. Its nodes are
   // named after `stem`, and nothing but their shapes is to be read. Throws GraphError where they cannot take the values; the graph is then
   // as it was.
@@ -110,6 +122,7 @@ class Graph {
   std::unordered_map<std::string, ValueId> chosen_names_;  // names of value_names_ that nobody gave
   // Unknown sizes are tried with different numbers each: what comes out alike is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
+  std::deque<HostTensor> constants_;          // those of all trials, which point at them
   std::shared_ptr<const NodeOrigin> origin_;  // the origin of the nodes that are being added
   bool exact_ = true;                         // there are no unknown sizes, so one trial is enough and its errors are real
   bool finished_ = false, relaxed_precision_ = false;

@@ -122,13 +122,19 @@ TensorDesc* ShapeInference::mutable_desc(ValueId value) {
 }
 
 const TensorDesc* ShapeInference::desc(ValueId value) const {
-  return find(descs_, value);
+  if (const TensorDesc* known = find(descs_, value)) return known;
+  const HostTensor* known = constant(value);
+  return known ? &known->desc : nullptr;
 }
 
 const HostTensor* ShapeInference::host(ValueId value) const {
-  const auto at = static_cast<size_t>(value);
-  if (value != kAbsent && at < constants_.size() && constants_[at]) return constants_[at];
+  if (const HostTensor* known = constant(value)) return known;
   return find(hosts_, value);
+}
+
+const HostTensor* ShapeInference::constant(ValueId value) const {
+  const auto at = static_cast<size_t>(value);
+  return value != kAbsent && at < constants_.size() ? constants_[at] : nullptr;
 }
 
 namespace {

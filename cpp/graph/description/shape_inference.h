@@ -26,8 +26,9 @@ class ShapeInference {
   void set_tried(bool tried) { tried_ = tried; }
   void set(ValueId value, TensorDesc desc);
   void set_host(ValueId value, HostTensor host);
-  void set_constant(ValueId value, const HostTensor& host);  // `host` must outlive this
-  void reserve(size_t values);                               // the values of the whole graph
+  // Elements, and the description where set() gives the value no other one. `host` must outlive this.
+  void set_constant(ValueId value, const HostTensor& host);
+  void reserve(size_t values);  // the values of the whole graph
   void forget(ValueId value);
   // Gives values with other strides the strides of row-major tensors.
   void pack();
@@ -54,6 +55,8 @@ class ShapeInference {
   bool is_still(ValueId value, const Known& known) const;
 
  private:
+  const HostTensor* constant(ValueId value) const;
+
   bool tried_ = false;
   std::vector<std::optional<TensorDesc>> descs_;
   std::vector<std::optional<HostTensor>> hosts_;

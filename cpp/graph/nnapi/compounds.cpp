@@ -35,7 +35,7 @@ std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operat
       continue;
     }
     const Shape shape = value.shape.value_or(Shape(ranks[i], kUnknownSize));
-    ids.push_back(tried.input("operand " + std::to_string(i), value.dtype, shape, {}, false, value.quantization));
+    ids.push_back(tried.input("operand " + std::to_string(i), value.dtype, shape, {}, {.quantization = value.quantization}));
   }
   std::vector<LateOutput> outputs;
   for (const nnapi::Output& made : nnapi::Expansion(tried, operation, node, std::move(ids), declared, true).run())
@@ -118,7 +118,7 @@ class NnapiOperation : public CompoundOperation {
       if (host)
         ids.push_back(quantized_constant(made, *host, quantization));
       else
-        ids.push_back(made.input("operand " + std::to_string(ids.size()), desc->dtype, desc->shape, {}, false, quantization));
+        ids.push_back(made.input("operand " + std::to_string(ids.size()), desc->dtype, desc->shape, {}, {.quantization = quantization}));
     }
     const auto outputs = made.add(*this, std::move(ids), node.attributes, node.outputs.size(), node.name);
     bool all = true;

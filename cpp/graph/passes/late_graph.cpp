@@ -22,7 +22,7 @@ std::shared_ptr<Graph> expanded(const ProgramGraph& graph, const std::vector<std
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const GraphValue& value = graph.value(graph.inputs[i]);
     ValueId& id = own[static_cast<size_t>(graph.inputs[i])];
-    id = made->input(value.name, value.dtype, shapes[i], value.dimension_names, value.owned, value.quantization);
+    id = made->input(value.name, value.dtype, shapes[i], value.dimension_names, {.owned = value.owned, .quantization = value.quantization});
   }
   // Before constants get names that they have.
   for (size_t i = 0; i < graph.values.size(); ++i)

@@ -307,7 +307,7 @@ Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operan
     const Shape shape(heads.sizes.begin(), heads.sizes.end());
     const Strides packed = packed_strides(shape);
     const Operand copy = node.temporary(buffer_size(desc.dtype, shape));
-    add_strided_copy(node, desc.dtype, {shape, {Strides(strides.begin(), strides.end()), packed}}, operand, 0, copy, 0, true);
+    add_strided_copy(node, desc.dtype, {shape, {Strides(strides.begin(), strides.end()), packed}}, {operand}, {copy});
     heads.operand = copy, heads.phase = 0;
     std::copy(packed.begin(), packed.end(), strides.begin());
   }

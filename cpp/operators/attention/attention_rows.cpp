@@ -105,9 +105,10 @@ Heads joined(LowerContext& node, Input input, Input past, Output present) {
   const Operand target = node.has_output(present) ? node.out(present) : node.temporary(whole.bytes());
   const bool alone = shape[3] * bits(whole.dtype) % 32 == 0;
   if (before > 0)
-    add_strided_copy(node, whole.dtype, {node.input(past).shape, {node.input(past).strides, whole.strides}}, node.in(past), 0, target, 0,
-                     alone);
-  add_strided_copy(node, whole.dtype, {now.shape, {now.strides, whole.strides}}, node.in(input), 0, target, before * shape[3], alone);
+    add_strided_copy(node, whole.dtype, {node.input(past).shape, {node.input(past).strides, whole.strides}}, {node.in(past)},
+                     {.operand = target, .alone = alone});
+  add_strided_copy(node, whole.dtype, {now.shape, {now.strides, whole.strides}}, {node.in(input)},
+                   {.operand = target, .first = before * shape[3], .alone = alone});
   return heads_of(node, whole, target);
 }
 

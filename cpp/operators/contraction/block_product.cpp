@@ -212,7 +212,7 @@ Piece at_boundary(LowerContext& node, const Piece& x) {
   if (phase_of(node, x.operand) == 0) return x;
   Piece copy = x;
   copy.operand = node.temporary(x.desc.bytes());
-  add_strided_copy(node, x.desc.dtype, {x.desc.shape, {x.desc.strides, x.desc.strides}}, x.operand, 0, copy.operand, 0, true);
+  add_strided_copy(node, x.desc.dtype, {x.desc.shape, {x.desc.strides, x.desc.strides}}, {x.operand}, {copy.operand});
   return copy;
 }
 

@@ -98,7 +98,7 @@ static void add_patches(LowerContext& node) {
   const Operand rows = node.temporary(buffer_size(x.dtype, shape));
   add_strided_copy(node, x.dtype,
                    {shape, {{from.sn, from.sh * w.shape[2], from.sw * w.shape[3], from.sc, from.sh, from.sw}, packed_strides(shape)}},
-                   node.in(0), 0, rows, 0, true);
+                   {node.in(0)}, {rows});
   Contraction c{patches, y, patch_weights(w), y.h, y.w};
   c.tap_row = c.tap_column = 1;
   c.padded = true;  // begins at a boundary, in whole eights

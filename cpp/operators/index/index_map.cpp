@@ -47,8 +47,8 @@ void lower_concat(LowerContext& node) {
     const TensorDesc& x = node.input(i);
     const int64_t first = begin * y.strides[axis];
     begin += x.shape[axis];
-    add_strided_copy(node, y.dtype, {x.shape, {x.strides, y.strides}}, node.in(i), 0, node.out(0), first,
-                     is_whole_words(y.dtype, first, x.elements()));
+    add_strided_copy(node, y.dtype, {x.shape, {x.strides, y.strides}}, {node.in(i)},
+                     {.operand = node.out(0), .first = first, .alone = is_whole_words(y.dtype, first, x.elements())});
   }
 }
 
@@ -60,20 +60,20 @@ void lower_split(LowerContext& node) {
   for (size_t i = 0; i < node.outputs.size(); begin += parts.at(i++)) {
     if (!node.has_output(i)) continue;
     const TensorDesc& y = node.output(i);
-    add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, node.in(0), begin * x.strides[axis], node.out(i), 0, true);
+    add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.in(0), begin * x.strides[axis]}, {node.out(i)});
   }
 }
 
 void lower_transpose(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  add_strided_copy(node, y.dtype, {y.shape, {transposed_strides(*node.attributes, x), y.strides}}, node.in(0), 0, node.out(0), 0, true);
+  add_strided_copy(node, y.dtype, {y.shape, {transposed_strides(*node.attributes, x), y.strides}}, {node.in(0)}, {node.out(0)});
 }
 
 void lower_transpose_by(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   Attributes order;
   if (const auto perm = host_integers(node, 1); !perm.empty()) order.set("perm", perm);
-  add_strided_copy(node, y.dtype, {y.shape, {transposed_strides(order, x), y.strides}}, node.in(0), 0, node.out(0), 0, true);
+  add_strided_copy(node, y.dtype, {y.shape, {transposed_strides(order, x), y.strides}}, {node.in(0)}, {node.out(0)});
 }
 
 void lower_expand(LowerContext& node) {
@@ -81,7 +81,7 @@ void lower_expand(LowerContext& node) {
   Strides strides = broadcast_strides(x.shape, x.strides, y.shape);
   for (size_t i = 0; i < x.shape.size(); ++i)
     if (x.shape[i] == 1) strides[y.shape.size() - x.shape.size() + i] = 0;
-  add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
+  add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, {node.in(0)}, {node.out(0)});
 }
 
 // Lowers Tile to copies: an axis of r repeats of n elements is an axis of r on which the source stands still, and one of n. One copy does
@@ -106,7 +106,7 @@ void lower_tile(LowerContext& node) {
       space.strides[1].insert(space.strides[1].end(), {size * target.strides[axis], target.strides[axis]});
     }
     const Operand to = last ? result : node.temporary(target.bytes());
-    add_strided_copy(node, y.dtype, std::move(space), from, 0, to, 0, true);
+    add_strided_copy(node, y.dtype, std::move(space), {from}, {to});
     source = target;
     from = to;
     end = first;
@@ -117,12 +117,11 @@ void lower_tile(LowerContext& node) {
 
 void lower_copy(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  if (x.shape == y.shape) return add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
+  if (x.shape == y.shape) return add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.in(0)}, {node.out(0)});
   // A reshape keeps the row-major order of the elements: a copy may walk the source's axes where the target is packed, else the target's
   // axes over a packed source.
-  if (y.is_packed())
-    return add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(0), 0, node.out(0), 0, true);
-  add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, dense_input(node, 0), 0, node.out(0), 0, true);
+  if (y.is_packed()) return add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.in(0)}, {node.out(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {dense_input(node, 0)}, {node.out(0)});
 }
 
 void lower_slice(LowerContext& node) {
@@ -136,7 +135,7 @@ void lower_slice(LowerContext& node) {
     if (axes[axis].length > 0) first += axes[axis].start * x.strides[axis];
     strides[axis] *= axes[axis].step;
   }
-  add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, node.in(0), first, node.out(0), 0, true);
+  add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, {node.in(0), first}, {node.out(0)});
 }
 
 // Blocks of b x b pixels and channels trade places: [n, c * b * b, h, w] <-> [n, c, h * b, w * b].
@@ -149,7 +148,7 @@ static void add_blocks(LowerContext& node, const Planes& deep, const Planes& wid
   const std::vector<int64_t> of_deep = {deep.sn, channel * deep.sc, deep.sh, block_row * deep.sc, deep.sw, block_column * deep.sc};
   const std::vector<int64_t> of_wide = {wide.sn, wide.sc, wide.sh * b, wide.sh, wide.sw * b, wide.sw};
   const IndexSpace space{sizes, {to_space ? of_deep : of_wide, to_space ? of_wide : of_deep}};
-  add_strided_copy(node, node.output(0).dtype, space, node.in(0), 0, node.out(0), 0, true);
+  add_strided_copy(node, node.output(0).dtype, space, {node.in(0)}, {node.out(0)});
 }
 
 void lower_depth_to_space(LowerContext& node) {
@@ -299,7 +298,7 @@ static Operand densely(LowerContext& node, std::vector<PadAxis>& axes, const Ope
   for (size_t i = 0; i < axes.size(); ++i) axes[i].*stride = packed[i];
   const Operand dense = node.temporary(std::max<uint64_t>(buffer_size(node.input(0).dtype, space.sizes), 4));
   space.strides = is_source ? std::vector{strides, packed} : std::vector{packed, strides};
-  if (is_source) add_strided_copy(node, node.input(0).dtype, space, operand, 0, dense, 0, true);
+  if (is_source) add_strided_copy(node, node.input(0).dtype, space, {operand}, {dense});
   return dense;
 }
 
@@ -332,7 +331,7 @@ void lower_pad(LowerContext& node) {
     from = half_padded;
   }
   add_pad(node, std::move(axes), from, to);
-  if (to.place != Place::output) add_strided_copy(node, dtype, moved, to, 0, node.out(0), 0, true);
+  if (to.place != Place::output) add_strided_copy(node, dtype, moved, {to}, {node.out(0)});
 }
 
 void lower_bit_cast(LowerContext& node) {
@@ -340,7 +339,7 @@ void lower_bit_cast(LowerContext& node) {
   if (bits(x.dtype) != bits(y.dtype))
     throw UnsupportedError("node '" + std::string(node.node) + "': BitCast where " + std::string(name(x.dtype)) + " becomes " +
                            std::string(name(y.dtype)) + " at the precision of the program");
-  add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
+  add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.in(0)}, {node.out(0)});
 }
 
 }  // namespace pumice

@@ -228,7 +228,7 @@ void add_scatter(LowerContext& node, const Addresses& addresses) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;
   const Operand y = dense_output(node, 0);
-  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(0), 0, y, 0, true);
+  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.in(0)}, {y});
   if (addresses.elements > 0) add_updates(node, addresses, dense_input(node, 1), dense_input(node, 2), y);
   finish_output(node, 0, y);
 }
@@ -292,7 +292,8 @@ void lower_max_unpool(LowerContext& node) {
   if (whole) return;
   parts.add("ConstantOfShape", {}, {parts.input(0)}, y);
   if (total > 0)
-    add_strided_copy(node, y.desc.dtype, {pooled, {packed_strides(pooled), y.desc.strides}}, made.operand, 0, y.operand, 0, false);
+    add_strided_copy(node, y.desc.dtype, {pooled, {packed_strides(pooled), y.desc.strides}}, {made.operand},
+                     {.operand = y.operand, .alone = false});
 }
 
 }  // namespace pumice

@@ -17,14 +17,22 @@ HostTensor integers_tensor(const TensorDesc& desc, const std::vector<int64_t>& v
   return writer.take();
 }
 
+// first + i * step as the device computes it: integers wrap, and each operation on floats of 32 bits and less is rounded to float32.
+int64_t element_of_range(int64_t first, int64_t step, int64_t i, bool) {
+  return static_cast<int64_t>(static_cast<uint64_t>(first) + static_cast<uint64_t>(i) * static_cast<uint64_t>(step));
+}
+double element_of_range(double first, double step, int64_t i, bool single) {
+  const auto rounded = [&](double value) { return single ? static_cast<double>(static_cast<float>(value)) : value; };
+  return rounded(first + rounded(static_cast<double>(i) * step));
+}
+
+// Shapes of models with unknown sizes are tried with sizes up to a thousand elements at loading, so that an element costs few instructions.
 template <typename T>
 HostTensor range_elements(const HostNode& node) {
   const T first = elements_of<T>(node.input(0)).at(0), step = elements_of<T>(node.input(2)).at(0);
   HostWriter writer(node.outputs[0]);
-  const Expression element = Expression::parse("first + i * step");
   const bool single = is_single(node);
-  for (int64_t i = 0; i < node.outputs[0].elements(); ++i)
-    writer.store(i, value_of(element, std::map<std::string, T>{{"first", first}, {"i", static_cast<T>(i)}, {"step", step}}, single));
+  for (int64_t i = 0; i < node.outputs[0].elements(); ++i) writer.store(i, element_of_range(first, step, i, single));
   return writer.take();
 }
 

@@ -274,13 +274,12 @@ void add_expanded(LowerContext& node, const Expression& expression, const Inputs
   for (size_t k = 0; k < inputs.positions.size(); ++k) {
     operands.push_back(parts.scratch(node.input(inputs.positions[k]).dtype, space.sizes));
     copied.strides[0] = space.strides[k];
-    add_strided_copy(node, operands[k].desc.dtype, copied, node.in(inputs.positions[k]), 0, operands[k].operand, 0, true);
+    add_strided_copy(node, operands[k].desc.dtype, copied, {node.in(inputs.positions[k])}, {operands[k].operand});
     renamed.emplace(inputs.names[k], Expression::name("a" + number(k)));
   }
   const Piece made = parts.scratch(y.dtype, space.sizes);
   parts.map(expression.substitute(renamed), operands, made, true);
-  add_strided_copy(node, y.dtype, {space.sizes, {packed_strides(space.sizes), space.strides.back()}}, made.operand, 0, node.out(0), 0,
-                   true);
+  add_strided_copy(node, y.dtype, {space.sizes, {packed_strides(space.sizes), space.strides.back()}}, {made.operand}, {node.out(0)});
 }
 
 // A key of everything that the kernel of one node depends on and that may change from one binding to the next.

@@ -156,7 +156,7 @@ void lower_residual(LowerContext& node) {
   if (residual.shape != y.shape || residual.strides != y.strides || node.input_phase(kResidualInput) != 0) {
     const Operand copy = node.temporary(buffer_size(y.dtype, y.shape, &y.strides));
     add_strided_copy(node, y.dtype, {y.shape, {broadcast_strides(residual.shape, residual.strides, y.shape), y.strides}},
-                     node.in(kResidualInput), 0, copy, 0, true);
+                     {node.in(kResidualInput)}, {copy});
     node.residual_operand = copy;
   }
   node.row->lower(node);

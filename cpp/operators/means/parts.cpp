@@ -172,7 +172,7 @@ class Cutting {
       if (!tensor.is_input && outputs[tensor.index].place != Place::output)
         add_strided_copy(node_, tensor.desc->dtype,
                          {part.outputs[tensor.index]->shape, {part.outputs[tensor.index]->strides, tensor.desc->strides}},
-                         outputs[tensor.index], 0, node_.out(tensor.index), first_of(tensor, made), false);
+                         {outputs[tensor.index]}, {.operand = node_.out(tensor.index), .first = first_of(tensor, made), .alone = false});
   }
 
   // Whether cutting leaves the choice of packing alone: it depends on padding, which a part may lack, and weights are packed for the whole.
@@ -245,7 +245,7 @@ class Cutting {
     }
     const TensorDesc packed = desc.packed();
     Operand copy = scratch(packed);
-    add_strided_copy(node_, desc.dtype, {desc.shape, {desc.strides, packed.strides}}, node_.in(tensor.index), first, copy, 0, true);
+    add_strided_copy(node_, desc.dtype, {desc.shape, {desc.strides, packed.strides}}, {node_.in(tensor.index), first}, {copy});
     desc = packed;
     phase = 0;
     return copy;
@@ -277,8 +277,7 @@ class Cutting {
   Operand packed_numbers(const CutTensor& tensor, int64_t first, const TensorDesc& desc) {
     const TensorDesc numbers(DType::float32, {desc.elements()});
     const Operand copy = scratch(numbers);
-    add_strided_copy(node_, numbers.dtype, {numbers.shape, {numbers.strides, numbers.strides}}, node_.in(tensor.index), first, copy, 0,
-                     true);
+    add_strided_copy(node_, numbers.dtype, {numbers.shape, {numbers.strides, numbers.strides}}, {node_.in(tensor.index), first}, {copy});
     return copy;
   }
 

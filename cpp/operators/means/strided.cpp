@@ -323,8 +323,7 @@ uint64_t moving_threads(int64_t pieces, int64_t piece_bits) {
   return static_cast<uint64_t>(ceil_div(pieces, pieces_each(piece_bits)));
 }
 
-void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& whole_x, int64_t x_first, const Operand& whole_y,
-                      int64_t y_first, bool alone, uint64_t y_phase) {
+void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const CopySource& from, const CopyTarget& to) {
   if (space.elements() == 0) return;
   if (bits(dtype) < 8) throw UnsupportedError("'" + std::string(node.node) + "': moving elements of " + std::string(name(dtype)));
   space.coalesce();
@@ -334,14 +333,18 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
   if (const auto axis = axis_to_halve(node, dtype, space)) {
     IndexSpace half = space;
     const int64_t kept = half.sizes[*axis] = space.sizes[*axis] / 2;
-    add_strided_copy(node, dtype, half, whole_x, x_first, whole_y, y_first, alone, y_phase);
+    add_strided_copy(node, dtype, half, from, to);
     half.sizes[*axis] = space.sizes[*axis] - kept;
-    return add_strided_copy(node, dtype, half, whole_x, x_first + kept * space.strides[0][*axis], whole_y,
-                            y_first + kept * space.strides[1][*axis], alone, y_phase);
+    CopySource other_from = from;
+    CopyTarget other_to = to;
+    other_from.first += kept * space.strides[0][*axis];
+    other_to.first += kept * space.strides[1][*axis];
+    return add_strided_copy(node, dtype, half, other_from, other_to);
   }
-  const Operand x = reached(node, whole_x, dtype, reach_of(space, 0, x_first), x_first);
-  const Operand y = reached(node, whole_y, dtype, reach_of(space, 1, y_first), y_first);
-  Copy copy{std::move(space), x_first, y_first, phase_of(node, x), y_phase, bits(dtype)};
+  int64_t x_first = from.first, y_first = to.first;
+  const Operand x = reached(node, from.operand, dtype, reach_of(space, 0, x_first), x_first);
+  const Operand y = reached(node, to.operand, dtype, reach_of(space, 1, y_first), y_first);
+  Copy copy{std::move(space), x_first, y_first, phase_of(node, x), to.phase, bits(dtype)};
   widen(copy);
   if (const auto tiles = tiles_of(node, copy.bits))
     if (const std::ptrdiff_t axis = transposed_axis(copy, tiles->lanes); axis >= 0)
@@ -349,8 +352,8 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
   const std::vector<int64_t> steps = group(copy);
   const int64_t made = int64_t{1} << steps.size(), lanes = std::max<int64_t>(32 / copy.bits, 1);
   // Elements of less than a word are stored by whole words where nobody else writes there; else each is put into its word atomically.
-  const bool words =
-      made * copy.bits < 32 && alone && is_dense(copy.space.sizes, copy.y_strides()) && copy.y_first % lanes == 0 && copy.y_phase % 4 == 0;
+  const bool words = made * copy.bits < 32 && to.alone && is_dense(copy.space.sizes, copy.y_strides()) && copy.y_first % lanes == 0 &&
+                     copy.y_phase % 4 == 0;
   const int64_t elements = copy.space.elements(), piece_bits = words ? 32 : made * copy.bits;
   const size_t rank = rank_class(copy.space.sizes.size());
   copy.space.pad_to(rank, "'" + std::string(node.node) + "'");
@@ -374,7 +377,7 @@ Operand dense_input(LowerContext& node, size_t i) {
   if (x.is_packed()) return node.in(i);
   Operand copy = node.temporary(buffer_size(x.dtype, x.shape));
   copy.element_bits = static_cast<uint32_t>(bits(x.dtype));
-  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(i), 0, copy, 0, true);
+  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.in(i)}, {copy});
   return copy;
 }
 
@@ -389,7 +392,7 @@ Operand dense_output(LowerContext& node, size_t i) {
 void finish_output(LowerContext& node, size_t i, const Operand& dense) {
   const TensorDesc& y = node.output(i);
   if (dense.place != Place::output)
-    add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, dense, 0, node.out(i), 0, false);
+    add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {dense}, {.operand = node.out(i), .alone = false});
 }
 
 void add_dense(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set,

@@ -27,10 +27,23 @@ struct IndexSpace {
 // The strides are those of a row-major tensor of these sizes.
 bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
-// Adds the copy y[i] = x[i] over a space of two tensors (x first), elements counted from `x_first` and `y_first`. `alone`: the target's
-// words hold nothing else, so whole words may be written. `y_phase`: bytes from the last 16-byte boundary to where the target begins.
-void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y,
-                      int64_t y_first, bool alone, uint64_t y_phase = 0);
+// Where a copy reads, its elements counted from `first` on.
+struct CopySource {
+  Operand operand;
+  int64_t first = 0;
+};
+
+// Where a copy writes, its elements counted from `first` on. alone: the words hold nothing else, so whole words may be written. phase:
+// bytes from the last 16-byte boundary to where the operand begins.
+struct CopyTarget {
+  Operand operand;
+  int64_t first = 0;
+  bool alone = true;
+  uint64_t phase = 0;
+};
+
+// Adds the copy y[i] = x[i] over a space of two tensors, x first.
+void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const CopySource& x, const CopyTarget& y);
 
 // Bytes from the last 16-byte boundary to where an operand of the node begins.
 uint64_t phase_of(const LowerContext& node, const Operand& operand);

@@ -47,7 +47,7 @@ void lower_count_non_zero(LowerContext& node) {
   step.bind("x", dense_input(node, 0)).bind("y", counts.operand).set("elements", x.elements()).set("runs", runs);
   node.add(step.threads(static_cast<uint64_t>(runs) + 1).build());
   add_sums_before(node, counts.operand, starts.operand, runs + 1);
-  if (node.has_output(0)) add_strided_copy(node, DType::int32, {{1}, {{1}, {1}}}, starts.operand, runs, node.out(0), 0, true);
+  if (node.has_output(0)) add_strided_copy(node, DType::int32, {{1}, {{1}, {1}}}, {starts.operand, runs}, {node.out(0)});
 }
 
 void lower_non_zero(LowerContext& node) {

@@ -121,8 +121,7 @@ void add_output(LowerContext& node, size_t i, const Pairs& found, const Sort& so
 // Lowers rows of one element: the elements themselves, at place 0.
 void lower_single(LowerContext& node) {
   const TensorDesc& x = node.input(0);
-  if (node.has_output(0))
-    add_strided_copy(node, x.dtype, {x.shape, {x.strides, node.output(0).strides}}, node.in(0), 0, node.out(0), 0, true);
+  if (node.has_output(0)) add_strided_copy(node, x.dtype, {x.shape, {x.strides, node.output(0).strides}}, {node.in(0)}, {node.out(0)});
   if (node.has_output(1))
     add_dense(node, 1, "fill.comp", {{"DIAGONAL", "0"}}, [](StepBuilder& step) { step.set("value", std::array<int64_t, 2>{}); });
 }

@@ -37,7 +37,7 @@ struct NodeKernel {
   }
 
   std::string op;
-  UserText text;
+  KernelText text;
   Texts inputs, outputs;  // names of arrays, by input and output of the node
   Macros macros;
   std::vector<std::pair<std::string, std::string>> constants, numbers;  // names -> expressions
@@ -152,7 +152,7 @@ class UserLowering {
       if (x.elements() > 0 && (wanted != x.dtype || is_coarse || node_.input_phase(i) != 0)) {
         const Piece copy = composition.scratch(wanted, x.shape);
         if (wanted == x.dtype)
-          add_strided_copy(node_, wanted, {{x.elements()}, {{1}, {1}}}, operand, 0, copy.operand, 0, true);
+          add_strided_copy(node_, wanted, {{x.elements()}, {{1}, {1}}}, {operand}, {copy.operand});
         else
           composition.map("a0", {{x, operand}}, copy);
         operand = copy.operand;
@@ -214,7 +214,7 @@ class UserLowering {
       const TensorDesc& y = node_.output(j);
       if (y.elements() == 0) continue;
       if (piece.desc.dtype == y.dtype)
-        add_strided_copy(node_, y.dtype, {{y.elements()}, {{1}, {1}}}, piece.operand, 0, node_.out(j), 0, false);
+        add_strided_copy(node_, y.dtype, {{y.elements()}, {{1}, {1}}}, {piece.operand}, {.operand = node_.out(j), .alone = false});
       else
         Composition(node_).map("a0", {piece}, {y, node_.out(j)});
     }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+# NDArray[Any] of numpy.typing, whose import takes as long as that of several modules here.
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Bytes = bytes | memoryview
 
 PRECISIONS = ("fp32", "fp16", "bf16")  # the precisions that models, graphs and operators take

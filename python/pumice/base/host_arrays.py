@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .element_types import Array
 from .errors import binding_error
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 def unmasked(value: Any, name: str, kind: str = "input") -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pumice._pumice as _pumice
@@ -26,15 +27,22 @@ if TYPE_CHECKING:
     from .kernel_operator import KernelTable
 
 _KIND = "graph"
+_STAGES = ("base", "importer")  # folders of the package whose code says what a recipe holds
 _INLINE = -1  # stands for the entry itself among the files that constants lie in
 _MOST_INLINE_BYTES = 64 << 20  # an entry larger than this costs more than it saves
 
 
+@cache
 def _importer_version() -> str:
-    """The package's version, and when it and its engine were written: a development checkout changes without a new version."""
+    """The package's version, and when the importer and the engine were written: a development checkout changes without a new version.
+
+    They are looked at once in a process, which goes on with the code that it has loaded.
+    """
     package = os.path.dirname(os.path.dirname(__file__))
-    stages = sorted(os.walk(package, followlinks=True))  # a development build links the stages' folders
-    files = [os.path.join(stage, name) for stage, _, names in stages for name in sorted(names) if name.endswith(".py")]
+    walked = [step for stage in _STAGES for step in sorted(os.walk(os.path.join(package, stage)))]
+    files = [
+        os.path.join(folder, name) for folder, _, names in walked for name in sorted(names) if name.endswith(".py")
+    ]
     stamps = []
     for file in [*files, _pumice.__file__]:
         try:
@@ -143,8 +151,9 @@ class _Decoder:
         if dtype not in BITS:
             raise ValueError(f"unknown element type {dtype}")
         data, location = self._bytes_of(index, name)
-        raw = memoryview(data)[offset : offset + byte_count(dtype, shape)]
-        if offset < 0 or len(raw) != byte_count(dtype, shape):
+        size = byte_count(dtype, shape)
+        raw = memoryview(data)[offset : offset + size]
+        if offset < 0 or len(raw) != size:
             raise ValueError(f"'{name}' lies outside its file")
         return ConstantRecipe(name, dtype, shape, raw, Place(location, offset))
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     Composed = Mapping[str, Callable[["Builder", NodeRecipe], None]]
 
 
+_SEVERAL = (SequenceValue, OptionalValue)  # values that are several tensors
 _OWN_KERNELS = "pumice::Kernel"  # nodes that load(kernels=) makes, and no file has: they name files that are read
+
+_has_operator = functools.lru_cache(1024)(_pumice.has_operator)  # the engine's table does not change
 
 
 class Refused(Exception):
@@ -103,9 +106,10 @@ class Builder:
 
     def value(self, name: str) -> Made | None:
         """The value of that name; None if it could not be made."""
-        if name not in self.values and (given := self.constants.get(name)) is not None:
-            self.values[name] = self.graph.constant_bytes(given.raw, given.dtype, given.shape, name)
-        return self.values.get(name)
+        value = self.values.get(name)
+        if value is None and (given := self.constants.get(name)) is not None:
+            value = self.values[name] = self.graph.constant_bytes(given.raw, given.dtype, given.shape, name)
+        return value
 
     def operand(self, name: str) -> Made:
         """The value of that name. Raises Refused if it could not be made."""
@@ -120,7 +124,7 @@ class Builder:
         Raises GraphError for a sequence or an optional value, Refused if it could not be made.
         """
         value = self.operand(name)
-        if isinstance(value, SequenceValue | OptionalValue):
+        if isinstance(value, _SEVERAL):
             raise graph_error("value", name, f"expected a tensor, given {kind_of(value)}")
         return value
 
@@ -156,8 +160,8 @@ class Builder:
             return
         first = len(self.graph)
         try:
-            if node.qualified_op in self.composed:
-                self.composed[node.qualified_op](self, node)
+            if compose := self.composed.get(node.qualified_op):
+                compose(self, node)
             else:
                 self.add_plain(node)
         except UnsupportedError as error:
@@ -171,11 +175,11 @@ class Builder:
 
     def unsupported_node(self, node: NodeRecipe, path: str) -> str:
         """Why the node cannot be made at all; "" if it can."""
-        known = _pumice.has_operator(node.op, node.domain) or node.qualified_op in self.composed
-        known = known and node.qualified_op != _OWN_KERNELS
-        if known and not node.unsupported:
+        op = node.qualified_op
+        known = _has_operator(node.op, node.domain) or op in self.composed
+        if known and op != _OWN_KERNELS and not node.unsupported:
             return ""
-        return f"node '{path}': operator {node.qualified_op}{': ' if node.unsupported else ''}{node.unsupported}"
+        return f"node '{path}': operator {op}{': ' if node.unsupported else ''}{node.unsupported}"
 
     def refuse(self, node: NodeRecipe, why: str) -> Refused:
         """Notes why the node cannot be made, and gives the exception to raise."""
@@ -197,7 +201,7 @@ class Builder:
         if node.op == "Identity" and len(node.inputs) == len(node.outputs) == 1:
             value = self.values.get(node.inputs[0])
             # an Identity of a value that is several tensors adds no node
-            if isinstance(value, SequenceValue | OptionalValue):
+            if isinstance(value, _SEVERAL):
                 self.keep(node.outputs, (value,))
                 return
         inputs = [self.tensor(name) if name else None for name in node.inputs]
