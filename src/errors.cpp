@@ -124,10 +124,11 @@ void make_placed_classes(py::module_& module, Classes& all) {
                                  "invocation of the first access; "
                                  "count of all.",
                                  py::make_tuple(all.error, builtin(PyExc_IndexError)));
-  all.index_range = make_class(module, "IndexRangeError",
-                               "A program with check_indices=True has met an index out of range: node, value (the name of the indices), "
-                               "index and element of the first; count of all.",
-                               py::make_tuple(all.error, builtin(PyExc_IndexError)));
+  all.index_range =
+      make_class(module, "IndexRangeError",
+                 "A program with check_indices=True has met an index out of range, or a call has handed one to an operation of "
+                 "NNAPI: node, value (the name of the indices), index and element of the first; count of all.",
+                 py::make_tuple(all.error, builtin(PyExc_IndexError)));
 }
 
 // What the attributes are of an error that Python code raises itself.

@@ -74,7 +74,7 @@ class OutOfBoundsError(Error, IndexError):
     size: int
 class IndexRangeError(Error, IndexError):
     """
-    A program with check_indices=True has met an index out of range: node, value (the name of the indices), index and element of the first; count of all.
+    A program with check_indices=True has met an index out of range, or a call has handed one to an operation of NNAPI: node, value (the name of the indices), index and element of the first; count of all.
     """
     count: int
     element: collections.abc.Sequence[str]

@@ -29,10 +29,33 @@ def test_a_cast_of_16_bits_to_itself_keeps_its_scale(context: pumice.Context, dt
     graph = pumice.Graph()
     made = graph.add("nnapi::CAST", graph.input("x", dtype, [4], scale=0.5), dtype=dtype)
     assert (made.dtype, made.scale, made.zero_point) == (dtype, 0.5, 0)
-    other = "int16" if dtype == "uint16" else "uint16"
-    for to in (other, "uint8", "float32"):
-        with pytest.raises(pumice.GraphError, match="becomes no"):
-            graph.add("nnapi::CAST", graph.input(f"x {to}", dtype, [4], scale=0.5), dtype=to)
+
+
+SIXTEEN = ["uint16", "int16"]
+TARGETS = [*SIXTEEN, "uint8", "int8", "int32", "float32", "float16", "bool"]
+
+
+@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("dtype", SIXTEEN)
+@pytest.mark.parametrize("back", [False, True], ids=["from 16 bits", "to 16 bits"])
+def test_casts_of_16_bits_are_those_to_the_same_type(context: pumice.Context, dtype: str, to: str, back: bool) -> None:
+    """Every integer keeps its bits, and the result the scale and zero point. There are no others: feature level 3 has casts among floats,
+    int32 and uint8, and level 4 those of each type to itself."""
+    every = np.arange(np.iinfo(dtype).min, np.iinfo(dtype).max + 1).astype(dtype)
+    given = Quantized(every, 0.25, 1000 if dtype == "uint16" else 0)
+    if dtype == to:
+        made = run(context, "CAST", given, dtype=to, scale=0.25, zero_point=given.zero_point)
+        np.testing.assert_array_equal(made, every)
+        with pytest.raises(pumice.GraphError, match="expected, as operand 0, 'x'; given scale 0.5"):
+            run(context, "CAST", given, dtype=to, scale=0.5)
+        return
+    source, target = (to, dtype) if back else (dtype, to)
+    graph = pumice.Graph()
+    scale = {} if source in ("float32", "float16", "int32", "bool") else {"scale": 0.25}
+    x = graph.input("x", source, [4], **scale)
+    levels = "feature level 3 has casts among .*, and feature level 4 those of each type to itself"
+    with pytest.raises(pumice.GraphError, match=f"nnapi::CAST: operand 0, 'x': {source} becomes no {target}; {levels}"):
+        graph.add("nnapi::CAST", x, dtype=target, name="it")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -259,8 +259,9 @@ def test_R8_no_operand_has_more_axes_than_tensors_have() -> None:
     with pytest.raises(pumice.GraphError, match="rank 9; the highest rank is 8") as found:
         graph.input("x", "float32", [2] * 9)
     assert found.value.rule == "R8"
-    with pytest.raises(ValueError, match="8"):  # NumPy has up to 64 axes
+    with pytest.raises(pumice.GraphError, match="rank 9; the highest rank is 8") as found:  # NumPy has up to 64 axes
         graph.constant(np.zeros((1,) * 9, "float32"))
+    assert found.value.rule == "R8"
     x = graph.input("x", "float32", [2] * 8)
     y = graph.add("nnapi::MIRROR_PAD", x, [[1, 1]] * 8, 0)
     assert y.shape == (4,) * 8
@@ -268,7 +269,28 @@ def test_R8_no_operand_has_more_axes_than_tensors_have() -> None:
         ("EXPAND_DIMS", (x, 0)),
         ("PACK", (0, x, x)),
         ("RESHAPE", (x, [2] * 8 + [1])),
+        ("FILL", ([1] * 9, 1.0)),
     ):
-        with pytest.raises(pumice.GraphError, match="rank 9; the highest rank is 8|8 axes") as found:
+        with pytest.raises(pumice.GraphError, match=f"'it': nnapi::{op}: .*9.*; the highest rank is 8") as found:
             graph.add(f"nnapi::{op}", *operands, name="it")
-        assert "it" in found.value.node
+        assert (found.value.node, found.value.rule) == ("it", "R8")
+    with pytest.raises(
+        pumice.GraphError, match=r"a pair of numbers for each axis of operand 0 expected; given \[9, 2\]"
+    ):
+        graph.add("nnapi::MIRROR_PAD", x, [[1, 1]] * 9, 1)
+    any_rank = graph.input("any", "float32", None)
+    with pytest.raises(pumice.GraphError, match="MIRROR_PAD: operand 0, 'x': a rank of 9 expected, .* is 8") as found:
+        graph.add("nnapi::MIRROR_PAD", any_rank, [[1, 1]] * 9, 1, name="it")
+    assert (found.value.node, found.value.rule) == ("it", "R8")
+
+
+def test_R8_paddings_of_nine_axes_that_a_program_is_given(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    x, paddings = graph.input("x", "float32", None), graph.input("paddings", "int32", None)
+    graph.output("y", graph.add("nnapi::MIRROR_PAD", x, paddings, 0, name="it"))
+    array = np.arange(6, dtype="float32").reshape(2, 3)
+    with graph.compile(context) as program:
+        made = program({"x": array, "paddings": np.array([[1, 0], [0, 2]], "int32")})["y"]
+        np.testing.assert_array_equal(made, np.pad(array, [(1, 0), (0, 2)], mode="reflect"))
+        with pytest.raises(pumice.GraphError, match="'it': nnapi::MIRROR_PAD: .*; given"):
+            program({"x": array, "paddings": np.ones((9, 2), "int32")})

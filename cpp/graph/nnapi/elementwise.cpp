@@ -125,15 +125,15 @@ void dequantize(Expansion& e) {
   e.give(e.cast(e.dequantized(e[0], e.quantization(0)), dtype));
 }
 
-// Casts among numbers, whose scales are ignored; any other type can be cast only to itself.
+// Casts among numbers, whose scales are ignored; any other type, those of 16 bits too, can be cast only to itself.
 void cast(Expansion& e) {
   constexpr DTypeSet numbers = kFloat | kInt | set_of(DType::uint8);
   const auto declared = e.declared_dtype();
   if (!declared) e.fail("'dtype' of the output is needed");
   const DType from = e.dtype(0), to = *declared;
   if (from != to && !(contains(numbers, from) && contains(numbers, to)))
-    e.fail(0, std::string(name(from)) + " becomes no " + std::string(name(to)) + "; there are casts among " + names(numbers) +
-                  ", and to the same type");
+    e.fail(0, std::string(name(from)) + " becomes no " + std::string(name(to)) + "; feature level 3 has casts among " + names(numbers) +
+                  ", and feature level 4 those of each type to itself");
   ValueId x = e[0];
   if (from == DType::int32 && to == DType::uint8) x = e.add("Clip", {x, e.scalar(0, from), e.scalar(255, from)});
   Quantization quantization;

@@ -214,8 +214,7 @@ const Shape& Expansion::shape(size_t i) const {
 
 int64_t Expansion::size(size_t i, size_t axis) const {
   const Shape& given = shape(i);
-  if (axis >= given.size()) fail(i, "a rank of more than " + std::to_string(axis) + " expected; given " + rules_.shape_text(i));
-  if (given[axis] != kUnknownSize) return given[axis];
+  if (given.at(axis) != kUnknownSize) return given[axis];  // the operation's rules have looked at the rank
   if (assumes_) return kAssumed;
   throw UnknownShapeError("node '" + node_ + "': " + std::string(operation_.name) + " with " + rules_.called(i) +
                           ", of unknown size on axis " + std::to_string(axis));

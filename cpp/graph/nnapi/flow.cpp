@@ -1,12 +1,13 @@
 // IF and WHILE among the operations: what they take. They run graphs, which are no values: Graph::if_ and Graph::while_ add them.
+#include "core/error.h"
 #include "graph/nnapi/expansion.h"
 #include "graph/nnapi/operations.h"
 
 namespace pumice::nnapi {
 namespace {
 
-void refuse_flow(Expansion& e) {
-  e.fail("graphs expected among the operands; given values alone");
+void refuse_flow(Expansion&) {
+  throw Error("IF and WHILE run graphs, which no values stand for");  // no caller gets here with them
 }
 
 }  // namespace

@@ -352,7 +352,6 @@ void rank(Expansion& e) {
 
 void check_pads(Operands& o) {
   const auto fail = [&] { o.fail(1, "a pair of numbers for each axis of operand 0 expected; given " + o.shape_text(1)); };
-  if (const auto rank = o.rank(1); rank && *rank != 2) fail();
   o.expect_rank(1, 2);
   const auto rows = o.size(1, 0), columns = o.size(1, 1);
   if (rows && !o.rank(0)) o.expect_rank(0, static_cast<size_t>(*rows));
@@ -381,7 +380,8 @@ void pad(Expansion& e) {
 // The value is one of the tensor's type; of a quantized tensor an integer as it is stored.
 void pad_with(Expansion& e) {
   const DTypeSet expected = e.is_quantized(0) ? kInt : kFloat;
-  if (!contains(expected, e.dtype(2))) e.fail(2, names(expected) + " expected; given " + std::string(name(e.dtype(2))));
+  if (!contains(expected, e.dtype(2)))
+    e.fail(2, names(expected) + " expected beside " + std::string(name(e.dtype(0))) + "; given " + std::string(name(e.dtype(2))));
   give_moved(e, e.add("Pad", {e[0], pads_of(e), e.scalar(e.real(2), e.dtype(0))}));
 }
 

@@ -46,6 +46,14 @@ void Operands::refuse(size_t i, const std::string& message) const {
   throw UnsupportedError("node '" + node_ + "': " + std::string(operation_->name) + " with " + called(i) + ", " + message);
 }
 
+// Lists tell of an operand how many axes it has. No tensor has more than kMaxRank.
+void Operands::refuse_rank(size_t i, size_t rank) const {
+  throw GraphError(node_,
+                   std::string(operation_->name) + ": " + called(i) + ": a rank of " + std::to_string(rank) +
+                       " expected, as the other operands tell; the highest rank is " + std::to_string(kMaxRank),
+                   "R8");
+}
+
 std::string Operands::shape_text(size_t i) const {
   return pumice::shape_text(facts_.at(i).shape);
 }
@@ -88,6 +96,7 @@ size_t Operands::axis(size_t i, size_t rank, int64_t fallback) const {
 
 void Operands::expect_rank(size_t i, size_t rank) {
   Fact& fact = facts_.at(i);
+  if (rank > kMaxRank) refuse_rank(i, rank);
   if (fact.shape) {
     if (fact.shape->size() != rank) fail(i, "a rank of " + std::to_string(rank) + " expected; given " + shape_text(i));
     return;

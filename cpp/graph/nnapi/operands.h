@@ -59,6 +59,7 @@ class Operands {
 
  private:
   const std::vector<Operand>& form() const;
+  [[noreturn]] void refuse_rank(size_t i, size_t rank) const;
 
   const Operation* operation_;
   std::string node_;

@@ -30,7 +30,9 @@ void check_bias_length(Operands& o, size_t axis) {
 void check_bias(const Expansion& e) {
   const GraphValue& bias = e.value(2);
   const DType expected = e.is_quantized(0) ? DType::int32 : e.dtype(0);
-  if (bias.dtype != expected) e.fail(2, std::string(name(expected)) + " expected; given " + std::string(name(bias.dtype)));
+  if (bias.dtype != expected)
+    e.fail(2,
+           std::string(name(expected)) + " expected beside " + std::string(name(e.dtype(0))) + "; given " + std::string(name(bias.dtype)));
   const Quantization &x = e.quantization(0), &w = e.quantization(1), &given = bias.quantization;
   if (given.scale.empty()) return;
   if (given.zero_point.value_or(0) != 0) e.fail(2, "a zero point of 0 expected; given " + std::to_string(*given.zero_point));

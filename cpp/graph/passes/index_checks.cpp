@@ -57,15 +57,17 @@ std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInfer
   return checks;
 }
 
+void raise_index(const IndexCheck& check, uint64_t count, int64_t position, int64_t index, const std::string& text) {
+  throw IndexRangeError("'" + check.node + "': input " + std::to_string(check.bounds.input) + ", '" + check.value + "', has the index " +
+                            index_text(check.bounds, check.shape, position, text) + "; " + std::to_string(count) + " of " +
+                            std::to_string(element_count(check.shape)) + " are out of range",
+                        {check.node, check.value, index, element_places(check.shape, position), count});
+}
+
 void raise_found(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& made) {
   for (size_t k = 0; k < checks.size(); ++k) {
-    const auto& [node, value, bounds, shape, is_real] = checks[k];
-    const FoundIndices found = found_indices(made(k), is_real);
-    if (found.count == 0) continue;
-    throw IndexRangeError("'" + node + "': input " + std::to_string(bounds.input) + ", '" + value + "', has the index " +
-                              index_text(bounds, shape, found.position, found.text) + "; " + std::to_string(found.count) + " of " +
-                              std::to_string(element_count(shape)) + " are out of range",
-                          {node, value, found.index, element_places(shape, found.position), found.count});
+    const FoundIndices found = found_indices(made(k), checks[k].is_real);
+    if (found.count > 0) raise_index(checks[k], found.count, found.position, found.index, found.text);
   }
 }
 

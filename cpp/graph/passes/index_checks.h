@@ -24,6 +24,8 @@ struct IndexCheck {
 void add_index_checks(ProgramGraph& graph);
 // Those of the graph's checks for these shapes, in their order.
 std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInference& shapes);
+// Throws IndexRangeError: so many are out of range, the first of which is at `position`.
+[[noreturn]] void raise_index(const IndexCheck& check, uint64_t count, int64_t position, int64_t index, const std::string& text);
 // `made`: what check k has made. Throws IndexRangeError for the first that has found an index.
 void raise_found(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& made);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/description/shape_inference.h"
+#include "graph/passes/index_checks.h"
 #include "operators/host/host_evaluate.h"
 
 namespace pumice {
@@ -28,10 +29,33 @@ bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>
   return true;
 }
 
+// Checks of indices that are inputs of the graph.
+std::vector<InputCheck> given_indices(const ProgramGraph& graph) {
+  std::vector<InputCheck> checks;
+  for (const ProgramNode& node : graph.nodes) {
+    if (!node.row->refuses_indices) continue;
+    const size_t at = node.row->indices(node.attributes, {}).input;
+    const auto input = std::ranges::find(graph.inputs, node.inputs[at]);
+    if (input == graph.inputs.end()) continue;
+    InputCheck& check = checks.emplace_back(InputCheck{node, at, {}, {static_cast<size_t>(input - graph.inputs.begin())}});
+    check.node.name = graph.report[node.report].node;
+  }
+  return checks;
+}
+
+void check_given(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, const std::byte* indices) {
+  const TensorDesc& desc = *bound.descs[check.list];
+  const OutOfBounds found = out_of_bounds(bound.bounds, desc, indices);
+  if (found.count == 0) return;
+  const std::string& value = graph.value(check.node.inputs[check.list]).name;
+  raise_index({check.node.name, value, bound.bounds, desc.shape, false}, found.count, found.position, found.index,
+              std::to_string(found.index));
+}
+
 }  // namespace
 
 std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
-  std::vector<InputCheck> checks;
+  std::vector<InputCheck> checks = given_indices(graph);
   std::vector<const ProgramNode*> producers;
   for (const ProgramNode& node : graph.nodes) {
     if (!node.requirement) continue;
@@ -57,6 +81,10 @@ CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& know
     inputs.descs.push_back(desc ? std::optional(*desc) : std::nullopt);
     inputs.elements.push_back(elements ? std::optional(*elements) : std::nullopt);
   }
+  if (check.node.requirement) return inputs;
+  std::vector<Shape> shapes;
+  for (const auto& desc : inputs.descs) shapes.push_back(desc ? desc->shape : Shape{});
+  inputs.bounds = check.node.row->indices(check.node.attributes, shapes);
   return inputs;
 }
 
@@ -64,6 +92,7 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
                  std::span<const std::byte* const> values) {
   const ValueId list = check.node.inputs[check.list];
   if (std::ranges::any_of(check.inputs, [&](size_t i) { return i >= values.size() || !values[i]; })) return;
+  if (!check.node.requirement) return check_given(graph, check, bound, values[check.inputs[0]]);
   ShapeInference known;
   for (const size_t i : check.inputs) {
     const TensorDesc desc(graph.value(graph.inputs[i]).dtype, shapes[i]);

@@ -1,5 +1,5 @@
 // Lists that a program need not know to be bound, but whose rules the host can check where a call hands it the elements: where a slice
-// begins, when an input tells it.
+// begins, when an input tells it. And indices that are an input of a call themselves, of operations that refuse those out of range.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 
 #include "core/tensor_desc.h"
 #include "graph/passes/program_graph.h"
+#include "operators/row/index_rule.h"
 
 namespace pumice {
 
@@ -21,11 +22,13 @@ std::vector<InputCheck> input_checks(const ProgramGraph& graph);
 struct CheckedInputs {
   std::vector<std::optional<TensorDesc>> descs;
   std::vector<std::optional<HostTensor>> elements;
+  IndexBounds bounds;  // of indices
 };
 
 CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& known);
 
-// `shapes` and `values`: of the graph's inputs; a list that comes from values that are null is not checked. Throws GraphError.
+// `shapes` and `values`: of the graph's inputs; a list that comes from values that are null is not checked. Throws GraphError, and
+// IndexRangeError for indices.
 void check_input(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, std::span<const Shape> shapes,
                  std::span<const std::byte* const> values);
 

@@ -43,9 +43,9 @@ struct GraphPart {
 };
 GraphPart whole(const Graph& graph);
 
-// A list whose rules the host can check where a call hands it the elements: see input_checks.h.
+// A list, or indices, whose rules the host can check where a call hands it the elements: see input_checks.h.
 struct InputCheck {
-  GraphNode node;                // which requires something of the list
+  GraphNode node;                // which requires something of the list, or refuses indices, and then has its name in reports
   size_t list = 0;               // its input
   std::vector<GraphNode> chain;  // the nodes that compute the list, in their order
   std::vector<size_t> inputs;    // of the graph, from which they do

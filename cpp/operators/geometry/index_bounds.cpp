@@ -1,6 +1,7 @@
 #include "operators/geometry/index_bounds.h"
 
 #include <algorithm>
+#include <span>
 
 #include "core/error.h"
 #include "core/number_text.h"
@@ -60,7 +61,25 @@ void check_numbers(std::string_view node, const IndexBounds& bounds, const Shape
   }
 }
 
+template <typename T>
+OutOfBounds found_in(const IndexBounds& bounds, std::span<const T> given) {
+  OutOfBounds found;
+  for (size_t i = 0, k = 0; i < given.size(); ++i, k = k + 1 == bounds.sizes.size() ? 0 : k + 1) {
+    const int64_t size = bounds.sizes[k], index = given[i];
+    if (size < 0 || (index < size && index >= (bounds.from_end ? -size : 0))) continue;
+    if (found.count++ == 0) found.position = static_cast<int64_t>(i), found.index = index;
+  }
+  return found;
+}
+
 }  // namespace
+
+OutOfBounds out_of_bounds(const IndexBounds& bounds, const TensorDesc& desc, const std::byte* indices) {
+  if (!bounds.any()) return {};
+  const auto count = static_cast<size_t>(desc.elements());
+  if (desc.dtype == DType::int64) return found_in(bounds, std::span(reinterpret_cast<const int64_t*>(indices), count));
+  return found_in(bounds, std::span(reinterpret_cast<const int32_t*>(indices), count));
+}
 
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices) {
   if (!bounds.any()) return;

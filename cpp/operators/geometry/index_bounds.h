@@ -1,6 +1,7 @@
 // The integers that an input of indices may hold.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,6 +16,12 @@ namespace pumice {
 std::vector<int64_t> element_places(const Shape& shape, int64_t position);
 // "9 at [0, 2]; expected -5 to 4". `index`: the number as text.
 std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t position, const std::string& index);
+// How many of the indices, of int32 or int64 in row-major order, are out of bounds; the first one's place and value.
+struct OutOfBounds {
+  uint64_t count = 0;
+  int64_t position = 0, index = 0;
+};
+OutOfBounds out_of_bounds(const IndexBounds& bounds, const TensorDesc& desc, const std::byte* indices);
 // Checks indices on the host. Throws GraphError naming the node and the first of the numbers that is out of bounds.
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices);
 

@@ -122,7 +122,8 @@ struct OperatorRow {
   // The name of the row to use instead where the size of the result is the count of non-zeros in an input that only the device knows
   // (NonZero, Compress). That row takes the outputs of pumice::CountNonZero as further inputs.
   std::string_view counted = {};
-  IndexRule indices = nullptr;  // of a row with an input of indices: which ones are in range
+  IndexRule indices = nullptr;   // of a row with an input of indices: which ones are in range
+  bool refuses_indices = false;  // with `indices`: others are refused at the call wherever the host has them
 
   RowStrides strides = RowStrides::any;
   uint32_t packed_outputs = 0;       // bit j: output j is row-major, whatever `strides` says of the others

@@ -141,6 +141,7 @@ Rows image_part_rows() {
            .shape = shape_of_clamped_roi_align,
            .lower = lower_roi_align,
            .indices = indices_of_images,
+           .refuses_indices = true,
            .cut = cut_regions,
            .epilogue = true},
           {.name = "MaxRoiPool",
@@ -205,6 +206,7 @@ Rows image_part_rows() {
            .shape = shape_of_suppress_boxes,
            .lower = lower_suppress_boxes,
            .indices = indices_of_runs,
+           .refuses_indices = true,
            .strides = RowStrides::any_in}};
 }
 

@@ -1,0 +1,151 @@
+"""Every operand of every NNAPI operation is changed, one by one: what does not fit is refused by the operation's name. What the sources
+refuse is read from them, and each of their refusals has been met, here or in the table of test_nnapi_refusals.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from test_nnapi_refusals import CASES
+from test_nnapi_rules import REFUSED
+from test_nnapi_unknown_shapes import CALLS
+
+import pumice
+from nnapi_misfits import Array, Case, Fed, Held, refusal_of
+from nnapi_operations import Quantized
+from nnapi_refusals import ANY, SOURCES, Refusal, refusals, texts
+
+
+def changed_arrays(array: Array) -> Iterator[Array]:
+    """With one axis more and one fewer, and with one more element on each axis and with none."""
+    yield array[None]
+    if array.ndim:
+        yield array[0]
+    for axis in range(array.ndim):
+        yield np.concatenate([array, array.take([0], axis)], axis)
+        yield array.take([], axis)
+
+
+def changed_integers(values: Array) -> Iterator[list[Any]]:
+    for i in range(values.size):
+        for other in (-9, -1, 0, 99):
+            made = values.copy()
+            made.flat[i] = other
+            yield made.tolist()
+
+
+def changes(one: Any) -> Iterator[Any]:
+    """What may stand in an operand's place and mostly does not fit. An axis without elements is one of a constant: that of an input is
+    not known."""
+    if isinstance(one, Quantized):
+        yield from (one._replace(zero_point=one.zero_point + 1), one._replace(scale=one.scale * 2), one.array)
+        for array in changed_arrays(one.array):
+            yield one._replace(array=array) if array.size else Held(array, one.scale, one.zero_point)
+    elif isinstance(one, np.ndarray):
+        yield one.astype("float64")
+        yield from (array if array.size else Held(array) for array in changed_arrays(one))
+    elif isinstance(one, bool):
+        yield from (not one, int(one), np.array([one]), Fed("bool", []))
+    elif isinstance(one, int):
+        yield from (-1, 0, 99, 1.0, [one], Fed("int32", []))
+    elif isinstance(one, float):
+        yield from (-1.0, 0.0, float("nan"), 1, Fed("float32", []))
+    elif isinstance(one, list):
+        yield from changed_integers(np.array(one, "int32"))
+        yield from (one[:-1], [*one, *one[-1:]], [one], Fed("int32", list(np.shape(one))), Fed("int32", [9]))
+    if one is not None:
+        yield None
+
+
+@cache
+def met(op: str) -> list[pumice.Error]:
+    """The errors that changes of an operation's operands meet."""
+    found = []
+    for call in CALLS[op]:
+        for i, one in enumerate(call.operands):
+            for other in changes(one):
+                operands = (*call.operands[:i], other, *call.operands[i + 1 :])
+                error = refusal_of(Case(op, operands, call.declared, ""))
+                if error is not None:
+                    found.append(error)
+    return found
+
+
+@pytest.mark.parametrize("op", CALLS)
+def test_an_operand_that_does_not_fit_is_refused_by_name(op: str) -> None:
+    """No other kind of error comes out of refusal_of."""
+    assert met(op)
+    for error in met(op):
+        assert f"'it': nnapi::{op}" in str(error)
+        if isinstance(error, pumice.GraphError):
+            assert error.node == "it"
+
+
+@cache
+def messages() -> list[tuple[str, str]]:
+    """All that the tables and the changes meet, by operation."""
+    tables = [*CASES, *(Case(op, operands, declared, "") for op, operands, declared, _ in REFUSED)]
+    found = [(one.op, refusal_of(one)) for one in tables]
+    found += [(op, error) for op in CALLS for error in met(op)]
+    return [(op, str(error)) for op, error in found]
+
+
+def met_when_bound(context: pumice.Context) -> tuple[str, str]:
+    """A list of which nothing was known when it was added turns out to be a matrix."""
+    graph = pumice.Graph()
+    given = graph.input("multiples", "int32", None)
+    graph.output("y", graph.add("nnapi::TILE", graph.input("x", "float32", [2, 3]), given, name="it"))
+    with (
+        graph.compile(context) as program,
+        pytest.raises(pumice.GraphError, match=r"'it': .*a rank of 1 expected; given \[1, 2\]") as caught,
+    ):
+        program({"x": np.zeros((2, 3), "float32"), "multiples": np.ones((1, 2), "int32")})
+    return "TILE", str(caught.value)
+
+
+def meeting(refusal: Refusal, pattern: str, met: list[tuple[str, str]]) -> set[tuple[str, str]]:
+    """What is expected where a refusal is met: by operation, operand and size, so that two places of one text are two."""
+    anchored = re.compile(rf"(?:: |, |with ){pattern}")
+    return {
+        (op, text.split("; given")[0])
+        for op, text in met
+        if (not refusal.operations or op in refusal.operations) and anchored.search(text)
+    }
+
+
+def test_every_refusal_of_the_sources_is_met(context: pumice.Context) -> None:
+    """Places of one text in one file are met by as many operands, at least."""
+    all_met = [*messages(), met_when_bound(context)]
+    places = defaultdict(list)
+    for refusal in refusals():
+        for pattern in refusal.patterns:
+            places[(refusal.place.split(":")[0], pattern)].append(refusal)
+    missing = []
+    for (_, pattern), alike in places.items():
+        found = len(meeting(alike[0], pattern, all_met))
+        if found < len(alike):
+            missing.append(f"{', '.join(one.place for one in alike)}: met {found} times: {pattern}")
+    assert not missing, "\n".join(missing)
+
+
+def test_refusals_are_read_from_the_sources() -> None:
+    every = refusals()
+    assert len(every) > 250
+    assert {one.place.split(":")[0] for one in every} <= {path.name for path in SOURCES.glob("*.cpp")}
+    calls = sum(len(re.findall(r"\b[oe]\.(?:fail|refuse)\(", path.read_text())) for path in SOURCES.glob("*.cpp"))
+    assert sum(bool(re.search(r"[a-z]{2}", "".join(one.patterns))) for one in every) >= calls
+
+
+def test_texts_of_expressions() -> None:
+    assert texts('"a " + name(x) + "; b"') == [rf"a\ {ANY};\ b"]
+    assert texts('std::string(rule) + ": " + (known ? "all, " : std::string("none")) + to_string(f("c"))') == [
+        rf"{ANY}:\ all,\ {ANY}",
+        rf"{ANY}:\ none{ANY}",
+    ]
+    assert texts('size ? std::to_string(*size) : "the size of " "axis"') == [ANY, r"the\ size\ of\ axis"]

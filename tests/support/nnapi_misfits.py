@@ -1,0 +1,54 @@
+"""Operands that do not fit an operation of NNAPI, and the error that it meets them with."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import pumice
+from nnapi_operations import operands_of
+
+Array = np.ndarray[Any, Any]
+
+
+class Held(NamedTuple):
+    """A constant of the graph, with the scale of its integers."""
+
+    array: Array
+    scale: float | list[float] | None = None
+    zero_point: int | None = None
+    channel_axis: int | None = None
+
+
+class Fed(NamedTuple):
+    """An input of the graph, of which the elements are not known; a shape of None: nor the rank."""
+
+    dtype: str
+    shape: list[int] | None
+
+
+class Case(NamedTuple):
+    """An operation with operands that do not fit. `text`: what is said behind the operation's name."""
+
+    op: str
+    operands: tuple[Any, ...]
+    declared: dict[str, Any]
+    text: str
+
+
+def refusal_of(one: Case) -> pumice.Error | None:
+    """The error that an operation meets; None where it is taken."""
+    graph = pumice.Graph()
+    plain = operands_of(graph, tuple(None if isinstance(each, Held | Fed) else each for each in one.operands), {})
+    for i, each in enumerate(one.operands):
+        if isinstance(each, Fed):
+            plain[i] = graph.input(f"x{i}", each.dtype, each.shape)
+        elif isinstance(each, Held):
+            keywords = {name: value for name, value in each._asdict().items() if value is not None}
+            plain[i] = graph.constant(**keywords)
+    try:
+        graph.add(f"nnapi::{one.op}", *plain, name="it", **one.declared)
+    except (pumice.GraphError, pumice.UnsupportedError) as error:
+        return error
+    return None
