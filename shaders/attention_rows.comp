@@ -51,14 +51,14 @@ void store_row(uint r, uint image, uint kv_head, vec4 sums[HELD], float largest,
 #if MEETS
 shared bool is_last;
 
-// Puts the parts of the workgroup's rows together, where no other workgroup has a part of them still to finish.
-void meet(uint image, uint kv_head) {
+// Puts the `count` parts of the workgroup's rows together, where no other workgroup has a part of them still to finish.
+void meet(uint image, uint kv_head, uint count) {
   memoryBarrierBuffer();
   barrier();  // this workgroup's part is there
   if (gl_LocalInvocationIndex == 0u) {
     memoryBarrierBuffer();  // barrier() orders shared memory alone
     const uint place = grid_group().y * grid_size().x + grid_group().x;
-    is_last = atomicAdd(finished[place], 1u) + 1u == grid_size().z;
+    is_last = atomicAdd(finished[place], 1u) + 1u == count;
     if (is_last) atomicExchange(finished[place], 0u);
   }
   barrier();  // all know whether it was the last
@@ -70,7 +70,7 @@ void meet(uint image, uint kv_head) {
     if (grid_group().x * ROWS + r >= p.group * p.rows) continue;
     const uvec2 place = place_of(r, kv_head);
     const uint first = ((image * p.heads + place.x) * p.rows + place.y) * grid_size().z * (V_SIZE + 2u);
-    const Whole whole = whole_of(first, grid_size().z, V_SIZE, column);
+    const Whole whole = whole_of(first, count, V_SIZE, column);
     store_results(p.y_offset + image * p.y_batch + place.x * p.y_head + place.y * p.y_row, column, whole.sums, whole.sum);
   }
 }
@@ -96,7 +96,14 @@ void main() {
     largest[r] = minus_infinity;
     sum[r] = 0.0;
   }
-  const int begin = max(all.x, int(grid_group().z * p.stretch)), end = min(all.y, int((grid_group().z + 1u) * p.stretch));
+  // The keys that are seen, which may be few of them, are shared out among the workgroups of the third axis.
+  const uint seen_by_any = uint(max(all.y - all.x, 0)), least = min(TEAMS * 4u, p.stretch);
+  const uint stretch = max(((seen_by_any + grid_size().z - 1u) / grid_size().z + 3u) / 4u * 4u, least);
+  const int begin = all.x + int(grid_group().z * stretch), end = min(all.y, begin + int(stretch));
+#if MEETS
+  const uint count = max((seen_by_any + stretch - 1u) / stretch, 1u);
+  if (grid_group().z >= count) return;
+#endif
   const uint at_k = first_k(image, heads[0]), at_v = first_v(image, heads[0]);
   for (int base = begin; base < end; base += int(TEAMS * 4u)) {
     const int key = base + int(TEAM_NUMBER * 4u);
@@ -157,6 +164,6 @@ void main() {
   }
 #endif
 #if MEETS
-  meet(image, kv_head);
+  meet(image, kv_head, count);
 #endif
 }

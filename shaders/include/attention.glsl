@@ -41,7 +41,11 @@ layout(binding = 1) readonly buffer K { sfp k[]; };
 layout(binding = 2) readonly buffer V { sfp v[]; };
 #endif
 #if MEETS
+#if FOURS_OF_PARTS
+layout(binding = 3) coherent buffer Parts { vec4 parts[]; };
+#else
 layout(binding = 3) coherent buffer Parts { float parts[]; };
+#endif
 layout(binding = 7) coherent buffer Finished { uint finished[]; };  // parts, of each workgroup's rows; zero between two dispatches
 #define HAS_Y 1
 #define Y_PLACE 6

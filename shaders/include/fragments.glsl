@@ -12,7 +12,11 @@ const uint kLanes = 32u, kComponents = 8u;
 #define LEFT(name) float name[kComponents]
 #define RIGHT(name) float name[kComponents]
 #define SUMS(name) float name[kComponents] = float[kComponents](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+#define SUMS_OF(name, count) float name[count][kComponents]
 #define MULTIPLY_ADD(left, right, sums) emulated_multiply(left, right, sums)
+#define AS_ELEMENT(number) unpackHalf2x16(packHalf2x16(vec2(number))).x
+#define FROM_LANE(x, lane) emulated_exchange(x, lane)
+#define FROM_OTHER(x, mask) emulated_exchange(x, LANE ^ (mask))
 
 shared float emulated_left[INVOCATIONS * kComponents], emulated_right[INVOCATIONS * kComponents];
 
@@ -35,6 +39,16 @@ void emulated_multiply(float left[kComponents], float right[kComponents], inout 
       sums[i] += emulated_left[emulated_place(row, step)] * emulated_right[emulated_place(column, step)];
   }
 }
+
+shared float emulated_values[INVOCATIONS];
+
+// The value that another invocation of the subgroup has.
+float emulated_exchange(float x, uint lane) {
+  barrier();  // nobody reads the values before any more
+  emulated_values[gl_LocalInvocationIndex] = x;
+  barrier();  // all values are there
+  return emulated_values[SUBGROUP_NUMBER * kLanes + lane];
+}
 #else
 #define LANE gl_SubgroupInvocationID
 #define SUBGROUP_NUMBER gl_SubgroupID
@@ -44,7 +58,11 @@ void emulated_multiply(float left[kComponents], float right[kComponents], inout 
 #define RIGHT(name) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> name
 #define ZERO_SUMS coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0)
 #define SUMS(name) coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> name = ZERO_SUMS
+#define SUMS_OF(name, count) coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> name[count]
 #define MULTIPLY_ADD(left, right, sums) sums = coopMatMulAdd(left, right, sums)
+#define AS_ELEMENT(number) float16_t(number)
+#define FROM_LANE(x, lane) subgroupShuffle(x, lane)
+#define FROM_OTHER(x, mask) subgroupShuffleXor(x, mask)
 #endif
 
 // The components of either operand: four steps of one of its lines, LANE / 4, and of the line eight further on.

@@ -18,6 +18,7 @@ import pumice
 from . import (
     architectures,
     attention,
+    attention_rows,
     binding,
     blocks,
     control_flow,
@@ -60,6 +61,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "shapes": shapes,
     "operators": operators,
     "attention": attention,
+    "attention_rows": attention_rows,
     "few_rows": few_rows,
     "blocks": blocks,
     "decode": decode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +16,14 @@ from pumice.testing import assert_close
 Array = npt.NDArray[Any]
 
 SIZE, RUNS = 8, 6
+
+
+@pytest.fixture(scope="module", params=["lanes", "teams"])
+def either(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """Without shuffles software devices take the form of the kernel that GPUs do."""
+    without = [] if request.param == "lanes" else ["subgroupShuffle"]
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
+        yield made
 
 
 def expected(q: Array, k: Array, v: Array, is_causal: bool) -> Array:
@@ -79,6 +88,24 @@ def test_parts_that_no_row_sees_a_key_of_are_left_out(context: pumice.Context) -
     made = program(context, (4, 2), 3, 30_011, is_causal=True)
     for _ in range(2):
         assert_close(made.call(given)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("counts", [(30_011, 7), (0, 4097), (1, 129)])
+def test_what_counts_of_a_cache_is_shared_out(counts: tuple[int, int], either: pumice.Context) -> None:
+    """The same program has all of its keys in use in one run, and a few of them in the next."""
+    graph = pumice.Graph()
+    q = graph.input("q", "float32", [2, 8, 1, SIZE])
+    k, v = (graph.input(name, "float32", [2, 2, 30_011, SIZE]) for name in "kv")
+    graph.output("y", graph.add("Attention", q, k, v, None, None, None, graph.input("counts", "int64", [2])))
+    made, given = graph.compile(either), arrays((8, 2), 1, 30_011)
+    wanted = np.zeros((2, 8, 1, SIZE))
+    for image, count in enumerate(counts):
+        if count:
+            q_of, k_of, v_of = (one[image : image + 1] for one in given)
+            wanted[image] = expected(q_of, k_of[:, :, :count], v_of[:, :, :count], is_causal=False)[0]
+    for _ in range(2):
+        made.call((*given, np.array([30_011, 30_011])))
+        assert_close(made.call((*given, np.array(counts)))[0], wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_runs_of_several_threads_do_not_take_each_others_parts(context: pumice.Context) -> None:

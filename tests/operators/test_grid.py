@@ -73,6 +73,7 @@ def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> 
         "attention_lanes.comp",
         "attention_matrix.comp",
         "attention_quads.comp",
+        "attention_row_quads.comp",
         "attention_rows.comp",
         "attention_tiled.comp",
         "conv_lanes.comp",

@@ -14,7 +14,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kRowsShader = "attention_rows.comp";
+constexpr std::string_view kRowsShader = "attention_rows.comp", kRowQuadsShader = "attention_row_quads.comp";
 constexpr int64_t kLeastInPart = 128;  // keys
 
 // The kernel of an attention, with its workgroups and its parts of the keys.
@@ -23,7 +23,8 @@ struct AttentionPlan {
   Macros macros = {};
   SpecValues spec = {};
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
-  int64_t parts = 1, stretch = 0;  // parts of the keys, and keys of a part
+  int64_t parts = 1, stretch = 0;  // parts of the keys, and keys of a part; 0: the kernel cuts them
+  int64_t part_floats = 0;         // of all rows, where it is not what attention_parts.glsl has
 };
 
 std::string flag(bool set) {
@@ -179,9 +180,47 @@ std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attenti
   return plan;
 }
 
-AttentionPlan plan_of(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kFewRows = 16, kLaneBytes = 64;  // shared ones of a column of values
+constexpr int64_t kFewRows = 16;
+
+// A plan for few rows on matrix units. None where the device has none, or where heads are too long or no aligned eights. There are
+// as many parts of the keys as there are workgroups at a time on all cores: registers for the keys that are waited for leave room for
+// two or three on each. How many keys there are may be told by the device alone: the kernel cuts those that it finds.
+std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostOfHead = 4, kMostHeld = 128;
+  const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min(shared_rows, kFewRows), keys = a.k.rows();
+  const auto suits = [&](const Heads& heads) {
+    return heads.in_vectors(node.float_dtype, 8) && heads.size() <= (rows > 8 ? 128 : kLargest);
+  };
+  if (!node.has_fragments() || (shared_rows > kFewRows && a.q.rows() > kMostOfHead) || !suits(a.q) || !suits(a.k) || !suits(a.v) ||
+      a.k.size() == 0)
+    return {};
+  const int64_t fours = a.v.size() / 4, size = std::max(a.k.size(), a.v.size()), groups_of_core = size > 64 ? 2 : 3;
+  const bool in_shared = size > kMostHeld;
+  const auto bytes = [&](int64_t subgroups) {
+    const int64_t emulated = node.emulates_fragments() ? kSubgroup * (64 + 4) : 0;
+    return std::max(subgroups * rows * fours, subgroups * kSubgroup) * 16 + subgroups * kSubgroup * 8 + subgroups * emulated + 16 +
+           (in_shared ? round_up(a.k.size(), 32) / 32 * kSubgroup * 16 : 0);
+  };
+  int64_t subgroups = std::min(kInGroup, node.most_invocations() / kSubgroup);
+  while (subgroups > 1 && bytes(subgroups) > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"))) subgroups /= 2;
+  AttentionPlan plan{kRowQuadsShader};
+  plan.spec = {{"INVOCATIONS", subgroups * kSubgroup}, {"ROWS", rows}};
+  plan.macros = {{"EMULATED", flag(node.emulates_fragments())}, {"QUERIES_SHARED", flag(in_shared)}};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(shared_rows, rows));
+  plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
+  const auto groups = static_cast<int64_t>(plan.groups_x * plan.groups_y), room = node.multiprocessors() * groups_of_core / groups;
+  const int64_t most = std::min(static_cast<int64_t>(node.context->limit("maxComputeWorkGroupCount_2")), ceil_div(keys, subgroups * 16));
+  plan.parts = std::clamp<int64_t>(room, 1, std::max<int64_t>(most, 1));
+  plan.groups_z = static_cast<uint64_t>(plan.parts);
+  plan.part_floats = groups * rows * (a.v.size() + 4);
+  return plan;
+}
+
+AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_terms) {
+  constexpr int64_t kLaneBytes = 64;  // shared ones of a column of values
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
+  if (!has_terms)
+    if (const auto plan = row_quads_plan(node, a)) return *plan;
   if (!node.prefers_lanes()) {
     if (shared_rows <= kFewRows) return rows_plan(node, a);
     const auto plan = matrix_plan(node, a);
@@ -257,16 +296,17 @@ std::vector<AttentionPart> parts_of(const LowerContext& node, const Attention& a
 // and its share.
 void add_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& terms, int64_t first_term = 0) {
   if (a.y.batch() * a.y.heads() * a.y.rows() * a.y.size() == 0) return;
-  AttentionPlan plan = plan_of(node, a);
+  AttentionPlan plan = plan_of(node, a, terms.has_value());
+  const bool in_quads = plan.shader == kRowQuadsShader;
   const bool in_parts = plan.parts > 1 || terms;
-  if (in_parts && plan.stretch == 0) plan = rows_plan(node, a);  // the other kernels know no parts
+  if (in_parts && plan.stretch == 0 && !in_quads) plan = rows_plan(node, a);  // the other kernels know no parts
   if (const auto parts = parts_of(node, a, plan, terms.has_value()); !parts.empty()) {
     for (const AttentionPart& part : parts) add_steps(node, part.attention, terms, first_term + part.first);
     return;
   }
-  const bool y_fours = a.y.in_vectors(node.float_dtype, 4), meets = in_parts && !terms && plan.shader == kRowsShader;
+  const bool y_fours = a.y.in_vectors(node.float_dtype, 4), meets = in_parts && !terms && (in_quads || plan.shader == kRowsShader);
   const int64_t rows = a.y.batch() * a.y.heads() * a.y.rows();
-  plan.macros.insert(plan.macros.end(), {{"PARTS", flag(in_parts)}, {"MEETS", flag(meets)}});
+  plan.macros.insert(plan.macros.end(), {{"PARTS", flag(in_parts && !in_quads)}, {"MEETS", flag(meets)}});
   plan.macros.emplace_back("Y_VEC4", flag(y_fours && (!in_parts || meets)));
   if (!in_parts || meets) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step = attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
@@ -274,7 +314,7 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
   if (!in_parts || meets) step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
   if (!in_parts) return node.add(step.build());
-  const Operand parts = node.temporary(static_cast<uint64_t>(rows * plan.parts * (a.v.size() + 2)) * 4);
+  const Operand parts = node.temporary(static_cast<uint64_t>(plan.parts * (in_quads ? plan.part_floats : rows * (a.v.size() + 2))) * 4);
   // How many parts of its rows have finished. The last one sets it to zero again. No run of a plan begins before the one before has ended.
   if (meets) step.bind("finished", node.host_block(std::vector<std::byte>(plan.groups_x * plan.groups_y * 4)));
   node.add(step.bind("parts", parts).build());

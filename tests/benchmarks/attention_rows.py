@@ -1,0 +1,318 @@
+"""Attention of one row over caches that come from memory, by ways of sharing it out among the invocations of a GPU."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import pumice
+
+from .rows import Row, Table
+from .session import Session
+
+Array = npt.NDArray[Any]
+SHADERS = Path(__file__).parents[2] / "shaders"
+US = 1e6
+WARM, ROUNDS, RUNS = 0.3, 4, 3
+CACHE = 160 << 20  # bytes that are read between two runs of a cache: more than a GPU's cache holds
+UNBOUNDED = 1 << 30
+OFFSETS = ("q_offset", "k_offset", "v_offset", "y_offset", "mask_offset", "counts_offset")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Queries of [batch, heads, 1, size], keys and values of [batch, groups, keys, size], all of them halves."""
+
+    batch: int
+    heads: int
+    groups: int
+    keys: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.batch} x {self.heads} heads of {self.size}, {self.groups} of keys, {self.keys} keys"
+
+    @property
+    def shared(self) -> int:
+        return self.heads // self.groups
+
+    @property
+    def elements(self) -> int:
+        """Of the keys, and of the values."""
+        return self.batch * self.groups * self.keys * self.size
+
+
+@dataclass(frozen=True)
+class Quads:
+    """attention_row_quads: subgroups of a workgroup, blocks of sixteen keys of a subgroup's turn, workgroups of a multiprocessor."""
+
+    subgroups: int
+    blocks: int
+    of_core: int
+    macros: tuple[tuple[str, str], ...] = ()
+
+    shader = "attention_row_quads"
+
+    def __str__(self) -> str:
+        more = "".join(f", {name} {value}" for name, value in self.macros)
+        return f"quads {self.subgroups}, {self.blocks}, {self.of_core}{more}"
+
+    def parts(self, shape: Shape, cores: int) -> int:
+        most = -(-shape.keys // (self.subgroups * self.blocks * 16))
+        return max(min(cores * self.of_core // (shape.batch * shape.groups), most), 1)
+
+    def kernel(self, shape: Shape, parts: int, context: pumice.Context) -> pumice.Kernel:
+        spec = {"INVOCATIONS": self.subgroups * 32, "ROWS": shape.shared, "BLOCKS": self.blocks}
+        return kernel_of(self.shader, dict(self.macros), {**spec, "SIZE": shape.size, "V_SIZE": shape.size}, context)
+
+    def floats_of_part(self, shape: Shape) -> int:
+        return shape.size + 4
+
+
+@dataclass(frozen=True)
+class Teams:
+    """attention_rows: invocations of a team, teams of a workgroup, workgroups of a multiprocessor."""
+
+    team: int
+    teams: int
+    of_core: int
+
+    shader = "attention_rows"
+
+    def __str__(self) -> str:
+        return f"teams {self.team}, {self.teams}, {self.of_core}"
+
+    def parts(self, shape: Shape, cores: int) -> int:
+        most = -(-shape.keys // 128)
+        return max(min(-(-cores * self.of_core // (shape.batch * shape.groups)), most), 1)
+
+    def kernel(self, shape: Shape, parts: int, context: pumice.Context) -> pumice.Kernel:
+        rows, held = min(shape.shared, 4), -(-shape.size // 4 // self.team)
+        macros = {"TEAM": f"{self.team}u", "TEAMS": str(self.teams), "HELD": f"{held}u", "ROWS": f"{rows}u"}
+        in_parts = {"PARTS": str(int(parts > 1)), "LANES": "0", "VEC4": "1"}
+        in_parts["SUBGROUP"] = str(context.info.limits["subgroupSize"])
+        return kernel_of(self.shader, {**macros, **in_parts}, {"SIZE": shape.size, "V_SIZE": shape.size}, context)
+
+    def floats_of_part(self, shape: Shape) -> int:
+        return shape.size + 2
+
+
+Way = Quads | Teams
+HEADS = ((32, 8, 128), (32, 32, 128), (32, 8, 64), (8, 4, 256))
+SHAPES = tuple(
+    Shape(batch, heads, groups, keys, size)
+    for heads, groups, size in HEADS
+    for batch in (1, 8)
+    for keys in (1024, 4096, 16384)
+)
+ON_SOFTWARE = (Shape(1, 4, 2, 256, 32),)
+SHARED = (("QUERIES_SHARED", "1"),)
+WAYS: tuple[Way, ...] = (
+    Teams(16, 16, 4),
+    Teams(16, 8, 4),
+    *(Quads(4, 1, of_core) for of_core in (1, 2, 3, 4)),
+    *(Quads(*way) for way in ((2, 1, 4), (8, 1, 1), (8, 1, 2), (16, 1, 1), (4, 2, 2), (8, 2, 1))),
+    *(Quads(*way, SHARED) for way in ((4, 1, 2), (8, 1, 1))),
+)
+WAYS_ON_SOFTWARE: tuple[Way, ...] = (
+    Teams(16, 4, 1),
+    Quads(2, 1, 1, (("EMULATED", "1"),)),
+    Quads(2, 2, 1, (("EMULATED", "1"), *SHARED)),
+)
+
+
+@functools.cache
+def built(
+    text: str,
+    context: pumice.Context,
+    name: str,
+    macros: frozenset[tuple[str, str]],
+    spec: frozenset[tuple[str, float]],
+) -> pumice.Kernel:
+    options = pumice.ShaderOptions(storage="fp16")
+    return pumice.Kernel(text, context, name, dict(macros), dict(spec), include_dirs=[SHADERS], options=options)
+
+
+def kernel_of(name: str, macros: dict[str, str], spec: dict[str, float], context: pumice.Context) -> pumice.Kernel:
+    shared = {"MASKED": "0", "COUNTED": "1", "ZERO_EMPTY": "1", "Y_VEC4": "1", "MEETS": "1", "EPILOGUE(x)": "x"}
+    all_macros = {**shared, "PARTS": "0", **macros}
+    if all_macros["PARTS"] == "0" and name == Teams.shader:
+        all_macros["MEETS"] = "0"
+    text = (SHADERS / f"{name}.comp").read_text()
+    return built(text, context, name, frozenset(all_macros.items()), frozenset(spec.items()))
+
+
+@dataclass
+class Memory:
+    """Several caches behind each other, and rows."""
+
+    shape: Shape
+    copies: int
+    tensors: dict[str, pumice.Tensor]
+
+    @classmethod
+    def of(cls, shape: Shape, copies: int, context: pumice.Context, random: bool = False) -> Memory:
+        def filled(count: int, seed: int) -> pumice.Tensor:
+            if not random:  # what keys hold does not matter to the time
+                return pumice.empty([copies * count // 8, 4], "uint32", context)
+            halves = np.random.default_rng(seed).standard_normal(copies * count).astype(np.float16)
+            return pumice.tensor(halves.view(np.uint32).reshape(-1, 4), context)
+
+        rows = np.random.default_rng(0).standard_normal(shape.batch * shape.heads * shape.size).astype(np.float16)
+        counts = np.full(shape.batch, shape.keys, np.int64)
+        tensors = {
+            "q": pumice.tensor(rows.view(np.uint32).reshape(-1, 4), context),
+            "k": filled(shape.elements, 1),
+            "v": filled(shape.elements, 2),
+            "y": pumice.empty([shape.batch * shape.heads * shape.size // 4, 4], "float16", context),
+            "counts": pumice.tensor(counts.view(np.uint32).reshape(-1, 2), context),
+            "finished": pumice.tensor(np.zeros(shape.batch * shape.groups, np.uint32), context),
+        }
+        return cls(shape, copies, tensors)
+
+
+def bound(memory: Memory, way: Way, kernel: pumice.Kernel, parts: int, copy: int) -> Any:
+    """The dispatch over the copy-th cache of those in memory, beside what holds the parts of its rows."""
+    shape, context = memory.shape, memory.tensors["q"].context
+    rows, head = shape.heads * shape.size, shape.keys * shape.size
+    numbers: dict[str, float] = {one["name"]: 0 for one in kernel.shader.interface["push_constants"]}
+    numbers |= {"rows": 1, "keys": shape.keys, "heads": shape.heads, "group": shape.shared}
+    numbers |= {"q_batch": rows, "q_head": shape.size, "q_row": shape.size}
+    numbers |= {"y_batch": rows, "y_head": shape.size, "y_row": shape.size}
+    for name in "kv":
+        numbers |= {f"{name}_batch": shape.groups * head, f"{name}_head": head, f"{name}_row": shape.size}
+        numbers[f"{name}_offset"] = copy * shape.elements
+    numbers |= {"scale": shape.size**-0.5, "first": -UNBOUNDED, "last": UNBOUNDED, "mask_keys": shape.keys}
+    numbers["stretch"] = -(-shape.keys // parts // 4) * 4 + 4 * (shape.keys % parts > 0)
+    tensors = {name: one for name, one in memory.tensors.items() if name != "finished"}
+    if isinstance(way, Teams):  # reads halves by fours
+        for name in "qkv":
+            words = tensors[name]
+            fours = pumice.TensorDesc("float16", [words.shape[0] * 2, 4])
+            tensors[name] = pumice.Tensor(fours, words.buffer)
+    across = 1 if isinstance(way, Quads) else -(-shape.shared // 4)
+    if isinstance(way, Quads) or parts > 1:
+        floats = shape.batch * shape.heads * parts * way.floats_of_part(shape)
+        made = [floats // 4, 4] if isinstance(way, Quads) else [floats]
+        tensors |= {"finished": memory.tensors["finished"], "parts": pumice.empty(made, "float32", context)}
+    groups = (across, shape.batch * shape.groups, parts)
+    return kernel.bind(**tensors, **numbers, groups=groups)
+
+
+def expected(memory: Memory) -> Array:
+    shape = memory.shape
+
+    def floats(name: str, *sizes: int) -> Array:
+        return memory.tensors[name].numpy().view(np.float16).reshape(sizes).astype(np.float64)
+
+    q = floats("q", shape.batch, shape.groups, shape.shared, shape.size)
+    k, v = (floats(name, shape.batch, shape.groups, shape.keys, shape.size) for name in "kv")
+    scores = q @ k.transpose(0, 1, 3, 2) * shape.size**-0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray(((weights / weights.sum(-1, keepdims=True)) @ v).reshape(-1))
+
+
+def error_of(way: Way, shape: Shape, cores: int, context: pumice.Context) -> float:
+    """The largest error over the largest result, of two runs behind each other, whose bits have to be the same."""
+    memory = Memory.of(shape, 1, context, random=True)
+    parts = way.parts(shape, cores)
+    dispatch = bound(memory, way, way.kernel(shape, parts, context), parts, 0)
+    commands = pumice.CommandList(context)
+    commands.dispatch(dispatch)
+    commands.commit()
+    commands.exec().wait()
+    first = memory.tensors["y"].numpy().copy()
+    commands.exec().wait()
+    right = expected(memory)
+    if not np.array_equal(first.view(np.uint16), memory.tensors["y"].numpy().view(np.uint16)):
+        return float("inf")
+    return float(np.abs(first.reshape(-1) - right).max() / np.abs(right).max())
+
+
+def recorded(
+    way: Way, memory: Memory, kernel: pumice.Kernel, parts: int, context: pumice.Context
+) -> pumice.CommandList:
+    """A list of one dispatch over each cache."""
+    commands = pumice.CommandList(context)
+    for copy in range(memory.copies):
+        commands.dispatch(bound(memory, way, kernel, parts, copy))
+    commands.commit(timing=True)
+    return commands
+
+
+def measured(lists: list[pumice.CommandList], copies: int, software: bool) -> list[list[float]]:
+    """Seconds of a dispatch in each list. They take turns, so that a device's clocks are the same for all of them."""
+
+    def seconds_of(commands: pumice.CommandList) -> float:
+        submission = commands.exec()
+        submission.wait()
+        return submission.device_seconds or 0.0
+
+    spent = 0.0
+    while spent < (0.0 if software else WARM):  # a GPU that has waited for the compiler has slow clocks for some time
+        spent += sum(map(seconds_of, lists))
+    rounds = [[[seconds_of(commands) / copies for _ in range(RUNS)] for commands in lists] for _ in range(ROUNDS)]
+    return [sorted(one for turn in rounds for one in turn[i]) for i in range(len(lists))]
+
+
+def told_of(kernel: pumice.Kernel) -> str:
+    try:
+        told = kernel.statistics()
+        return f"{told.registers} registers, {told.spills} spilled, {told.shared_bytes} bytes shared"
+    except pumice.Error as error:
+        return str(error).splitlines()[0][:60]
+
+
+def rows_of(shape: Shape, ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
+    context = session.context
+    cores = int(context.info.limits.get("shaderSMCount") or 132)
+    bytes_read = shape.elements * 4
+    copies = 2 if session.software else max(1, min(64, CACHE // bytes_read + 1))
+    memory = Memory.of(shape, copies, context)
+    all_parts = [way.parts(shape, cores) for way in ways]
+    lists = [
+        recorded(way, memory, way.kernel(shape, parts, context), parts, context)
+        for way, parts in zip(ways, all_parts, strict=True)
+    ]
+    for way, parts, seconds in zip(ways, all_parts, measured(lists, copies, session.software), strict=True):
+        best, median = seconds[0], seconds[len(seconds) // 2]
+        yield Row(f"  {way}", best * US, median * US, note=f"{bytes_read / best / 1e12:.2f} TB/s, {parts} parts")
+
+
+def checks(ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
+    """What the driver says of each kernel, and how right it is where the parts are uneven."""
+    cores = int(session.context.info.limits.get("shaderSMCount") or 132)
+    shapes = (Shape(2, 4, 2, 250, 32),) if session.software else (Shape(2, 32, 8, 3001, 128), Shape(2, 8, 4, 3001, 256))
+    for shape in shapes:
+        for way in ways:
+            error = error_of(way, shape, cores, session.context)
+            told = told_of(way.kernel(shape, way.parts(shape, cores), session.context))
+            yield Row(f"  {way}, heads of {shape.size}", error * 1e3, error * 1e3, wrong=not error < 4e-3, note=told)
+
+
+def safely(rows: Iterator[Row]) -> list[Row]:
+    made: list[Row] = []
+    try:
+        for row in rows:
+            made.append(row)
+    except Exception:
+        traceback.print_exc()
+    return made
+
+
+def run(session: Session) -> Iterator[Table]:
+    ways = (
+        WAYS_ON_SOFTWARE
+        if session.software
+        else tuple(w for w in WAYS if session.context.info.matrices or isinstance(w, Teams))
+    )
+    yield Table("Errors of one row, by ways of sharing it out", "thousandths", safely(checks(ways, session)))
+    for shape in ON_SOFTWARE if session.software else SHAPES:
+        yield Table(f"One row, {shape}", "us", safely(rows_of(shape, ways, session)))

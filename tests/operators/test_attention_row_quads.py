@@ -1,0 +1,211 @@
+"""Attention of few rows on matrix units, which are emulated where the device has none: windows, caps, masks, counts, sizes that fill no
+matrix, and parts of the keys that follow from what the device finds to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import pumice
+from pumice.testing import assert_close
+
+Array = npt.NDArray[Any]
+KERNEL = "attention_row_quads.comp"
+
+
+@dataclass(frozen=True)
+class Case:
+    """counts: keys of each image that count; after, before: those behind and before a row's place that it sees; mask: its dtype."""
+
+    heads: int
+    groups: int
+    rows: int
+    keys: int
+    size: int
+    v_size: int = 0
+    batch: int = 1
+    counts: tuple[int, ...] = ()
+    causal: bool = False
+    before: int = -1
+    cap: float = 0.0
+    scale: float = 0.0
+    mask: str = ""
+    then: str = ""
+
+    @property
+    def shapes(self) -> tuple[list[int], list[int], list[int]]:
+        keys = [self.batch, self.groups, self.keys]
+        return [self.batch, self.heads, self.rows, self.size], [*keys, self.size], [*keys, self.v_size or self.size]
+
+    def given(self, seed: int = 0) -> list[Array]:
+        random = np.random.default_rng(seed)
+        made: list[Array] = [random.standard_normal(shape).astype(np.float16) for shape in self.shapes]
+        if self.mask:
+            shape = (self.batch, self.heads, self.rows, self.keys)
+            made.append(
+                random.random(shape) < 0.6 if self.mask == "bool" else random.standard_normal(shape).astype("f2")
+            )
+        if self.counts:
+            made.append(np.array(self.counts, np.int64))
+        return made
+
+    def program(self, context: pumice.Context, precision: str = "fp16") -> pumice.Program:
+        graph = pumice.Graph(str(self))
+        names = ["q", "k", "v", *(["mask"] if self.mask else []), *(["counts"] if self.counts else [])]
+        inputs: list[pumice.Value | None] = []
+        for name, array in zip(names, self.given(), strict=True):
+            if name == "counts":
+                inputs += [None] * (6 - len(inputs))
+            inputs.append(graph.input(name, str(array.dtype), list(array.shape)))
+        more: dict[str, Any] = {"softcap": self.cap, "left_window_size": self.before, "is_causal": int(self.causal)}
+        if self.scale:
+            more["scale"] = self.scale
+        made = graph.add("Attention", *inputs, **more)
+        graph.output("y", graph.add(self.then, made) if self.then else made)
+        return graph.compile(context, precision)
+
+    def expected(self, given: list[Array]) -> Array:
+        """In float64; a row that sees no key is zero."""
+        q, k, v = (array.astype(np.float64) for array in given[:3])
+        k, v = (array.repeat(self.heads // self.groups, axis=1) for array in (k, v))
+        scores = q @ k.transpose(0, 1, 3, 2) * (self.scale or self.size**-0.5)
+        if self.cap:
+            scores = self.cap * np.tanh(scores / self.cap)
+        if self.mask == "bool":
+            scores = np.where(given[3], scores, -np.inf)
+        elif self.mask:
+            scores = scores + given[3]
+        counts = np.array(self.counts or [self.keys] * self.batch)[:, None, None]
+        place = np.arange(self.rows)[None, :, None] + (counts - self.rows if self.counts else 0)
+        key = np.arange(self.keys)[None, None, :]
+        sees = (key < counts) & (key >= (place - self.before if self.before >= 0 else 0))
+        sees = sees & (key <= place) if self.causal else sees
+        scores = np.where(sees[:, None], scores, -np.inf)
+        largest = scores.max(-1, keepdims=True)
+        weights = np.exp(scores - np.where(np.isinf(largest), 0, largest))
+        sums = weights.sum(-1, keepdims=True)
+        made = weights / np.where(sums == 0, 1, sums) @ v
+        return np.asarray(np.maximum(made, 0) if self.then else made)
+
+
+CASES = [
+    Case(4, 2, 1, 400, 32, batch=3, counts=(0, 1, 257)),
+    Case(4, 1, 1, 600, 32, counts=(513,), causal=True, before=200),
+    Case(19, 1, 1, 70, 16, batch=2, counts=(70, 33)),
+    Case(6, 2, 3, 70, 40, 24, causal=True, before=1, cap=2.0),
+    Case(4, 2, 1, 77, 40, mask="bool"),
+]
+MORE = [
+    Case(1, 1, 1, 1, 8),
+    Case(4, 1, 1, 50, 32),
+    Case(2, 2, 1, 16, 64),
+    Case(2, 2, 1, 17, 64, then="Relu"),
+    Case(8, 2, 1, 300, 64, batch=2, counts=(300, 17)),
+    Case(4, 2, 3, 90, 32, batch=2, counts=(90, 41), causal=True),
+    Case(16, 1, 1, 77, 16),
+    Case(4, 4, 1, 77, 24, 136),
+    Case(4, 2, 1, 77, 40, mask="float16", cap=1.5),
+    Case(2, 1, 1, 40, 256, 8),
+    Case(4, 2, 1, 33, 16, scale=-0.5),
+]
+
+
+@pytest.fixture(scope="module")
+def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def units(pumice_context: pumice.Context) -> pumice.Context:
+    quirks = {quirk.name for quirk in pumice_context.driver_quirks}
+    if (
+        not pumice_context.info.matrices
+        or pumice_context.info.limits["subgroupSize"] != 32
+        or "other_matrix_layout" in quirks
+    ):
+        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
+    return pumice_context
+
+
+def check(case: Case, context: pumice.Context) -> None:
+    """Right, and the same bits in each run: one of other values stands between two of the same."""
+    program, given, others = case.program(context), case.given(), case.given(seed=1)
+    (step,) = program.plan([array.shape for array in given])
+    assert step["kernel"] == KERNEL
+    first = program.call(tuple(given))[0]
+    assert_close(first, case.expected(given), rtol=2e-3, atol=2e-3)
+    assert_close(program.call(tuple(others))[0], case.expected(others), rtol=2e-3, atol=2e-3)
+    np.testing.assert_array_equal(program.call(tuple(given))[0], first)
+
+
+# The driver compiles what stands for the units for ten seconds or more.
+EMULATED = [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)]
+
+
+@pytest.mark.parametrize("case", EMULATED, ids=str)
+def test_rows_are_right_where_units_are_emulated(case: Case, emulating: pumice.Context) -> None:
+    check(case, emulating)
+
+
+LONG = [
+    Case(32, 8, 1, 5000, 128, batch=2, counts=(5000, 129)),
+    Case(32, 32, 1, 3001, 128),
+    Case(32, 8, 1, 4097, 64, counts=(4000,), causal=True, before=1023),
+    Case(32, 8, 4, 4097, 64, counts=(4097,), causal=True),
+    Case(71, 1, 1, 2000, 64),
+    Case(20, 1, 4, 900, 128, counts=(800,), causal=True),
+    Case(8, 1, 1, 900, 256),
+    Case(16, 1, 1, 900, 128),
+]
+
+
+@pytest.mark.parametrize("case", CASES + MORE + LONG, ids=str)
+def test_rows_are_right_on_the_units_themselves(case: Case, units: pumice.Context) -> None:
+    """The same on a device that has such units; on others there is nothing to run."""
+    check(case, units)
+
+
+def test_small_weights_are_not_lost(emulating: pumice.Context) -> None:
+    """One key has a weight of a half's smallest, and there are so many of the others' that they make half of the result."""
+    case = Case(1, 1, 1, 2048, 8, scale=1.0)
+    q, k, v = (np.zeros(shape, np.float16) for shape in case.shapes)
+    q[..., 0] = 1
+    k[:, :, 1:, 0] = -16.0  # e^-16 is below half of the smallest half, 2^-24
+    v[:, :, 1:] = 1.0
+    expected = 2047 * np.exp(-16.0) / (1 + 2047 * np.exp(-16.0))
+    made = case.program(emulating).call((q, k, v))[0].astype(np.float64)
+    assert np.abs(made / expected - 1).max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("case", "precision"),
+    [
+        pytest.param(Case(4, 2, 1, 40, 12), "fp16", id="no eights"),
+        pytest.param(Case(4, 1, 5, 40, 16), "fp16", id="many rows"),
+        pytest.param(Case(9, 1, 1, 40, 136), "fp16", id="many rows of long heads"),
+        pytest.param(Case(4, 2, 1, 40, 16), "fp32", id="floats"),
+    ],
+)
+def test_others_are_left_to_other_kernels(case: Case, precision: str, emulating: pumice.Context) -> None:
+    steps = case.program(emulating, precision).plan([list(shape) for shape in case.shapes])
+    assert all(step["kernel"] != KERNEL for step in steps)
+
+
+def test_scores_that_are_wanted_are_made_by_other_kernels(emulating: pumice.Context) -> None:
+    case = Case(4, 2, 1, 40, 16)
+    graph = pumice.Graph()
+    inputs = [graph.input(name, "float16", shape) for name, shape in zip("qkv", case.shapes, strict=True)]
+    y, _, _, scores = graph.add("Attention", *inputs, qk_matmul_output_mode=3, outputs=4)
+    graph.output("y", y)
+    graph.output("scores", scores)
+    given = case.given()
+    made = graph.compile(emulating, "fp16").call(tuple(given))
+    assert_close(made[0], case.expected(given), rtol=4e-3, atol=4e-3)
+    assert_close(made[1].sum(-1, dtype=np.float64), np.ones((1, 4, 1)), rtol=4e-3)
