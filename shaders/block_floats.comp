@@ -1,5 +1,6 @@
-// A matrix in blocks as floats, [columns, depth]: see include/blocks.glsl. An invocation makes eight of them. FRAGMENTS: of the matrix as
-// block_pack.comp has laid it out.
+// A matrix in blocks as floats: see include/blocks.glsl. FRAGMENTS: of the matrix as block_pack.comp has laid it out.
+// Otherwise [columns, depth], of which an invocation makes eight. TRANSPOSED: [depth, columns], as products take it that pack nothing; an
+// invocation makes eight columns of eight or, of FRAGMENTS, 32 steps of the depth, and four neighbours read what lies together.
 #version 450
 #if FRAGMENTS
 #extension GL_EXT_control_flow_attributes : require
@@ -14,7 +15,44 @@
 
 layout(local_size_x = LOCAL_SIZE) in;
 
-#if FRAGMENTS
+#if FRAGMENTS && TRANSPOSED
+// Element `k` of the eight of step `j` of four, in words of which the even elements come first.
+float element(uvec4 words[BITS / 4u], uint j, uint k) {
+  const uint place = k % IN_WORD / 2u + k % 2u * (IN_WORD / 2u), at = j * (BITS / 4u) + k / IN_WORD;
+  return float(bitfieldExtract(words[at / 4u][at % 4u], int(place * BITS), BITS));
+}
+
+void main() {
+  const uint pieces = BITS / 4u, chunks = (p.depth + 127u) / 128u, groups = p.columns / 8u;
+  const uint index = grid_invocation(), octet = index % 4u, group = index / 4u % groups, stretch = index / 4u / groups;
+  if (stretch >= chunks) return;
+  const uint chunk = group / 2u * chunks + stretch, term = chunk * 16u + group % 2u * 8u;
+  uvec4 words[8][BITS / 4u];
+  [[unroll]] for (uint c = 0u; c < 8u; ++c)
+    [[unroll]] for (uint i = 0u; i < pieces; ++i)
+      words[c][i] = w[p.w_offset / IN_WORD / 4u + ((chunk * 2u + group % 2u) * pieces + i) * 32u + c * 4u + octet];
+  [[unroll]] for (uint j = 0u; j < 4u; ++j) {
+    const uint first = stretch * 128u + j * 32u + octet * 8u;
+    float point[8], unit[8];
+    [[unroll]] for (uint c = 0u; c < 8u; ++c) {
+      unit[c] = term_of(scale[term + c], j * 32u);
+#if ZERO
+      point[c] = term_of(zero[term + c], j * 32u);
+#else
+      point[c] = float(POINT) + kBias;
+#endif
+    }
+    [[unroll]] for (uint k = 0u; k < 8u; ++k) {
+      if (first + k >= p.depth) return;
+      uvec4 made;
+      [[unroll]] for (uint c = 0u; c < 4u; ++c)
+        made[c] = packFloat2x16(f16vec2((element(words[2u * c], j, k) - point[2u * c]) * unit[2u * c],
+                                        (element(words[2u * c + 1u], j, k) - point[2u * c + 1u]) * unit[2u * c + 1u]));
+      y[(p.y_offset + (first + k) * p.columns) / 8u + group] = made;
+    }
+  }
+}
+#elif FRAGMENTS
 // Element `k` of eight that begin with word `words`, in each of which the even ones come first.
 float element(uint words, uint k, float point, float unit) {
   const uint place = k % IN_WORD / 2u + k % 2u * (IN_WORD / 2u);
@@ -49,6 +87,23 @@ float element(uint i) {
   return (integer_in(w[at / IN_WORD], at % IN_WORD) - zero_point(block)) * scale[block];
 }
 
+#if TRANSPOSED
+// Element `step` of four columns.
+vec4 four(uint column, uint step) {
+  return vec4(element(column * p.depth + step), element((column + 1u) * p.depth + step), element((column + 2u) * p.depth + step),
+              element((column + 3u) * p.depth + step));
+}
+
+void main() {
+  const uint index = grid_invocation(), groups = p.columns / 8u;
+  const uint first = (index / 4u / groups * 4u + index % 4u) * 8u, column = index / 4u % groups * 8u;
+  for (uint step = first; step < min(first + 8u, p.depth); ++step) {
+    const uint at = (p.y_offset + step * p.columns + column) / 4u;
+    pm_store_vec4(y, at, four(column, step));
+    pm_store_vec4(y, at + 1u, four(column + 4u, step));
+  }
+}
+#else
 vec4 four(uint i) { return vec4(element(i), element(i + 1u), element(i + 2u), element(i + 3u)); }
 
 void main() {
@@ -61,4 +116,5 @@ void main() {
   }
   for (uint i = first; i < p.elements; ++i) pm_store(y, p.y_offset + i, element(i));
 }
+#endif
 #endif

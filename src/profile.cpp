@@ -40,6 +40,8 @@ class RunRecords {
     record["id"] = run.id;
     record["submitted"] = run.submitted;
     record["cold"] = run.cold;
+    record["fine"] = run.fine;
+    record["recording"] = reinterpret_cast<uintptr_t>(run.dispatches.get());
     record["begin"] = run.begin;
     record["end"] = run.end;
     record["dispatches"] = dispatches_of(run);
@@ -93,11 +95,13 @@ Record stop() {
 void bind_profile(py::module_& module) {
   module.def(
       "_start_profile",
-      [](const std::string& level) {
-        if (!start_profiler(level_of(level))) throw StateError("a profile is on already; one at a time measures");
+      [](const std::string& level, uint64_t every) {
+        if (!start_profiler(level_of(level), every)) throw StateError("a profile is on already; one at a time measures");
         start_trace();
       },
-      py::arg("level"), "Every execution is stamped from now on. Raises StateError where that is so already.");
+      py::arg("level"), py::arg("every"),
+      "Executions are stamped from now on: the first of each recording, and every so many, at this level, others as a whole. Raises "
+      "StateError where that is so already.");
   module.def("_stop_profile", &stop, "Ends it: host, the spans of the host's time, and runs, the executions with their stamps.");
   module.def(
       "_profile_event",

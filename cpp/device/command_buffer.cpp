@@ -76,6 +76,7 @@ CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBuff
   if (sizes.sets > 0) descriptors_ = create_pool(vk, sizes);
   if (sizes.timestamps == 0 || vk.timestamp_bits == 0) return;
   timestamp_count_ = sizes.timestamps;
+  host_resets_ = sizes.host_resets && context_->feature("hostQueryReset");
   VkQueryPoolCreateInfo queries{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
   queries.queryType = VK_QUERY_TYPE_TIMESTAMP;
   queries.queryCount = sizes.timestamps;
@@ -110,7 +111,7 @@ void CommandBuffer::begin() {
   // A command buffer may be submitted again while its last submission still runs.
   info.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   check(vk.vkBeginCommandBuffer(commands_, &info), "vkBeginCommandBuffer");
-  if (queries_) vk.vkCmdResetQueryPool(commands_, queries_, 0, timestamp_count_);
+  if (queries_ && !host_resets_) vk.vkCmdResetQueryPool(commands_, queries_, 0, timestamp_count_);
   record_barrier(vk, commands_, kWork | (guards_ ? guard_stages(vk) : 0u), kWrites, kWork | (guards_ ? guard_stages(vk) : 0u),
                  kReads | kWrites | (guards_ ? guard_reads(vk) : 0u));
 }
@@ -249,6 +250,10 @@ void CommandBuffer::timestamp(uint32_t index) {
   if (!queries_) return;
   auto& vk = context_->vk();
   vk.vkCmdWriteTimestamp(commands_, index == 0 ? VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT : VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, queries_, index);
+}
+
+void CommandBuffer::reset_timestamps() {
+  if (host_resets_) context_->vk().vkResetQueryPool(context_->vk().device, queries_, 0, timestamp_count_);
 }
 
 void CommandBuffer::end() {

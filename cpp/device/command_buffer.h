@@ -24,7 +24,8 @@ struct CommandBufferSizes {
   uint32_t sets = 0;
   std::array<uint32_t, kDescriptorKinds> descriptors{};  // by kind
   uint32_t timestamps = 0;
-  bool guards = false;  // dispatches that read from memory whether they run
+  bool guards = false;       // dispatches that read from memory whether they run
+  bool host_resets = false;  // reset_timestamps() comes before each submission, where the device can do that
 };
 
 // The resources that the descriptors of one dispatch refer to.
@@ -61,6 +62,8 @@ class CommandBuffer {
   void copy(const Image& source, const BufferRange& target);
   void make_usable(const Image& image);  // a new one, for every use; its content is undefined
   void timestamp(uint32_t index);
+  // Before a submission, where CommandBufferSizes::host_resets is set: no earlier one may still be running.
+  void reset_timestamps();
   void end();  // makes the results visible to the host
 
   // Keeps an object alive until the last submission has finished.
@@ -84,6 +87,7 @@ class CommandBuffer {
   VkQueryPool_T* queries_ = nullptr;
   uint32_t timestamp_count_ = 0;
   bool guards_ = false;
+  bool host_resets_ = false;
   bool is_small_ = false;                 // with few descriptors and no timestamps: pool and commands may serve again
   std::vector<VkDescriptorSet_T*> sets_;  // sets of the dispatches that have descriptors
   size_t next_set_ = 0;

@@ -41,8 +41,8 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
 
 void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& accesses) {
   const auto& bindings = dispatch.kernel->interface().bindings;
-  // Parts in the packed modes may share words, which are then stored to atomically: the validation layer takes that for a read as well,
-  // after which it wants a barrier.
+  // Parts in the packed modes, and parts of elements of a byte, may share words, which are then stored to atomically: the validation layer
+  // takes that for a read as well, after which it wants a barrier. Kernels declare what they read and write in words of bytes.
   const Storage storage = dispatch.kernel->shader()->options.storage;
   const bool shares_words = storage == Storage::fp16_packed || storage == Storage::bf16_packed;
   for (size_t i = 0; i < bindings.size(); ++i) {
@@ -50,7 +50,7 @@ void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& access
     if (!range.buffer || range.bytes == 0) continue;
     const uint64_t begin = range.buffer->memory_offset() + range.offset;
     MemoryAccess& access = accesses.emplace_back(range.buffer->memory(), begin, begin + range.bytes, bindings[i].access != Access::read);
-    if (dispatch.lanes.empty() || shares_words) continue;
+    if (dispatch.lanes.empty() || shares_words || bindings[i].access == Access::read_write) continue;
     access.lane = dispatch.lanes[i];
     access.lane.origin += range.buffer->memory_offset();
   }

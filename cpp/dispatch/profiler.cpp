@@ -24,12 +24,17 @@ Current& current() {
 
 }  // namespace
 
+Profiler::Profiler(ProfileLevel level, uint64_t every) : level_(level), every_(every) {
+  static std::atomic<uint64_t> count{0};
+  serial_ = ++count;
+}
+
 void Profiler::read(Pending& pending) {
   const Context* context = pending.run.context.get();
   auto base = std::ranges::find(bases_, context, &std::pair<const Context*, uint64_t>::first);
   if (base == bases_.end()) base = bases_.insert(bases_.end(), {context, 0});
   try {
-    pending.source->read(pending.run.id, base->second, pending.run);
+    pending.source->read(base->second, pending.run);
   } catch (const Error&) {  // the context was closed in the block, or its device is lost: the execution is counted as one without stamps
   }
   runs_.push_back(std::move(pending.run));
@@ -65,10 +70,10 @@ std::shared_ptr<Profiler> current_profiler() {
   return current().profiler;
 }
 
-bool start_profiler(ProfileLevel level) {
+bool start_profiler(ProfileLevel level, uint64_t every) {
   const std::lock_guard lock(current().mutex);
   if (current().profiler) return false;
-  current().profiler = std::make_shared<Profiler>(level);
+  current().profiler = std::make_shared<Profiler>(level, every);
   current().is_on = true;
   return true;
 }

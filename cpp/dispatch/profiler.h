@@ -13,6 +13,9 @@
 
 namespace pumice {
 
+class CommandBuffer;
+struct Stamps;
+
 // How finely an execution is stamped: as a whole, where the next dispatch is of another node, or after every dispatch.
 enum class ProfileLevel : uint8_t { execution, node, dispatch };
 
@@ -35,8 +38,11 @@ struct ProfiledRun {
   std::shared_ptr<const std::vector<ProfiledDispatch>> dispatches;
   std::shared_ptr<Context> context;
   uint64_t id = 0;
-  int64_t submitted = 0;  // trace_clock() before the submission
-  bool cold = false;      // a kernel ran for the first time
+  int64_t submitted = 0;                    // trace_clock() before the submission
+  bool cold = false;                        // a kernel ran for the first time
+  bool fine = false;                        // stamped as finely as the profile's level says; else as a whole
+  const CommandBuffer* commands = nullptr;  // that were executed; the source keeps them
+  const Stamps* stamps = nullptr;
   double begin = 0, end = 0;
   std::vector<ProfiledSpan> spans;  // none where the stamps were lost
 };
@@ -45,15 +51,18 @@ struct ProfiledRun {
 class ProfiledSource {
  public:
   virtual ~ProfiledSource() = default;
-  // Waits for execution `id` and fills in what it took, from ticks into nanoseconds from `base`.
-  virtual void read(uint64_t id, uint64_t& base, ProfiledRun& run) = 0;
+  // Waits for the execution and fills in what it took, from ticks into nanoseconds from `base`.
+  virtual void read(uint64_t& base, ProfiledRun& run) = 0;
 };
 
 // Collects executions. Thread-safe.
 class Profiler {
  public:
-  explicit Profiler(ProfileLevel level) : level_(level) {}
+  // Of the executions of each recording the first is stamped as finely as `level` says, and every `every`th after it.
+  Profiler(ProfileLevel level, uint64_t every);
   ProfileLevel level() const { return level_; }
+  uint64_t every() const { return every_; }
+  uint64_t serial() const { return serial_; }  // tells profiles apart
   void add(std::shared_ptr<ProfiledSource> source, ProfiledRun run);
   void collect(const ProfiledSource& source);  // reads what was executed of it: its stamps are about to be written anew
   std::vector<ProfiledRun> finish();           // waits for all executions
@@ -66,14 +75,15 @@ class Profiler {
   void read(Pending& pending);
 
   ProfileLevel level_;
+  uint64_t every_, serial_;
   std::mutex mutex_;
   std::vector<Pending> pending_;
   std::vector<ProfiledRun> runs_;
   std::vector<std::pair<const Context*, uint64_t>> bases_;  // the first stamp of each context
 };
 
-std::shared_ptr<Profiler> current_profiler();  // null where no profile is on: one relaxed load
-bool start_profiler(ProfileLevel level);       // false where a profile is on already
-std::shared_ptr<Profiler> stop_profiler();     // null where none was on
+std::shared_ptr<Profiler> current_profiler();             // null where no profile is on: one relaxed load
+bool start_profiler(ProfileLevel level, uint64_t every);  // false where a profile is on already
+std::shared_ptr<Profiler> stop_profiler();                // null where none was on
 
 }  // namespace pumice

@@ -47,12 +47,13 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     find_barriers();
     if (options_.timestamps || options_.total_time)
       stamps_ = options_.timestamps ? plain_stamps(dispatches_.size()) : whole_stamps(dispatches_.size());
-    commands_ = record(stamps_);
+    commands_ = record(stamps_, false);
   }
 
   // The device may still run the kernels; buffers and images see to themselves.
   ~RecordedList() override {
-    for (CommandBuffer* commands : {commands_.get(), profiled_[0].get(), profiled_[1].get()}) {
+    for (CommandBuffer* commands :
+         {commands_.get(), fine_.commands[0].get(), fine_.commands[1].get(), whole_.commands[0].get(), whole_.commands[1].get()}) {
       if (!commands || !context_->in_flight(commands->last_submission())) continue;
       auto kernels = std::make_shared<std::vector<std::shared_ptr<const KernelVariant>>>();
       for (const Dispatch& dispatch : dispatches_) kernels->push_back(dispatch.kernel);
@@ -65,16 +66,12 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return {shared_from_this(), submit(*commands_)};
   }
 
-  void read(uint64_t id, uint64_t& base, ProfiledRun& run) override {
-    context_->wait(id);
-    const bool is_own = stamps_.count > 0;
-    const auto ran = [&](const std::unique_ptr<CommandBuffer>& commands) { return commands && commands->last_submission() == id; };
-    const auto& commands = is_own ? commands_ : ran(profiled_[0]) ? profiled_[0] : profiled_[1];
-    if (!ran(commands)) return;
-    const std::vector<uint64_t> ticks = commands->ticks();
+  void read(uint64_t& base, ProfiledRun& run) override {
+    context_->wait(run.id);
+    const std::vector<uint64_t> ticks = run.commands->ticks();
     if (ticks.empty()) return;
     if (base == 0) base = ticks[0];
-    fill_spans(is_own ? stamps_ : profiled_stamps_, ticks, base, commands->tick_nanoseconds(), run);
+    fill_spans(*run.stamps, ticks, base, run.commands->tick_nanoseconds(), run);
   }
 
   const std::shared_ptr<Context>& context() const override { return context_; }
@@ -119,36 +116,60 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return id;
   }
 
-  // Executes another recording of the same dispatches, with stamps; a list that has stamps of its own keeps to them. Two such recordings
-  // take turns: the host reads the stamps of the execution before while the device runs the new one.
+  // Another recording of the same dispatches, with stamps. Two take turns: the host reads the stamps of the execution before while the
+  // device runs the new one.
+  struct Profiled {
+    Stamps stamps;
+    std::array<std::unique_ptr<CommandBuffer>, 2> commands;
+    size_t next = 0;
+  };
+
+  // A list that has stamps of its own keeps to them.
   Submission exec_profiled(Profiler& profiler) {
     const std::lock_guard lock(profile_mutex_);
-    const bool is_own = stamps_.count > 0, is_new_level = !is_own && profiled_level_ != profiler.level();
-    if (is_own || is_new_level) profiler.collect(*this);  // these stamps are written anew, or given up
-    if (is_new_level) {
-      profiled_[0].reset(), profiled_[1].reset();
-      profiled_level_ = profiler.level();
-      profiled_stamps_ = stamps_of(dispatches_, barriers_before_, profiler.level());
-    }
-    auto& commands = is_own ? commands_ : profiled_[next_profiled_];
-    if (!commands) {
-      const HostSpan span("record");
-      commands = record(profiled_stamps_);
-    }
+    const bool is_own = stamps_.count > 0;
+    if (is_own) profiler.collect(*this);  // its stamps are written anew
+    Profiled* const profiled = is_own ? nullptr : &stamped_for(profiler);
+    CommandBuffer& commands = is_own ? *commands_ : commands_of(*profiled);
     if (!described_) described_ = described(dispatches_, barriers_before_);
     ProfiledRun run;
     run.dispatches = described_;
     run.context = context_;
+    run.fine = is_own || profiled == &fine_ || profiler.level() == ProfileLevel::execution;
+    run.commands = &commands;
+    run.stamps = is_own ? &stamps_ : &profiled->stamps;
     run.submitted = trace_clock();
-    const uint64_t id = run.id = submit(*commands);
+    const uint64_t id = run.id = submit(commands);
     add_event({"submit", "", run.submitted, trace_clock()});
     run.cold = is_cold(id);
-    if (!is_own) {
-      profiler.collect(*this);
-      next_profiled_ = 1 - next_profiled_;
-    }
+    if (!is_own) profiler.collect(*this);
     profiler.add(shared_from_this(), std::move(run));
     return {shared_from_this(), id};
+  }
+
+  // An execution in which a kernel runs for the first time is stamped finely and not counted, since its times tell little of others.
+  Profiled& stamped_for(Profiler& profiler) {
+    if (profiler.level() == ProfileLevel::execution) return whole_;
+    if (fine_level_ != profiler.level()) {
+      profiler.collect(*this);
+      fine_ = {stamps_of(dispatches_, barriers_before_, profiler.level()), {}, 0};
+      fine_level_ = profiler.level();
+    }
+    if (profiled_by_ != profiler.serial()) profiled_by_ = profiler.serial(), profiled_runs_ = 0;
+    if (profiled_runs_ == 0 && !has_run()) return fine_;
+    return profiled_runs_++ % profiler.every() == 0 ? fine_ : whole_;
+  }
+
+  CommandBuffer& commands_of(Profiled& profiled) {
+    if (profiled.stamps.count == 0) profiled.stamps = whole_stamps(dispatches_.size());
+    auto& commands = profiled.commands[profiled.next];
+    profiled.next = 1 - profiled.next;
+    if (!commands) {
+      const HostSpan span("record");
+      commands = record(profiled.stamps, true);
+    }
+    commands->reset_timestamps();
+    return *commands;
   }
 
   void find_barriers() {
@@ -224,8 +245,9 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return memories;
   }
 
-  std::unique_ptr<CommandBuffer> record(const Stamps& stamps) {
-    const CommandBufferSizes wanted = sizes(stamps);
+  std::unique_ptr<CommandBuffer> record(const Stamps& stamps, bool host_resets) {
+    CommandBufferSizes wanted = sizes(stamps);
+    wanted.host_resets = host_resets;
     descriptors_ = std::accumulate(wanted.descriptors.begin(), wanted.descriptors.end(), size_t{0});
     auto commands = std::make_unique<CommandBuffer>(context_, wanted);
     commands->begin();
@@ -277,12 +299,11 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   Stamps stamps_;                         // of commands_
   std::vector<Barrier> barriers_before_;  // by dispatch
   size_t barriers_ = 0, descriptors_ = 0;
-  std::mutex profile_mutex_;  // guards what follows up to profiled_level_
-  std::array<std::unique_ptr<CommandBuffer>, 2> profiled_;
-  size_t next_profiled_ = 0;
-  Stamps profiled_stamps_;
+  std::mutex profile_mutex_;  // guards what follows up to profiled_runs_
+  Profiled fine_, whole_;
+  std::optional<ProfileLevel> fine_level_;  // none: no profile has recorded finely
   std::shared_ptr<const std::vector<ProfiledDispatch>> described_;
-  std::optional<ProfileLevel> profiled_level_;  // none: no profile has recorded
+  uint64_t profiled_by_ = 0, profiled_runs_ = 0;  // the last profile, and the executions in it
   std::atomic<uint64_t> last_{0};
   std::once_flag first_run_;
   std::atomic<bool> has_noted_{false};  // the first run

@@ -2155,9 +2155,9 @@ def _profile_event(kind: str, name: str, begin: typing.SupportsInt | typing.Supp
     """
     Adds a span of the host's time, in whole units of the finest of Python's performance counters.
     """
-def _start_profile(level: str) -> None:
+def _start_profile(level: str, every: typing.SupportsInt | typing.SupportsIndex) -> None:
     """
-    Every execution is stamped from now on. Raises StateError where that is so already.
+    Executions are stamped from now on: the first of each recording, and every so many, at this level, others as a whole. Raises StateError where that is so already.
     """
 def _stop_profile() -> dict[str, typing.Any]:
     """

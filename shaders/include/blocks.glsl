@@ -43,7 +43,13 @@ float term_of(Scales terms, uint step) {
 }
 #endif
 layout(binding = 2) readonly buffer Scale { Scales scale[]; };
+#if FRAGMENTS && TRANSPOSED
+layout(binding = 3) buffer Y { uvec4 y[]; };  // eight halves
+#elif TRANSPOSED
+layout(binding = 3) buffer Y { sfpvec4 y[]; };
+#else
 layout(binding = 3) buffer Y { sfp y[]; };
+#endif
 #if ZERO && FRAGMENTS
 layout(binding = 4) readonly buffer Zero { Scales zero[]; };
 #elif ZERO

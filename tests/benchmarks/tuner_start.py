@@ -42,7 +42,8 @@ begin, busy = time.perf_counter(), time.thread_time()
 kernel = pumice.Kernel(TEXT, context, macros={"SCALE": "2.0"}, name="scale")
 tile, measured = 4, 0
 if sys.argv[1] == "tuned":
-    arguments = lambda one: {"x": x, "y": np.zeros_like(x), "threads": x.size // one["TILE"]}
+    y = np.zeros_like(x)
+    arguments = lambda one: {"x": x, "y": y, "threads": x.size // one["TILE"]}
     grid = {"TILE": [1, 2, 4, 8], "local_size": [64, 128, 256]}
     found = kernel.tune(grid, arguments, check=lambda x, y: 2 * x, runs=int(sys.argv[2]), progress=False)
     kernel, tile, measured = found.kernel, found.best["TILE"], found.measured

@@ -134,7 +134,9 @@ def wrong_pairs(pairs: list[tuple[str, str]], context: pumice.Context) -> list[s
             scale = np.maximum(np.abs(plain[name]), 1.0)
             if name.startswith(JUMPS):
                 continue
-            near = np.abs(folded - plain[name]) <= 2e-4 * scale
+            # Where a tangent is large it makes 1 + tan^2 of an error in the last places of its argument.
+            steep = 4e-6 * scale**2 if name.startswith("Tan of") else 0.0
+            near = np.abs(folded - plain[name]) <= 2e-4 * scale + steep
             if not (near | (folded == plain[name]) | ((folded != folded) & (plain[name] != plain[name]))).all():
                 found.append(f"{name}: {folded} by the host, {plain[name]} by the device")
     return found

@@ -126,6 +126,35 @@ def test_concatenations_are_right_where_parts_lie_in_them_and_where_not(
     assert_close(result["wide"], np.concatenate([a, x, a], 3), rtol=tolerance, atol=tolerance)
 
 
+ONNX_NUMBERS = {
+    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "float64": 11
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ONNX_NUMBERS)
+def test_parts_that_are_written_side_by_side_may_share_words(context: pumice.Context, dtype: str) -> None:
+    """Parts begin and end in the middle of words, or between them; the validation layer sees what each dispatch reads."""
+    numbers = np.random.default_rng(3)
+    graph, given, wanted = pumice.Graph(), {}, {}
+    for case in range(24):
+        images, height, width, *channels = (int(n) for n in numbers.integers(1, 7, 6))
+        parts = []
+        for k, count in enumerate(channels):
+            shape = (images, count, height, width)
+            part = numbers.integers(0, 2, shape).astype(dtype if k % 2 else "int32")
+            value = graph.input(f"x{case}_{k}", str(part.dtype), list(part.shape))
+            parts.append(value if k % 2 else graph.add("Cast", value, to=ONNX_NUMBERS[dtype]))
+            given[f"x{case}_{k}"] = part
+        graph.output(f"y{case}", graph.add("Transpose", graph.add("Concat", *parts, axis=1), perm=[0, 2, 3, 1]))
+        whole = np.concatenate([given[f"x{case}_{k}"] for k in range(3)], axis=1)
+        wanted[f"y{case}"] = whole.transpose(0, 2, 3, 1).astype(dtype)
+    for fuse in (True, False):
+        results = graph.compile(context, fuse=fuse)(given)
+        for name, expected in wanted.items():
+            np.testing.assert_array_equal(results[name], expected)
+            assert results[name].dtype == expected.dtype
+
+
 # ---- shapes that are computed
 
 

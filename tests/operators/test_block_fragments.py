@@ -231,6 +231,28 @@ def test_programs_are_right_on_the_units_themselves(case: Case, normed: bool, pu
     check_program(case, normed, pumice_context)
 
 
+@pytest.mark.parametrize("fragments", [True, False])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(3, 40, 160, 32),
+        Case(9, 48, 384, 128, points=False),
+        Case(2, 32, 320, 64, bits=8),
+        Case(4, 56, 96, 32, signed=True),
+    ],
+    ids=str,
+)
+def test_floats_lie_as_a_product_takes_them(case: Case, fragments: bool, pumice_context: pumice.Context) -> None:
+    """Prompts make floats of the whole matrix; nothing packs them again on devices of which a lane has no column of its own."""
+    quirks = ["emulated_fragments"] if fragments else []
+    device = f"uuid:{pumice_context.info.uuid}"
+    with pumice.Context(device, quirks=quirks, without=["subgroupShuffle"]) as plain:
+        program = check_program(case, False, plain, fragments)
+        kernels = [step["kernel"] for step in program.plan([[40, case.depth]])]
+    assert "block_floats.comp" in kernels
+    assert "conv_pack.comp" not in kernels
+
+
 def test_a_workgroup_has_two_tiles_of_very_many_columns(emulating: pumice.Context) -> None:
     """Where every multiprocessor has at least 48 tiles to do, by the number that is taken for devices that do not tell theirs."""
     multiprocessors = emulating.info.limits.get("shaderSMCount") or 132
@@ -240,7 +262,7 @@ def test_a_workgroup_has_two_tiles_of_very_many_columns(emulating: pumice.Contex
     assert step["groups"][0] == -(-case.columns // 32)
 
 
-def check_program(case: Case, normed: bool, context: pumice.Context) -> pumice.Program:
+def check_program(case: Case, normed: bool, context: pumice.Context, fragments: bool = True) -> pumice.Program:
     """Few rows by the kernel of fragments, many by floats that are made of them. Squares of 1 with 3 for epsilon: halves, exactly."""
     graph = pumice.Graph("blocks")
     x = (np.random.default_rng(3).integers(0, 2, (40, case.depth)) * 2 - 1).astype(np.float16)
@@ -261,7 +283,7 @@ def check_program(case: Case, normed: bool, context: pumice.Context) -> pumice.P
         tolerance = 2.0**-10 * np.abs(expected).max()
         np.testing.assert_allclose(y, expected[:rows], rtol=2.0**-10, atol=tolerance if rows > 16 or case.gated else 0)
         kernels = [row["kernel"] for row in program.report() if row["kernel"]]
-        assert ("block_quads.comp" in " ".join(kernels)) == (rows <= 16), kernels
+        assert ("block_quads.comp" in " ".join(kernels)) == (rows <= 16 and fragments), kernels
     return program
 
 

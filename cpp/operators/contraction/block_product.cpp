@@ -186,23 +186,42 @@ void add_kernel(LowerContext& node, const BlockTiling& tiling, const BlockProduc
   node.add(step.build());
 }
 
+constexpr int64_t kFloatColumns = 8;  // of an invocation of block_floats that makes [depth, columns]
+
+// Whether a product takes [depth, columns] as it lies. To make [columns, depth] and pack it was half of the time of a long prompt.
+bool takes_rows(const NodeContext& node, int64_t columns) {
+  return !node.prefers_lanes() && columns % kFloatColumns == 0;
+}
+
+// All of a matrix as floats, [depth, columns] where a product takes that as it lies, else [columns, depth].
+Piece floats_of(LowerContext& node, Composition& parts, const BlockMatrix& matrix, DType dtype) {
+  constexpr int64_t kSteps = 32;  // of four invocations that make [depth, columns]; each has so many of fragments
+  const int64_t columns = node.input(kW).shape[0], depth = node.input(kW).shape[1];
+  const bool fragments = is_in_fragments(node), transposed = takes_rows(node, columns);
+  const Piece floats = parts.scratch(dtype, transposed ? Shape{depth, columns} : Shape{columns, depth});
+  Macros macros = block_macros(node, node.input(kW));
+  if (fragments) macros.insert(macros.end(), {{"FRAGMENTS", "1"}, {"SCALES", std::to_string(scales_of(node))}});
+  if (fragments && transposed) macros.emplace_back("W_FOURS", "1");
+  if (transposed) macros.emplace_back("TRANSPOSED", "1");
+  StepBuilder step(node.kernel("block_floats.comp", dtype, macros));
+  step.bind("y", floats.operand);
+  set_matrix(node, step, matrix).set("elements", columns * depth);
+  const int64_t stretches = ceil_div(depth, fragments ? kChunk : kSteps);
+  node.add(
+      step.threads(static_cast<uint64_t>(transposed ? columns / kFloatColumns * stretches * 4 : ceil_div(columns * depth, 8))).build());
+  return floats;
+}
+
 // Makes floats of all of the matrix first.
 void add_float_product(LowerContext& node, Composition& parts, const BlockProduct& product) {
   const int64_t columns = node.input(kW).shape[0], depth = node.input(kW).shape[1], rows = product.y.desc.elements() / columns;
-  const DType dtype = product.x.desc.dtype;
-  const Piece floats = parts.scratch(dtype, {columns, depth});
-  Macros macros = block_macros(node, node.input(kW));
-  if (is_in_fragments(node)) macros.insert(macros.end(), {{"FRAGMENTS", "1"}, {"SCALES", std::to_string(scales_of(node))}});
-  StepBuilder step(node.kernel("block_floats.comp", dtype, macros));
-  step.bind("y", floats.operand);
-  set_matrix(node, step, product.matrix).set("elements", columns * depth);
-  node.add(step.threads(static_cast<uint64_t>(ceil_div(columns * depth, 8))).build());
-  Attributes transposed;
-  transposed.set("transB", int64_t{1});
+  const Piece floats = floats_of(node, parts, product.matrix, product.x.desc.dtype);
+  Attributes attributes;
+  attributes.set("transB", int64_t{!takes_rows(node, columns)});
   const Piece x = product.x.seen_as({rows, depth}), result = product.y.seen_as({rows, columns});
-  if (!product.residual) return parts.add("Gemm", transposed, {x, floats}, result, product.epilogue);
+  if (!product.residual) return parts.add("Gemm", attributes, {x, floats}, result, product.epilogue);
   const Piece made = parts.scratch(product.y.desc.dtype, {rows, columns});
-  parts.add("Gemm", transposed, {x, floats}, made);
+  parts.add("Gemm", attributes, {x, floats}, made);
   const Expression whole = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
   parts.map(whole, {made, {result.desc, *product.residual}}, result);
 }

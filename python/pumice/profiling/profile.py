@@ -13,7 +13,8 @@ from .._pumice import StateError, _profile_event, _start_profile, _stop_profile
 from ..base import model_calls
 from ..base.errors import InputError
 from ..base.files import Path, write_whole
-from .records import DeviceSpan, Execution, HostSpan, Row, executions_of, host_spans_of, rows_of
+from .records import DeviceSpan, Execution, HostSpan, Row, executions_of, host_spans_of
+from .sampling import Weighted, rows_of, weighted
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -22,26 +23,35 @@ if TYPE_CHECKING:
 
 LEVELS = ("execution", "node", "dispatch")
 GROUPS = ("node", "kernel", "dispatch")
+_EVERY = 32  # so that the stamps of nodes cost about a fiftieth of what they cost in each execution
 _HEADS = ("", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
 
 
-def profile(level: str = "node") -> Profile:
+def profile(level: str = "node", every: int | None = None) -> Profile:
     """Measures everything that runs in a `with` block: models, kernels, command lists, dv; on all contexts.
 
     level: "execution" stamps submissions as a whole, "node" wherever the next dispatch is of another node, "dispatch"
-    every dispatch, which keeps those that could overlap apart from each other. While a profile is on, the host waits behind each
-    submission of a recording for the one before: a loop that the device runs by itself is slower than without.
-    Raises InputError for another level; StateError on entry where a profile is on already: one at a time measures.
+    every dispatch, which keeps those that could overlap apart from each other. every: of the executions of each recorded list the first
+    and every so many after it are stamped at this level, the others as a whole; None: 32 at the level of nodes, where stamps would
+    cost a third of a small model's time on a GPU, and 1 at that of dispatches. An execution in which a kernel runs for the first time is
+    stamped at this level too. While a profile is on, the host waits behind each submission of a recording for the one before: a
+    loop that the device runs by itself is slower than without.
+    Raises InputError for another level, and where `every` is no positive integer, or is given for whole executions; StateError on
+    entry where a profile is on already: one at a time measures.
     """
     if level not in LEVELS:
         raise InputError(f"profile: level: expected one of {', '.join(LEVELS)}, given {level!r}")
-    return Profile(level)
+    if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+        raise InputError(f"profile: every: expected a positive integer or None, given {every!r}")
+    if every is not None and level == "execution":
+        raise InputError("profile: every: expected None at the level 'execution', which stamps each as a whole")
+    return Profile(level, every)
 
 
 class Profile:
     """What a profile measured; complete when its block has ended.
 
-    level: see `profile`. seconds: those of the block, on the host's clock; all times are seconds from its beginning.
+    level, every: see `profile`. seconds: those of the block, on the host's clock; all times are seconds from its beginning.
     executions: all submissions with their spans. host: spans of the host's time: calls, waits, transfers, bindings,
     compilations, what came from caches. memory: a MemoryMap of each model, and of each choice of shapes, that was called in the block and
     is one list of dispatches, up to 16 of them. lost: executions without stamps, since their context was closed in the block,
@@ -49,8 +59,9 @@ class Profile:
     no execution begins before its submission, so that the two are as far apart as the quickest start takes.
     """
 
-    def __init__(self, level: str) -> None:
+    def __init__(self, level: str, every: int | None) -> None:
         self.level = level
+        self.every = every or (_EVERY if level == "node" else 1)
         self.seconds = 0.0
         self._start = 0
         self.executions: tuple[Execution, ...] = ()
@@ -62,7 +73,7 @@ class Profile:
     def __enter__(self) -> Profile:
         if self._state != "new":
             raise StateError("a Profile is of one block; make another one with pumice.profile()")
-        _start_profile(self.level)
+        _start_profile(self.level, self.every)
         model_calls.begin()
         self._state = "on"
         self._start = time.perf_counter_ns()
@@ -105,8 +116,8 @@ class Profile:
 
     @property
     def barrier_seconds(self) -> float:
-        """Seconds in the barriers between spans."""
-        return sum(span.barrier_seconds for span in self.spans)
+        """Seconds in the barriers between spans, of all executions."""
+        return sum(one.weight * one.barrier_seconds for one in self._weighted())
 
     @property
     def gap_seconds(self) -> float:
@@ -120,7 +131,7 @@ class Profile:
 
     @property
     def spans(self) -> list[DeviceSpan]:
-        """The spans of all executions, in their order."""
+        """The spans of the executions that were stamped at the profile's level, in their order."""
         self._complete()
         return [span for one in self.executions for span in one.spans]
 
@@ -135,11 +146,17 @@ class Profile:
     def rows(self, by: str = "node") -> list[Row]:
         """The spans added up by "node", "kernel", or each "dispatch" of a list apart; the longest first.
 
+        Executions that were stamped as a whole count by those of the same list that were stamped at the profile's level: rows and
+        barriers add up to `device_seconds`. What the stamps between nodes cost is taken off (`pumice.profiling.sampling`).
         Raises InputError for another grouping.
         """
         if by not in GROUPS:
             raise InputError(f"Profile: by: expected one of {', '.join(GROUPS)}, given {by!r}")
-        return rows_of(self.spans, by, self.device_seconds)
+        return rows_of(self._weighted(), by, self.device_seconds)
+
+    def _weighted(self) -> list[Weighted]:
+        self._complete()
+        return weighted(self.executions)
 
     def host_rows(self) -> list[tuple[str, int, float, int]]:
         """(kind, count, seconds, bytes) of the host's spans; the longest first. Spans lie in one another: no sum is the whole."""
@@ -156,10 +173,15 @@ class Profile:
         parts = (self.device_seconds, self.barrier_seconds, self.gap_seconds, self.seconds)
         device, barriers, gaps, host = (f"{one * 1e6:,.1f} us" for one in parts)
         return (
-            f"{len(self.executions)} executions: {device} on the device, {barriers} of it in barriers; "
+            f"{self._counted()}: {device} on the device, {barriers} of it in barriers; "
             f"{gaps} between executions; {host} on the host"
             + (f"; {self.lost} more executions have no stamps" if self.lost else "")
         )
+
+    def _counted(self) -> str:
+        fine = sum(one.fine for one in self.executions)
+        by = f", {fine} of them stamped by {self.level}" if fine < len(self.executions) else ""
+        return f"{len(self.executions)} executions{by}"
 
     def cells(self, by: str = "node") -> list[tuple[str, ...]]:
         """The texts of a table's rows, see `table`."""
@@ -181,6 +203,7 @@ class Profile:
         peaks = self.peaks
         return {
             "level": self.level,
+            "every": self.every,
             "seconds": self.seconds,
             "device_seconds": self.device_seconds,
             "barrier_seconds": self.barrier_seconds,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 _TICK = 1e-9  # seconds of the engine's clocks
@@ -66,7 +66,8 @@ class DeviceSpan(NamedTuple):
 class Execution(NamedTuple):
     """One submission. submitted, begin, end: seconds from the beginning of the block. cold: a kernel ran for the first time.
 
-    context: tells the contexts of a profile apart; device: the device's name.
+    context: tells the contexts of a profile apart; device: the device's name. recording: tells the recorded lists apart that were
+    executed. fine: the spans are those of the profile's level; an execution that was stamped as a whole has none, see `profile`.
     """
 
     device: str
@@ -75,6 +76,8 @@ class Execution(NamedTuple):
     begin: float
     end: float
     cold: bool
+    recording: int
+    fine: bool
     spans: tuple[DeviceSpan, ...]
 
     @property
@@ -84,14 +87,16 @@ class Execution(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The spans of one node, kernel or dispatch, added up.
+    """The spans of one node, kernel or dispatch, added up over all executions.
 
-    spans: how many. seconds: without barrier_seconds. share: of the device's time.
+    spans: how many; measured: how many of them were stamped, by whose times and bytes the others are counted. seconds: without
+    barrier_seconds. share: of the device's time.
     """
 
     name: str
     kernel: str
     spans: int
+    measured: int
     seconds: float
     barrier_seconds: float
     share: float
@@ -137,11 +142,13 @@ def executions_of(runs: Sequence[Mapping[str, Any]], start: int) -> tuple[Execut
 
 
 def _execution(number: int, run: Mapping[str, Any], offset: float, start: int) -> Execution:
-    credited = _credited(run)
+    credited = _credited(run) if run["fine"] else []
     spans = tuple(_span(number, run["dispatches"], span, flop, offset) for span, flop in credited)
     begin, end = (run["begin"] + offset) * _TICK, (run["end"] + offset) * _TICK
     submitted = (run["submitted"] - start) * _TICK
-    return Execution(run["device"], run["context"], submitted, begin, end, run["cold"], spans)
+    return Execution(
+        run["device"], run["context"], submitted, begin, end, run["cold"], run["recording"], run["fine"], spans
+    )
 
 
 def _credited(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
@@ -181,33 +188,4 @@ def _span(
         tuple(own[0]["groups"]),
         own[0]["storage"],
         number,
-    )
-
-
-def rows_of(spans: Iterable[DeviceSpan], by: str, whole: float) -> list[Row]:
-    """Rows by "node", "kernel", or one for each "dispatch" of a list; the longest first. whole: seconds of all."""
-    groups: dict[Any, list[DeviceSpan]] = {}
-    places: dict[int, int] = {}
-    for one in spans:
-        place = places[one.execution] = places.get(one.execution, -1) + 1
-        key = {"node": one.node, "kernel": one.kernel, "dispatch": (place, one.node, one.kernel)}[by]
-        groups.setdefault(key, []).append(one)
-    rows = [_row(by, members, whole) for members in groups.values()]
-    return sorted(rows, key=lambda row: -row.seconds)
-
-
-def _row(by: str, members: Sequence[DeviceSpan], whole: float) -> Row:
-    seconds = sum(one.seconds for one in members)
-    kernels = ", ".join(dict.fromkeys(one.kernel for one in members))
-    name = members[0].kernel if by == "kernel" else members[0].node or "(whole executions)"
-    return Row(
-        name,
-        kernels,
-        len(members),
-        seconds,
-        sum(one.barrier_seconds for one in members),
-        seconds / whole if whole > 0 else 0.0,
-        sum(one.read_bytes for one in members),
-        sum(one.written_bytes for one in members),
-        sum(one.flop for one in members),
     )

@@ -14,7 +14,7 @@ from signature_probes.probe import covers, differ, refused
 
 
 @covers(
-    "profile.level", "Profile.rows.by", "Profile.cells.by", "Profile.table.by", "Profile.table.most", "Profile.compare.by",
+    "profile.level", "profile.every", "Profile.rows.by", "Profile.cells.by", "Profile.table.by", "Profile.table.most", "Profile.compare.by",
     "Profile.plot.kind", "Profile.plot.axes", "Profile.save_html.title"
 )  # fmt: skip
 def profiles(context: pumice.Context) -> None:
@@ -32,6 +32,15 @@ def profiles(context: pumice.Context) -> None:
 
     differ(*(len(profiled(level).spans) for level in ("node", "dispatch")))
     refused(lambda: pumice.profile("wobble"), "wobble")
+    commands.exec().wait()
+
+    def fine(every: int | None) -> int:
+        with pumice.profile("node", every) as measured:
+            for _ in range(4):
+                commands.exec().wait()
+        return sum(one.fine for one in measured.executions)
+
+    differ(*(fine(every) for every in (None, 1, 2)))
     measured = profiled("dispatch")
     for read in (measured.rows, measured.cells, lambda by: measured.compare(measured, by)):
         refused(lambda read=read: read("wobble"), "wobble")

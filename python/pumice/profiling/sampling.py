@@ -1,0 +1,97 @@
+"""What the executions that are stamped finely tell about all of a profile.
+
+A stamp costs the device about 2 us on GPUs, since it waits until everything before it is done: a list of 40 nodes takes half as long again
+with a stamp around each. At the level of nodes a profile therefore stamps the first execution of each recording, and every 32nd, so;
+the others have two stamps around the whole. The two kinds tell what the stamps between nodes cost, which is taken off the nodes' times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from .records import DeviceSpan, Execution, Row
+
+
+class Weighted(NamedTuple):
+    """A span that stands for `weight` spans of its recording's executions. seconds, barrier_seconds: of one, without its stamps' cost."""
+
+    span: DeviceSpan
+    weight: float
+    seconds: float
+    barrier_seconds: float
+
+
+def weighted(executions: Sequence[Execution]) -> list[Weighted]:
+    """The spans by which the executions of each recording are known; weight times seconds add up to the time of all of them.
+
+    Where an execution without a cold kernel was stamped finely, the cold ones are none of them.
+    """
+    recordings: dict[int, list[Execution]] = {}
+    for one in executions:
+        recordings.setdefault(one.recording, []).append(one)
+    return [span for every in recordings.values() for span in _of_recording(every)]
+
+
+def _of_recording(executions: Sequence[Execution]) -> Iterable[Weighted]:
+    fine = [one for one in executions if one.fine]
+    samples = [one for one in fine if not one.cold] or fine
+    if len(samples) == len(executions):
+        return [Weighted(span, 1.0, span.seconds, span.barrier_seconds) for one in samples for span in one.spans]
+    stamp = stamp_seconds(executions)
+    spans = [(span, *_without_stamp(span, stamp if i else 0.0)) for one in samples for i, span in enumerate(one.spans)]
+    inside = sum(seconds + barrier for _, seconds, barrier in spans)
+    weight = len(executions) / len(samples) if samples else 0.0
+    # What is left of a difference, since a stamp hides some of what it costs, is shared by all.
+    scale = sum(one.seconds for one in executions) / (weight * inside) if weight * inside > 0 else 1.0
+    return [Weighted(span, weight, seconds * scale, barrier * scale) for span, seconds, barrier in spans]
+
+
+def stamp_seconds(executions: Sequence[Execution]) -> float:
+    """What a stamp between nodes costs: how much longer the finely stamped executions of a recording take, for each such stamp.
+
+    0.0 where there are not both kinds, and where they take no longer. Medians, without executions of cold kernels.
+    """
+    warm = [one for one in executions if not one.cold]
+    fine, whole = ([one for one in warm if one.fine is kind] for kind in (True, False))
+    if not fine or not whole:
+        return 0.0
+    more = median(one.seconds for one in fine) - median(one.seconds for one in whole)
+    stamps = sum(1 + (span.ready > span.before) for span in fine[0].spans) - 1  # a whole execution has a last one too
+    return max(more, 0.0) / stamps if stamps > 0 else 0.0
+
+
+def _without_stamp(span: DeviceSpan, stamp: float) -> tuple[float, float]:
+    """A stamp is written where everything before it is done: what follows it waits for that, and has the cost."""
+    return max(span.seconds - stamp, 0.0), max(span.barrier_seconds - stamp, 0.0)
+
+
+def rows_of(spans: Iterable[Weighted], by: str, whole: float) -> list[Row]:
+    """Rows by "node", "kernel", or one for each "dispatch" of a list; the longest first. whole: seconds of all."""
+    groups: dict[Any, list[Weighted]] = {}
+    places: dict[int, int] = {}
+    for one in spans:
+        span = one.span
+        place = places[span.execution] = places.get(span.execution, -1) + 1
+        key = {"node": span.node, "kernel": span.kernel, "dispatch": (place, span.node, span.kernel)}[by]
+        groups.setdefault(key, []).append(one)
+    rows = [_row(by, members, whole) for members in groups.values()]
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def _row(by: str, members: Sequence[Weighted], whole: float) -> Row:
+    spans = [one.span for one in members]
+    seconds = sum(one.weight * one.seconds for one in members)
+    return Row(
+        name=spans[0].kernel if by == "kernel" else spans[0].node or "(whole executions)",
+        kernel=", ".join(dict.fromkeys(one.kernel for one in spans)),
+        spans=round(sum(one.weight for one in members)),
+        measured=len(members),
+        seconds=seconds,
+        barrier_seconds=sum(one.weight * one.barrier_seconds for one in members),
+        share=seconds / whole if whole > 0 else 0.0,
+        read_bytes=round(sum(one.weight * one.span.read_bytes for one in members)),
+        written_bytes=round(sum(one.weight * one.span.written_bytes for one in members)),
+        flop=round(sum(one.weight * one.span.flop for one in members)),
+    )
