@@ -36,19 +36,6 @@ Shape filled(const Shape& shape, int64_t batch, int64_t size) {
   return sizes;
 }
 
-template <typename T>
-T& slot(std::vector<T>& values, ValueId value) {
-  const auto at = static_cast<size_t>(value);
-  if (at >= values.size()) values.resize(std::max(at + 1, values.size() * 2));
-  return values[at];
-}
-
-template <typename T>
-const T* find(const std::vector<std::optional<T>>& values, ValueId value) {
-  const auto at = static_cast<size_t>(value);
-  return value == kAbsent || at >= values.size() || !values[at] ? nullptr : &*values[at];
-}
-
 }  // namespace
 
 Shape trial_shape(const Shape& shape, size_t trial) {
@@ -81,40 +68,44 @@ std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& 
 }
 
 void ShapeInference::set(ValueId value, TensorDesc desc) {
-  slot(descs_, value) = std::move(desc);
+  descs_.set(value, std::move(desc));
 }
 
 void ShapeInference::set_host(ValueId value, HostTensor host) {
-  slot(hosts_, value) = std::move(host);
+  hosts_.set(value, std::move(host));
 }
 
 void ShapeInference::set_constant(ValueId value, const HostTensor& host) {
-  slot(constants_, value) = &host;
+  const auto at = static_cast<size_t>(value);
+  if (at >= constants_.size()) constants_.resize(std::max(at + 1, constants_.size() * 2));
+  constants_[at] = &host;
 }
 
 void ShapeInference::reserve(size_t values) {
-  descs_.resize(values), hosts_.resize(values), constants_.resize(values);
+  descs_.reserve(values), hosts_.reserve(values), constants_.resize(values);
 }
 
 void ShapeInference::forget(ValueId value) {
-  slot(descs_, value).reset();
-  slot(hosts_, value).reset();
-  slot(constants_, value) = nullptr;
+  descs_.forget(value);
+  hosts_.forget(value);
+  if (constant(value)) constants_[static_cast<size_t>(value)] = nullptr;
 }
 
 void ShapeInference::pack() {
-  for (auto& desc : descs_)
+  for (const auto& desc : descs_.all())
     if (desc && !desc->is_packed()) desc->strides = packed_strides(desc->shape);
 }
 
 ShapeInference::Known ShapeInference::take(ValueId value) {
-  return {std::exchange(slot(descs_, value), std::nullopt), std::exchange(slot(hosts_, value), std::nullopt)};
+  return {descs_.take(value), hosts_.take(value)};
 }
 
 bool ShapeInference::is_still(ValueId value, const Known& known) const {
-  const auto at = static_cast<size_t>(value);
-  if (descs_[at] != known.desc || hosts_[at].has_value() != known.host.has_value()) return false;
-  return !known.host || same_elements(*hosts_[at], *known.host);
+  const TensorDesc* desc = descs_.find(value);
+  const HostTensor* host = hosts_.find(value);
+  if ((desc != nullptr) != known.desc.has_value() || (host != nullptr) != known.host.has_value()) return false;
+  if (desc && *desc != *known.desc) return false;
+  return !host || same_elements(*host, *known.host);
 }
 
 TensorDesc* ShapeInference::mutable_desc(ValueId value) {
@@ -122,14 +113,14 @@ TensorDesc* ShapeInference::mutable_desc(ValueId value) {
 }
 
 const TensorDesc* ShapeInference::desc(ValueId value) const {
-  if (const TensorDesc* known = find(descs_, value)) return known;
+  if (const TensorDesc* known = descs_.find(value)) return known;
   const HostTensor* known = constant(value);
   return known ? &known->desc : nullptr;
 }
 
 const HostTensor* ShapeInference::host(ValueId value) const {
   if (const HostTensor* known = constant(value)) return known;
-  return find(hosts_, value);
+  return hosts_.find(value);
 }
 
 const HostTensor* ShapeInference::constant(ValueId value) const {

@@ -1,8 +1,11 @@
 // Descriptions of a graph's values for one choice of input shapes, and their elements where they are known on the host.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "graph/description/graph_node.h"
@@ -19,6 +22,37 @@ inline constexpr size_t kTrials = 8, kLargeTrials = 6;
 Shape trial_shape(const Shape& shape, size_t trial);
 // The sizes that came out alike of the trials; none where fewer than two of the large ones have a result, or their ranks differ.
 std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
+
+// Facts of those values that have one. They lie apart: eight trials of a large graph would be arrays of megabytes, which the system clears
+// anew in each load.
+template <typename T>
+class FactsOfValues {
+ public:
+  T* find(ValueId value) const {
+    const auto at = static_cast<size_t>(value);
+    return value == kAbsent || at >= facts_.size() ? nullptr : facts_[at].get();
+  }
+  void set(ValueId value, T fact) {
+    const auto at = static_cast<size_t>(value);
+    if (at >= facts_.size()) facts_.resize(std::max(at + 1, facts_.size() * 2));
+    facts_[at] = std::make_unique<T>(std::move(fact));
+  }
+  void forget(ValueId value) {
+    if (find(value)) facts_[static_cast<size_t>(value)].reset();
+  }
+  std::optional<T> take(ValueId value) {
+    T* const fact = find(value);
+    std::optional<T> taken;
+    if (fact) taken = std::move(*fact);
+    forget(value);
+    return taken;
+  }
+  void reserve(size_t values) { facts_.resize(values); }
+  const std::vector<std::unique_ptr<T>>& all() const { return facts_; }
+
+ private:
+  std::vector<std::unique_ptr<T>> facts_;
+};
 
 class ShapeInference {
  public:
@@ -58,8 +92,8 @@ class ShapeInference {
   const HostTensor* constant(ValueId value) const;
 
   bool tried_ = false;
-  std::vector<std::optional<TensorDesc>> descs_;
-  std::vector<std::optional<HostTensor>> hosts_;
+  FactsOfValues<TensorDesc> descs_;
+  FactsOfValues<HostTensor> hosts_;
   std::vector<const HostTensor*> constants_;
 };
 
