@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from .._pumice import Context, DeviceInfo, StateError, UploadMemory
 from ..base import model_calls
@@ -32,6 +31,7 @@ from .step_variants import chosen
 from .values import Declared, ModelValue, Packing, fits, rearrangement, sizes_text
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from onnx import ModelProto
 
     from .._pumice import Program

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .._pumice import Context, DeviceInfo, __version__
+from .._pumice import Context, DeviceInfo, __version__, cache_directory
 from ..base.errors import binding_error
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def measured_variants(context: Context) -> dict[str, str]:
 
     A folder that has not changed since it was read is not read again.
     """
+    cache = cache_directory()
+    if not cache or not os.path.isdir(os.path.join(cache, "tuning")):
+        return {}  # nothing was ever measured here, so that the store's modules are not wanted either
     from ..device.tuning_store import records_beside, store_folder
 
     sample = blank(context.info, "", "", "")
