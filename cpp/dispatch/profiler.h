@@ -41,8 +41,8 @@ struct ProfiledRun {
   int64_t submitted = 0;                    // trace_clock() before the submission
   bool cold = false;                        // a kernel ran for the first time
   bool fine = false;                        // stamped as finely as the profile's level says; else as a whole
-  const CommandBuffer* commands = nullptr;  // that were executed; the source keeps them
-  const Stamps* stamps = nullptr;
+  std::shared_ptr<CommandBuffer> commands;  // that were executed; none where their stamps were read
+  std::shared_ptr<const Stamps> stamps;
   double begin = 0, end = 0;
   std::vector<ProfiledSpan> spans;  // none where the stamps were lost
 };

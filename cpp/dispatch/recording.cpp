@@ -67,11 +67,16 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
   void read(uint64_t& base, ProfiledRun& run) override {
+    const auto commands = std::move(run.commands);
+    const auto stamps = std::move(run.stamps);
     context_->wait(run.id);
-    const std::vector<uint64_t> ticks = run.commands->ticks();
-    if (ticks.empty()) return;
+    const std::lock_guard lock(stamps_mutex_);
+    // Where another execution has come in between, outside of this profile, the stamps are its own.
+    if (commands->last_submission() != run.id) return;
+    const std::vector<uint64_t> ticks = commands->ticks();
+    if (ticks.empty() || commands->last_submission() != run.id) return;
     if (base == 0) base = ticks[0];
-    fill_spans(*run.stamps, ticks, base, run.commands->tick_nanoseconds(), run);
+    fill_spans(*stamps, ticks, base, commands->tick_nanoseconds(), run);
   }
 
   const std::shared_ptr<Context>& context() const override { return context_; }
@@ -103,14 +108,16 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
  private:
+  void check_open() const {
+    for (const Buffer* buffer : buffers_)
+      if (buffer->closed()) throw StateError("a Buffer that this list uses is closed", "L1");
+    for (const Image* image : images_)
+      if (image->closed()) throw StateError("an Image that this list uses is closed", "L1");
+  }
+
   uint64_t submit(CommandBuffer& commands) {
     // The check runs under the context's submit lock: what it finds open stays until the submission has finished.
-    const uint64_t id = commands.submit([this] {
-      for (const Buffer* buffer : buffers_)
-        if (buffer->closed()) throw StateError("a Buffer that this list uses is closed", "L1");
-      for (const Image* image : images_)
-        if (image->closed()) throw StateError("an Image that this list uses is closed", "L1");
-    });
+    const uint64_t id = commands.submit([this] { check_open(); });
     last_ = id;
     if (!has_noted_.load(std::memory_order_acquire)) std::call_once(first_run_, [this] { note_first_run(); });
     return id;
@@ -119,8 +126,8 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   // Another recording of the same dispatches, with stamps. Two take turns: the host reads the stamps of the execution before while the
   // device runs the new one.
   struct Profiled {
-    Stamps stamps;
-    std::array<std::unique_ptr<CommandBuffer>, 2> commands;
+    std::shared_ptr<const Stamps> stamps;
+    std::array<std::shared_ptr<CommandBuffer>, 2> commands;
     size_t next = 0;
   };
 
@@ -130,46 +137,58 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     const bool is_own = stamps_.count > 0;
     if (is_own) profiler.collect(*this);  // its stamps are written anew
     Profiled* const profiled = is_own ? nullptr : &stamped_for(profiler);
-    CommandBuffer& commands = is_own ? *commands_ : commands_of(*profiled);
     if (!described_) described_ = described(dispatches_, barriers_before_);
+    const auto self = shared_from_this();
     ProfiledRun run;
     run.dispatches = described_;
     run.context = context_;
     run.fine = is_own || profiled == &fine_ || profiler.level() == ProfileLevel::execution;
-    run.commands = &commands;
-    run.stamps = is_own ? &stamps_ : &profiled->stamps;
+    run.commands = is_own ? std::shared_ptr<CommandBuffer>(self, commands_.get()) : commands_of(*profiled);
+    run.stamps = is_own ? std::shared_ptr<const Stamps>(self, &stamps_) : profiled->stamps;
     run.submitted = trace_clock();
-    const uint64_t id = run.id = submit(commands);
+    const uint64_t id = run.id = submit_stamped(*run.commands);
     add_event({"submit", "", run.submitted, trace_clock()});
     run.cold = is_cold(id);
-    if (!is_own) profiler.collect(*this);
-    profiler.add(shared_from_this(), std::move(run));
-    return {shared_from_this(), id};
+    if (profiled) {
+      profiled->next = 1 - profiled->next;
+      profiled_runs_ += !run.cold;
+      profiler.collect(*this);
+    }
+    profiler.add(self, std::move(run));
+    return {self, id};
   }
 
-  // An execution in which a kernel runs for the first time is stamped finely and not counted, since its times tell little of others.
-  Profiled& stamped_for(Profiler& profiler) {
+  // No other thread reads the stamps of an earlier execution while they are reset.
+  uint64_t submit_stamped(CommandBuffer& commands) {
+    if (commands.last_submission() != 0) context_->wait(commands.last_submission());
+    const std::lock_guard lock(stamps_mutex_);
+    commands.reset_timestamps();
+    return submit(commands);
+  }
+
+  // An execution in which a kernel runs for the first time does not count among those of which one is stamped finely, since its times tell
+  // little of others.
+  Profiled& stamped_for(const Profiler& profiler) {
     if (profiler.level() == ProfileLevel::execution) return whole_;
     if (fine_level_ != profiler.level()) {
-      profiler.collect(*this);
-      fine_ = {stamps_of(dispatches_, barriers_before_, profiler.level()), {}, 0};
+      fine_ = {std::make_shared<Stamps>(stamps_of(dispatches_, barriers_before_, profiler.level())), {}, 0};
       fine_level_ = profiler.level();
     }
     if (profiled_by_ != profiler.serial()) profiled_by_ = profiler.serial(), profiled_runs_ = 0;
-    if (profiled_runs_ == 0 && !has_run()) return fine_;
-    return profiled_runs_++ % profiler.every() == 0 ? fine_ : whole_;
+    return profiled_runs_ % profiler.every() == 0 ? fine_ : whole_;
   }
 
-  CommandBuffer& commands_of(Profiled& profiled) {
-    if (profiled.stamps.count == 0) profiled.stamps = whole_stamps(dispatches_.size());
+  std::shared_ptr<CommandBuffer> commands_of(Profiled& profiled) {
+    if (!profiled.stamps) profiled.stamps = std::make_shared<Stamps>(whole_stamps(dispatches_.size()));
     auto& commands = profiled.commands[profiled.next];
-    profiled.next = 1 - profiled.next;
     if (!commands) {
       const HostSpan span("record");
-      commands = record(profiled.stamps, true);
+      std::vector<Buffer::Use> uses;  // keep another thread's close() from freeing a buffer while it is recorded
+      for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
+      check_open();
+      commands = record(*profiled.stamps, true);
     }
-    commands->reset_timestamps();
-    return *commands;
+    return commands;
   }
 
   void find_barriers() {
@@ -299,6 +318,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   Stamps stamps_;                         // of commands_
   std::vector<Barrier> barriers_before_;  // by dispatch
   size_t barriers_ = 0, descriptors_ = 0;
+  std::mutex stamps_mutex_;   // held while stamps are reset and read
   std::mutex profile_mutex_;  // guards what follows up to profiled_runs_
   Profiled fine_, whole_;
   std::optional<ProfileLevel> fine_level_;  // none: no profile has recorded finely

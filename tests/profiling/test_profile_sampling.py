@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -53,12 +55,16 @@ def test_the_stamps_cost_is_taken_off() -> None:
         assert (rows[name].read_bytes, rows[name].written_bytes, rows[name].flop) == (800, 400, 160)
 
 
-def test_cold_executions_tell_nothing_where_there_are_warm_ones() -> None:
+def test_cold_executions_stand_for_themselves() -> None:
     cold = execution(0, 0.0, fine=True, cold=True)
     (row,) = [one for one in rows_of(weighted([cold]), "node", 1.0) if one.name == "n1"]
     assert row.seconds == pytest.approx(100 * NODES[1])
-    executions = [cold, execution(1, 0.0, fine=True), execution(2, 0.0, fine=False)]
-    assert {one.span.execution for one in weighted(executions)} == {1}
+    executions = [cold, execution(1, 0.0, fine=True), *(execution(i, 0.0, fine=False) for i in range(2, 6))]
+    assert {(one.span.execution, one.weight) for one in weighted(executions)} == {(0, 1.0), (1, 5.0)}
+    rows = {row.name: row for row in rows_of(weighted(executions), "node", device_seconds(executions))}
+    for name, seconds in zip(("n0", "n1", "n2"), NODES, strict=True):
+        assert rows[name].seconds == pytest.approx(105 * seconds)
+        assert (rows[name].spans, rows[name].measured) == (6, 2)
     assert stamp_seconds(executions) == pytest.approx(0.0, abs=1e-12)
 
 
@@ -115,3 +121,62 @@ def test_executions_in_flight_are_told_apart(context: pumice.Context) -> None:
     times = np.array([(one.begin, one.end) for one in measured.executions])
     assert (times[:, 1] > times[:, 0]).all()
     assert (times[1:, 0] >= times[:-1, 1] - 1e-9).all(), "executions follow one another"
+
+
+def timed_and_plain(context: pumice.Context) -> tuple[pumice.CommandList, pumice.CommandList]:
+    """A list with stamps of its own, and a list of two kernels without."""
+    scale = pumice.Kernel(SCALE, context, name="scale")
+    tensors = [pumice.zeros((1 << 16,), "float32", context=context) for _ in range(3)]
+    lists = []
+    for count in (1, 2):
+        commands = pumice.CommandList(context)
+        for x, y in itertools.islice(itertools.pairwise(tensors), count):
+            commands.dispatch(scale.bind(x=x, y=y, threads=1 << 16))
+        commands.commit(timing=count == 1)
+        commands.exec().wait()
+        lists.append(commands)
+    return lists[0], lists[1]
+
+
+def test_profiles_that_end_while_lists_are_executed_have_no_stamps_of_others(context: pumice.Context) -> None:
+    """A thread goes on executing both lists while one profile after the other ends, at changing levels."""
+    timed, plain = timed_and_plain(context)
+    done = threading.Event()
+
+    def execute() -> None:
+        while not done.is_set():
+            timed.exec()
+            plain.exec().wait()
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    try:
+        for i in range(60):
+            with pumice.profile(("node", "dispatch", "execution")[i % 3], None if i % 3 == 2 else 2) as measured:
+                time.sleep(0.002)
+            ends = [(one.begin, one.end) for one in measured.executions]
+            assert all(begin <= end for begin, end in ends)
+            assert all(later >= earlier - 1e-9 for (_, earlier), (later, _) in itertools.pairwise(sorted(ends)))
+            for one in measured.executions:
+                inside = sum(span.seconds + span.barrier_seconds for span in one.spans)
+                assert not one.fine or inside == pytest.approx(one.seconds)
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_an_execution_that_is_refused_loses_no_stamps_of_another(context: pumice.Context) -> None:
+    scale = pumice.Kernel(SCALE, context, name="scale")
+    x = pumice.zeros((64,), "float32", context=context)
+    memory = pumice.Buffer(context, 256)
+    y = pumice.Tensor(pumice.TensorDesc("float32", [64]), memory)
+    commands = pumice.CommandList(context)
+    commands.dispatch(scale.bind(x=x, y=y, threads=64))
+    commands.commit()
+    with pumice.profile("node") as measured:
+        commands.exec().wait()
+        memory.close()
+        for _ in range(3):
+            with pytest.raises(pumice.StateError, match="closed"):
+                commands.exec()
+    assert (len(measured.executions), measured.lost) == (1, 0)

@@ -26,7 +26,7 @@ class Weighted(NamedTuple):
 def weighted(executions: Sequence[Execution]) -> list[Weighted]:
     """The spans by which the executions of each recording are known; weight times seconds add up to the time of all of them.
 
-    Where an execution without a cold kernel was stamped finely, the cold ones are none of them.
+    An execution in which a kernel ran for the first time has its own spans and stands for no other one, unless no other was stamped finely.
     """
     recordings: dict[int, list[Execution]] = {}
     for one in executions:
@@ -35,17 +35,21 @@ def weighted(executions: Sequence[Execution]) -> list[Weighted]:
 
 
 def _of_recording(executions: Sequence[Execution]) -> Iterable[Weighted]:
-    fine = [one for one in executions if one.fine]
-    samples = [one for one in fine if not one.cold] or fine
-    if len(samples) == len(executions):
-        return [Weighted(span, 1.0, span.seconds, span.barrier_seconds) for one in samples for span in one.spans]
+    alone = [one for one in executions if one.fine and one.cold]
+    others = [one for one in executions if not (one.fine and one.cold)]
+    samples = [one for one in others if one.fine]
+    if not samples:
+        alone, others, samples = [], list(executions), alone
+    if len(samples) == len(others):
+        alone, others, samples = [*alone, *samples], [], []
+    made = [Weighted(span, 1.0, span.seconds, span.barrier_seconds) for one in alone for span in one.spans]
     stamp = stamp_seconds(executions)
     spans = [(span, *_without_stamp(span, stamp if i else 0.0)) for one in samples for i, span in enumerate(one.spans)]
     inside = sum(seconds + barrier for _, seconds, barrier in spans)
-    weight = len(executions) / len(samples) if samples else 0.0
+    weight = len(others) / len(samples) if samples else 0.0
     # What is left of a difference, since a stamp hides some of what it costs, is shared by all.
-    scale = sum(one.seconds for one in executions) / (weight * inside) if weight * inside > 0 else 1.0
-    return [Weighted(span, weight, seconds * scale, barrier * scale) for span, seconds, barrier in spans]
+    scale = sum(one.seconds for one in others) / (weight * inside) if weight * inside > 0 else 1.0
+    return made + [Weighted(span, weight, seconds * scale, barrier * scale) for span, seconds, barrier in spans]
 
 
 def stamp_seconds(executions: Sequence[Execution]) -> float:
