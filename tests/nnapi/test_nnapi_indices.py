@@ -223,7 +223,7 @@ def test_a_recorded_list_replays_without_a_look_at_indices(context: pumice.Conte
 
 
 def test_indices_of_a_loop_are_refused_at_its_call(context: pumice.Context) -> None:
-    """They are carried from one iteration to the next: the first has those of the call."""
+    """They are carried from one iteration to the next, and the device looks at them where it is told to; else they count from the end."""
     body, condition = pumice.Graph("body"), pumice.Graph("condition")
     for graph in (body, condition):
         graph.input("i", "int32", [1])
@@ -244,3 +244,24 @@ def test_indices_of_a_loop_are_refused_at_its_call(context: pumice.Context) -> N
         np.testing.assert_array_equal(right, TABLE[[2, 1]])
         with pytest.raises(pumice.IndexRangeError, match="look up.*the index -1"):
             program(fed | {"indices": np.array([2, -1], "int32")})
+    with graph.compile(context) as program:
+        counted = program(fed | {"indices": np.array([2, -1], "int32")})["y"]
+        np.testing.assert_array_equal(counted, TABLE[[2, -1]])
+
+
+@pytest.mark.parametrize("of", ["nnapi::RESHAPE", "nnapi::SLICE", "nnapi::ADD"])
+def test_what_the_host_makes_of_indices_of_a_call_is_refused_too(context: pumice.Context, of: str) -> None:
+    graph = pumice.Graph()
+    given = graph.input("indices", "int32", [1, 2])
+    if of == "nnapi::RESHAPE":
+        made = graph.add(of, given, [2])
+    elif of == "nnapi::SLICE":
+        made = graph.add("nnapi::RESHAPE", graph.add(of, given, [0, 0], [1, 2]), [2])
+    else:
+        made = graph.add("nnapi::RESHAPE", graph.add(of, given, [[0, 0]], 0), [2])
+    graph.output("y", graph.add("nnapi::GATHER", graph.constant(TABLE), 0, made, name="look up"))
+    with graph.compile(context) as program:
+        right = program({"indices": np.array([[2, 1]], "int32")})["y"]
+        np.testing.assert_array_equal(right, TABLE[[2, 1]])
+        with pytest.raises(pumice.IndexRangeError, match="look up.*the index -1"):
+            program({"indices": np.array([[2, -1]], "int32")})

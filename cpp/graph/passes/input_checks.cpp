@@ -29,18 +29,16 @@ bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>
   return true;
 }
 
-// Checks of indices that are inputs of the graph.
-std::vector<InputCheck> given_indices(const ProgramGraph& graph) {
-  std::vector<InputCheck> checks;
+// Checks of indices that follow from inputs of the graph.
+void append_indices(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, std::vector<InputCheck>& checks) {
   for (const ProgramNode& node : graph.nodes) {
     if (!node.row->refuses_indices) continue;
     const size_t at = node.row->indices(node.attributes, {}).input;
-    const auto input = std::ranges::find(graph.inputs, node.inputs[at]);
-    if (input == graph.inputs.end()) continue;
-    InputCheck& check = checks.emplace_back(InputCheck{node, at, {}, {static_cast<size_t>(input - graph.inputs.begin())}});
+    InputCheck check{node, at, {}, {}};
+    if (!find_chain(graph, producers, node.inputs[at], check) || check.inputs.empty()) continue;
     check.node.name = graph.report[node.report].node;
+    checks.push_back(std::move(check));
   }
-  return checks;
 }
 
 void check_given(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, const std::byte* indices) {
@@ -55,17 +53,15 @@ void check_given(const ProgramGraph& graph, const InputCheck& check, const Check
 }  // namespace
 
 std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
-  std::vector<InputCheck> checks = given_indices(graph);
-  std::vector<const ProgramNode*> producers;
+  std::vector<const ProgramNode*> producers(graph.values.size(), nullptr);
+  for (const ProgramNode& one : graph.nodes)
+    for (const ValueId output : one.outputs)
+      if (output != kAbsent) producers[index(output)] = &one;
+  std::vector<InputCheck> checks;
+  append_indices(graph, producers, checks);
   for (const ProgramNode& node : graph.nodes) {
     if (!node.requirement) continue;
     for (const size_t i : node.requirement->unread_lists(node.inputs.size())) {
-      if (producers.empty()) {
-        producers.resize(graph.values.size(), nullptr);
-        for (const ProgramNode& one : graph.nodes)
-          for (const ValueId output : one.outputs)
-            if (output != kAbsent) producers[index(output)] = &one;
-      }
       InputCheck check{node, i, {}, {}};
       if (find_chain(graph, producers, node.inputs[i], check) && !check.inputs.empty()) checks.push_back(std::move(check));
     }
@@ -92,7 +88,7 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
                  std::span<const std::byte* const> values) {
   const ValueId list = check.node.inputs[check.list];
   if (std::ranges::any_of(check.inputs, [&](size_t i) { return i >= values.size() || !values[i]; })) return;
-  if (!check.node.requirement) return check_given(graph, check, bound, values[check.inputs[0]]);
+  if (!check.node.requirement && check.chain.empty()) return check_given(graph, check, bound, values[check.inputs[0]]);
   ShapeInference known;
   for (const size_t i : check.inputs) {
     const TensorDesc desc(graph.value(graph.inputs[i]).dtype, shapes[i]);
@@ -109,6 +105,7 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
   }
   const HostTensor* given = known.host(list);
   if (!given) return;
+  if (!check.node.requirement) return check_given(graph, check, bound, given->data);
   std::vector<const TensorDesc*> descs;
   std::vector<const HostTensor*> elements;
   for (size_t i = 0; i < bound.descs.size(); ++i) {
