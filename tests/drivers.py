@@ -241,7 +241,8 @@ def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -
     lines = [
         HEADING,
         "",
-        f"Each row is the default tier of the tests, {len(tests)} of them, on a software driver; `./dev test --drivers --write` makes it.",
+        f"Each row is the default tier of the tests, {len(tests)} of them and fewer in earlier commits, on a software driver; "
+        "`./dev test --drivers --write` makes it.",
         "",
         "| Driver | Device | Passed | Failed | Skipped | Not run | Days and commits |",
         "|---|---|---|---|---|---|---|",

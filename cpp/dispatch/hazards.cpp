@@ -41,8 +41,9 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
 
 void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& accesses) {
   const auto& bindings = dispatch.kernel->interface().bindings;
-  // Parts in the packed modes, and parts of elements of a byte, may share words, which are then stored to atomically: the validation layer
-  // takes that for a read as well, after which it wants a barrier. Kernels declare what they read and write in words of bytes.
+  // Parts in the packed modes, and parts of elements of one or two bytes, may share words, which are then stored to atomically: the
+  // validation layer takes that for a read as well, after which it wants a barrier. Kernels declare what they read and write in words of
+  // bytes.
   const Storage storage = dispatch.kernel->shader()->options.storage;
   const bool shares_words = storage == Storage::fp16_packed || storage == Storage::bf16_packed;
   for (size_t i = 0; i < bindings.size(); ++i) {

@@ -298,12 +298,14 @@ def checks(ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
 
 
 def safely(rows: Iterator[Row]) -> list[Row]:
+    """The rows up to an error, and a wrong one that tells it, so that the other tables are measured all the same."""
     made: list[Row] = []
     try:
         for row in rows:
             made.append(row)
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        made.append(Row("  the ways after this", absent=str(error), wrong=True))
     return made
 
 

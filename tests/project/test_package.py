@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 if sys.version_info >= (3, 11):
@@ -21,6 +22,7 @@ else:
     import tomli as tomllib
 
 import numpy as np
+import numpy.typing
 import pytest
 
 import pumice
@@ -171,7 +173,7 @@ print(json.dumps(sorted({*sys.modules} - before)))
 """
     brought = set(json.loads(output_of("-c", code)))
     ours = {"pumice", "pumice._pumice", "pumice.base", "pumice.device", "pumice.device.context"}
-    ours |= {f"pumice.base.{name}" for name in ("element_types", "errors", "host_arrays", "log")}
+    ours |= {f"pumice.base.{name}" for name in ("element_types", "errors", "host_arrays", "lazy_typing", "log")}
     assert {name for name in brought if name.startswith("pumice")} == ours
     assert not brought & {"threading", "numpy.typing", "logging", "dataclasses"}
 
@@ -294,3 +296,10 @@ def test_demo_files_are_in_the_package() -> None:
     assert len(held_back["images"]) == len(held_back["labels"]) > 300
     assert (folder / "digits.onnx").stat().st_size < 150_000
     assert len([*folder.glob("sample_*.png")]) == 10
+
+
+def test_annotations_of_public_functions_are_evaluated() -> None:
+    """numpy.typing is not imported with the package, and is where somebody asks for the types."""
+    for function in (pumice.tensor, pumice.zeros, pumice.empty, pumice.asarray):
+        assert "return" in typing.get_type_hints(function)
+    assert typing.get_type_hints(pumice.tensor)["array"] == numpy.typing.ArrayLike

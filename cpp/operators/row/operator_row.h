@@ -123,7 +123,7 @@ struct OperatorRow {
   // (NonZero, Compress). That row takes the outputs of pumice::CountNonZero as further inputs.
   std::string_view counted = {};
   IndexRule indices = nullptr;   // of a row with an input of indices: which ones are in range
-  bool refuses_indices = false;  // with `indices`: others are refused at the call wherever the host has them
+  bool refuses_indices = false;  // with `indices`: others are refused at a call that hands them over
 
   RowStrides strides = RowStrides::any;
   uint32_t packed_outputs = 0;       // bit j: output j is row-major, whatever `strides` says of the others

@@ -11,6 +11,8 @@ from .errors import binding_error
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+else:
+    from . import lazy_typing as npt
 
 
 def unmasked(value: Any, name: str, kind: str = "input") -> Any:

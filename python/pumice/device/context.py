@@ -19,6 +19,8 @@ from ..base.log import forward_log
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+else:
+    from ..base import lazy_typing as npt
 
 _NUMBERS = "an array of numbers"
 

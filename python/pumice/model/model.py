@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ..importer.file.recipe import Overridable
     from ..importer.kernel_operator import KernelOperator, KernelTable
     from .step_tuning import StepTuning
+else:
+    from ..base import lazy_typing as npt
 
 _MOST_SIGNATURES = 256  # signatures (shapes and dtypes of arguments) that are remembered as checked
 
@@ -477,8 +479,7 @@ class Model:
         """Frees the model's device memory. Idempotent."""
         if self._program is not None:
             self._program.close()
-            self._program = None
-            self._call = self._refuse
+            self._program, self._call = None, self._refuse
         forward_log()
 
     def _refuse(self, *_: object) -> tuple[Array, ...]:
