@@ -19,10 +19,10 @@ import pumice
 import pumice.demo
 from onnx_models import model, node, value
 from process import python
-from pumice._pumice import lose_device_after
+from pumice._pumice import DeviceLostError, lose_device_after
 from pumice.base.element_types import Array
 from pumice.base.errors import InputError
-from pumice.model.device_work import LostDevice
+from pumice.model.device_work import DeviceWork, LostDevice, _Begun
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 
@@ -139,6 +139,16 @@ def test_a_lost_devices_work_is_done_by_the_other(
     assert str(lost) in twice.report()
     np.testing.assert_allclose(twice(images), expected, rtol=1e-5, atol=1e-6)  # the other goes on alone
     assert len(twice.lost) == 1
+
+
+def test_cases_that_another_device_has_too_are_not_counted_as_done_again(twice: pumice.ParallelModel) -> None:
+    noted: list[LostDevice] = []
+    work = DeviceWork([*enumerate(twice.models)], 2, noted.append, lambda _: None, {})
+    work._begun = {3: _Begun("a", {0, 1}, 0.0), 4: _Begun("b", {1}, 0.0)}
+    work._lose(1, twice.models[1], DeviceLostError("gone"), [(3, "a"), (4, "b"), (5, "already given")])
+    assert [one.redone for one in noted] == [1]
+    assert [*work._waiting] == [(4, "b")]
+    assert work._begun[3].places == {0}
 
 
 def test_a_lost_device_is_noted_once(

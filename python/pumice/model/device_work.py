@@ -230,10 +230,7 @@ class DeviceWork:
         return (self._wanted, begun.case), None
 
     def _lose(self, place: int, model: Model, error: DeviceLostError, again: list[tuple[int, Any]]) -> None:
-        self._on_lost(LostDevice(place, model.device.name, str(error), len(again)))
         with self._changed:
-            self._alive -= 1
-            self._last_loss = error
             for number, _ in again:
                 if number in self._begun:
                     self._begun[number].places.discard(place)
@@ -241,6 +238,10 @@ class DeviceWork:
             again = [
                 (number, case) for number, case in again if number in self._begun and not self._begun[number].places
             ]
+        self._on_lost(LostDevice(place, model.device.name, str(error), len(again)))
+        with self._changed:
+            self._alive -= 1
+            self._last_loss = error
             if not self._is_over:
                 self._waiting.extendleft(reversed(again))
             self._changed.notify_all()
