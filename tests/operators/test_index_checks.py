@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
+from small_programs import of_the_device
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -222,22 +223,13 @@ def test_a_constant_index_is_checked_when_the_sizes_become_known(context: pumice
                 program(inputs)
 
 
-def of_the_device(graph: pumice.Graph, value: pumice.Value, reader: Reader, name: str) -> pumice.Value:
-    """The same numbers as a part of more than the host computes."""
-    size = int(np.prod(reader.shape))
-    flat = graph.add("Reshape", value, np.array([size]))
-    many = graph.add("Concat", flat, graph.constant(np.zeros(5000, reader.dtype)), axis=0)
-    part = graph.add("Slice", many, np.array([0]), np.array([size]))
-    return graph.add("Reshape", part, np.array(reader.shape, "int64"), output_names=[name])
-
-
 @pytest.mark.parametrize("reader", READERS, ids=IDS)
 def test_an_index_that_only_the_device_knows_is_reported_by_node_and_element(
     context: pumice.Context, reader: Reader
 ) -> None:
     graph = pumice.Graph()
     given = graph.input("indices", reader.dtype, list(reader.shape))
-    graph.output("y", reader.add(graph, of_the_device(graph, given, reader, "found"), True))
+    graph.output("y", reader.add(graph, of_the_device(graph, given, "found"), True))
     inputs = floats(graph)
     with graph.compile(context) as plain, graph.compile(context, check_indices=True) as checking:
         assert checking.checks_indices and not plain.checks_indices
@@ -269,7 +261,7 @@ def test_an_index_out_of_range_that_is_not_checked_counts_as_0(context: pumice.C
     """No element beside the tensor is read. NNAPI's operations look at indices that a call hands over, so these are made by the device."""
     graph = pumice.Graph()
     given = graph.input("indices", reader.dtype, list(reader.shape))
-    graph.output("y", reader.add(graph, of_the_device(graph, given, reader, "found"), True))
+    graph.output("y", reader.add(graph, of_the_device(graph, given, "found"), True))
     inputs = floats(graph)
     with graph.compile(context) as program:
         for seed in range(6):
