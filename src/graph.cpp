@@ -1,6 +1,6 @@
 #include "graph/description/graph.h"
 
-#include <array>
+#include <memory>
 
 #include "core/error.h"
 #include "core/files/onnx_skeleton.h"
@@ -63,8 +63,8 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   tensor.file = mapped_file_of(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
   if (tensor.file && expected <= kMostCopiedBytes) {
-    std::array<std::byte, kMostCopiedBytes> read;
-    const std::span bytes(read.data(), expected);
+    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // threads of users may have a small stack
+    const std::span bytes(read.get(), expected);
     tensor.file->read(tensor.data, bytes);
     tensor = HostTensor::copy_of(tensor.desc, bytes.data());
   }
