@@ -29,16 +29,13 @@ bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>
   return true;
 }
 
-// Checks of indices that follow from inputs of the graph.
-void append_indices(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, std::vector<InputCheck>& checks) {
-  for (const ProgramNode& node : graph.nodes) {
-    if (!node.row->refuses_indices) continue;
-    const size_t at = node.row->indices(node.attributes, {}).input;
-    InputCheck check{node, at, {}, {}};
-    if (!find_chain(graph, producers, node.inputs[at], check) || check.inputs.empty()) continue;
-    check.node.name = graph.report[node.report].node;
-    checks.push_back(std::move(check));
-  }
+// The node that makes each value; null for inputs and constants.
+std::vector<const ProgramNode*> producers_of(const ProgramGraph& graph) {
+  std::vector<const ProgramNode*> producers(graph.values.size(), nullptr);
+  for (const ProgramNode& one : graph.nodes)
+    for (const ValueId output : one.outputs)
+      if (output != kAbsent) producers[index(output)] = &one;
+  return producers;
 }
 
 void check_given(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, const std::byte* indices) {
@@ -53,19 +50,22 @@ void check_given(const ProgramGraph& graph, const InputCheck& check, const Check
 }  // namespace
 
 std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
-  std::vector<const ProgramNode*> producers(graph.values.size(), nullptr);
-  for (const ProgramNode& one : graph.nodes)
-    for (const ValueId output : one.outputs)
-      if (output != kAbsent) producers[index(output)] = &one;
   std::vector<InputCheck> checks;
-  append_indices(graph, producers, checks);
+  std::vector<const ProgramNode*> producers;  // most graphs need none
+  const auto add = [&](const ProgramNode& node, size_t list) -> InputCheck* {
+    if (producers.empty()) producers = producers_of(graph);
+    InputCheck check{node, list, {}, {}};
+    if (!find_chain(graph, producers, node.inputs[list], check) || check.inputs.empty()) return nullptr;
+    return &checks.emplace_back(std::move(check));
+  };
   for (const ProgramNode& node : graph.nodes) {
-    if (!node.requirement) continue;
-    for (const size_t i : node.requirement->unread_lists(node.inputs.size())) {
-      InputCheck check{node, i, {}, {}};
-      if (find_chain(graph, producers, node.inputs[i], check) && !check.inputs.empty()) checks.push_back(std::move(check));
-    }
+    if (!node.row->refuses_indices) continue;
+    InputCheck* const check = add(node, node.row->indices(node.attributes, {}).input);
+    if (check) check->node.name = graph.report[node.report].node;
   }
+  for (const ProgramNode& node : graph.nodes)
+    if (node.requirement)
+      for (const size_t i : node.requirement->unread_lists(node.inputs.size())) add(node, i);
   return checks;
 }
 
