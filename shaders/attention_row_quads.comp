@@ -1,11 +1,11 @@
 // Attention of a few rows that share keys and values, up to sixteen of them in a workgroup, on matrix units whose components lie as
 // fragments.glsl says. The time goes into reading keys and values, so nothing stands between memory and the units: an invocation loads
-// sixteen bytes at a time and has in them what it multiplies. Which elements of a head a step of a product takes is of no matter to its sum, so it takes those that lie
-// together. Rows are the left operand of their scores and keys the right one; weights then lie as the right operand of the values needs
-// them, whose results stand with their columns down. A subgroup has BLOCKS times sixteen keys at a time; those of a workgroup take turns.
-// The keys that rows see are cut into parts, as many as the grid has workgroups on its third axis or fewer, and the workgroup that is the
-// last of them to finish puts them together. QUERIES_SHARED: rows are read from shared memory for each product, where they would take too
-// many registers.
+// sixteen bytes at a time and has in them what it multiplies. Which elements of a head a step of a product takes is of no matter to its
+// sum, so it takes those that lie together. Rows are the left operand of their scores and keys the right one; weights then lie as the right
+// operand of the values needs them, whose results stand with their columns down. A subgroup has BLOCKS times sixteen keys at a time; those
+// of a workgroup take turns. The keys that rows see are cut into parts, as many as the grid has workgroups on its third axis or fewer, and
+// the workgroup that is the last of them to finish puts them together. QUERIES_SHARED: rows are read from shared memory for each product,
+// where they would take too many registers.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -163,7 +163,7 @@ void multiply_values(uint block) {
   }
 }
 
-// What the four invocations that share a row have between them.
+// Four invocations share a row: the largest number and the sum of all that they have.
 vec2 largest_of_row(vec2 v) {
   v = max(v, vec2(FROM_OTHER(v.x, 1u), FROM_OTHER(v.y, 1u)));
   return max(v, vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u)));
@@ -263,7 +263,7 @@ void meet(uint image, uint kv_head, uint count) {
 }
 #endif
 
-// What a subgroup has of the rows, to shared memory.
+// A subgroup stores the largest scores, the sums and the results of its keys to shared memory.
 void store_own(vec2 largest, vec2 sum, float unit) {
   FOR(h, ROWS > 8u ? 2u : 1u) {
     const uint r = LANE / 4u + h * 8u;

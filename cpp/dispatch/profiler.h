@@ -58,7 +58,7 @@ class ProfiledSource {
 // Collects executions. Thread-safe.
 class Profiler {
  public:
-  // Of the executions of each recording the first is stamped as finely as `level` says, and every `every`th after it.
+  // The profiler stamps the first execution of each recording as finely as `level` says, every `every`th after it too, others as a whole.
   Profiler(ProfileLevel level, uint64_t every);
   ProfileLevel level() const { return level_; }
   uint64_t every() const { return every_; }

@@ -17,14 +17,14 @@ namespace pumice {
 
 class ShapeInference;
 
-// What a loop is entered with. The results are the last values of what is carried; a state goes from one iteration to the next and is no
-// result; what is invariant is the same in all of them.
+// The values that a loop is entered with. The results are the last values of what is carried; a state goes from one iteration to the next
+// and is no result; what is invariant is the same in all of them.
 struct LoopValues {
   std::vector<ValueId> carried, state = {}, invariant = {};
 };
 
-// What an input is beside its type. owned: a compiled operator's initializer reads it, and executions do not (O2). assumed: the input is
-// one of a graph that a node runs; its sizes came out alike for some sizes of the outer graph's inputs, and it may be run on others.
+// Properties of an input beside its type. owned: a compiled operator's initializer reads it, and executions do not (O2). assumed: the input
+// is one of a graph that a node runs; its sizes came out alike for some sizes of the outer graph's inputs, and it may be run on others.
 struct InputTraits {
   bool owned = false;
   Quantization quantization = {};

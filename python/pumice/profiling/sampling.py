@@ -47,13 +47,13 @@ def _of_recording(executions: Sequence[Execution]) -> Iterable[Weighted]:
     spans = [(span, *_without_stamp(span, stamp if i else 0.0)) for one in samples for i, span in enumerate(one.spans)]
     inside = sum(seconds + barrier for _, seconds, barrier in spans)
     weight = len(others) / len(samples) if samples else 0.0
-    # What is left of a difference, since a stamp hides some of what it costs, is shared by all.
+    # A stamp hides some of what it costs: the nodes share the rest of the difference between the two kinds of executions.
     scale = sum(one.seconds for one in others) / (weight * inside) if weight * inside > 0 else 1.0
     return made + [Weighted(span, weight, seconds * scale, barrier * scale) for span, seconds, barrier in spans]
 
 
 def stamp_seconds(executions: Sequence[Execution]) -> float:
-    """What a stamp between nodes costs: how much longer the finely stamped executions of a recording take, for each such stamp.
+    """The cost of a stamp between nodes: how much longer the finely stamped executions of a recording take, for each such stamp.
 
     0.0 where there are not both kinds, and where they take no longer. Medians, without executions of cold kernels.
     """
