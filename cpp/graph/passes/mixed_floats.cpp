@@ -48,7 +48,7 @@ void MixedFloats::look_at(const ProgramNode& node) {
 
 bool MixedFloats::takes_wide(const ProgramNode& node, size_t input) const {
   if (computes_wide(graph_, node)) return false;
-  if (has_bit(node.row->wide_inputs, input) || node.row->reads_shapes_alone) return true;
+  if (has_bit(node.row->wide_inputs, input) || node.row->reads_shapes_alone || input >= node.read().size()) return true;
   return is_view(node) && input == 0 &&
          std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || read_wide_[index(output)]; });
 }

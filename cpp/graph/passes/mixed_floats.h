@@ -11,7 +11,7 @@ class MixedFloats {
  public:
   explicit MixedFloats(const ProgramGraph& graph);
 
-  // Whether the node takes its input as float32 too: its kernels do, or it is a view that only such nodes read.
+  // Whether the node takes its input as float32 too: its kernels do, or need no elements, or it is a view that only such nodes read.
   bool takes_wide(const ProgramNode& node, size_t input) const;
   // Whether the node makes its output as float32, because nothing but outputs of the program that are float32 reads it.
   bool makes_wide(const ProgramNode& node, size_t output) const;
