@@ -1,24 +1,30 @@
-// The state of a recurrent layer before its first step: rows of `width` elements, `units` of them those of x (or zero), from `first` on.
+// The states of a recurrent layer before its first step: hidden states from `first` on, and the cells of an LSTM from `second` on, in
+// rows of `width` elements, `units` of them those that are given (or zero). The lowering gives, as macros,
+//   DECLARATIONS, OFFSETS  the bindings of the tensors, and where each begins;
+//   FIRST, SECOND          the element of each for unit `unit` of sequence `b` in direction `d`.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
-#if HAS_X
-layout(binding = 0) readonly buffer X { sfp x[]; };
-#endif
-layout(binding = 1) writeonly buffer State { float state[]; };
+layout(binding = 0) writeonly buffer State { float state[]; };
+DECLARATIONS
 layout(push_constant) uniform parameter {
-  uint elements, first, width, units, batch;
-  uint x_stride_d, x_stride_b;
-  uint x_offset;
+  uint elements, each;  // of all, and of each kind
+  uint first, second, width, units, batch;
+  uint stride_d, stride_b;  // of a tensor of both directions
+  OFFSETS
 } p;
 void main() {
   const uint i = grid_invocation();
   if (i >= p.elements) return;
+  const bool is_first = i < p.each;
+  const uint own = is_first ? i : i - p.each, unit = own % p.width, row = own / p.width, d = row / p.batch, b = row % p.batch;
   float v = 0.0;
-#if HAS_X
-  const uint unit = i % p.width, row = i / p.width;
-  if (unit < p.units) v = pm_load(x, p.x_offset + row / p.batch * p.x_stride_d + row % p.batch * p.x_stride_b + unit);
-#endif
-  state[p.first + i] = v;
+  if (unit < p.units) {
+    if (is_first)
+      v = FIRST;
+    else
+      v = SECOND;
+  }
+  state[(is_first ? p.first : p.second) + own] = v;
 }

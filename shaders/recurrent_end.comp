@@ -1,18 +1,28 @@
-// The state of a recurrent layer after its last step as an output, [direction][batch][unit] in any order of the first two.
+// The states of a recurrent layer after its last step as outputs: hidden states, which lie from `first` on, and the cells of an LSTM, from
+// `second` on. The lowering gives, as macros,
+//   DECLARATIONS, OFFSETS  the bindings of the tensors, and where each begins;
+//   FIRST, SECOND          statements that store `v` as the element of each for unit `unit` of sequence `b` in direction `d`.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer State { float state[]; };
-layout(binding = 1) buffer Y { sfp y[]; };
+DECLARATIONS
 layout(push_constant) uniform parameter {
-  uint elements, first, width, units, batch;
-  uint y_stride_d, y_stride_b;
-  uint y_offset;
+  uint elements, each;  // of all, and of each kind
+  uint first, second, width, units, batch;
+  uint stride_d, stride_b;  // of a tensor of both directions
+  OFFSETS
 } p;
 void main() {
   const uint i = grid_invocation();
   if (i >= p.elements) return;
-  const uint unit = i % p.units, row = i / p.units;
-  pm_store(y, p.y_offset + row / p.batch * p.y_stride_d + row % p.batch * p.y_stride_b + unit, state[p.first + row * p.width + unit]);
+  const bool is_first = i < p.each;
+  const uint own = is_first ? i : i - p.each, unit = own % p.units, row = own / p.units, d = row / p.batch, b = row % p.batch;
+  const float v = state[(is_first ? p.first : p.second) + row * p.width + unit];
+  if (is_first) {
+    FIRST
+  } else {
+    SECOND
+  }
 }

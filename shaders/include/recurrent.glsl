@@ -22,7 +22,10 @@ layout(binding = 0) readonly buffer X { sfp x[]; };  // [row of a sequence's ste
 layout(binding = 1) readonly buffer R { sfpvec4 r[]; };
 layout(binding = 3) buffer State { float state[]; };
 #if HAS_Y
-layout(binding = 4) buffer Y { sfp y[]; };
+layout(binding = 4) buffer Y { Y_TYPE y[]; };
+#endif
+#if HAS_BACK
+layout(binding = 11) buffer Back { BACK_TYPE back[]; };  // the results of the second direction, where they are APART
 #endif
 #if HAS_LENGTHS
 layout(binding = 5) readonly buffer Lengths { int lengths[]; };
@@ -49,7 +52,7 @@ layout(push_constant) uniform parameter {
   uint direction, first_block, blocks;  // the one direction of this dispatch, and its blocks of 16 units
   uint r_offset, r1_offset, r2_offset, r3_offset;  // of each gate's weights in its binding, in fours
 #endif
-  uint y_offset, lengths_offset;
+  uint y_offset, back_offset, lengths_offset;
 } p;
 
 float clipped(float v) {
@@ -93,9 +96,21 @@ uint input_of(uint t, uint b, uint d, uint unit) {
   return ((t * p.x_stride_t + b * p.x_stride_b) * p.directions + d) * uint(GATES) * p.units + unit;
 }
 
+// STORE_Y and STORE_BACK store an element as their tensor has it.
 void store_output(uint t, uint b, uint d, uint unit, float v) {
+  const uint at = t * p.y_stride_t + b * p.y_stride_b + unit;
+#if APART
+  if (d == 0u) {
 #if HAS_Y
-  pm_store(y, p.y_offset + t * p.y_stride_t + d * p.y_stride_d + b * p.y_stride_b + unit, v);
+    STORE_Y(p.y_offset + at, v);
+#endif
+  } else {
+#if HAS_BACK
+    STORE_BACK(p.back_offset + at, v);
+#endif
+  }
+#elif HAS_Y
+  STORE_Y(p.y_offset + at + d * p.y_stride_d, v);
 #endif
 }
 

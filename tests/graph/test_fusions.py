@@ -228,6 +228,13 @@ def everything(graph: pumice.Graph) -> list[Array]:
     mixed = graph.add("MatMul", graph.add("Softmax", scores, axis=-1), v)
     mixed = graph.add("Reshape", graph.add("Transpose", mixed, perm=[0, 2, 1, 3]), np.array([1, 8, 16]))
     x2 = add(graph.add("MatMul", mixed, numbers(16, 16, seed=6)), x)
+    # recurrent
+    rows = graph.add("Transpose", x2, perm=[1, 0, 2])
+    turned, _ = graph.add(
+        "RNN", rows, numbers(2, 8, 16) / 4, numbers(2, 8, 8) / 8, direction="bidirectional", outputs=2
+    )
+    turned = graph.add("Transpose", turned, perm=[0, 2, 1, 3])
+    x2 = add(x2, graph.add("Transpose", graph.add("Reshape", turned, np.array([8, 1, 16])), perm=[1, 0, 2]))
     # gelu, swish
     bell = add(graph.add("Erf", graph.add("Div", x2, f(2**0.5))), f(1))
     x3 = mul(mul(x2, bell), f(0.5))

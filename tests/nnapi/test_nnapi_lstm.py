@@ -198,11 +198,12 @@ def test_N6_2_to_N6_4_both_directions_in_every_form(
 
 @pytest.mark.parametrize("flags", [(), ("coupled",), ("peephole",), ("coupled", "peephole")], ids=str)
 @pytest.mark.parametrize("options", [one for one in OPTIONS if one[2] != "parallel"], ids=str)
-def test_N6_3_many_steps_of_both_directions_are_one_node(
-    context: pumice.Context, options: tuple[bool, bool, str], flags: tuple[str, ...]
+@pytest.mark.parametrize(("time", "units"), [(1, 5), (17, 131)])
+def test_N6_3_both_directions_of_as_many_units_are_one_node(
+    context: pumice.Context, time: int, units: int, options: tuple[bool, bool, str], flags: tuple[str, ...]
 ) -> None:
     major, merge, linking = options
-    time, units, crossed = 17, 131, SIZE if linking == "cross" else 0
+    crossed = SIZE if linking == "cross" else 0
     fw, bw = (cell(flags, "float32", seed, units=units, aux=crossed) for seed in (7, 8))
     for parts in (fw, bw):  # so that sums stay small
         parts |= {name: one / 16 for name, one in parts.items() if one is not None and name.startswith("wh_")}

@@ -20,6 +20,7 @@ constexpr std::array kFusions = {
     FusionKind{"swish", "x * Sigmoid(alpha * x)."},
     FusionKind{"layer_normalization", "LayerNormalization written out."},
     FusionKind{"rms_normalization", "RMSNormalization written out."},
+    FusionKind{"recurrent", "LSTM, GRU and RNN of both directions read and make their states and results apart for each, or side by side."},
     FusionKind{"bias", "A number for each column is added by the product itself."},
     FusionKind{"epilogue", "Maps of one varying operand are applied by the kernel that makes it, before it stores."},
     FusionKind{"residual",

@@ -19,6 +19,7 @@ enum class Fusion : uint8_t {
   swish,
   layer_normalization,
   rms_normalization,
+  recurrent,
   bias,
   epilogue,
   residual,

@@ -27,7 +27,7 @@ void give_boxes(Expansion& e, ValueId id, size_t i) {
 }
 
 void check_boxes(const Operands& o, size_t i) {
-  const auto& elements = o.facts()[i].elements;
+  const HostTensor* elements = o.elements(i);
   if (!elements) return;
   const auto corners = elements->as_double();
   for (size_t k = 0; k + 3 < corners.size(); k += 4)

@@ -16,7 +16,7 @@ void expect_box_type(const Expansion& e, size_t boxes, size_t other, std::string
 ValueId in_float32(Expansion& e, size_t i);
 // Gives boxes as operand i's type: rounded, or quantized in eighths.
 void give_boxes(Expansion& e, ValueId id, size_t i);
-// Boxes whose numbers are known are valid; indices that are known name images of operand `images`.
+// Boxes are valid, where their numbers are known or a call hands them over; indices that are known name images of operand `images`.
 void check_boxes(const Operands& o, size_t i);
 void check_images(Operands& o, size_t i, size_t images, std::string_view rule);
 

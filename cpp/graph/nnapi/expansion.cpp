@@ -110,7 +110,8 @@ void Expansion::check_rules() {
   std::vector<size_t> asked, passed;  // operands of which something is not known; those that pass
   for (size_t i = 0; i < operands_.size(); ++i) {
     if (!has(i)) continue;
-    if (!value(i).is_known() || (!is_tensor(i) && !before.facts()[i].elements)) asked.push_back(i);
+    const bool is_unread = rules_.is_asked_at_calls(i) || (!is_tensor(i) && !before.facts()[i].elements);
+    if (!value(i).is_known() || is_unread) asked.push_back(i);
     if (is_tensor(i) && rules_.is_assumed(i)) passed.push_back(i);
   }
   if (passed.empty()) {
@@ -137,7 +138,8 @@ ValueId Expansion::guarded(size_t passed, const std::shared_ptr<const Requiremen
   own.operand_of[0] = passed;
   size_t list = kFirstRequiredList;
   for (const size_t i : asked) {
-    if (i == passed) continue;
+    if (i == passed && !rules_.is_asked_at_calls(i)) continue;
+    if (rules_.is_asked_at_calls(i)) own.asked_at_calls.push_back(inputs.size());
     const bool is_read = rules_.role(i).kind != OperandKind::tensor && i != unread;
     const size_t at = is_read ? list++ : inputs.size();
     if (at >= inputs.size()) inputs.push_back(kAbsent), own.operand_of.emplace_back();

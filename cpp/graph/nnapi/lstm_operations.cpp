@@ -122,7 +122,7 @@ void both(Expansion& e) {
   const Linking linking = linking_of(e.rules());
   const ValueId aux = linking == Linking::cross ? e[kAux] : kAbsent;
   const bool are_rows = is_row(e, kForward, options) && is_row(e, kBackward, options);
-  if (are_rows && runs_as_one(e.rules(), linking, kForward.biases + 3, kBackward.biases + 3, options.time_major))
+  if (are_rows && runs_as_one(e.rules(), linking, kForward.biases + 3, kBackward.biases + 3))
     return give_node_of_both(e, lstm_of_both(e, e[0], aux, {kForward, kBackward}, options), options.time_major, e.integer(51) != 0);
   const Layer forward = lstm_layer(e, e[0], aux, kForward, options, false);
   const Layer backward = lstm_layer(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, options, true);

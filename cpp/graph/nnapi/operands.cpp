@@ -7,7 +7,12 @@
 namespace pumice::nnapi {
 
 Operands::Operands(const Operation& operation, std::string node, std::vector<Fact> facts)
-    : operation_(&operation), node_(std::move(node)), facts_(std::move(facts)), roles_(&form()), assumed_(facts_.size(), false) {}
+    : operation_(&operation),
+      node_(std::move(node)),
+      facts_(std::move(facts)),
+      roles_(&form()),
+      assumed_(facts_.size(), false),
+      asked_at_calls_(facts_.size(), false) {}
 
 // The form with a scheme has fewer operands, or the flag of the layout where the other one has a number.
 const std::vector<Operand>& Operands::form() const {
@@ -77,6 +82,12 @@ std::optional<std::vector<int64_t>> Operands::numbers(size_t i) const {
   const auto& elements = facts_.at(i).elements;
   is_open_ = is_open_ || !elements;
   return elements ? std::optional(elements->as_int64()) : std::nullopt;
+}
+
+const HostTensor* Operands::elements(size_t i) const {
+  const auto& elements = facts_.at(i).elements;
+  if (!elements) asked_at_calls_[i] = is_open_ = true;
+  return elements ? &*elements : nullptr;
 }
 
 int64_t Operands::integer(size_t i, int64_t fallback) const {

@@ -36,7 +36,10 @@ class Operands {
   std::optional<size_t> rank(size_t i) const;
   std::optional<int64_t> size(size_t i, size_t axis) const;     // `axis` is below the rank
   std::optional<std::vector<int64_t>> numbers(size_t i) const;  // elements of an integer operand
-  bool is_open() const { return is_open_; }                     // something that was asked for is not known
+  // The elements of a tensor; null where they are not known, which is noted: a call that hands them over is asked then.
+  const HostTensor* elements(size_t i) const;
+  bool is_asked_at_calls(size_t i) const { return asked_at_calls_[i]; }
+  bool is_open() const { return is_open_; }  // something that was asked for is not known
   void leave_open() const { is_open_ = true; }
   // Numbers of scalar operands, which must be constants: UnsupportedError where they are not.
   int64_t integer(size_t i, int64_t fallback = 0) const;           // `fallback` where it is left out
@@ -66,6 +69,7 @@ class Operands {
   std::vector<Fact> facts_;
   const std::vector<Operand>* roles_;  // in the form that is used
   std::vector<bool> assumed_;
+  mutable std::vector<bool> asked_at_calls_;
   mutable bool is_open_ = false;
 };
 

@@ -138,7 +138,7 @@ void both_rnns(Expansion& e) {
   const bool time_major = e.integer(13) != 0;
   const Linking linking = linking_of(e.rules());
   const ValueId aux = linking == Linking::cross ? e[kAux] : kAbsent;
-  if (runs_as_one(e.rules(), linking, kForward.b, kBackward.b, time_major))
+  if (runs_as_one(e.rules(), linking, kForward.b, kBackward.b))
     return give_node_of_both(e, rnn_of_both(e, aux, activation, time_major), time_major, e.integer(14) != 0);
   const Layer forward = layer_of(e, e[0], aux, kForward, {activation, time_major}, false);
   const Layer backward = layer_of(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, {activation, time_major}, true);

@@ -21,9 +21,9 @@ double inverse_stride(const Operands& o, size_t i) {
   return static_cast<double>(1.0f / static_cast<float>(given));
 }
 
-// Corners that are known lie on the image. `unit`: what an integer of theirs is worth.
+// Corners lie on the image, where they are known or a call hands them over. `unit`: what an integer of theirs is worth.
 void check_corners(Operands& o, size_t rows_axis, double unit) {
-  const auto& elements = o.facts()[1].elements;
+  const HostTensor* elements = o.elements(1);
   if (!elements) return;
   const auto corners = elements->as_double();
   const double scales[] = {inverse_stride(o, kWidthStride), inverse_stride(o, kHeightStride)};

@@ -15,7 +15,7 @@ void Requirement::check(std::span<const TensorDesc* const> inputs, std::span<con
 }
 
 std::vector<size_t> Requirement::unread_lists(size_t inputs) const {
-  std::vector<size_t> lists;
+  std::vector<size_t> lists = asked_at_calls;
   for (size_t i = kFirstRequiredTensor; i < inputs; ++i)
     if (const auto operand = operand_of[i]; operand && operands.role(*operand).kind != OperandKind::tensor) lists.push_back(i);
   return lists;

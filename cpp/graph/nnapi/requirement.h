@@ -11,7 +11,7 @@
 namespace pumice::nnapi {
 
 // Inputs 1 to 3 of a node that carries one are lists that the host reads, those behind them tensors of which the shapes alone matter, or
-// lists whose elements the device may know alone.
+// lists and tensors whose elements the device may know alone.
 inline constexpr size_t kFirstRequiredList = 1, kFirstRequiredTensor = 4;
 
 struct Requirement : NodeCheck {
@@ -22,6 +22,7 @@ struct Requirement : NodeCheck {
 
   Operands operands;                              // as they were known
   std::vector<std::optional<size_t>> operand_of;  // by input of the node
+  std::vector<size_t> asked_at_calls;             // inputs that are tensors whose elements the rules look at
 };
 
 }  // namespace pumice::nnapi

@@ -56,11 +56,9 @@ ValueId cell_activated(Expansion& e, ValueId id, const std::string& activation) 
   return e.add(activation, {id});
 }
 
-bool runs_as_one(const Operands& o, Linking linking, size_t forward_biases, size_t backward_biases, bool time_major) {
-  constexpr int64_t kFewestSteps = 16, kFewestUnits = 129;  // a workgroup holds the states of fewer units for many steps
-  const auto steps = o.size(0, time_major ? 0 : 1), forward = o.size(forward_biases, 0), backward = o.size(backward_biases, 0);
-  if (linking == Linking::parallel || !steps || !forward) return false;
-  return forward == backward && *steps >= kFewestSteps && *forward >= kFewestUnits;
+bool runs_as_one(const Operands& o, Linking linking, size_t forward_biases, size_t backward_biases) {
+  const auto forward = o.size(forward_biases, 0);
+  return linking != Linking::parallel && forward && forward == o.size(backward_biases, 0);
 }
 
 ValueId both_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis) {

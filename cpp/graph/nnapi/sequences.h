@@ -35,9 +35,8 @@ struct Layer {
 };
 void give_both(Expansion& e, const Layer& forward, const Layer& backward, bool merged);
 
-// Whether both directions become one node of a row, which runs them side by side: those that have the same input and number of units. The
-// node's results are taken apart afterwards, so that few steps, or steps that a kernel does many of at once, are quicker apart.
-bool runs_as_one(const Operands& o, Linking linking, size_t forward_biases, size_t backward_biases, bool time_major);
+// Whether both directions become one node of a row, which runs them side by side: those that have the same input and number of units.
+bool runs_as_one(const Operands& o, Linking linking, size_t forward_biases, size_t backward_biases);
 // Operands of a node of both directions of those of each, whose first axis is new; states have the new axis behind that of the batch
 // unless time is first.
 ValueId both_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis = 0);

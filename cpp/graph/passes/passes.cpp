@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
 #include "graph/passes/float32_nodes.h"
+#include "graph/passes/mixed_floats.h"
 #include "graph/passes/wide_constants.h"
 #include "operators/host/host_evaluate.h"
 #include "operators/row/onnx_dtype.h"
@@ -190,7 +191,7 @@ void cast_inputs(ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::
                  std::vector<ProgramNode>& nodes) {
   for (size_t k = 0; k < node.read().size(); ++k) {
     ValueId& input = node.inputs[k];
-    if (input == kAbsent || is_host_input(node, k) || !is_working_float(graph.value(input).dtype) || fits(input)) continue;
+    if (input == kAbsent || is_host_input(node, k) || !is_working_float(graph.value(input).dtype) || fits(input, k)) continue;
     const auto [found, added] = made.try_emplace(input, kAbsent);
     if (added) {
       found->second = copy(input);
@@ -213,7 +214,8 @@ void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
 // Gives the floats inside of a graph one dtype, with casts where nodes and borders keep another one.
 class PrecisionPass {
  public:
-  explicit PrecisionPass(ProgramGraph& graph) : graph_(graph), inside_(graph.float_dtype), is_border_(graph.values.size(), false) {
+  explicit PrecisionPass(ProgramGraph& graph)
+      : graph_(graph), mixed_(graph), inside_(graph.float_dtype), is_border_(graph.values.size(), false) {
     for (const auto& [name, value] : graph.outputs) border_.push_back(graph.value(value).dtype);
   }
 
@@ -275,8 +277,12 @@ class PrecisionPass {
 
   void convert(ProgramNode& node) {
     const bool is_float32 = graph_.report[node.report].is_float32;  // then it reads inputs of the graph as they are
-    for (ValueId& input : node.inputs)
-      if (const auto found = replaced_.find(input); found != replaced_.end() && !is_float32) input = found->second;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      ValueId& input = node.inputs[k];
+      const auto found = replaced_.find(input);
+      if (found == replaced_.end() || is_float32 || (is_wide(graph_, input) && mixed_.takes_wide(node, k))) continue;
+      input = found->second;
+    }
     const DType made = float_made(graph_, node, kept_);
     const bool keeps = made != inside_ && is_kept(graph_, node, kept_);
     cast_node_inputs(node, made);
@@ -287,13 +293,15 @@ class PrecisionPass {
       }
     const auto first_output = std::ranges::find_if(node.outputs, [](ValueId output) { return output != kAbsent; });
     graph_.report[node.report].dtype = graph_.value(*first_output).dtype;
+    for (size_t j = 0; j < node.outputs.size(); ++j)
+      if (made == inside_ && mixed_.makes_wide(node, j)) graph_.value(node.outputs[j]).dtype = DType::float32;
     nodes_.push_back(std::move(node));
   }
 
   // Casts what a node reads to float32 where it is wide, and to the dtype inside where it takes floats of one dtype.
   void cast_node_inputs(ProgramNode& node, DType made) {
-    const auto is_wide_one = [&](ValueId value) { return is_wide(graph_, value); };
-    const auto is_narrow_one = [&](ValueId value) { return !is_wide(graph_, value); };
+    const auto is_wide_one = [&](ValueId value, size_t) { return is_wide(graph_, value); };
+    const auto is_narrow_one = [&](ValueId value, size_t k) { return !is_wide(graph_, value) || mixed_.takes_wide(node, k); };
     const auto inner_copy = [&](ValueId value) { return copy_as(value, inside_); };
     const auto wide_copy = [&](ValueId value) { return copy_as(value, DType::float32); };
     if (node.wide)
@@ -322,6 +330,7 @@ class PrecisionPass {
   }
 
   ProgramGraph& graph_;
+  const MixedFloats mixed_;
   const DType inside_;
   std::vector<bool> is_border_;                    // by value: an input of the graph
   std::vector<DType> border_;                      // by output of the graph, as declared

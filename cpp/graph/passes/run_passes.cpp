@@ -6,6 +6,7 @@
 #include "graph/passes/input_checks.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/recognition.h"
+#include "graph/passes/recurrent_joins.h"
 
 namespace pumice {
 namespace {
@@ -32,6 +33,7 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   if (fuse.has(Fusion::batch_normalization)) recognise_norms(program);
   if (fuse.has(Fusion::attention)) recognise_attention(program);
   recognise_patterns(program, fuse);
+  join_recurrences(program, fuse);
   set_precision(program);
   if (!options.keep_all) drop_idle_casts(program);
   find_host_nodes(program);

@@ -200,6 +200,7 @@ void lower_inside(LowerContext& node, DType inside) {
     inputs.push_back(node.in(i));
     const bool is_read = node.has_input(i) && !node.host(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
     if (!is_read || !is_working_float(node.input(i).dtype) || node.input(i).dtype == inside) continue;
+    if (node.input(i).dtype == DType::float32 && has_bit(node.row->wide_inputs, i)) continue;
     const Piece converted = composition.scratch(inside, node.input(i).shape);
     composition.map("a0", {{node.input(i), node.in(i)}}, converted);
     inputs[i] = converted.operand;
@@ -210,6 +211,7 @@ void lower_inside(LowerContext& node, DType inside) {
   for (size_t j = 0; j < node.outputs.size(); ++j) {
     outputs.push_back(node.out(j));
     if (!node.has_output(j) || !is_working_float(node.output(j).dtype) || node.output(j).dtype == made) continue;
+    if (node.output(j).dtype == DType::float32 && has_bit(node.row->wide_outputs, j)) continue;
     const Piece converted = composition.scratch(made, node.output(j).shape);
     outputs[j] = converted.operand;
     part.outputs[j] = converted.desc;

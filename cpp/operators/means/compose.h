@@ -47,7 +47,7 @@ void adopt(LowerContext& node, LowerContext& part, const std::vector<Operand>& i
 void lower_residual(LowerContext& node);
 
 // Lowers the node with its floats of 16 and 32 bits kept as `inside`: inputs that are described otherwise are converted to scratch memory
-// first, outputs last.
+// first, outputs last, but for those that the row reads or makes as float32 too.
 void lower_inside(LowerContext& node, DType inside);
 
 // Lowers the node by its row. Strided tensors that the row's kernels do not take are copied before and after.

@@ -15,6 +15,20 @@ struct RecurrentCell {
   std::vector<std::string> activations;
 };
 const RecurrentCell& recurrent_cell(std::string_view op);
+bool is_recurrent(std::string_view op);
+
+// A pass gives a node that runs both directions tensors for each of them: those of the second one are so many inputs or outputs behind
+// those of the first. Inputs are apart where the second one is given, outputs where the attribute `apart` has their bit. Where the
+// attribute `rows_first` is set, Y of layout 0 is [steps, batch, directions, units].
+inline constexpr size_t kBackward = 3;
+inline constexpr const char *kApart = "apart", *kRowsFirst = "rows_first";
+inline constexpr size_t kInitialStates[] = {5, 6};  // hidden states and cells among the inputs
+
+bool is_apart(const Attributes& attributes, size_t output);
+// The axis of directions of Y or of states.
+constexpr size_t direction_axis(bool batch_first, bool is_y) {
+  return (batch_first ? 1 : 0) + (is_y ? 1 : 0);
+}
 
 int64_t recurrent_directions(const Attributes& attributes);
 

@@ -60,6 +60,14 @@ const RecurrentCell& recurrent_cell(std::string_view op) {
   return cells.at(op);
 }
 
+bool is_recurrent(std::string_view op) {
+  return op == "LSTM" || op == "GRU" || op == "RNN";
+}
+
+bool is_apart(const Attributes& attributes, size_t output) {
+  return has_bit(static_cast<uint32_t>(attributes.integer(kApart, 0)), output);
+}
+
 int64_t recurrent_directions(const Attributes& attributes) {
   return attributes.text("direction", "forward") == "bidirectional" ? 2 : 1;
 }

@@ -13,6 +13,15 @@ void check_shape_of(const ShapeContext& node, size_t input, const Shape& expecte
     node.fail(std::string(what) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
 }
 
+// States of both directions, or of each apart.
+void check_states(const ShapeContext& node, size_t input, Shape expected, std::string_view what) {
+  if (node.has(input + kBackward)) {
+    expected[direction_axis(node.attributes().integer("layout", 0) != 0, false)] = 1;
+    check_shape_of(node, input + kBackward, expected, std::string(what) + " of the second direction");
+  }
+  check_shape_of(node, input, expected, what);
+}
+
 void shape_of_recurrent(ShapeContext& node, std::string_view op, size_t outputs) {
   const Attributes& attributes = node.attributes();
   const Shape &x = node.input(0).shape, &w = node.input(1).shape, &r = node.input(2).shape;
@@ -25,8 +34,8 @@ void shape_of_recurrent(ShapeContext& node, std::string_view op, size_t outputs)
   check_shape_of(node, 3, {directions, 2 * gates * units}, "biases");
   check_shape_of(node, 4, {batch}, "lengths of the sequences");
   const Shape state = batch_first ? Shape{batch, directions, units} : Shape{directions, batch, units};
-  check_shape_of(node, 5, state, "initial hidden states");
-  check_shape_of(node, 6, state, "initial cells");
+  check_states(node, 5, state, "initial hidden states");
+  check_states(node, 6, state, "initial cells");
   check_shape_of(node, 7, {directions, 3 * units}, "peepholes");
   if (attributes.has("hidden_size") && attributes.integer("hidden_size") != units)
     node.fail("'hidden_size' is " + std::to_string(attributes.integer("hidden_size")) + " and the recurrent weights are of " +
@@ -35,8 +44,18 @@ void shape_of_recurrent(ShapeContext& node, std::string_view op, size_t outputs)
     node.fail("'clip' of at least 0 expected; given " + std::to_string(attributes.real("clip")));
   recurrent_activations(op, node.node(), attributes);
   const DType dtype = node.input(0).dtype;
-  node.output(0, dtype, batch_first ? Shape{batch, steps, directions, units} : Shape{steps, directions, batch, units});
-  for (size_t i = 1; i < outputs; ++i) node.output(i, dtype, state);
+  const bool rows_first = attributes.integer(kRowsFirst, 0) != 0;
+  const auto give = [&](size_t i, Shape shape) {
+    if (is_apart(attributes, i)) {
+      shape[direction_axis(batch_first, i == 0)] = 1;
+      node.output(i + kBackward, dtype, shape);
+    }
+    node.output(i, dtype, std::move(shape));
+  };
+  give(0, batch_first  ? Shape{batch, steps, directions, units}
+          : rows_first ? Shape{steps, batch, directions, units}
+                       : Shape{steps, directions, batch, units});
+  for (size_t i = 1; i < outputs; ++i) give(i, state);
 }
 
 void shape_of_lstm(ShapeContext& node) {
@@ -55,10 +74,13 @@ void cut_recurrences(const LowerContext& node, std::vector<CutAxis>& axes) {
   const int in = batch_first ? 0 : 1;
   CutAxis& cut = axes.emplace_back(node.input(kData).shape[static_cast<size_t>(in)], std::vector<int>(node.inputs.size(), kWhole));
   cut.inputs[kData] = in;
-  for (const size_t state : {5, 6})
-    if (node.has_input(state)) cut.inputs[state] = in;
+  for (const size_t state : kInitialStates)
+    for (const size_t i : {state, state + kBackward})
+      if (node.has_input(i)) cut.inputs[i] = in;
   if (node.has_input(4)) cut.inputs[4] = 0;
-  for (size_t j = 0; j < node.outputs.size(); ++j) cut.outputs.push_back(!node.has_output(j) ? kWhole : batch_first ? 0 : j == 0 ? 2 : 1);
+  const int in_results = node.attributes->integer(kRowsFirst, 0) != 0 ? 1 : 2;
+  for (size_t j = 0; j < node.outputs.size(); ++j)
+    cut.outputs.push_back(!node.has_output(j) ? kWhole : batch_first ? 0 : j % kBackward == 0 ? in_results : 1);
 }
 
 }  // namespace
@@ -95,7 +117,9 @@ Rows recurrent_rows() {
             .pack = pack_recurrent,
             .indices = lengths_of_steps,
             .strides = RowStrides::packed,
-            .cut = cut_recurrences};
+            .cut = cut_recurrences,
+            .wide_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9,
+            .wide_outputs = (1 << 2 * kBackward) - 1};
   };
   return {row("LSTM", lstm_inputs, lstm_outputs, lstm_attributes, shape_of_lstm), row("GRU", inputs, outputs, gru_attributes, shape_of_gru),
           row("RNN", inputs, outputs, attributes, shape_of_rnn)};

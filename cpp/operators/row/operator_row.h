@@ -146,9 +146,11 @@ struct OperatorRow {
   // Results soon exceed float16, whose largest is 65,504: they stay float32 where other floats are float16.
   bool overflows = false;
   bool mixes_floats = false;  // the kernels read floats of either size and make floats of the dtype that they are told
-  bool elementwise = false;   // packed tensors of one shape may be taken as vectors
-  bool casts = false;         // the result is input 0 as another dtype; a second input tells that dtype alone
-  bool epilogue = false;      // the kernels apply an expression to every element that they store
+  // Of a row that computes with one size of floats: bit i: the kernels read input i, and make output i, as float32 too.
+  uint32_t wide_inputs = 0, wide_outputs = 0;
+  bool elementwise = false;  // packed tensors of one shape may be taken as vectors
+  bool casts = false;        // the result is input 0 as another dtype; a second input tells that dtype alone
+  bool epilogue = false;     // the kernels apply an expression to every element that they store
   // The epilogue may read an element of a second tensor of the result's shape, where the constant `weights` are input 1; null: never.
   bool (*residual)(const Attributes&, const TensorDesc& weights) = nullptr;
   const ReductionFold* fold = nullptr;  // how the elements of a reduction or a running sum are folded

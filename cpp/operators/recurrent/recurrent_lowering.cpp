@@ -1,17 +1,17 @@
 // LSTM, GRU and RNN: the input's products for all steps at once, then one dispatch (a GRU that resets before its product: two) for each
 // time step of all sequences and directions.
-#include "operators/recurrent/recurrent.h"
-
 #include <algorithm>
 
 #include "core/rounding.h"
 #include "operators/contraction/contraction.h"
 #include "operators/recurrent/lowerings.h"
+#include "operators/recurrent/recurrent.h"
+#include "operators/recurrent/recurrent_states.h"
 
 namespace pumice {
 namespace {
 
-enum Input : size_t { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kPeepholes };
+enum Input : size_t { kX, kW, kR, kB, kLengths, kPeepholes = 7 };
 constexpr int64_t kUnits = 16;  // units of a workgroup
 
 // Sizes of a layer. ONNX lays tensors out by time or (layout 1) by sequence first.
@@ -61,29 +61,6 @@ void pack_biases(const PackContext& node, PackedWeight& packed) {
       packing_each(kernel, count, [=](StepBuilder& step) { step.set("directions", directions).set("gates", gates).set("units", units); });
 }
 
-void add_begin(LowerContext& node, const Layer& layer, const Operand& state, int64_t first, size_t input) {
-  const bool has_x = node.has_input(input);
-  StepBuilder step(node.kernel("recurrent_begin.comp", node.float_dtype, {{"HAS_X", has_x ? "1" : "0"}}));
-  if (has_x) step.bind("x", node.in(input));
-  step.bind("state", state).set("elements", layer.state()).set("first", first).set("width", layer.width).set("units", layer.units);
-  step.set("batch", layer.batch)
-      .set("x_stride_d", layer.batch_first ? layer.units : layer.batch * layer.units)
-      .set("x_stride_b", layer.batch_first ? layer.directions * layer.units : layer.units);
-  node.add(step.threads(static_cast<uint64_t>(layer.state())).build());
-}
-
-void add_end(LowerContext& node, const Layer& layer, const Operand& state, int64_t first, size_t output) {
-  if (!node.has_output(output)) return;
-  const int64_t elements = node.output(output).elements();
-  StepBuilder step(node.kernel("recurrent_end.comp", node.float_dtype));
-  step.bind("state", state).bind("y", node.out(output)).set("elements", elements).set("first", first).set("width", layer.width);
-  step.set("units", layer.units)
-      .set("batch", layer.batch)
-      .set("y_stride_d", layer.batch_first ? layer.units : layer.batch * layer.units)
-      .set("y_stride_b", layer.batch_first ? layer.directions * layer.units : layer.units);
-  node.add(step.threads(static_cast<uint64_t>(elements)).build());
-}
-
 // The products of the input of all steps with all gates' weights, and the biases.
 Operand input_products(LowerContext& node, const Layer& layer, const std::optional<Operand>& biases) {
   const int64_t rows = layer.steps * layer.batch, columns = layer.directions * layer.gates * layer.units;
@@ -105,6 +82,7 @@ class StepKernel {
     rows_ = layer.batch >= 4 ? 4 : layer.batch >= 2 ? 2 : 1;
     const std::string op(node.row->name);
     two_parts_ = op == "GRU" && !is_linear(node);
+    apart_ = is_apart(*node.attributes, 0);
     held_steps_ = held_steps();
     bind("x", products);
     place_weights();
@@ -112,6 +90,7 @@ class StepKernel {
     bind("state", state);
     const bool hidden_bias = is_linear(node) && biases;
     if (node.has_output(0)) bind("y", node.out(0));
+    if (apart_ && node.has_output(kBackward)) bind("back", node.out(kBackward));
     if (node.has_input(kLengths)) bind("lengths", node.in(kLengths));
     if (node.has_input(kPeepholes)) bind("peepholes", node.packed(kPeepholes));
     if (hidden_bias) bind("bias", *biases);
@@ -151,18 +130,29 @@ class StepKernel {
                               : two_parts_   ? "kGru"
                                              : "kGruLinear"},
                      {"ROWS", std::to_string(rows_)},
+                     {"APART", told(apart_)},
                      {"HAS_Y", told(node_.has_output(0))},
+                     {"HAS_BACK", told(apart_ && node_.has_output(kBackward))},
                      {"HAS_LENGTHS", told(node_.has_input(kLengths))},
                      {"HAS_PEEPHOLES", told(node_.has_input(kPeepholes))},
                      {"HAS_HIDDEN_BIAS", told(hidden_bias)},
                      {"COUPLED", told(node_.attributes->integer("input_forget", 0) != 0)},
                      {"CLIPS", told(node_.attributes->has("clip"))}};
+    add_output("Y", "y", 0, macros);
+    add_output("BACK", "back", kBackward, macros);
     const auto activations = recurrent_activations(op, node_.node, *node_.attributes);
     for (size_t i = 0; i < 3; ++i) {
       const auto& [first, second] = activations[std::min(i, activations.size() - 1)];
       macros.emplace_back(std::string(1, "FGH"[i]), first == second ? first : "(d == 0u ? (" + first + ") : (" + second + "))");
     }
     return macros;
+  }
+
+  // Tells how an output's elements are stored, where there is the output.
+  void add_output(const std::string& name, const std::string& array, size_t output, Macros& macros) const {
+    if (!node_.has_output(output)) return;
+    macros.emplace_back(name + "_TYPE", array_type(node_.output(output)));
+    macros.emplace_back("STORE_" + name + "(i, v)", stored(node_.output(output), array, "i", "v"));
   }
 
   // The recurrent weights, and whether they are more than a kernel binds: then they are bound in parts, and no state is held.
@@ -214,14 +204,21 @@ class StepKernel {
     builder.set("step", step).set("steps", steps).set("batch", batch).set("units", units).set("width", width).set("directions", directions);
     builder.set("h_from", from).set("h_to", to).set("cells", 2 * layer_.state());
     builder.set("x_stride_t", batch_first ? 1 : batch).set("x_stride_b", batch_first ? steps : 1);
-    builder.set("y_stride_t", directions * units * (batch_first ? 1 : batch)).set("y_stride_d", units * (batch_first ? 1 : batch));
-    builder.set("y_stride_b", units * (batch_first ? steps * directions : 1));
+    set_output_strides(builder);
     builder.set("hidden_bias", directions * gates * units).set("clip", node_.attributes->real("clip", 0));
     builder.set("reversed", node_.attributes->text("direction", "forward") == "reverse" ? 1 : 0);
     if (held_steps_ > 0) builder.set("count", std::min(held_steps_, steps - step));
     builder.groups(static_cast<uint64_t>(held_steps_ > 0 ? 1 : std::min(at_once_, blocks_ - block)),
                    static_cast<uint64_t>(ceil_div(batch, rows_)), static_cast<uint64_t>(cut_ ? 1 : directions));
     node_.add(builder.build());
+  }
+
+  // Y is [steps, directions, batch, units], or [batch, steps, directions, units] where the batch comes first.
+  void set_output_strides(StepBuilder& builder) const {
+    const int64_t units = layer_.units, row = apart_ ? units : layer_.directions * units;  // of a sequence's step
+    const bool rows_first = layer_.batch_first || node_.attributes->integer(kRowsFirst, 0) != 0;
+    builder.set("y_stride_t", layer_.batch_first ? row : layer_.batch * row).set("y_stride_d", rows_first ? units : layer_.batch * units);
+    builder.set("y_stride_b", layer_.batch_first ? layer_.steps * row : rows_first ? row : units);
   }
 
   // The number of invocations that share one unit's dot product. Each keeps at least kLeastFours vec4s.
@@ -248,6 +245,7 @@ class StepKernel {
   const Layer& layer_;
   int64_t rows_, held_steps_;
   bool two_parts_;
+  bool apart_ = false;                                         // each direction has a tensor of results
   Operand weights_;                                            // recurrent ones
   int64_t blocks_ = 0, block_bytes_ = 0;                       // blocks of units, for each gate
   int64_t at_once_ = 0;                                        // blocks that one dispatch computes
@@ -279,16 +277,16 @@ void lower_recurrent(LowerContext& node) {
   const bool is_lstm = node.row->name == "LSTM", two_parts = node.row->name == "GRU" && !is_linear(node);
   const int64_t size = layer.state(), kinds = is_lstm ? 3 : two_parts ? 4 : 2;
   const Operand state = node.temporary(TensorDesc(DType::float32, {kinds * size}).bytes());
-  add_begin(node, layer, state, 0, kInitialH);
-  if (is_lstm) add_begin(node, layer, state, 2 * size, kInitialC);
+  const StateSizes sizes{layer.directions, layer.batch, layer.units, layer.width, layer.batch_first};
+  const int64_t cells = is_lstm ? 2 * size : -1;
+  add_first_states(node, sizes, state, cells);
   int64_t last = 0;
   if (layer.steps > 0) {
     const std::optional<Operand> biases = node.has_input(kB) ? std::optional(node.packed(kB)) : std::nullopt;
     const Operand products = input_products(node, layer, biases);
     last = StepKernel(node, layer, products, state, biases).add_all();
   }
-  add_end(node, layer, state, last, 1);
-  if (is_lstm) add_end(node, layer, state, 2 * size, 2);
+  add_last_states(node, sizes, state, last, cells);
 }
 
 }  // namespace pumice
