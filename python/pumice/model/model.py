@@ -19,13 +19,11 @@ from ..base.log import forward_log, log_warning
 from ..base.progress import Progress
 from ..base.string_table import CallStrings, StringTable
 from ..device.context import Place, checked_context, context_at, default_context, made_default_context, place_of
-from ..importer.build.float32_nodes import Float32Nodes
 from ..importer.file.model_file import Folder, ModelFile, Source, bytes_of, portable, reread
 from ..importer.load import graph_of, load_recipe
 from .declarations import Declarations, declared_value, dimensions
 from .options import kernel_table, listed, refuse_unknown
 from .policy import Precision, policy_of
-from .report import ModelReport, model_facts, report_of
 from .runs import ModelRun, Outputs, mapped, targets_of
 from .step_variants import chosen
 from .values import Declared, ModelValue, Packing, fits, rearrangement, sizes_text
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable
     from ..importer.kernel_operator import KernelOperator, KernelTable
+    from .report import ModelReport
     from .step_tuning import StepTuning
 else:
     from ..base import lazy_typing as npt
@@ -118,7 +117,7 @@ class Model:
             recipe = load_recipe(source, folder, overridable)
             if memory:
                 memory.expect(recipe.stored_bytes(policy.precision))
-            float32 = None if policy.is_plain else Float32Nodes(policy.wants_float32)
+            float32 = policy.float32_nodes()
             if table is not None and table is not kernels:
                 table.check_used(recipe)
             graph = graph_of(recipe, bar if bar.shown else None, float32, table)
@@ -400,6 +399,8 @@ class Model:
 
         It also counts the nodes before and after fusion.
         """
+        from .report import report_of
+
         return report_of(self.program, self.context, str(self._random or ""), self.warnings)
 
     def warn(self, text: str) -> None:
@@ -466,6 +467,8 @@ class Model:
         return f"<Model '{self.name}' {values}, {self.precision} on '{self.context.info.name}'>"
 
     def _repr_html_(self) -> str:
+        from .report import model_facts
+
         return model_facts(self)
 
     # ---- lifetime

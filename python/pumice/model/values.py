@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from ..base.errors import binding_error, unsupported_error
 from ..base.host_arrays import as_array
 from ..base.string_table import CallStrings, StringTable
 from ..importer.build.compounds import Kind, packed_arrays, unpacked_arrays
-from ..importer.composed.random import RANDOM_STATE, RandomState
+from ..importer.file.recipe import RANDOM_STATE
+
+if TYPE_CHECKING:
+    from ..importer.composed.random import RandomState
 
 _MOST_ARRAYS = 1 << 20  # arrays of a sequence that a call gives: each is an object of Python
 
@@ -104,7 +107,7 @@ class Packing:
         strings: StringTable,
         string_values: Collection[str],
     ) -> None:
-        self.random = RandomState(seed) if any(value.name == RANDOM_STATE for value in inputs.tensors) else None
+        self.random = _random_state(seed) if any(value.name == RANDOM_STATE for value in inputs.tensors) else None
         self._given, self.inputs = _grouped([name for name in inputs.names if name != RANDOM_STATE], inputs.tensors)
         self._results, self.outputs = _grouped(outputs.names, outputs.tensors)
         compound = any(kind.compound for kind in [*self._given, *self._results])
@@ -153,6 +156,12 @@ class Packing:
                 value = strings.decoded(value)
             made.append(value if has else None)
         return tuple(made)
+
+
+def _random_state(seed: int | None) -> RandomState:
+    from ..importer.composed.random import RandomState
+
+    return RandomState(seed)
 
 
 def _unpacked(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:

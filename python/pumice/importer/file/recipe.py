@@ -3,9 +3,8 @@
 It is enough to make the engine's Graph, and can be kept on disk.
 """
 
-from __future__ import annotations
+# Without the annotations of __future__: a NamedTuple would compile each of them, which every first load in a process waits for.
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
@@ -14,7 +13,7 @@ from ...base.element_types import Bytes
 from ...base.errors import graph_error
 
 Overridable: TypeAlias = "bool | Collection[str]"  # names of initializers; True for all, False for none
-Sizes: TypeAlias = "list[int | None] | None"  # None for an unknown size; no list for an unknown rank
+Sizes: TypeAlias = list[int | None] | None  # None for an unknown size; no list for an unknown rank
 
 
 class NotExpressible(Exception):
@@ -65,7 +64,7 @@ class NodeRecipe(NamedTuple):
     unsupported: str = ""
 
     @property
-    def subgraphs(self) -> dict[str, Recipe]:
+    def subgraphs(self) -> "dict[str, Recipe]":
         """The attributes that are graphs, by name."""
         return {name: value for name, value in self.attributes.items() if isinstance(value, Recipe)}
 
@@ -145,9 +144,12 @@ def without_trailing_gaps(names: list[str]) -> list[str]:
     return names[:end]
 
 
+RANDOM_STATE = "pumice.random_state"  # the input that importing adds where nodes make random numbers, uint32[4]
 STRING = "string"  # the dtype of a ConstantRecipe of strings
 
 
 def packed(texts: Sequence[str]) -> bytes:
     """The bytes of a ConstantRecipe of strings."""
+    import json
+
     return json.dumps(list(texts)).encode()
