@@ -8,6 +8,27 @@
 namespace pumice {
 namespace {
 
+constexpr std::string_view kNames = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";  // what follows a backslash, and what it stands for
+
+constexpr int kMostDepth = 1000;  // lists and dicts in one another: Python's own reader takes no more
+
+// One list or dict inside of another.
+struct Level {
+  explicit Level(int& all) : depth(all) {
+    if (depth == kMostDepth)
+      throw py::value_error("JSON: expected at most " + std::to_string(kMostDepth) + " lists and dicts in one another");
+    ++depth;
+  }
+  ~Level() { --depth; }
+  Level(const Level&) = delete;
+  int& depth;
+};
+
+py::object owned(PyObject* made) {
+  if (!made) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(made);
+}
+
 // JSON's text as Python's objects, as json.loads() makes them. Loads of models and of tuned kernels read entries of the cache, and the
 // import of Python's module alone takes as long as all that they read.
 class JsonReader {
@@ -21,15 +42,8 @@ class JsonReader {
   }
 
  private:
-  static constexpr int kMostDepth = 1000;  // lists and dicts in one another: Python's own reader takes no more
-
   [[noreturn]] void fail(const char* expected) const {
     throw py::value_error("JSON: expected " + std::string(expected) + " at byte " + std::to_string(at_));
-  }
-
-  static py::object owned(PyObject* made) {
-    if (!made) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(made);
   }
 
   // The character here, or NUL where the text has ended.
@@ -80,7 +94,7 @@ class JsonReader {
   }
 
   py::object list() {
-    const Level level(*this);
+    const Level level(depth_);
     py::list made;
     ++at_;
     if (takes(']')) return made;
@@ -92,7 +106,7 @@ class JsonReader {
   }
 
   py::object dict() {
-    const Level level(*this);
+    const Level level(depth_);
     py::dict made;
     ++at_;
     if (takes('}')) return made;
@@ -167,7 +181,6 @@ class JsonReader {
   }
 
   void escape(std::string& made) {
-    constexpr std::string_view kNames = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";
     const char name = here();
     const size_t place = name == '\0' ? std::string_view::npos : kNames.find(name);
     if (place == std::string_view::npos && name != 'u') fail("an escape");
@@ -215,20 +228,116 @@ class JsonReader {
     tail(0);
   }
 
-  // One list or dict inside of another.
-  struct Level {
-    explicit Level(JsonReader& reader) : depth(reader.depth_) {
-      if (++depth > kMostDepth) reader.fail("fewer values in one another");
-    }
-    ~Level() { --depth; }
-    Level(const Level&) = delete;
-    int& depth;
-  };
-
   std::string_view text_;
   size_t at_ = 0;
   int depth_ = 0;
 };
+
+// Python's values as JSON's text, as json.dumps() makes it with its defaults.
+class JsonWriter {
+ public:
+  explicit JsonWriter(bool sorted) : sorted_(sorted) {}
+
+  void value(const py::handle& given) {
+    PyObject* const object = given.ptr();
+    if (object == Py_None) {
+      text_ += "null";
+    } else if (PyBool_Check(object)) {
+      text_ += object == Py_True ? "true" : "false";
+    } else if (PyUnicode_Check(object)) {
+      string(given);
+    } else if (PyLong_Check(object)) {
+      text_ += owned(PyNumber_ToBase(object, 10)).cast<std::string>();
+    } else if (PyFloat_Check(object)) {
+      real(given);
+    } else if (PyList_Check(object) || PyTuple_Check(object)) {
+      list(given);
+    } else if (PyDict_Check(object)) {
+      dict(py::reinterpret_borrow<py::dict>(given));
+    } else {
+      throw py::type_error("JSON: expected text, numbers, lists and dicts of them; given " + type_name(given));
+    }
+  }
+
+  const std::string& text() const { return text_; }
+
+ private:
+  void list(const py::handle& given) {
+    const Level level(depth_);
+    text_ += '[';
+    std::string_view before;
+    for (const auto& one : given) {
+      text_ += before;
+      value(one);
+      before = ", ";
+    }
+    text_ += ']';
+  }
+
+  void dict(const py::dict& given) {
+    const Level level(depth_);
+    py::list keys(given);
+    if (sorted_ && PyList_Sort(keys.ptr()) != 0) throw py::error_already_set();
+    text_ += '{';
+    std::string_view before;
+    for (const auto& key : keys) {
+      if (!PyUnicode_Check(key.ptr())) throw py::type_error("JSON: expected names of text; given " + type_name(key));
+      text_ += before;
+      string(key);
+      text_ += ": ";
+      value(given[key]);
+      before = ", ";
+    }
+    text_ += '}';
+  }
+
+  void real(const py::handle& given) {
+    const auto number = given.cast<double>();
+    if (std::isnan(number)) {
+      text_ += "NaN";
+    } else if (std::isinf(number)) {
+      text_ += number < 0 ? "-Infinity" : "Infinity";
+    } else {
+      text_ += py::repr(py::float_(number)).cast<std::string>();
+    }
+  }
+
+  void string(const py::handle& given) {
+    text_ += '"';
+    const Py_ssize_t count = PyUnicode_GetLength(given.ptr());
+    for (Py_ssize_t i = 0; i < count; ++i) character(PyUnicode_ReadChar(given.ptr(), i));
+    text_ += '"';
+  }
+
+  void character(uint32_t code) {
+    const size_t place = code < 0x80 ? kMeant.find(static_cast<char>(code)) : std::string_view::npos;
+    if (place != std::string_view::npos && code != '/') {
+      text_ += {'\\', kNames[place]};
+    } else if (code >= ' ' && code < 0x7f) {
+      text_ += static_cast<char>(code);
+    } else if (code < 0x10000) {
+      unit(code);
+    } else {
+      unit(0xd800 + ((code - 0x10000) >> 10));
+      unit(0xdc00 + ((code - 0x10000) & 0x3ff));
+    }
+  }
+
+  void unit(uint32_t code) {
+    text_ += "\\u";
+    for (int shift = 12; shift >= 0; shift -= 4) text_ += "0123456789abcdef"[code >> shift & 0xf];
+  }
+
+  const bool sorted_;
+  int depth_ = 0;
+  std::string text_;
+};
+
+std::string written(const py::handle& value, bool sort_keys) {
+  JsonWriter writer(sort_keys);
+  writer.value(value);
+  return writer.text();
+}
 
 py::object parsed(const py::bytes& text) {
   return JsonReader(std::string_view(text)).document();
@@ -239,6 +348,8 @@ py::object parsed(const py::bytes& text) {
 void bind_json(py::module_& module) {
   module.def("parse_json", &parsed, py::arg("text"),
              "The value of a text of JSON, as json.loads makes it. Raises ValueError for text that is none.");
+  module.def("json_text", &written, py::arg("value"), py::kw_only(), py::arg("sort_keys") = false,
+             "The text of JSON for a value, as json.dumps makes it. Raises TypeError for values that JSON does not have.");
 }
 
 }  // namespace pumice

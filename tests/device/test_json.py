@@ -1,4 +1,4 @@
-"""The reader of JSON that entries of the cache are read with, beside Python's own: the same values, and the same texts refused."""
+"""The reader and the writer of JSON that entries of the cache have, beside Python's own: the same values and texts, and the same ones refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pumice._pumice import parse_json
+from pumice._pumice import json_text, parse_json
 
 _MARKS = b'"\\[]{},:0123456789.eE+-ntf \x00\x1f/uabc\xff'
 
@@ -53,6 +53,8 @@ def test_values_are_those_of_pythons_reader() -> None:
             text = json.dumps(value, ensure_ascii=ascii_alone, indent=indent)
             encoded = text.encode("utf-8", "surrogatepass")
             assert repr(parse_json(encoded)) == repr(json.loads(text))
+            assert json_text(value) == json.dumps(value)
+            assert json_text(value, sort_keys=True) == json.dumps(value, sort_keys=True)
             for _ in range(3):
                 damaged = bytearray(encoded)
                 damaged[source.randrange(len(damaged))] = source.choice(_MARKS)
@@ -72,8 +74,18 @@ def test_odd_texts(text: bytes) -> None:
 def test_lists_in_one_another_are_limited() -> None:
     assert parse_json(b"[" * 1000 + b"]" * 1000)
     for text in (b"[" * 1001 + b"]" * 1001, b"[" * 10_000_000, b'{"a":' * 1_000_000):
-        with pytest.raises(ValueError, match="at byte 100[01]|at byte 5"):
+        with pytest.raises(ValueError, match="at most 1000 lists and dicts"):
             parse_json(text)
+
+
+def test_values_that_json_does_not_have_are_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="at most 1000 lists and dicts"):
+        json_text(endless)
+    for value, told in ((b"text", "bytes"), ({1: 2}, "int"), ([{2}], "set")):
+        with pytest.raises(TypeError, match=f"JSON: expected .*; given {told}"):
+            json_text(value)
 
 
 def test_an_error_says_what_and_where() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import operator
 import re
@@ -23,6 +22,7 @@ from .._pumice import (
     OutOfMemoryError,
     ShaderCompileError,
     UnsupportedError,
+    json_text,
     sha256,
 )
 from ..base.errors import InputError
@@ -204,11 +204,11 @@ def _text_of(kernel: Kernel) -> str:
     folders = [str(folder) for folder in given["include_dirs"]]
     built_of = ("macros", "spec", "includes", "options", "debug", "local_size")
     parts = [kernel.source, kernel.shader.preamble, *(repr(given[name]) for name in built_of)]
-    read = [json.dumps(parts).encode()]
+    read = [json_text(parts).encode()]
     if "#include" in kernel.source:
         found = _pumice.included_files(kernel.source, path, includes, folders)
         read += [Path(file).read_bytes() if Path(file).is_file() else b"" for file in found]
-    return sha256(json.dumps([sha256(one) for one in read]).encode())
+    return sha256(json_text([sha256(one) for one in read]).encode())
 
 
 # ---- measuring

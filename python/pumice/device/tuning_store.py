@@ -1,17 +1,15 @@
 """What was measured of variants of kernels, kept in the cache: one file a variant, so that writers never wait for each other."""
 
-from __future__ import annotations
+# Neither json nor the annotations of __future__, which a NamedTuple would compile: a process that finds all in the store waits for both.
 
 import functools
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._pumice import DeviceInfo, cache_directory, read_cache_file, sha256, write_cache_file
+from .._pumice import DeviceInfo, cache_directory, json_text, parse_json, read_cache_file, sha256, write_cache_file
 from ..base.errors import InputError
-from ..base.files import write_whole
 
 _KIND = "tuning 1"
 _FORMAT = "pumice tuning 1"
@@ -66,7 +64,7 @@ class Group(NamedTuple):
 
 def config_text(config: dict[str, Any]) -> str:
     """One text for equal configurations, whatever their order."""
-    return json.dumps(config, sort_keys=True)
+    return json_text(config, sort_keys=True)
 
 
 def place_of(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> str:
@@ -80,7 +78,7 @@ def _folder_of(subject: tuple[str, str, str, str]) -> str:
 
 
 def _joined(*parts: str) -> bytes:
-    return json.dumps(parts).encode()
+    return json_text(parts).encode()
 
 
 def device_name(info: DeviceInfo) -> str:
@@ -117,7 +115,7 @@ def write(record: Record) -> bool:
     """Keeps a record. False where there is no cache, or where it cannot be written."""
     folder = _folder()
     return folder is not None and write_cache_file(
-        str(folder / record.place), _KIND, json.dumps(record._asdict()).encode()
+        str(folder / record.place), _KIND, json_text(record._asdict()).encode()
     )
 
 
@@ -165,6 +163,10 @@ def export_tuning(path: str | os.PathLike[str]) -> int:
 
     The file is whole or as it was before. Raises OSError.
     """
+    import json
+
+    from ..base.files import write_whole
+
     every = [record._asdict() for record in records()]
     write_whole(path, json.dumps({"format": _FORMAT, "records": every}, indent=1) + "\n")
     return len(every)
@@ -177,6 +179,8 @@ def import_tuning(path: str | os.PathLike[str]) -> int:
     that is not as expected. Records of other devices and drivers are kept and never read for this one. Raises OSError,
     InputError for another file, or where there is no store (PUMICE_NO_CACHE, or a folder that cannot be written).
     """
+    import json
+
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
     try:
@@ -204,8 +208,8 @@ def _take(record: Record) -> bool:
 def _of_file(path: Path | str) -> Record | None:
     entry = read_cache_file(str(path), _KIND)
     try:
-        return None if entry is None else _record(json.loads(entry))
-    except (ValueError, RecursionError):  # another version's, or not ours
+        return None if entry is None else _record(parse_json(entry))
+    except ValueError:  # another version's, or not ours
         return None
 
 
