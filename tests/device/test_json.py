@@ -1,4 +1,4 @@
-"""The reader and the writer of JSON that entries of the cache have, beside Python's own: the same values and texts, and the same ones refused."""
+"""JSON as entries of the cache have it, beside Python's own: the same values and texts, and the same ones refused."""
 
 from __future__ import annotations
 
