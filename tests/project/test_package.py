@@ -194,13 +194,10 @@ print(" ".join(brought))
     output_of("-c", code, **environment)  # makes the recipe, with the package onnx
     brought = {*output_of("-c", code, **environment).split()}
     packages = {"importer", "importer.build", "importer.file", "model"}
-    modules = {"base.model_calls", "base.progress", "base.string_table", "importer.load"}
+    modules = {"base.model_calls", "importer.load"}
     modules |= {f"importer.build.{name}" for name in ("builder", "compounds")}
-    modules |= {f"importer.file.{name}" for name in ("model_file", "onnx_skeleton", "recipe")}
-    modules |= {
-        f"model.{name}"
-        for name in ("declarations", "loading", "model", "options", "policy", "runs", "step_variants", "values")
-    }
+    modules |= {f"importer.file.{name}" for name in ("model_file", "recipe")}
+    modules |= {f"model.{name}" for name in ("declarations", "loading", "model", "options", "policy", "runs", "values")}
     assert brought == {f"pumice.{name}" for name in packages | modules}
 
 
