@@ -1,8 +1,8 @@
 """Finds the quickest variant of a kernel, and remembers it."""
 
-# Without the annotations of __future__, which a NamedTuple would compile. What measures is imported where something is measured: a process
-# that finds all variants in the store waits for this module alone.
+from __future__ import annotations
 
+# What measures is imported where something is measured: a process that finds all variants in the store waits for this module alone.
 import itertools
 import math
 import operator
@@ -62,7 +62,7 @@ class Tuning:
     asked for, in their order. measured: how many of them were run or built by this call; the others were known.
     """
 
-    def __init__(self, kernel: "Kernel", variants: list[Variant], measured: int) -> None:
+    def __init__(self, kernel: Kernel, variants: list[Variant], measured: int) -> None:
         self.name = kernel.name
         self.variants = tuple(variants)
         self.measured = measured
@@ -77,7 +77,7 @@ class Tuning:
         self._made: Kernel | None = None
 
     @property
-    def kernel(self) -> "Kernel":
+    def kernel(self) -> Kernel:
         """The kernel of the best configuration, built when it is first asked for."""
         if self._made is None:
             self._made = variant_of(self._base, self.best)
@@ -123,7 +123,7 @@ def _shown(config: Mapping[str, Any]) -> str:
 # ---- configurations
 
 
-def listed(kernel: "Kernel", configs: Configs) -> list[dict[str, Any]]:
+def listed(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
     """Every configuration of a grid, or of a callable, once. Raises InputError for what is none, or is not the kernel's."""
     if isinstance(configs, Mapping):
         for name, values in configs.items():
@@ -167,11 +167,11 @@ def _plain_value(name: str, value: Any) -> Any:
     return value
 
 
-def _constants(kernel: "Kernel") -> set[str]:
+def _constants(kernel: Kernel) -> set[str]:
     return {one["name"] for one in kernel.shader.interface["spec_constants"]}
 
 
-def _check_known(kernel: "Kernel", name: str) -> None:
+def _check_known(kernel: Kernel, name: str) -> None:
     """A name that the text does not have would change nothing, and the times of its variants would be noise."""
     if name == "precision" and isinstance(kernel._given["options"], _pumice.ShaderOptions):
         raise InputError("Kernel.tune: precision: the kernel's options= fix the types of its arrays")
@@ -183,7 +183,7 @@ def _check_known(kernel: "Kernel", name: str) -> None:
         )
 
 
-def variant_of(kernel: "Kernel", config: Mapping[str, Any]) -> "Kernel":
+def variant_of(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
     """The kernel of a configuration. Raises ShaderCompileError, UnsupportedError, BindingError."""
     constants = _constants(kernel)
     rest = {name: value for name, value in config.items() if name not in ("precision", "local_size")}
@@ -192,7 +192,7 @@ def variant_of(kernel: "Kernel", config: Mapping[str, Any]) -> "Kernel":
     return kernel._variant(config.get("local_size"), spec, macros)
 
 
-def _text_of(kernel: "Kernel") -> str:
+def _text_of(kernel: Kernel) -> str:
     """A checksum of everything that a kernel's builds are made of, besides what a configuration changes."""
     given = kernel._given
     path, includes = given["_path"] or kernel.name, dict(given["includes"] or {})
@@ -212,7 +212,7 @@ def _text_of(kernel: "Kernel") -> str:
 class _Search:
     """One call of Kernel.tune."""
 
-    def __init__(self, kernel: "Kernel", context: Context, arguments: Arguments, demand: Demand) -> None:
+    def __init__(self, kernel: Kernel, context: Context, arguments: Arguments, demand: Demand) -> None:
         self._kernel = kernel
         self._context = context
         self._arguments = arguments
@@ -236,7 +236,7 @@ class _Search:
             raise InputError("Kernel.tune: precision: no array of floats is bound to a buffer of sfp")
         return every
 
-    def _call(self, config: dict[str, Any], every: dict[str, Any]) -> "Call":
+    def _call(self, config: dict[str, Any], every: dict[str, Any]) -> Call:
         from .tuning_call import Call
 
         bindings = self._kernel.shader.interface["bindings"]
@@ -247,7 +247,7 @@ class _Search:
         return None if known is None else known._replace(config=config)
 
     @property
-    def _measurement(self) -> "Measurement":
+    def _measurement(self) -> Measurement:
         if self._made is None:
             from .tuning_measurement import Measurement
 
@@ -294,7 +294,7 @@ class _Search:
 
 
 def tuned(
-    kernel: "Kernel",
+    kernel: Kernel,
     context: Context,
     configs: list[dict[str, Any]],
     arguments: Arguments,
