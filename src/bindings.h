@@ -39,6 +39,7 @@ using Record = py::typing::Dict<py::str, py::object>;
 
 void bind_errors(py::module_& module);
 void bind_core(py::module_& module);
+void bind_json(py::module_& module);
 void bind_context(py::module_& module);
 void bind_visibility(py::module_& module);  // after bind_context()
 py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module);

@@ -1,6 +1,7 @@
 #include "shader/compiler.h"
 
 #include <algorithm>
+#include <cctype>
 #include <climits>
 #include <memory>
 
@@ -19,7 +20,16 @@ namespace {
 constexpr std::string_view kVersion = "450";
 
 // The tokens of a leading `#version` line, from `version` on; empty where there is none.
+// Few texts have one, and those that do not name it need not be taken apart.
+bool names_version(std::string_view source) {
+  constexpr std::string_view kWord = "version";
+  for (size_t at = source.find(kWord); at != std::string_view::npos; at = source.find(kWord, at + 1))
+    if (at > 0 && !std::isalnum(static_cast<unsigned char>(source[at - 1]))) return true;
+  return false;
+}
+
 std::vector<Token> version_line(std::string_view source) {
+  if (!names_version(source)) return {};
   const auto lines = directives(tokenize(source), "version");
   return lines.empty() ? std::vector<Token>{} : lines.front();
 }

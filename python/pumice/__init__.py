@@ -99,8 +99,8 @@ if TYPE_CHECKING:
     from .device.kernel_statistics import KernelStatistics as KernelStatistics
     from .device.kernel_times import KernelTimes as KernelTimes
     from .device.tuning import Tuning as Tuning
-    from .device.tuning_store import export_tuning as export_tuning
-    from .device.tuning_store import import_tuning as import_tuning
+    from .device.tuning_exchange import export_tuning as export_tuning
+    from .device.tuning_exchange import import_tuning as import_tuning
     from .importer.expression_operator import ElementwiseOperator as ElementwiseOperator
     from .importer.expression_operator import operator as operator
     from .importer.kernel_operator import KernelOperator as KernelOperator
@@ -144,8 +144,8 @@ _HOMES = {
     "Kernel": "device.kernel",
     "KernelTimes": "device.kernel_times",
     "Tuning": "device.tuning",
-    "export_tuning": "device.tuning_store",
-    "import_tuning": "device.tuning_store",
+    "export_tuning": "device.tuning_exchange",
+    "import_tuning": "device.tuning_exchange",
     "show_versions": "tools.versions",
     "KernelStatistics": "device.kernel_statistics",
     "TunedPrecision": "validation.tuner",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
 import time
 from pathlib import Path
 
@@ -100,3 +102,17 @@ def test_without_a_cache_there_is_no_state(cache: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PUMICE_NO_CACHE", "1")
     assert pumice.cache_state() is None
     pumice.prune_cache()
+
+
+# ---- digests
+
+
+def test_names_of_entries_are_sha256() -> None:
+    """Of every length around a block's, in one part and in several; processors have instructions for it, or not."""
+    source = random.Random(7)
+    for length in [*range(200), 4096, 65537]:
+        data = source.randbytes(length)
+        expected = hashlib.sha256(data).hexdigest()
+        assert pumice._pumice.sha256(data) == expected
+        cut = source.randrange(length + 1)
+        assert pumice._pumice.sha256(data[:cut], memoryview(data)[cut:]) == expected

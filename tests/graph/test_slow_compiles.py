@@ -49,6 +49,19 @@ def test_quick_compilations_are_not_named() -> None:
     assert "progress kernels" in said
 
 
+def test_kernels_that_are_there_are_not_compiled_again() -> None:
+    """Each load would start threads for them, and name compilations that there are not."""
+    begin = "import pumice\ncontext = pumice.Context()\n"
+    program = PROGRAM.replace("pumice.Context()", "context")
+    log = "pumice._pumice.forward_log()\n"
+    said = output_of(
+        "-c", f"{begin}{program}{log}print('again'){program}{log}", PUMICE_SLOW_COMPILE_SECONDS="0", **COLD
+    )
+    first, later = said.split("again\n")
+    assert "the driver took" in first
+    assert "the driver" not in later
+
+
 @pytest.mark.parametrize("given", ["a while", "-1", "nan"])
 def test_a_threshold_that_is_no_time_is_refused(given: str) -> None:
     done = python("-c", PROGRAM, PUMICE_SLOW_COMPILE_SECONDS=given, **COLD)

@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from pumice.device import kernel_times, tuning_call
-from pumice.device.tuning_call import size_class
+from pumice.device.tuning_store import size_class
 
 SCALE = """
 layout(constant_id = 0) const int FACTOR = 2;

@@ -14,7 +14,7 @@ import pytest
 
 import pumice
 from process import output_of
-from pumice.device import tuning_store
+from pumice.device import tuning_exchange, tuning_store
 from pumice.tools.cli import main
 
 # The process says how many of eight variants it measured, and the best one.
@@ -59,6 +59,14 @@ def test_a_later_process_measures_nothing(store: Path) -> None:
     assert len(kept) == 8
     assert json.loads(output_of("-c", PROGRAM, "2")) == [0, 4, first[2]]
     assert {path: path.read_bytes() for path in files(store)} == kept
+
+
+def test_a_later_process_imports_little(store: Path) -> None:
+    """What measures and what makes files for people is not imported where all variants are known; json is not either."""
+    program = PROGRAM.replace("json, sys", "sys").replace("found = ", "before = {*sys.modules}\nfound = ")
+    program = program[: program.index("print(")] + "found.kernel\nprint(*sorted({*sys.modules} - before))\n"
+    assert "pumice.device.tuning_measurement" in output_of("-c", program, "2").split()
+    assert output_of("-c", program, "2").split() == ["pumice.device.tuning", "pumice.device.tuning_store"]
 
 
 def test_two_processes_at_once_lose_nothing(store: Path) -> None:
@@ -114,7 +122,7 @@ def test_what_another_driver_measured_is_not_read(context: pumice.Context, monke
             assert tuned(context).measured == 3
             assert tuned(context).measured == 0
     assert tuned(context).measured == 3
-    assert {one.driver for one in tuning_store.groups()} == {"another", tuning_store.driver_name(context.info)}
+    assert {one.driver for one in tuning_exchange.groups()} == {"another", tuning_store.driver_name(context.info)}
 
 
 def test_a_record_cannot_pretend_to_be_of_this_driver(context: pumice.Context, store: Path) -> None:
@@ -139,7 +147,7 @@ def test_without_a_store_everything_is_measured(
         (store.parent.parent / "file").write_text("no folder")
         monkeypatch.setenv("PUMICE_CACHE_DIR", str(store.parent.parent / "file"))
     assert [tuned(context).measured for _ in range(2)] == [3, 3]
-    assert tuning_store.groups() == []
+    assert tuning_exchange.groups() == []
     with pytest.raises(pumice.Error, match="there is no cache to keep records in"):
         pumice.import_tuning(exported)
 

@@ -16,8 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 from onnx_models import constant, gemm, model, node, subgraph, value
 from process import output_of
-from pumice.importer.file.model_file import ModelFile
-from pumice.importer.file.onnx_skeleton import OWN_FILE, skeleton
+from pumice.importer.file.model_file import OWN_FILE, ModelFile, skeleton
 from pumice.importer.parse import parse, recipe_of
 from pumice.onnx import import_graph
 

@@ -178,6 +178,29 @@ print(json.dumps(sorted({*sys.modules} - before)))
     assert not brought & {"threading", "numpy.typing", "logging", "dataclasses"}
 
 
+def test_a_first_load_brings_few_modules(tmp_path: Path) -> None:
+    """A load whose recipe is in the cache imports what a plain model needs; json alone takes over 1 ms."""
+    code = f"""
+import sys
+import numpy
+import pumice
+context = pumice.Context()
+before = {{*sys.modules}}
+pumice.load({str(pumice.demo.DATA / "digits.onnx")!r}, context)
+brought = sorted({{*sys.modules}} - before)
+print(" ".join(brought))
+"""
+    environment = {"PUMICE_CACHE_DIR": str(tmp_path)}
+    output_of("-c", code, **environment)  # makes the recipe, with the package onnx
+    brought = {*output_of("-c", code, **environment).split()}
+    packages = {"importer", "importer.build", "importer.file", "model"}
+    modules = {"base.model_calls", "importer.load"}
+    modules |= {f"importer.build.{name}" for name in ("builder", "compounds")}
+    modules |= {f"importer.file.{name}" for name in ("model_file", "recipe")}
+    modules |= {f"model.{name}" for name in ("declarations", "loading", "model", "options", "policy", "runs", "values")}
+    assert brought == {f"pumice.{name}" for name in packages | modules}
+
+
 @needs_speed
 def test_import_costs_under_60_ms_beyond_numpy() -> None:
     code = "import time, numpy; start = time.perf_counter(); import pumice; print(time.perf_counter() - start)"

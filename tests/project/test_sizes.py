@@ -15,12 +15,14 @@ LONG_IN_CPP = 47  # functions of cpp/ and src/: tables of rows and of limits, an
 SHARE_IN_CPP = 0.01
 LONG_IN_PYTHON = 15
 SHARE_OF_MANY_PARAMETERS = 0.003  # of all functions, C++ and Python
-# Public functions that are told all they do by keywords, and constructors of what they make.
+# Public functions that are told all they do by keywords, constructors of what they make, and records of a file's parts, which are their
+# fields.
 MANY_PARAMETERS = {
     "device/images.py:load_image",
     "device/kernel.py:__init__",
     "device/kernel.py:from_body",
     "device/kernel.py:tune",
+    "importer/file/recipe.py:__new__",
     "importer/kernel_operator.py:kernel_operator",
     "model/batch_predictor.py:__init__",
     "model/model.py:__init__",

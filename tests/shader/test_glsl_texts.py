@@ -77,6 +77,12 @@ UNUSUAL = {
     ),
     "a byte order mark": "\ufeff" + BUFFER + "void main() { x[0] = 7.0; }",
     "a byte order mark before the version": "\ufeff#version 460\n" + BUFFER + "void main() { x[0] = 7.0; }",
+    "a version behind a tab": "#\tversion 450\n" + BUFFER + "void main() { x[0] = 7.0; }",
+    "a version behind a comment": "# /* version */version 460 core\n" + BUFFER + "void main() { x[0] = 7.0; }",
+    "a version on the next line": "#\\\nversion 460\n" + BUFFER + "void main() { x[0] = 7.0; }",
+    "words around a version": "// inversion, version1 and version\n"
+    + BUFFER
+    + "void main() { float version = 7.0; x[0] = version; }",
     "lines of Windows": (BUFFER + "#define F(a) \\\n  a\nvoid main() {\n  x[0] = F( \\\n 7.0);\n}\n").replace(
         "\n", "\r\n"
     ),

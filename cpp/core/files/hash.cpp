@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <bit>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 namespace pumice {
 namespace {
 
@@ -15,6 +20,43 @@ constexpr uint32_t kRound[64] = {
     0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f,
     0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+#if defined(__x86_64__)
+
+bool has_sha_instructions() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_SSSE3) || !(c & bit_SSE4_1)) return false;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_SHA);
+}
+
+// A block by the processor's own instructions, some ten times as quick: the names of a model's kernels are digests of 50 KB each. The
+// instructions have the state as two vectors, of (f, e, b, a) and of (h, g, d, c), and do two rounds each.
+__attribute__((target("sha,sse4.1,ssse3"))) void block_by_instructions(std::array<uint32_t, 8>& state, const std::byte* data) {
+  const auto load = [](const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); };
+  const __m128i swapped = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);  // the words are big-endian
+  __m128i words[4];
+  for (int i = 0; i < 4; ++i) words[i] = _mm_shuffle_epi8(load(data + 16 * i), swapped);
+  const __m128i badc = _mm_shuffle_epi32(load(&state[0]), 0xb1), hgfe = _mm_shuffle_epi32(load(&state[4]), 0x1b);
+  const __m128i feba_before = _mm_alignr_epi8(badc, hgfe, 8), hgdc_before = _mm_blend_epi16(hgfe, badc, 0xf0);
+  __m128i feba = feba_before, hgdc = hgdc_before;
+  for (int i = 0; i < 16; ++i) {
+    __m128i& now = words[i % 4];
+    if (i >= 4) {
+      const __m128i last = words[(i + 3) % 4];
+      const __m128i sum = _mm_add_epi32(_mm_sha256msg1_epu32(now, words[(i + 1) % 4]), _mm_alignr_epi8(last, words[(i + 2) % 4], 4));
+      now = _mm_sha256msg2_epu32(sum, last);
+    }
+    const __m128i added = _mm_add_epi32(now, load(&kRound[4 * i]));
+    hgdc = _mm_sha256rnds2_epu32(hgdc, feba, added);
+    feba = _mm_sha256rnds2_epu32(feba, hgdc, _mm_shuffle_epi32(added, 0x0e));
+  }
+  const __m128i abef = _mm_shuffle_epi32(_mm_add_epi32(feba, feba_before), 0x1b);
+  const __m128i ghcd = _mm_shuffle_epi32(_mm_add_epi32(hgdc, hgdc_before), 0xb1);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(&state[0]), _mm_blend_epi16(abef, ghcd, 0xf0));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(&state[4]), _mm_alignr_epi8(ghcd, abef, 8));
+}
+
+#endif
+
 uint32_t big_endian(const std::byte* data) {
   uint32_t value = 0;
   for (int i = 0; i < 4; ++i) value = value << 8 | std::to_integer<uint32_t>(data[i]);
@@ -24,6 +66,10 @@ uint32_t big_endian(const std::byte* data) {
 }  // namespace
 
 void Sha256::block(const std::byte* data) {
+#if defined(__x86_64__)
+  static const bool has_instructions = has_sha_instructions();
+  if (has_instructions) return block_by_instructions(state_, data);
+#endif
   uint32_t w[64];
   for (int i = 0; i < 16; ++i) w[i] = big_endian(data + 4 * i);
   for (int i = 16; i < 64; ++i) {

@@ -196,6 +196,7 @@ const Pipeline& KernelVariant::pipeline() const {
   std::call_once(once_, [&] {
     const std::vector<uint32_t> module = submitted();
     pipeline_ = Pipeline::create(*context(), description(module));
+    has_pipeline_ = true;
   });
   return *pipeline_;
 }

@@ -54,9 +54,10 @@ class KernelVariant {
   const Interface& interface() const { return shader_->interface; }
   const std::string& name() const { return shader_->name; }
   const std::shared_ptr<const Shader>& shader() const { return shader_; }
-  std::shared_ptr<Context> context() const;                                    // StateError where it is gone
-  const std::array<uint32_t, 3>& local_size() const { return local_size_; }    // after specialization
-  const Pipeline& pipeline() const;                                            // made here on first use
+  std::shared_ptr<Context> context() const;                                  // StateError where it is gone
+  const std::array<uint32_t, 3>& local_size() const { return local_size_; }  // after specialization
+  const Pipeline& pipeline() const;                                          // made here on first use
+  bool has_pipeline() const { return has_pipeline_; }
   const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // on each axis of a grid that the device takes
   // The number of axes of a grid that the shader can fold where the device does not take the grid as it is (shaders/include/grid.glsl): 1
   // where its grid is a line, 3 where it has up to three axes, 0 where it cannot fold, as no kernel of a user can.
@@ -88,6 +89,7 @@ class KernelVariant {
   PipelineDesc description(const std::vector<uint32_t>& module) const;
 
   mutable std::once_flag once_, folded_once_;
+  mutable std::atomic<bool> has_pipeline_{false};
   mutable std::shared_ptr<const Pipeline> pipeline_;
   mutable std::shared_ptr<const KernelVariant> folded_;
 };

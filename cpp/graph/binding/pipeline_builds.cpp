@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -137,7 +138,10 @@ class PipelineBuilds {
 }  // namespace
 
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress) {
-  PipelineBuilds(kernels).run(progress);
+  std::vector<const KernelVariant*> missing;
+  std::ranges::copy_if(kernels, std::back_inserter(missing), [](const KernelVariant* kernel) { return !kernel->has_pipeline(); });
+  PipelineBuilds builds(missing);
+  if (!missing.empty()) builds.run(progress);
 }
 
 }  // namespace pumice

@@ -184,28 +184,39 @@ bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
   return true;
 }
 
+// Whether what evaluate() needs is known. Most nodes of a network end here, before anything is allocated for them.
+bool ShapeInference::is_on_host(const GraphNode& node, int64_t most_elements) const {
+  for (const ValueId input : node.inputs)
+    if (input != kAbsent && !host(input) && !(node.row->reads_shapes_alone && desc(input))) return false;
+  for (const ValueId output : node.outputs) {
+    const TensorDesc* known = desc(output);
+    if (output != kAbsent && (!known || known->elements() > most_elements)) return false;
+  }
+  return true;
+}
+
 bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
   if (node.requirement) {
     const HostTensor* given = host(node.inputs[0]);
     if (given) set_host(node.outputs[0], *given);
     return given != nullptr;
   }
-  std::vector<HostTensor> described(node.inputs.size());
+  if (!node.row->evaluate || !is_on_host(node, most_elements)) return false;
+  std::vector<HostTensor> described(node.row->reads_shapes_alone ? node.inputs.size() : 0);
   std::vector<const HostTensor*> inputs(node.inputs.size());
-  const bool shapes_alone = node.row->reads_shapes_alone;
   for (size_t i = 0; i < inputs.size(); ++i) {
     inputs[i] = host(node.inputs[i]);
     if (inputs[i] || node.inputs[i] == kAbsent) continue;
-    const TensorDesc* known = desc(node.inputs[i]);
-    if (!shapes_alone || !known) return false;
-    described[i].desc = *known;
+    described[i].desc = *desc(node.inputs[i]);
     inputs[i] = &described[i];
   }
-  for (const ValueId output : node.outputs) {
-    const TensorDesc* known = desc(output);
-    if (output != kAbsent && (!known || known->elements() > most_elements)) return false;
-  }
-  auto results = told_of_origin(node, [&] { return evaluate_on_host(*node.row, node.name, node.attributes, inputs, tried_); });
+  std::vector<TensorDesc> descs;
+  if (tried_)  // run() has found them; with sizes that are known the descriptions may have other types of floats by now
+    for (const ValueId output : node.outputs)
+      if (const TensorDesc* known = desc(output)) descs.emplace_back(known->dtype, known->shape);
+  if (descs.size() != node.outputs.size()) descs.clear();
+  auto results =
+      told_of_origin(node, [&] { return evaluate_on_host(*node.row, node.name, node.attributes, inputs, tried_, std::move(descs)); });
   if (!results) return false;
   for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
     if (node.outputs[i] == kAbsent) continue;

@@ -90,6 +90,7 @@ class ShapeInference {
 
  private:
   const HostTensor* constant(ValueId value) const;
+  bool is_on_host(const GraphNode& node, int64_t most_elements) const;
 
   bool tried_ = false;
   FactsOfValues<TensorDesc> descs_;

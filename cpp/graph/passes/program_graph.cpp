@@ -21,7 +21,10 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
   float_dtype = dtype_of_precision(options.precision);
   deterministic = options.deterministic;
   measured = options.measured;
-  std::vector<ValueId> own(graph.values().size(), kAbsent);  // by value of the graph
+  nodes.reserve(part.nodes.size());
+  report.reserve(part.nodes.size());
+  values.reserve(std::min(graph.values().size(), 3 * part.nodes.size()));  // a part may be a small one of a large graph
+  std::vector<ValueId> own(graph.values().size(), kAbsent);                // by value of the graph
   const auto take = [&](ValueId id) {
     if (id == kAbsent) return kAbsent;
     ValueId& known = own[static_cast<size_t>(id)];

@@ -1,6 +1,7 @@
 #include "operators/host/host_evaluate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "operators/host/host_node.h"
@@ -41,7 +42,7 @@ std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view no
 }  // namespace
 
 std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, std::string_view node, const Attributes& attributes,
-                                                        Inputs inputs, bool tried) {
+                                                        Inputs inputs, bool tried, std::vector<TensorDesc> descs) {
   if (!row.evaluate) return {};
   const bool reads_values = !row.reads_shapes_alone;
   for (const HostTensor* input : inputs)
@@ -50,7 +51,8 @@ std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, 
     if (input && reads_values && is_beyond_int64(*input)) return {};
   const size_t outputs = output_count(row, attributes, inputs);
   if (outputs == 0) return {};
-  const HostNode known{row, node, attributes, inputs, output_descs(row, node, attributes, inputs, outputs), tried};
+  if (descs.size() != outputs) descs = output_descs(row, node, attributes, inputs, outputs);
+  const HostNode known{row, node, attributes, inputs, std::move(descs), tried};
   for (const TensorDesc& made : known.outputs)
     if (is_narrow(made.dtype)) return {};
   try {

@@ -1,6 +1,7 @@
 // The GLSL extension: one set of names whose meaning follows the storage and arithmetic types. Each of its parts is a catalogue of
 // macros and functions, and a shader gets those that it names, so that a long preamble costs a short shader nothing.
 #include <algorithm>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "shader/preamble/macro_gates.h"
@@ -157,9 +158,10 @@ std::string preamble(const ShaderOptions& options) {
 std::string preamble(const ShaderOptions& options, const std::vector<std::string_view>& texts) {
   std::vector<std::string_view> words;
   bool pastes = false, declares_wide = false;
+  std::unordered_set<std::string_view> seen;
   for (const auto text : texts) {
-    const auto more = words_of(text);
-    words.insert(words.end(), more.begin(), more.end());
+    for (const auto word : words_of(text))
+      if (seen.insert(word).second) words.push_back(word);
     pastes = pastes || text.find("##") != std::string_view::npos;
     declares_wide = declares_wide || (is_2024(options) && declares(text, "sfpvec8"));
   }

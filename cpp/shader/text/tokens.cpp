@@ -32,7 +32,8 @@ class Lexer {
   }
 
  private:
-  bool starts(std::string_view text) const { return source_.substr(at_).starts_with(text); }
+  // The character so many places on; NUL behind the end.
+  char ahead(size_t places) const { return at_ + places < source_.size() ? source_[at_ + places] : '\0'; }
 
   void advance(size_t count) {
     for (; count > 0 && at_ < source_.size(); --count)
@@ -45,7 +46,12 @@ class Lexer {
     line_is_blank_ = true;
   }
 
-  size_t continuation() const { return starts("\\\n") ? 2 : starts("\\\r\n") ? 3 : 0; }
+  // The length of a backslash and the end of line behind it; 0 where there is none. Texts are read to name every kernel of a model, so that
+  // each character is looked at as little as can be.
+  size_t continuation() const {
+    if (ahead(0) != '\\') return 0;
+    return ahead(1) == '\n' ? 2 : ahead(1) == '\r' && ahead(2) == '\n' ? 3 : 0;
+  }
 
   void skip_line_comment() {
     while (at_ < source_.size() && source_[at_] != '\n') advance(std::max<size_t>(continuation(), 1));
@@ -66,9 +72,9 @@ class Lexer {
         end_line();
       else if (c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f')
         advance(1);
-      else if (starts("//"))
+      else if (c == '/' && ahead(1) == '/')
         skip_line_comment();
-      else if (starts("/*"))
+      else if (c == '/' && ahead(1) == '*')
         skip_block_comment();
       else
         return true;

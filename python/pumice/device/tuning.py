@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+# What measures is imported where something is measured: a process that finds all variants in the store waits for this module alone.
 import itertools
-import json
 import math
 import operator
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,34 +15,30 @@ import numpy as np
 
 import pumice._pumice as _pumice
 
-from .._pumice import (
-    BindingError,
-    Context,
-    OutOfBoundsError,
-    OutOfMemoryError,
-    ShaderCompileError,
-    UnsupportedError,
-    sha256,
-)
+from .._pumice import Context, json_text, sha256
+from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
-from ..base.progress import Progress
-from .tuning_call import PRECISIONS, Call, arrays_of, described, size_class
-from .tuning_store import Record, config_text, device_name, driver_name, read_variant, write
+from .tuning_store import Record, config_text, described, device_name, driver_name, read_variant, size_class
 
 if TYPE_CHECKING:
     from .kernel import Kernel
+    from .tuning_call import Call
+    from .tuning_measurement import Measurement
 
 Arguments = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
 Configs = Mapping[str, Iterable[Any]] | Callable[[], Iterable[Mapping[str, Any]]]
 
 
-class Demand(NamedTuple):
+class Demand:
     """What variants have to fulfil; Kernel.tune says more."""
 
-    check: Callable[..., Any] | None
-    tolerance: float | None
-    allow_spills: bool
-    runs: int
+    def __init__(
+        self, check: Callable[..., Any] | None, tolerance: float | None, allow_spills: bool, runs: int
+    ) -> None:
+        self.check = check
+        self.tolerance = tolerance
+        self.allow_spills = allow_spills
+        self.runs = runs
 
     @property
     def text(self) -> str:
@@ -204,14 +199,14 @@ def _text_of(kernel: Kernel) -> str:
     folders = [str(folder) for folder in given["include_dirs"]]
     built_of = ("macros", "spec", "includes", "options", "debug", "local_size")
     parts = [kernel.source, kernel.shader.preamble, *(repr(given[name]) for name in built_of)]
-    read = [json.dumps(parts).encode()]
+    read = [json_text(parts).encode()]
     if "#include" in kernel.source:
         found = _pumice.included_files(kernel.source, path, includes, folders)
         read += [Path(file).read_bytes() if Path(file).is_file() else b"" for file in found]
-    return sha256(json.dumps([sha256(one) for one in read]).encode())
+    return sha256(json_text([sha256(one) for one in read]).encode())
 
 
-# ---- measuring
+# ---- what is known, and what is measured
 
 
 class _Search:
@@ -224,113 +219,78 @@ class _Search:
         self._demand = demand
         info = context.info
         self._subject = (device_name(info), driver_name(info), _text_of(kernel), demand.text)
-        self._bindings = kernel.shader.interface["bindings"]
-        self._expected: dict[str, Any] | None = None  # of arguments that are the same for all variants
-        self.measured = 0
+        self._made: Measurement | None = None
 
-    def call_of(self, config: dict[str, Any]) -> Call:
+    @property
+    def measured(self) -> int:
+        """How many variants were run or built."""
+        return self._made.count if self._made else 0
+
+    def _given(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a variant. Raises InputError."""
         given = self._arguments(dict(config)) if callable(self._arguments) else self._arguments
         if not isinstance(given, Mapping):
             raise InputError(f"Kernel.tune: arguments: expected a dict or a callable that gives one; given {given!r}")
         every = self._kernel._completed(dict(given))
-        precision = config.get("precision")
-        call = Call(self._kernel.source, self._bindings, self._context, every, precision)
-        if precision is not None and not call.followers:
+        if config.get("precision") is not None and not self._call(config, every).followers:
             raise InputError("Kernel.tune: precision: no array of floats is bound to a buffer of sfp")
-        return call
+        return every
 
-    def blank(self, config: dict[str, Any], call: Call, arguments: str) -> Record:
-        """The record of a variant of which nothing is known. arguments: their classes."""
-        every = call.arguments
-        device, driver, text, demand = self._subject
-        return Record(
-            kernel=self._kernel.name,
-            device=device,
-            driver=driver,
-            text=text,
-            demand=demand,
-            arguments=arguments,
-            shapes=described(arrays_of(every), size_class),
-            config=config,
-            seconds=None,
-            rejected="",
-            calls=[described(every, str)],
-            measured=time.time(),
-        )
+    def _call(self, config: dict[str, Any], every: dict[str, Any]) -> Call:
+        from .tuning_call import Call
 
-    def record_of(self, config: dict[str, Any], again: bool) -> Record:
-        """What is known of a variant; measured and kept where nothing is."""
-        call = self.call_of(config)
-        arguments = described(call.arguments, size_class)
-        if not again and (known := read_variant(self._subject, arguments, config)) is not None:
-            return known._replace(config=config)
-        blank = self.blank(config, call, arguments)
-        self.measured += 1
-        try:
-            variant = variant_of(self._kernel, config)
-        except (ShaderCompileError, UnsupportedError, BindingError) as error:
-            return self._kept(blank, rejected=f"is not built: {_first_line(error)}")
-        try:
-            reason = self._fault(variant, call)
-            if reason:
-                return self._kept(blank, rejected=reason)
-            from .kernel_times import times_of
+        bindings = self._kernel.shader.interface["bindings"]
+        return Call(self._kernel.source, bindings, self._context, every, config.get("precision"))
 
-            seconds = times_of(variant, self._context, ({}, call.on_device()), self._demand.runs).median
-        except OutOfMemoryError as error:  # it may have memory another time, so that this is not kept
-            return blank._replace(rejected=f"has no memory: {_first_line(error)}")
-        if seconds <= 0:
-            return blank._replace(rejected="is over before the clock of the device ticks: give it more to do")
-        return self._kept(blank, seconds=seconds)
+    def _known(self, config: dict[str, Any], every: dict[str, Any]) -> Record | None:
+        known = read_variant(self._subject, described(every, size_class), config)
+        return None if known is None else known._replace(config=config)
 
-    def _kept(self, record: Record, **found: Any) -> Record:
-        made = record._replace(**found)
-        write(made)
-        return made
+    @property
+    def _measurement(self) -> Measurement:
+        if self._made is None:
+            from .tuning_measurement import Measurement
 
-    def _fault(self, variant: Kernel, call: Call) -> str:
-        """Why a variant cannot be taken; "" where it can."""
-        if self._demand.check is not None and (wrong := self._wrong(variant, call)):
-            return f"is wrong: {wrong}"
-        if self._demand.allow_spills:
-            return ""
-        if self._demand.check is None:
-            variant.bind({}, **call.on_device())  # makes the build for these arrays
-        build = next((name for name in variant.variants if name != "fp32"), None)
-        told = variant.statistics(build)
-        spills = told.spills if told.refusal is None else None
-        return f"spills: {spills:,} as the driver counts" if spills else ""
+            kernel, is_same = self._kernel, not callable(self._arguments)
+            self._made = Measurement(
+                (kernel.name, *self._subject), self._context, self._demand, is_same, lambda one: variant_of(kernel, one)
+            )
+        return self._made
 
-    def _wrong(self, variant: Kernel, call: Call) -> str:
-        assert self._demand.check is not None
-        expected = self._expected
-        if expected is None:
-            expected = call.expected(self._demand.check)
-            self._expected = None if callable(self._arguments) else expected
-        given = call.on_device()
-        try:
-            variant.run({}, **given)
-        except OutOfBoundsError as error:
-            return _first_line(error)
-        results = ((name, given[name].numpy(), array) for name, array in expected.items())
-        said = (call.difference(name, got, array, self._demand.tolerance) for name, got, array in results)
-        return next((one for one in said if one), "")
+    def records(self, configs: list[dict[str, Any]], again: bool, progress: bool) -> list[Record]:
+        """What is known of the variants; measured and kept where nothing is."""
+        found: list[Record] = []
+        every: dict[str, Any] | None = None  # the arguments of the first variant of which nothing is known
+        for config in configs:
+            every = self._given(config)
+            known = None if again else self._known(config, every)
+            if known is None:
+                break
+            found.append(known)
+            every = None
+        return found if every is None else self._with_rest(found, configs, every, again, progress)
+
+    def _with_rest(
+        self, found: list[Record], configs: list[dict[str, Any]], first: dict[str, Any], again: bool, progress: bool
+    ) -> list[Record]:
+        from ..base.progress import Progress
+
+        given: dict[str, Any] | None = first
+        with Progress("variants", progress) as bar:
+            for config in configs[len(found) :]:
+                bar(len(found), len(configs))
+                every = self._given(config) if given is None else given
+                given = None
+                known = None if again else self._known(config, every)
+                found.append(known or self._measurement.of(config, self._call(config, every)))
+        return found
 
     def proved(self, record: Record) -> Record:
         """The record, checked once more where it was checked with other sizes of its class."""
-        call = self.call_of(record.config)
-        exact = described(call.arguments, str)
-        if self._demand.check is None or exact in record.calls:
+        every = self._given(record.config)
+        if self._demand.check is None or described(every, str) in record.calls:
             return record
-        self.measured += 1
-        wrong = self._wrong(variant_of(self._kernel, record.config), call)
-        if wrong:
-            return self._kept(record, seconds=None, rejected=f"is wrong: {wrong}")
-        return self._kept(record, calls=[*record.calls, exact])
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0] or type(error).__name__
+        return self._measurement.checked(record, self._call(record.config, every))
 
 
 def tuned(
@@ -347,12 +307,7 @@ def tuned(
     if demand.tolerance is not None and not 0 <= demand.tolerance < math.inf:
         raise InputError(f"Kernel.tune: tolerance: expected a number from 0 on, given {demand.tolerance}")
     search = _Search(kernel, context, arguments, demand)
-    again, progress = shown
-    found: list[Record] = []
-    with Progress("variants", progress) as bar:
-        for config in configs:
-            bar(len(found), len(configs))
-            found.append(search.record_of(config, again))
+    found = search.records(configs, *shown)
     while (best := _best(found)) is not None:
         checked = search.proved(found[best])
         found[best] = checked

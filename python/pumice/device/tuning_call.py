@@ -1,69 +1,26 @@
-"""The arguments of a kernel that is tuned: on the device, in classes of sizes, and against a reference."""
+"""The arguments of a kernel that is tuned: on the device, and against a reference."""
 
 from __future__ import annotations
 
-import functools
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .._pumice import Context, Image, Tensor
+from .._pumice import Context, Tensor
 from ..base.element_types import Array
 from ..base.errors import InputError
 from .context import tensor
+from .tuning_store import arrays_of
 
 LAUNCH = ("threads", "groups")
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 # The square root of each type's distance between 1 and the next number.
 _TOLERANCES = {"float64": 1.5e-8, "float32": 3.5e-4, "float16": 3.2e-2, "bfloat16": 9e-2}
-_LARGEST_STEP = 256
 
 
-def size_class(size: int) -> str:
-    """The class of a size: the power of two that it reaches at most, and the largest, up to 256, that divides it.
-
-    A tile that fits one size of a class fits them all, where its sides are such powers.
-    """
-    if size < 1:
-        return str(size)
-    return f"{1 << (size - 1).bit_length()}/{min(size & -size, _LARGEST_STEP)}"
-
-
-def described(arguments: Mapping[str, Any], of_size: Callable[[int], str]) -> str:
-    """Every argument by name: arrays by dtype and sizes, whole numbers as sizes, others by their type."""
-    return ", ".join(f"{name}: {_described(arguments[name], of_size)}" for name in sorted(arguments))
-
-
-@functools.cache
-def _dtype_text(dtype: Any) -> str:
-    """The dtype's name, which NumPy takes long to make."""
-    return str(dtype)
-
-
-def _described(value: Any, of_size: Callable[[int], str]) -> str:
-    if isinstance(value, (np.ndarray, Tensor)):
-        return f"{_dtype_text(value.dtype)}[{', '.join([of_size(int(size)) for size in value.shape])}]"
-    if isinstance(value, Image):
-        return f"image {value.format}[{', '.join(of_size(int(size)) for size in value.shape)}]"
-    if isinstance(value, Mapping):
-        return f"({described(value, of_size)})"
-    if isinstance(value, (list, tuple)):
-        return f"({', '.join(_described(one, of_size) for one in value)})"
-    try:
-        return of_size(operator.index(value))
-    except TypeError:
-        return type(value).__name__
-
-
-def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are arrays."""
-    return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
-
-
-class Call:  # a process that finds all variants in the store makes one for each, and little else: it is cheap to make
+class Call:
     """The arguments of one variant. The caller's arrays and tensors stay as they are."""
 
     def __init__(

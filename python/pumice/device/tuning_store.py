@@ -1,20 +1,30 @@
 """What was measured of variants of kernels, kept in the cache: one file a variant, so that writers never wait for each other."""
 
-from __future__ import annotations
+# Neither json nor the annotations of __future__, which a NamedTuple would compile: a process that finds all in the store waits for both.
 
 import functools
-import json
+import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._pumice import DeviceInfo, cache_directory, read_cache_file, sha256, write_cache_file
-from ..base.errors import InputError
-from ..base.files import write_whole
+import numpy as np
+
+from .._pumice import (
+    DeviceInfo,
+    Image,
+    Tensor,
+    cache_directory,
+    json_text,
+    parse_json,
+    read_cache_file,
+    sha256,
+    write_cache_file,
+)
 
 _KIND = "tuning 1"
-_FORMAT = "pumice tuning 1"
+_LARGEST_STEP = 256
 _TEXTS = ("kernel", "device", "driver", "text", "demand", "arguments", "shapes", "rejected")
 
 
@@ -51,22 +61,9 @@ class Record(NamedTuple):
         return self.device, self.driver, self.text, self.demand
 
 
-class Group(NamedTuple):
-    """The variants of one kernel for one class of arrays on one device, and the best of them (None: all were rejected)."""
-
-    kernel: str
-    device: str
-    driver: str
-    shapes: str
-    variants: int
-    rejected: int
-    best: dict[str, Any] | None
-    seconds: float | None
-
-
 def config_text(config: dict[str, Any]) -> str:
     """One text for equal configurations, whatever their order."""
-    return json.dumps(config, sort_keys=True)
+    return json_text(config, sort_keys=True)
 
 
 def place_of(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> str:
@@ -80,7 +77,54 @@ def _folder_of(subject: tuple[str, str, str, str]) -> str:
 
 
 def _joined(*parts: str) -> bytes:
-    return json.dumps(parts).encode()
+    return json_text(parts).encode()
+
+
+# ---- classes of arguments, by which variants are found
+
+
+def size_class(size: int) -> str:
+    """The class of a size: the power of two that it reaches at most, and the largest, up to 256, that divides it.
+
+    A tile that fits one size of a class fits them all, where its sides are such powers.
+    """
+    if size < 1:
+        return str(size)
+    return f"{1 << (size - 1).bit_length()}/{min(size & -size, _LARGEST_STEP)}"
+
+
+def described(arguments: Mapping[str, Any], of_size: Callable[[int], str]) -> str:
+    """Every argument by name: arrays by dtype and sizes, whole numbers as sizes, others by their type."""
+    return ", ".join(f"{name}: {_described(arguments[name], of_size)}" for name in sorted(arguments))
+
+
+@functools.cache
+def _dtype_text(dtype: Any) -> str:
+    """The dtype's name, which NumPy takes long to make."""
+    return str(dtype)
+
+
+def _described(value: Any, of_size: Callable[[int], str]) -> str:
+    if isinstance(value, (np.ndarray, Tensor)):
+        return f"{_dtype_text(value.dtype)}[{', '.join([of_size(int(size)) for size in value.shape])}]"
+    if isinstance(value, Image):
+        return f"image {value.format}[{', '.join(of_size(int(size)) for size in value.shape)}]"
+    if isinstance(value, Mapping):
+        return f"({described(value, of_size)})"
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(_described(one, of_size) for one in value)})"
+    try:
+        return of_size(operator.index(value))
+    except TypeError:
+        return type(value).__name__
+
+
+def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are arrays."""
+    return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
+
+
+# ---- files
 
 
 def device_name(info: DeviceInfo) -> str:
@@ -117,7 +161,7 @@ def write(record: Record) -> bool:
     """Keeps a record. False where there is no cache, or where it cannot be written."""
     folder = _folder()
     return folder is not None and write_cache_file(
-        str(folder / record.place), _KIND, json.dumps(record._asdict()).encode()
+        str(folder / record.place), _KIND, json_text(record._asdict()).encode()
     )
 
 
@@ -145,71 +189,15 @@ def records_beside(record: Record) -> list[Record]:
     return [one for one in found if one is not None and os.path.dirname(one.place) == same]
 
 
-def groups() -> list[Group]:
-    """The store by kernel text, class of arrays, device, driver and what was demanded."""
-    found: dict[tuple[str, ...], list[Record]] = {}
-    for one in records():
-        found.setdefault((one.kernel, one.device, one.driver, one.shapes, one.text, one.demand), []).append(one)
-    made = []
-    for key, members in sorted(found.items()):
-        right = [(one.seconds, config_text(one.config), one.config) for one in members if one.seconds is not None]
-        seconds, _, best = min(right) if right else (None, "", None)
-        kernel, device, driver, shapes, *_ = key
-        counts = (len(members), len(members) - len(right))
-        made.append(Group(kernel, device, driver, shapes, *counts, best, seconds))
-    return made
-
-
-def export_tuning(path: str | os.PathLike[str]) -> int:
-    """Writes all that tuning has kept on this machine to a file, as JSON, and returns the number of variants.
-
-    The file is whole or as it was before. Raises OSError.
-    """
-    every = [record._asdict() for record in records()]
-    write_whole(path, json.dumps({"format": _FORMAT, "records": every}, indent=1) + "\n")
-    return len(every)
-
-
-def import_tuning(path: str | os.PathLike[str]) -> int:
-    """Takes what export_tuning has written into this machine's store, and returns the number of variants that were taken.
-
-    A variant that the store has is replaced where the file's was measured later. Nothing is taken of a file with a record
-    that is not as expected. Records of other devices and drivers are kept and never read for this one. Raises OSError,
-    InputError for another file, or where there is no store (PUMICE_NO_CACHE, or a folder that cannot be written).
-    """
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read()
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{os.fspath(path)}: expected a file of export_tuning; it is not JSON: {error}") from None
-    if not isinstance(given, dict) or given.get("format") != _FORMAT or not isinstance(given.get("records"), list):
-        raise InputError(f"{os.fspath(path)}: expected a file of export_tuning, with format '{_FORMAT}'")
-    taken = [_record(one) for one in given["records"]]
-    for position, one in enumerate(taken):
-        if one is None:
-            raise InputError(f"{os.fspath(path)}: record {position}: expected what export_tuning writes of a variant")
-    return sum(_take(one) for one in taken if one is not None)
-
-
-def _take(record: Record) -> bool:
-    known = read(record)
-    if known is not None and known.measured >= record.measured:
-        return False
-    if not write(record):
-        raise InputError("import_tuning: there is no cache to keep records in: it is turned off, or cannot be written")
-    return True
-
-
 def _of_file(path: Path | str) -> Record | None:
     entry = read_cache_file(str(path), _KIND)
     try:
-        return None if entry is None else _record(json.loads(entry))
-    except (ValueError, RecursionError):  # another version's, or not ours
+        return None if entry is None else record_from(parse_json(entry))
+    except ValueError:  # another version's, or not ours
         return None
 
 
-def _record(given: Any) -> Record | None:
+def record_from(given: Any) -> Record | None:
     """A record of what JSON has; None where it is not one."""
     if not isinstance(given, dict) or given.keys() != set(Record._fields):
         return None

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from ..base.errors import binding_error, graph_error
-from .composed.random import RANDOM_NODES, RANDOM_STATE, STREAM
+from .composed.random import RANDOM_NODES, STREAM
 from .composed.table import COMPOSED
 from .file.model_file import ModelFile
 from .file.node_names import node_names
 from .file.node_order import in_order, needed
 from .file.onnx_tensor import DTYPES, constant_of, sparse_constant_of
 from .file.recipe import (
+    RANDOM_STATE,
     STRING,
     ConstantRecipe,
     InputRecipe,

@@ -7,7 +7,6 @@ start maps the weights from there. An entry that is truncated, corrupt or foreig
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from functools import cache
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pumice._pumice as _pumice
 
-from .._pumice import Graph, __version__, cache_directory, read_cache_file, sha256, write_cache_file
+from .._pumice import Graph, __version__, cache_directory, parse_json, read_cache_file, sha256, write_cache_file
 from ..base.element_types import BITS, Bytes, byte_count
 from .build.builder import build
 from .file.model_file import Folder, ModelFile, Source
@@ -127,6 +126,8 @@ class _Encoder:
 
 def payload(structure: dict[str, Any], inline: bytes) -> bytes:
     """The content of an entry: the length of the structure, the structure as JSON, and constants that lie in no file."""
+    import json  # parse_json() reads it, for importing this takes longer than a load of a small model reads
+
     text = json.dumps(structure, separators=(",", ":")).encode()
     return len(text).to_bytes(8, "little") + text + inline
 
@@ -136,7 +137,7 @@ class _Decoder:
 
     def __init__(self, entry: bytes, file: ModelFile) -> None:
         length = int.from_bytes(entry[:8], "little")
-        self.structure: dict[str, Any] = json.loads(entry[8 : 8 + length])
+        self.structure: dict[str, Any] = parse_json(entry[8 : 8 + length])
         self.file = file
         self.inline = memoryview(entry)[8 + length :]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def parse(file: ModelFile, whole: bool = False) -> ModelProto:
     """The ModelProto of a file, with its own functions expanded; only if `whole` with its large tensors (see
-    onnx_skeleton).
+    skeleton).
 
     Raises GraphError where the file is no ONNX model.
     """

@@ -16,29 +16,26 @@ from ..base.element_types import Array, array_of, numpy_dtype
 from ..base.errors import binding_error, bounded
 from ..base.host_arrays import as_array
 from ..base.log import forward_log, log_warning
-from ..base.progress import Progress
-from ..base.string_table import CallStrings, StringTable
 from ..device.context import Place, checked_context, context_at, default_context, made_default_context, place_of
-from ..importer.build.float32_nodes import Float32Nodes
 from ..importer.file.model_file import Folder, ModelFile, Source, bytes_of, portable, reread
 from ..importer.load import graph_of, load_recipe
 from .declarations import Declarations, declared_value, dimensions
-from .options import kernel_table, listed, refuse_unknown
+from .options import chosen_variants, kernel_table, listed, refuse_unknown, shown_bar
 from .policy import Precision, policy_of
-from .report import ModelReport, model_facts, report_of
 from .runs import ModelRun, Outputs, mapped, targets_of
-from .step_variants import chosen
-from .values import Declared, ModelValue, Packing, fits, rearrangement, sizes_text
+from .values import ModelValue, Packing, fits, rearrangement, sizes_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from onnx import ModelProto
 
     from .._pumice import Program
+    from ..base.string_table import CallStrings
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable
     from ..importer.kernel_operator import KernelOperator, KernelTable
+    from .report import ModelReport
     from .step_tuning import StepTuning
 else:
     from ..base import lazy_typing as npt
@@ -111,25 +108,25 @@ class Model:
             source, folder = with_operators(source, folder, operators)
         table = None if kernels is None else kernel_table(kernels)
         fuse, overridable = listed(fuse, "fuse"), listed(overridable, "overridable")
-        with Progress("nodes", progress) as bar:
+        with shown_bar("nodes", progress) as bar:
             # No context is made for a model that turns out not to run.
             made = made_default_context() if context is None else context
             memory = UploadMemory(made, bytes_of(source)) if made else None
             recipe = load_recipe(source, folder, overridable)
             if memory:
                 memory.expect(recipe.stored_bytes(policy.precision))
-            float32 = None if policy.is_plain else Float32Nodes(policy.wants_float32)
+            float32 = policy.float32_nodes()
             if table is not None and table is not kernels:
                 table.check_used(recipe)
-            graph = graph_of(recipe, bar if bar.shown else None, float32, table)
+            graph = graph_of(recipe, bar, float32, table)
             policy.check_met(recipe.name)
             context = context or made or default_context()
-            variants = chosen(context, tuned)
+            variants = chosen_variants(context, tuned)
             program: Program = graph.compile(
                 context,
                 policy.precision,
                 fuse=fuse,
-                progress=bar.phase if bar.shown else None,
+                progress=bar.phase if bar else None,
                 memory=memory,
                 check_indices=check_indices,
                 deterministic=deterministic,
@@ -153,9 +150,8 @@ class Model:
         self.policy = dict(policy.entries)  # as it was given: "default" alone for a name
         self.float32_nodes = float32.names if float32 else []  # nodes, as in report(), that the policy has in fp32
         self.check_indices, self.fuse, self.deterministic = check_indices, fuse, deterministic
-        self.step_variants = (
-            variants  # measured ones, by kind of step, that its steps take where they can; None: no such
-        )
+        # Measured ones, by kind of step, that its steps take where they can; None: no such.
+        self.step_variants = variants
         self.context = context
         self._program: Program | None = program
         self._call: Callable[..., tuple[Array, ...]] = program.call
@@ -165,10 +161,10 @@ class Model:
         self.warnings = list(recipe.warnings)  # statements of the file that do not hold; also logged, and in report()
         self._declarations = Declarations(recipe.outputs, self.warn)
         packing = Packing(
-            Declared([one.name for one in recipe.inputs], self._tensors),
-            Declared([one.name for one in recipe.outputs], results),
+            ([one.name for one in recipe.inputs], self._tensors),
+            ([one.name for one in recipe.outputs], results),
             seed,
-            StringTable(recipe.strings),
+            recipe.strings,
             recipe.string_values,
         )
         needed = len(packing.inputs) - len(recipe.defaults)
@@ -400,6 +396,8 @@ class Model:
 
         It also counts the nodes before and after fusion.
         """
+        from .report import report_of
+
         return report_of(self.program, self.context, str(self._random or ""), self.warnings)
 
     def warn(self, text: str) -> None:
@@ -466,6 +464,8 @@ class Model:
         return f"<Model '{self.name}' {values}, {self.precision} on '{self.context.info.name}'>"
 
     def _repr_html_(self) -> str:
+        from .report import model_facts
+
         return model_facts(self)
 
     # ---- lifetime

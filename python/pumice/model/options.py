@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._pumice import cache_directory
 from ..base.element_types import PRECISIONS
 from ..base.errors import binding_error
 
 if TYPE_CHECKING:
+    from .._pumice import Context
+    from ..base.progress import Progress
     from ..importer.kernel_operator import KernelTable
+    from .step_variants import StepVariants
 
 OF_EACH_MODEL = (
     "folder",
@@ -76,6 +83,30 @@ def listed(value: Any, kind: str) -> bool | list[str]:
         given = "one name" if isinstance(value, str) else repr(value) if names else type(value).__name__
         raise binding_error("K4", str(value), "True, False or a list of names", given, kind=kind)
     return sorted(names) if isinstance(value, set | frozenset) else names
+
+
+def chosen_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
+    """What the argument `tuned` stands for; None for the engine's own choices. Raises as `chosen` does.
+
+    Where nothing was ever measured, what reads measurements is not imported.
+    """
+    if tuned is True:
+        cache = cache_directory()
+        if not cache or not os.path.isdir(os.path.join(cache, "tuning")):
+            return None
+    from .step_variants import chosen
+
+    return chosen(context, tuned)
+
+
+def shown_bar(what: str, wanted: bool) -> AbstractContextManager[Progress | None]:
+    """A bar for what a load counts; None where it would not be shown, as without a terminal, and is not imported."""
+    if not wanted or not ((sys.stderr.isatty() and sys.stdout.isatty()) or "ipykernel" in sys.modules):
+        return nullcontext()
+    from ..base.progress import Progress
+
+    bar = Progress(what)
+    return bar if bar.shown else nullcontext()
 
 
 def kernel_table(kernels: Any) -> KernelTable:

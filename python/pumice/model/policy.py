@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 import re
 from collections.abc import Mapping
@@ -14,14 +14,13 @@ from ..base.errors import InputError
 from .options import checked_precision
 
 if TYPE_CHECKING:
+    from ..importer.build.float32_nodes import Float32Nodes
     from ..importer.file.recipe import NodeRecipe
 
 Precision: TypeAlias = "str | Mapping[str, str] | os.PathLike[str]"
 
 DEFAULT = "default"
 _OPERATOR = "op:"
-# Nodes that the importer makes of one of the file: parts of a function, and what a rewritten operator becomes.
-_PARTS = (re.compile(r"(.+) \([^()/]+\)/[^/]+"), re.compile(r"(.+)/[A-Za-z]\w*\.\d+"))
 
 
 class Policy:
@@ -56,6 +55,14 @@ class Policy:
         """Whether all nodes have one precision."""
         return len(self.entries) == 1
 
+    def float32_nodes(self) -> Float32Nodes | None:
+        """What collects the nodes that the policy has in float32; None where all nodes have one precision."""
+        if self.is_plain:
+            return None
+        from ..importer.build.float32_nodes import Float32Nodes
+
+        return Float32Nodes(self.wants_float32)
+
     def of(self, name: str, operator: str, path: str = "") -> str:
         """The precision of a node; `path`: its name behind those of the graphs around it."""
         names = _with_origins(dict.fromkeys((path or name, name)))
@@ -80,11 +87,17 @@ class Policy:
             )
 
 
+@functools.cache  # few loads have a policy by node, and compiling the patterns takes as long as importing a module
+def _parts() -> tuple[re.Pattern[str], ...]:
+    """The names of nodes that the importer makes of one of the file: parts of a function, and what a rewritten operator becomes."""
+    return re.compile(r"(.+) \([^()/]+\)/[^/]+"), re.compile(r"(.+)/[A-Za-z]\w*\.\d+")
+
+
 def _with_origins(names: dict[str, None]) -> list[str]:
     """The names, and those of the file's nodes that the importer made such ones of."""
     found = list(names)
     for name in found:
-        for part in _PARTS:
+        for part in _parts():
             if (match := part.fullmatch(name)) and match[1] not in found:
                 found.append(match[1])
     return found
@@ -105,6 +118,8 @@ def policy_of(given: Any) -> Policy:
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
+    import json
+
     with open(path, encoding="utf-8") as file:
         try:
             return json.load(file)

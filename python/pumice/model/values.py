@@ -1,18 +1,21 @@
 """Values that a model takes and gives: arrays, and lists of arrays where it has sequences."""
 
-from __future__ import annotations
+# Without the annotations of __future__: a NamedTuple would compile each of them, which every first load in a process waits for.
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..base.element_types import Array
 from ..base.errors import binding_error, unsupported_error
 from ..base.host_arrays import as_array
-from ..base.string_table import CallStrings, StringTable
 from ..importer.build.compounds import Kind, packed_arrays, unpacked_arrays
-from ..importer.composed.random import RANDOM_STATE, RandomState
+from ..importer.file.recipe import RANDOM_STATE
+
+if TYPE_CHECKING:
+    from ..base.string_table import CallStrings, StringTable
+    from ..importer.composed.random import RandomState
 
 _MOST_ARRAYS = 1 << 20  # arrays of a sequence that a call gives: each is an object of Python
 
@@ -82,11 +85,9 @@ class ModelValue(NamedTuple):
         return f"{self.name}: {dtype}{'[...]' if self.shape is None else sizes_text(self.shape)}"
 
 
-class Declared(NamedTuple):
-    """The names that the model has of its inputs, or of its outputs, and the program's tensors."""
-
-    names: list[str]
-    tensors: list[ModelValue]
+Declared = tuple[
+    list[str], list[ModelValue]
+]  # names that the model has of its inputs or outputs, and the program's tensors
 
 
 class Packing:
@@ -101,26 +102,32 @@ class Packing:
         inputs: Declared,
         outputs: Declared,
         seed: int | None,
-        strings: StringTable,
+        strings: Sequence[str],
         string_values: Collection[str],
     ) -> None:
-        self.random = RandomState(seed) if any(value.name == RANDOM_STATE for value in inputs.tensors) else None
-        self._given, self.inputs = _grouped([name for name in inputs.names if name != RANDOM_STATE], inputs.tensors)
-        self._results, self.outputs = _grouped(outputs.names, outputs.tensors)
+        names, tensors = inputs
+        self.random = _random_state(seed) if any(value.name == RANDOM_STATE for value in tensors) else None
+        self._given, self.inputs = _grouped([name for name in names if name != RANDOM_STATE], tensors)
+        self._results, self.outputs = _grouped(*outputs)
         compound = any(kind.compound for kind in [*self._given, *self._results])
         self.needed = compound or self.random is not None or bool(string_values)
         self._strings = strings
+        self._table: StringTable | None = None  # made at the first call: few models have strings
         self._places = {value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values}
         self.inputs, self.outputs = (
             [value._replace(dtype=np.dtype(object)) if value.name in self._places else value for value in values]
             for values in (self.inputs, self.outputs)
         )
 
-    def call_strings(self) -> CallStrings:
+    def call_strings(self) -> "CallStrings":
         """The strings of one call, for its arguments and its results."""
-        return CallStrings(self._strings)
+        from ..base.string_table import CallStrings, StringTable
 
-    def parts(self, values: Sequence[Any], strings: CallStrings) -> tuple[Any, ...]:
+        if self._table is None:
+            self._table = StringTable(self._strings)
+        return CallStrings(self._table)
+
+    def parts(self, values: Sequence[Any], strings: "CallStrings") -> tuple[Any, ...]:
         """The program's tensors for given inputs of the model. Raises BindingError naming the input."""
         parts: list[Any] = []
         for value, kind, expected in zip(values, self._given, self.inputs, strict=True):
@@ -138,7 +145,7 @@ class Packing:
                 made.update(zip(kind.names(expected.name), _parts(values[expected.name], kind, expected), strict=True))
         return made
 
-    def gathered(self, results: tuple[Array, ...], strings: CallStrings) -> tuple[Any, ...]:
+    def gathered(self, results: tuple[Array, ...], strings: "CallStrings") -> tuple[Any, ...]:
         """The model's outputs from the program's: arrays, lists of arrays for sequences, None for absent optional
         values.
         """
@@ -153,6 +160,12 @@ class Packing:
                 value = strings.decoded(value)
             made.append(value if has else None)
         return tuple(made)
+
+
+def _random_state(seed: int | None) -> "RandomState":
+    from ..importer.composed.random import RandomState
+
+    return RandomState(seed)
 
 
 def _unpacked(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:

@@ -18,7 +18,7 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.plain_text import plain
 from ..device.context import devices as listed_devices
-from ..device.tuning_store import groups
+from ..device.tuning_exchange import groups
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive
 from .doctor.command import add_doctor_options, doctor
 from .generate_command import add_generate_options, generate

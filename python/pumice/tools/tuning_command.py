@@ -6,7 +6,7 @@ import argparse
 import json
 
 from ..base.plain_text import plain
-from ..device.tuning_store import Group, export_tuning, groups, import_tuning
+from ..device.tuning_exchange import Group, export_tuning, groups, import_tuning
 
 _LONGEST = 200
 

@@ -268,10 +268,10 @@ def tunings(context: pumice.Context) -> None:
         assert runs == [3, 3]
         bars: list[bool] = []
         patched.setattr(
-            "pumice.device.tuning.Progress", lambda what, wanted: bars.append(wanted) or Progress(what, False)
+            "pumice.base.progress.Progress", lambda what, wanted: bars.append(wanted) or Progress(what, False)
         )
         for progress in (True, False):
-            tuned(progress=progress)
+            tuned(progress=progress, again=True)
         assert bars == [True, False]
         patched.setattr(pumice.Kernel, "statistics", lambda self, storage=None: SimpleNamespace(refusal=None, spills=1))
         assert not tuned(allow_spills=True, again=True).rejected

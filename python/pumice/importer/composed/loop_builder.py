@@ -17,8 +17,8 @@ from ...base.errors import graph_error
 from ..build.builder import Builder
 from ..build.compounds import Kind, Made, kind_of, parts_of
 from ..build.subgraphs import add_captured, captured, inner_builder, signature, single_bool, tensors
-from ..file.recipe import InputRecipe, NodeRecipe, Recipe
-from .random import RANDOM_STATE, next_state
+from ..file.recipe import RANDOM_STATE, InputRecipe, NodeRecipe, Recipe
+from .random import next_state
 
 if TYPE_CHECKING:
     from ..._pumice import Graph, Value

@@ -17,12 +17,11 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import binding_error, graph_error
 from ..build.builder import Builder
-from ..file.recipe import NodeRecipe
+from ..file.recipe import RANDOM_STATE, NodeRecipe
 
 if TYPE_CHECKING:
     from ..._pumice import Value
 
-RANDOM_STATE = "pumice.random_state"  # the input that importing adds, uint32[4]
 STREAM = "pumice.stream"  # the attribute that numbers nodes
 INT32, FLOAT = 6, 1  # TensorProto.DataType
 _NUMBERS = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}

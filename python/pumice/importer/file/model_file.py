@@ -8,10 +8,11 @@ import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
 
+import pumice._pumice as _pumice
+
 from ..._pumice import MappedFile
 from ...base.element_types import Bytes
 from ...base.errors import graph_error
-from .onnx_skeleton import skeleton
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -20,6 +21,7 @@ Folder: TypeAlias = "str | os.PathLike[str]"
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ModelProto"
 
 
+OWN_FILE = "\0"  # location of external data that means the file itself; no other file has such a name
 _MOST_PIPED = 1 << 31  # bytes of a pipe or another source without a length: protobuf has no longer message
 _CHUNK = 1 << 24
 
@@ -100,6 +102,15 @@ def mapped(path: str | os.PathLike[str]) -> Bytes:
         return _all_of(file, f"the pipe '{os.fspath(path)}'")
 
 
+def skeleton(data: Bytes) -> Bytes:
+    """The ModelProto with the elements of large tensors as external data in OWN_FILE.
+
+    Bytes that are no ModelProto are returned as they are.
+    """
+    small = _pumice.onnx_skeleton(data, OWN_FILE)
+    return data if small is None else small
+
+
 class ModelFile:
     """A model as it was given. Raises FileNotFoundError and other OSErrors for a path that cannot be read,
     GraphError.
@@ -128,7 +139,7 @@ class ModelFile:
 
     @functools.cached_property
     def skeleton(self) -> Bytes:
-        """The file's bytes without its large tensors, as onnx_skeleton makes it."""
+        """The file's bytes without its large tensors, as skeleton() makes it."""
         return skeleton(self.data or b"")
 
     def beside(self, location: str, tensor: str) -> Bytes:

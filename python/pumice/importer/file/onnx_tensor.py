@@ -7,8 +7,7 @@ from onnx import SparseTensorProto, TensorProto
 
 from ...base.element_types import BITS, Bytes, array_of, byte_count, element_count
 from ...base.errors import graph_error
-from .model_file import ModelFile
-from .onnx_skeleton import OWN_FILE
+from .model_file import OWN_FILE, ModelFile
 from .recipe import STRING, ConstantRecipe, NotExpressible, Place, packed
 
 _MOST_ELEMENTS = 1 << 40  # an axis has fewer elements than this

@@ -5,10 +5,10 @@ It is enough to make the engine's Graph, and can be kept on disk.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from ...base.element_types import Bytes
 from ...base.errors import graph_error
@@ -21,48 +21,126 @@ class NotExpressible(Exception):
     """Something of a model file that a Recipe cannot hold."""
 
 
-class Place(NamedTuple):
+try:  # as the module collections does
+    from _collections import _tuplegetter  # type: ignore[import-not-found]
+except ImportError:
+    _tuplegetter = None
+
+_Fields = TypeVar("_Fields", bound="Fields")
+
+
+def _at(place: int) -> Any:
+    """What reads one place of a tuple: as named tuples do where Python has that, which is twice as quick as a property."""
+    return property(itemgetter(place)) if _tuplegetter is None else _tuplegetter(place, None)
+
+
+class Fields(tuple[Any, ...]):
+    """A tuple whose places have names. A NamedTuple compiles code for each of its classes, which takes 0.13 ms: every first load in a
+    process would wait for five.
+    """
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def _replace(self: _Fields, **changed: Any) -> _Fields:
+        return type(self)(**{**dict(zip(self._fields, self, strict=True)), **changed})
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        named = (f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
+        return f"{type(self).__name__}({', '.join(named)})"
+
+
+class Place(Fields):
     """Where bytes lie: in the model file itself (file ""), or in one beside it."""
 
-    file: str
-    offset: int
+    __slots__ = ()
+    _fields = ("file", "offset")
+    file: str = _at(0)
+    offset: int = _at(1)
+
+    def __new__(
+        cls,
+        file: str,
+        offset: int,
+    ) -> Place:
+        return tuple.__new__(cls, (file, offset))
 
 
-class ConstantRecipe(NamedTuple):
+class ConstantRecipe(Fields):
     """A tensor of the file, as its bytes."""
 
-    name: str
-    dtype: str
-    shape: list[int]
-    raw: Bytes
-    place: Place | None = None
+    __slots__ = ()
+    _fields = ("name", "dtype", "shape", "raw", "place")
+    name: str = _at(0)
+    dtype: str = _at(1)
+    shape: list[int] = _at(2)
+    raw: Bytes = _at(3)
+    place: Place | None = _at(4)
+
+    def __new__(
+        cls,
+        name: str,
+        dtype: str,
+        shape: list[int],
+        raw: Bytes,
+        place: Place | None = None,
+    ) -> ConstantRecipe:
+        return tuple.__new__(cls, (name, dtype, shape, raw, place))
 
 
 Attribute: TypeAlias = "int | float | str | list[int] | list[float] | list[str] | ConstantRecipe | Recipe"
 
 
-class InputRecipe(NamedTuple):
+class InputRecipe(Fields):
     """An input, or an output as the file declares it; a subgraph's may have no dtype ("")."""
 
-    name: str
-    dtype: str
-    shape: Sizes
-    dimension_names: list[str]
+    __slots__ = ()
+    _fields = ("name", "dtype", "shape", "dimension_names")
+    name: str = _at(0)
+    dtype: str = _at(1)
+    shape: Sizes = _at(2)
+    dimension_names: list[str] = _at(3)
+
+    def __new__(
+        cls,
+        name: str,
+        dtype: str,
+        shape: Sizes,
+        dimension_names: list[str],
+    ) -> InputRecipe:
+        return tuple.__new__(cls, (name, dtype, shape, dimension_names))
 
 
-class NodeRecipe(NamedTuple):
+class NodeRecipe(Fields):
     """A node in the newest form of its operator; "" stands for optional inputs and outputs left out.
 
     `unsupported` says what of it a Recipe cannot hold.
     """
 
-    op: str
-    name: str
-    inputs: list[str]
-    outputs: list[str]
-    attributes: dict[str, Attribute]
-    domain: str = ""
-    unsupported: str = ""
+    __slots__ = ()
+    _fields = ("op", "name", "inputs", "outputs", "attributes", "domain", "unsupported")
+    op: str = _at(0)
+    name: str = _at(1)
+    inputs: list[str] = _at(2)
+    outputs: list[str] = _at(3)
+    attributes: dict[str, Attribute] = _at(4)
+    domain: str = _at(5)
+    unsupported: str = _at(6)
+
+    def __new__(
+        cls,
+        op: str,
+        name: str,
+        inputs: list[str],
+        outputs: list[str],
+        attributes: dict[str, Attribute],
+        domain: str = "",
+        unsupported: str = "",
+    ) -> NodeRecipe:
+        return tuple.__new__(cls, (op, name, inputs, outputs, attributes, domain, unsupported))
 
     @property
     def subgraphs(self) -> dict[str, Recipe]:
@@ -80,7 +158,7 @@ class NodeRecipe(NamedTuple):
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
 
-class Recipe(NamedTuple):
+class Recipe(Fields):
     """A whole model or a subgraph. `nodes` are in an order in which they can run; `unsupported` is what it needs beside them and
     cannot have; `captured` are the values of graphs around it that a subgraph reads; `metadata` is what a file says of itself.
 
@@ -90,20 +168,74 @@ class Recipe(NamedTuple):
     so that nothing else need be imported.
     """
 
-    name: str
-    inputs: list[InputRecipe]
-    constants: dict[str, ConstantRecipe]
-    nodes: list[NodeRecipe]
-    outputs: list[InputRecipe]
-    unsupported: list[str]
-    captured: Sequence[str] = ()
-    metadata: Mapping[str, str] = MappingProxyType({})
-    overridable: Sequence[str] = ()
-    defaults: Mapping[str, ConstantRecipe] = MappingProxyType({})
-    strings: Sequence[str] = ()
-    string_values: Sequence[str] = ()
-    plain: bool = False
-    warnings: Sequence[str] = ()
+    __slots__ = ()
+    _fields = (
+        "name",
+        "inputs",
+        "constants",
+        "nodes",
+        "outputs",
+        "unsupported",
+        "captured",
+        "metadata",
+        "overridable",
+        "defaults",
+        "strings",
+        "string_values",
+        "plain",
+        "warnings",
+    )
+    name: str = _at(0)
+    inputs: list[InputRecipe] = _at(1)
+    constants: dict[str, ConstantRecipe] = _at(2)
+    nodes: list[NodeRecipe] = _at(3)
+    outputs: list[InputRecipe] = _at(4)
+    unsupported: list[str] = _at(5)
+    captured: Sequence[str] = _at(6)
+    metadata: Mapping[str, str] = _at(7)
+    overridable: Sequence[str] = _at(8)
+    defaults: Mapping[str, ConstantRecipe] = _at(9)
+    strings: Sequence[str] = _at(10)
+    string_values: Sequence[str] = _at(11)
+    plain: bool = _at(12)
+    warnings: Sequence[str] = _at(13)
+
+    def __new__(
+        cls,
+        name: str,
+        inputs: list[InputRecipe],
+        constants: dict[str, ConstantRecipe],
+        nodes: list[NodeRecipe],
+        outputs: list[InputRecipe],
+        unsupported: list[str],
+        captured: Sequence[str] = (),
+        metadata: Mapping[str, str] = MappingProxyType({}),
+        overridable: Sequence[str] = (),
+        defaults: Mapping[str, ConstantRecipe] = MappingProxyType({}),
+        strings: Sequence[str] = (),
+        string_values: Sequence[str] = (),
+        plain: bool = False,
+        warnings: Sequence[str] = (),
+    ) -> Recipe:
+        return tuple.__new__(
+            cls,
+            (
+                name,
+                inputs,
+                constants,
+                nodes,
+                outputs,
+                unsupported,
+                captured,
+                metadata,
+                overridable,
+                defaults,
+                strings,
+                string_values,
+                plain,
+                warnings,
+            ),
+        )
 
     def stored_bytes(self, precision: str) -> int:
         """About how many bytes the constants take on a device at that precision, without those of subgraphs."""
@@ -145,9 +277,12 @@ def without_trailing_gaps(names: list[str]) -> list[str]:
     return names[:end]
 
 
+RANDOM_STATE = "pumice.random_state"  # the input that importing adds where nodes make random numbers, uint32[4]
 STRING = "string"  # the dtype of a ConstantRecipe of strings
 
 
 def packed(texts: Sequence[str]) -> bytes:
     """The bytes of a ConstantRecipe of strings."""
+    import json
+
     return json.dumps(list(texts)).encode()

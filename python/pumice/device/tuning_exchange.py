@@ -1,0 +1,82 @@
+"""The store of tuning as people see it: in groups, and as a file that another machine takes."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from ..base.errors import InputError
+from ..base.files import write_whole
+from .tuning_store import Record, config_text, read, record_from, records, write
+
+_FORMAT = "pumice tuning 1"
+
+
+class Group(NamedTuple):
+    """The variants of one kernel for one class of arrays on one device, and the best of them (None: all were rejected)."""
+
+    kernel: str
+    device: str
+    driver: str
+    shapes: str
+    variants: int
+    rejected: int
+    best: dict[str, Any] | None
+    seconds: float | None
+
+
+def groups() -> list[Group]:
+    """The store by kernel text, class of arrays, device, driver and what was demanded."""
+    found: dict[tuple[str, ...], list[Record]] = {}
+    for one in records():
+        found.setdefault((one.kernel, one.device, one.driver, one.shapes, one.text, one.demand), []).append(one)
+    made = []
+    for key, members in sorted(found.items()):
+        right = [(one.seconds, config_text(one.config), one.config) for one in members if one.seconds is not None]
+        seconds, _, best = min(right) if right else (None, "", None)
+        kernel, device, driver, shapes, *_ = key
+        counts = (len(members), len(members) - len(right))
+        made.append(Group(kernel, device, driver, shapes, *counts, best, seconds))
+    return made
+
+
+def export_tuning(path: str | os.PathLike[str]) -> int:
+    """Writes all that tuning has kept on this machine to a file, as JSON, and returns the number of variants.
+
+    The file is whole or as it was before. Raises OSError.
+    """
+    every = [record._asdict() for record in records()]
+    write_whole(path, json.dumps({"format": _FORMAT, "records": every}, indent=1) + "\n")
+    return len(every)
+
+
+def import_tuning(path: str | os.PathLike[str]) -> int:
+    """Takes what export_tuning has written into this machine's store, and returns the number of variants that were taken.
+
+    A variant that the store has is replaced where the file's was measured later. Nothing is taken of a file with a record
+    that is not as expected. Records of other devices and drivers are kept and never read for this one. Raises OSError,
+    InputError for another file, or where there is no store (PUMICE_NO_CACHE, or a folder that cannot be written).
+    """
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{os.fspath(path)}: expected a file of export_tuning; it is not JSON: {error}") from None
+    if not isinstance(given, dict) or given.get("format") != _FORMAT or not isinstance(given.get("records"), list):
+        raise InputError(f"{os.fspath(path)}: expected a file of export_tuning, with format '{_FORMAT}'")
+    taken = [record_from(one) for one in given["records"]]
+    for position, one in enumerate(taken):
+        if one is None:
+            raise InputError(f"{os.fspath(path)}: record {position}: expected what export_tuning writes of a variant")
+    return sum(_take(one) for one in taken if one is not None)
+
+
+def _take(record: Record) -> bool:
+    known = read(record)
+    if known is not None and known.measured >= record.measured:
+        return False
+    if not write(record):
+        raise InputError("import_tuning: there is no cache to keep records in: it is turned off, or cannot be written")
+    return True

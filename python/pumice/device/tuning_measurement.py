@@ -1,0 +1,130 @@
+"""Measures variants of a kernel, checks them and keeps what was found in the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .._pumice import (
+    BindingError,
+    Context,
+    OutOfBoundsError,
+    OutOfMemoryError,
+    ShaderCompileError,
+    UnsupportedError,
+)
+from .tuning_call import Call
+from .tuning_store import Record, arrays_of, described, size_class, write
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+    from .tuning import Demand
+
+
+class Measurement:
+    """Measures for one call of Kernel.tune."""
+
+    def __init__(
+        self,
+        subject: tuple[str, str, str, str, str],
+        context: Context,
+        demand: Demand,
+        is_same: bool,
+        variant_of: Callable[[dict[str, Any]], Kernel],
+    ) -> None:
+        """subject: the kernel's name, device, driver, text and demand, as a record has them. is_same: whether all variants have the same
+        arguments. variant_of: makes the kernel of a configuration.
+        """
+        self._subject = subject
+        self._context = context
+        self._demand = demand
+        self._is_same = is_same
+        self._variant_of = variant_of
+        self._expected: dict[str, Any] | None = None  # of arguments that are the same for all variants
+        self.count = 0  # variants that were run or built
+
+    def _blank(self, config: dict[str, Any], call: Call) -> Record:
+        """The record of a variant of which nothing is known."""
+        every = call.arguments
+        kernel, device, driver, text, demand = self._subject
+        return Record(
+            kernel=kernel,
+            device=device,
+            driver=driver,
+            text=text,
+            demand=demand,
+            arguments=described(every, size_class),
+            shapes=described(arrays_of(every), size_class),
+            config=config,
+            seconds=None,
+            rejected="",
+            calls=[described(every, str)],
+            measured=time.time(),
+        )
+
+    def of(self, config: dict[str, Any], call: Call) -> Record:
+        """The record of a variant, which is measured and kept."""
+        blank = self._blank(config, call)
+        self.count += 1
+        try:
+            variant = self._variant_of(config)
+        except (ShaderCompileError, UnsupportedError, BindingError) as error:
+            return self._kept(blank, rejected=f"is not built: {_first_line(error)}")
+        try:
+            reason = self._fault(variant, call)
+            if reason:
+                return self._kept(blank, rejected=reason)
+            from .kernel_times import times_of
+
+            seconds = times_of(variant, self._context, ({}, call.on_device()), self._demand.runs).median
+        except OutOfMemoryError as error:  # it may have memory another time, so that this is not kept
+            return blank._replace(rejected=f"has no memory: {_first_line(error)}")
+        if seconds <= 0:
+            return blank._replace(rejected="is over before the clock of the device ticks: give it more to do")
+        return self._kept(blank, seconds=seconds)
+
+    def checked(self, record: Record, call: Call) -> Record:
+        """The record of a variant after a check with the sizes of this call."""
+        self.count += 1
+        wrong = self._wrong(self._variant_of(record.config), call)
+        if wrong:
+            return self._kept(record, seconds=None, rejected=f"is wrong: {wrong}")
+        return self._kept(record, calls=[*record.calls, described(call.arguments, str)])
+
+    def _kept(self, record: Record, **found: Any) -> Record:
+        made = record._replace(**found)
+        write(made)
+        return made
+
+    def _fault(self, variant: Kernel, call: Call) -> str:
+        """Why a variant cannot be taken; "" where it can."""
+        if self._demand.check is not None and (wrong := self._wrong(variant, call)):
+            return f"is wrong: {wrong}"
+        if self._demand.allow_spills:
+            return ""
+        if self._demand.check is None:
+            variant.bind({}, **call.on_device())  # makes the build for these arrays
+        build = next((name for name in variant.variants if name != "fp32"), None)
+        told = variant.statistics(build)
+        spills = told.spills if told.refusal is None else None
+        return f"spills: {spills:,} as the driver counts" if spills else ""
+
+    def _wrong(self, variant: Kernel, call: Call) -> str:
+        assert self._demand.check is not None
+        expected = self._expected
+        if expected is None:
+            expected = call.expected(self._demand.check)
+            self._expected = expected if self._is_same else None
+        given = call.on_device()
+        try:
+            variant.run({}, **given)
+        except OutOfBoundsError as error:
+            return _first_line(error)
+        results = ((name, given[name].numpy(), array) for name, array in expected.items())
+        said = (call.difference(name, got, array, self._demand.tolerance) for name, got, array in results)
+        return next((one for one in said if one), "")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0] or type(error).__name__
