@@ -19,6 +19,9 @@ void set_strides(StepBuilder& step, const std::string& name, const Heads& heads)
 // The scores that are wanted beside the result.
 enum class Scores : uint8_t { products, capped, masked, shares };
 
+// Whether an attention over keys and values of int8 reads them as they are: one of few rows.
+bool reads_bytes(const LowerContext& node, const Attention& attention);
+
 // Adds the steps that make y.
 void add_attention(LowerContext& node, const Attention& attention);
 // Adds the steps that make y and write the scores, [batch, heads, rows, keys], to `scores`.
