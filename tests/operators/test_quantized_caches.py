@@ -99,7 +99,9 @@ def attention(case: Case, q: Array, keys: Array, values: Array) -> Array:
 
 def floats(made: dict[str, Array], name: str) -> Array:
     """Keys or values as the cache tells them."""
-    return np.asarray(made[f"new_{name}s"].astype(np.float64) * made[f"new_{name}_scales"].astype(np.float64)[..., None])
+    return np.asarray(
+        made[f"new_{name}s"].astype(np.float64) * made[f"new_{name}_scales"].astype(np.float64)[..., None]
+    )
 
 
 def check_rows(case: Case, given: dict[str, Array], made: dict[str, Array], precision: str) -> None:
@@ -135,13 +137,21 @@ FEW = [
     Case(4, 1, 1, 300, 128, (280,), before=100),
     Case(2, 2, 2, 20, 12, (9,), cap=2.0, turns=False),
 ]
-MANY = [Case(4, 2, 20, 60, 16, (0, 35)), Case(2, 1, 70, 100, 64, (30,), before=20), Case(2, 2, 33, 40, 20, (2,), cap=3.0)]
+MANY = [
+    Case(4, 2, 20, 60, 16, (0, 35)),
+    Case(2, 1, 70, 100, 64, (30,), before=20),
+    Case(2, 2, 33, 40, 20, (2,), cap=3.0),
+]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("case", FEW, ids=str)
 def test_few_rows_read_the_bytes(case: Case, precision: str, context: pumice.Context) -> None:
-    kernel = "attention_row" if context.info.matrices and precision == "fp16" and case.size % 8 == 0 else "attention_rows.comp"
+    kernel = (
+        "attention_row"
+        if context.info.matrices and precision == "fp16" and case.size % 8 == 0
+        else "attention_rows.comp"
+    )
     program = case.program(context, precision)
     names = {step["kernel"] for step in program.plan([list(one.shape) for one in case.given(precision).values()])}
     assert not any(name == "quantized_rows.comp" for name in names)
@@ -161,7 +171,9 @@ def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
 
 
 @pytest.mark.parametrize(
-    "case", [Case(4, 2, 1, 33, 8, (0, 32, 7)), Case(6, 2, 3, 90, 40, (80, 5)), Case(19, 1, 1, 300, 64, (280,), before=100)], ids=str
+    "case",
+    [Case(4, 2, 1, 33, 8, (0, 32, 7)), Case(6, 2, 3, 90, 40, (80, 5)), Case(19, 1, 1, 300, 64, (280,), before=100)],
+    ids=str,
 )
 def test_rows_are_right_on_matrix_units(case: Case, emulating: pumice.Context) -> None:
     """Which are emulated where the device has none."""

@@ -21,7 +21,7 @@ from .chat import ChatTemplate, Message
 from .device import Choice, Device
 from .errors import FolderError
 from .folder import Path, read_folder
-from .room import STORED, RoomyRecipe, in_room, own_precision
+from .room import INT8, STORED, RoomyRecipe, in_room, own_precision
 from .rows import Choose, Rows, Timing
 from .tokens import Pieces, Tokens
 
@@ -99,6 +99,16 @@ def _seed(given: int | None) -> int:
     return _whole("seed", given, 0, _MOST_SEED - 1, "a number from 0 to 2**64 - 1")
 
 
+def _checked_cache(given: str | None, precision: str) -> str:
+    """What caches are stored as. Raises InputError."""
+    own = STORED[precision]
+    if given not in (None, own, INT8):
+        raise InputError(
+            f"cache: expected '{INT8}', or '{own}' as the precision {precision} has it, given {given!r:.100}"
+        )
+    return given or own
+
+
 def _with_start(tokens: list[int], generator: Generator) -> list[int]:
     """The tokens of a first prompt. Raises InputError where there are none, and no token that begins a text."""
     if tokens:
@@ -140,6 +150,11 @@ class Session:
     def room(self) -> int:
         """The rows that the caches have room for."""
         return 0 if self._rows.caches is None else self._rows.caches.room
+
+    @property
+    def cache_bytes(self) -> int:
+        """The bytes of the caches with their scales, which forks may share."""
+        return 0 if self._rows.caches is None else self._rows.caches.bytes
 
     def __call__(self, prompt: str | Sequence[int], **options: Any) -> str:
         """The continuation of the text so far and the prompt. Raises as `stream` does."""
@@ -240,7 +255,8 @@ class Generator:
 
     folder: has genai_config.json or config.json, the model with its weights, and tokenizer.json. context: by default the default context.
     precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; by default fp16 for a model whose caches are float16,
-    else fp32.
+    else fp32. cache: what the caches are stored as: "int8", with a scale for each row of a head, takes half of the memory of float16, and
+    each key and value is off by up to 1/254 of the largest of its row; by default the type of the precision, which may be named as well.
 
     Options of calls: max_tokens: the most tokens that are made. temperature: 0 takes the likeliest token each time, otherwise
     tokens are drawn by chance from softmax(logits / temperature). top_k: only so many of the likeliest are drawn from, and those as likely
@@ -253,7 +269,9 @@ class Generator:
     Raises FolderError naming the file and the field that is wrong or missing, UnsupportedError, GraphError, DeviceError.
     """
 
-    def __init__(self, folder: Path, context: Context | None = None, precision: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, context: Context | None = None, precision: str | None = None, cache: str | None = None
+    ) -> None:
         context = checked_context(context)
         self.folder = read_folder(folder)
         self.tokens = Tokens(self.folder)
@@ -264,7 +282,8 @@ class Generator:
         self.precision = own_precision(recipe, self.folder) if precision is None else checked_precision(precision)
         if self.precision not in STORED:
             raise InputError(f"precision: expected one of {', '.join(STORED)}, given {self.precision!r:.100}")
-        roomy = in_room(recipe, self.folder, self.precision)
+        self.cache = _checked_cache(cache, self.precision)
+        roomy = in_room(recipe, self.folder, self.precision, self.cache == INT8)
         self.context = context or default_context()
         graph = graph_of(roomy.recipe)
         program = graph.compile(self.context, self.precision)
@@ -277,8 +296,7 @@ class Generator:
         """The number of words that the model knows. Raises FolderError where the tokenizer has others."""
         (shape,) = (value.shape for value in program.outputs if value.name == roomy.logits)
         if shape is None or not shape[-1]:
-            caches = [[1, one.heads, 1, one.size] for one in roomy.caches]
-            desc = program.compiled([[1, 1], [1], [1, 1], *caches]).outputs[0].desc
+            desc = program.compiled(roomy.shapes(1, 1, 1, 1)).outputs[0].desc
             shape = desc.shape if desc is not None else None
         words = shape[-1] if shape else None
         if words is None:

@@ -33,6 +33,12 @@ def add_generate_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end at this text")
     command.add_argument("--device", default="", metavar="NAME", help="a device, as PUMICE_DEVICE names it")
     command.add_argument("--precision", default=None, metavar="NAME", help="fp32, fp16 or bf16 (default: the model's)")
+    command.add_argument(
+        "--cache",
+        default=None,
+        metavar="NAME",
+        help="int8: caches of half of float16's bytes (default: the precision's type)",
+    )
     command.add_argument("--time", action="store_true", help="say on standard error how long it took")
 
 
@@ -61,7 +67,7 @@ def generate(arguments: argparse.Namespace) -> int:
     context = Context(arguments.device) if arguments.device else None
     names = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
     options: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-    with Generator(arguments.folder, context, arguments.precision) as generator:
+    with Generator(arguments.folder, context, arguments.precision, arguments.cache) as generator:
         messages = [{"role": "user", "content": prompt}]
         given = generator.apply_template(messages) if arguments.chat else prompt
         for piece in generator.stream(given, **options):
@@ -70,7 +76,7 @@ def generate(arguments: argparse.Namespace) -> int:
         if arguments.time:
             timing = generator.timing
             rate = f"{timing.tokens_per_second:.1f} tokens/s" if timing.tokens > 1 else "one token"
-            device = f"{generator.context.info.name}, {generator.precision}"
+            device = f"{generator.context.info.name}, {generator.precision}, caches of {generator.cache}"
             print(
                 f"{device}: first token after {timing.first_seconds:.3f} s, {timing.tokens} tokens, {rate}",
                 file=sys.stderr,
