@@ -363,9 +363,9 @@ class _Rewriter:
                 raise self.refuse(self.names.places, "expected an input with the words' places, given none")
         else:
             self.fix_grouped()
+        caches = [self.as_stored(cache) for cache in caches]  # first: what makes the mask reads the room of one
         self.pick_rows()
         self.fix_places()
-        caches = [self.as_stored(cache) for cache in caches]
         scales = [one.scales.output for one in caches if one.scales is not None and one.scales.output]
         outputs = [self.names.logits, *(cache.output for cache in caches), *scales]
         nodes = self.kept_nodes(set(outputs))

@@ -360,7 +360,8 @@ def _grouped(builder: Builder, node: NodeRecipe) -> None:
     """
     it = _Attention(builder, node)
     if number(node, INT8_CACHE, 0):
-        return _grouped_in_int8(it)
+        _grouped_in_int8(it)
+        return
     it.refuse_inputs(k_scale=12, v_scale=13, q_norm_weight=14, k_norm_weight=15)
     it.refuse_attributes("qk_output", "sliding_window_cache", "k_quant_type", "v_quant_type")
     heads, groups = it.heads("num_heads"), it.heads("kv_num_heads")
