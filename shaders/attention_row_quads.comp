@@ -49,7 +49,7 @@ shared bool is_last;
 
 K_TYPE held_k[BLOCKS * K_STEPS * 2u], held_v[BLOCKS * V_STEPS * 4u];
 #if INT8
-float held_k_scales[BLOCKS * 4u], held_v_scales[BLOCKS * 4u];  // of the keys that the components of scores are of, and the values
+float held_k_scale, held_v_scale;  // of the key and of the value that have the invocation's number among those of all blocks: two at most
 #endif
 float scores[BLOCKS * kComponents];  // and then weights
 #if QUERIES_SHARED
@@ -84,8 +84,11 @@ uvec2 place_of(uint r, uint kv_head) {
 uvec4 or_zeros(uvec4 words, bool inside) { return inside ? words : uvec4(0u); }
 
 #if INT8
-// The number of the key or value that an invocation has the i-th scale of, past `key`.
-uint scaled_key(uint i) { return i / 4u * 16u + LANE % 4u * 2u + i % 2u + i % 4u / 2u * 8u; }
+// The scales of the four keys or values of a block that an invocation has scores of.
+vec4 scales_of_block(float held, uint block) {
+  const uint first = block * 16u + LANE % 4u * 2u;
+  return vec4(FROM_LANE(held, first), FROM_LANE(held, first + 1u), FROM_LANE(held, first + 8u), FROM_LANE(held, first + 9u));
+}
 
 // Bytes 0 and 2 of a word as two elements: a half of 1024 and more has whole numbers as its last bits.
 Pair pair_of(uint word) { return PAIR((word & 0x00ff00ffu) ^ 0x64806480u) - Pair(1152.0); }
@@ -132,7 +135,7 @@ void load_keys(uint at, int key, int end) {
     }
   }
 #if INT8
-  FOR(i, BLOCKS * 4u) held_k_scales[i] = scale_of_k(at + uint(min(key + int(scaled_key(i)), end - 1)) * p.k_row);
+  held_k_scale = scale_of_k(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
 #endif
 }
 
@@ -141,10 +144,10 @@ void load_values(uint at, int key, int end) {
     const uint row = uint(min(key + int(i / 4u * 16u + LANE % 4u * 2u + i % 2u + i % 4u / 2u * 8u), end - 1));
     FOR(step, V_STEPS)
       held_v[(i / 4u * V_STEPS + step) * 4u + i % 4u] = v[(at + row * p.v_row) / 8u + min(step * 8u + LANE / 4u, V_SIZE / 8u - 1u)];
-#if INT8
-    held_v_scales[i] = scale_of_v(at + row * p.v_row);
-#endif
   }
+#if INT8
+  held_v_scale = scale_of_v(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
+#endif
 }
 
 // The products of the rows with the sixteen keys of a block.
@@ -179,7 +182,8 @@ void multiply_keys(uint block) {
 #endif
   }
 #if INT8
-  FOR(i, SCORED) scores[block * kComponents + i] = products[i] * held_k_scales[block * 4u + i % 4u];
+  const vec4 scales = scales_of_block(held_k_scale, block);
+  FOR(i, SCORED) scores[block * kComponents + i] = products[i] * scales[i % 4u];
 #else
   FOR(i, SCORED) scores[block * kComponents + i] = products[i];
 #endif
@@ -187,7 +191,7 @@ void multiply_keys(uint block) {
 
 #if INT8
 #define PAIR_OF_VALUES(i) \
-  (pair_of(held_v[first + (i)][word / 2u] >> word % 2u * 8u) * Pair(AS_ELEMENT(held_v_scales[block * 4u + (i)])))
+  (pair_of(held_v[first + (i)][word / 2u] >> word % 2u * 8u) * Pair(AS_ELEMENT(scales[i])))
 #else
 #define PAIR_OF_VALUES(i) PAIR(held_v[first + (i)][word])
 #endif
@@ -196,6 +200,9 @@ void multiply_keys(uint block) {
 void multiply_values(uint block) {
   RIGHT(shares);
   FOR(i, kComponents) shares[i] = i < SCORED ? AS_ELEMENT(scores[block * kComponents + i]) : AS_ELEMENT(0.0);
+#if INT8
+  const vec4 scales = scales_of_block(held_v_scale, block);
+#endif
   FOR(step, V_STEPS) FOR(word, 4u) {
     const uint first = (block * V_STEPS + step) * 4u, tile = step * 4u + word;
     const Pair a = PAIR_OF_VALUES(0u), b = PAIR_OF_VALUES(1u), c = PAIR_OF_VALUES(2u), d = PAIR_OF_VALUES(3u);
