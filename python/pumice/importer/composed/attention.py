@@ -404,7 +404,7 @@ def _grouped_in_int8(it: _Attention) -> None:
     tables: list[Value] = []
     if number(it.node, "do_rotary", 0):
         tables = [it.needed(i, name) for i, name in ((7, "cos_cache"), (8, "sin_cache"), (9, "position_ids"))]
-    turn = {"interleaved": int(number(it.node, "rotary_interleaved", 0))}
+    turn: dict[str, Any] = {"interleaved": int(number(it.node, "rotary_interleaved", 0))}
     if tables and tables[0].shape is not None and tables[0].shape[-1]:
         turn["rotary_embedding_dim"] = 2 * tables[0].shape[-1]
     name = it.builder.helper_name(it.node, "pumice::QuantizedCaches")
