@@ -16,6 +16,9 @@ TensorDesc by_heads(const TensorDesc& desc, int64_t heads);
 // Push constants name_batch, name_head and name_row.
 void set_strides(StepBuilder& step, const std::string& name, const Heads& heads);
 
+// Copies a cache, input `from`, to output `to`. That is left out where the output is the memory of the input.
+void add_cache_copy(LowerContext& node, size_t from, size_t to);
+
 // The scores that are wanted beside the result.
 enum class Scores : uint8_t { products, capped, masked, shares };
 
