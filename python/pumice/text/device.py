@@ -98,7 +98,8 @@ class Words:
     """Values of a batch that stay on the device between steps, and the list of numbers that the host reads."""
 
     def __init__(self, context: Context, batch: int, words: int, roomy: RoomyRecipe, logits: str) -> None:
-        self.batch, self.words = batch, words
+        self.context, self.batch, self.words, self.roomy = context, batch, words, roomy
+        self._choosers: dict[int, Words] = {}
         wide = 2 if roomy.words_dtype == "int64" else 1
         self._ids, self._past = (Buffer(context, max(4 * wide * batch, 16)), Buffer(context, max(8 * batch, 16)))
         self.ids = Tensor(TensorDesc(roomy.words_dtype, [batch, 1]), self._ids)
@@ -107,7 +108,10 @@ class Words:
         self.past_words = Tensor(TensorDesc("uint32", [batch, 2]), self._past)
         self.first = _pumice.empty([batch, 1], "int64", context)
         self.first.fill(0)
-        self.logits = _pumice.empty([batch, 1, words], logits, context)
+        desc = TensorDesc(logits, [batch, 1, words])
+        memory = Buffer(context, max(desc.bytes, 16))
+        self.logits = Tensor(desc, memory)
+        self.row_logits = Tensor(TensorDesc(logits, [1, batch, words]), memory)  # of so many rows of one text
         self.seen = _pumice.empty([batch, (words + 31) // 32], "uint32", context)
         self.settings = _pumice.empty([batch * _SETTING.itemsize], "uint8", context)
         self.stretches = max(1, min(_STRETCHES, words // _LEAST_STRETCH))
@@ -120,6 +124,14 @@ class Words:
         self._ring = Buffer(context, max(4 * SLOTS * batch, 16), "readback")
         self.ring = Tensor(TensorDesc("uint32", [SLOTS, batch]), self._ring)
         self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
+
+    def chooser(self, wanted: int) -> Words:
+        """What the choice of a token behind each of `wanted` rows of one text works with: itself where it is one row."""
+        if wanted == 1:
+            return self
+        if wanted not in self._choosers:
+            self._choosers[wanted] = Words(self.context, wanted, self.words, self.roomy, str(self.logits.desc.dtype))
+        return self._choosers[wanted]
 
 
 class Recorded:
@@ -214,7 +226,8 @@ class Device:
     ) -> Recorded:
         """Records a run of the words and wanted rows in `inputs`, which writes their rows into the caches.
 
-        choose: how the next token is chosen behind it; None: it is not. profile: the time of each dispatch is measured.
+        choose: how the next token is chosen behind it, or the tokens behind all wanted rows of one text; None: it is not. profile: the
+        time of each dispatch is measured.
         """
         ids, wanted = inputs
         batch, rows = ids.desc.shape
@@ -237,7 +250,7 @@ class Device:
         if self.roomy.is_apart:
             self._record_new(commands, made, caches, words.past_words)
         if choose:
-            self._record_choice(commands, words, choose, advance=1)
+            self._record_choice(commands, words.chooser(wanted.desc.shape[1]), choose, advance=1)
         commands.commit(profile=profile)
         return Recorded(commands, logits, (table, arena, made, caches, words, inputs))
 

@@ -23,9 +23,11 @@ from .errors import FolderError
 from .folder import Path, read_folder
 from .room import INT8, STORED, RoomyRecipe, in_room, own_precision
 from .rows import Choose, Rows, Timing
+from .speculation import Proposer, check_decoder, check_speculation, proposer_of
 from .tokens import Pieces, Tokens
 
 _MOST_SEED = 1 << 64
+_WIDTH = 3  # tokens that are proposed at once where nothing is said
 
 
 class Options(NamedTuple):
@@ -35,6 +37,8 @@ class Options(NamedTuple):
     choices: list[Choice]
     stop: tuple[str, ...]
     choose: Choose | None
+    speculate: Generator | str | None
+    width: int
 
 
 def _number(name: str, value: Any, least: float, most: float, what: str) -> float:
@@ -62,6 +66,8 @@ class Asked:
     seed: int | Sequence[int] | None = None
     stop: str | Sequence[str] = ()
     choose: Choose | None = None
+    speculate: Generator | str | None = None
+    width: int | None = None
 
     def checked(self, texts: int) -> Options:
         """The options for so many texts. Raises InputError naming the one that is wrong."""
@@ -79,9 +85,15 @@ class Asked:
             raise InputError(f"stop: expected texts that are not empty, given {self.stop!r:.100}")
         if self.choose is not None and not callable(self.choose):
             raise InputError(f"choose: expected a callable of logits and tokens, given {self.choose!r:.100}")
+        check_speculation(self.speculate, self.width, isinstance(self.speculate, Generator))
+        if self.speculate is not None and self.choose is not None:
+            raise InputError("speculate: expected none beside choose, which is called token by token")
+        if self.speculate is not None and texts != 1:
+            raise InputError(f"speculate: expected one text, given {texts}")
         first = Choice(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
         choices = [first._replace(seed=_seed(one) if self.temperature > 0 else 0) for one in self._seeds(texts)]
-        return Options(self.max_tokens, choices, stops, self.choose)
+        width = _WIDTH if self.width is None else self.width
+        return Options(self.max_tokens, choices, stops, self.choose, self.speculate, width)
 
     def _seeds(self, texts: int) -> list[int | None]:
         if self.seed is None or isinstance(self.seed, int | np.integer):
@@ -170,6 +182,8 @@ class Session:
         made = Asked(**options).checked(1)
         rows, tokens = self._rows, self._prompt(prompt)
         self._check_context(tokens)
+        if made.speculate is not None:
+            check_decoder(made.speculate, rows.device)
         rows.tokens[0] += tokens
         return self._pieces(made)
 
@@ -247,7 +261,17 @@ def _steps(rows: Rows, options: Options) -> Iterator[list[int]]:
     """The tokens of each step, as many as the options and the context allow."""
     longest = max(map(len, rows.tokens))
     most = options.max_tokens if rows.context is None else min(options.max_tokens, rows.context - longest)
+    if options.speculate is not None:
+        return _speculated(rows, options, most, proposer_of(options.speculate, options.choices[0], rows.device))
     return rows.chosen(options.choices, most) if options.choose is None else rows.called(options.choose, most)
+
+
+def _speculated(rows: Rows, options: Options, most: int, proposer: Proposer) -> Iterator[list[int]]:
+    """The tokens of each step, several of which may come from one run."""
+    try:
+        yield from rows.speculated(options.choices[0], most, proposer, options.width)
+    finally:
+        proposer.close()
 
 
 class Generator:
@@ -264,7 +288,10 @@ class Generator:
     logits of tokens that are in the text already are divided by it, negative ones multiplied. seed: 0 to 2**64 - 1, one for all texts
     or one for each; a token depends on the seed, its place and its text, not on the other texts of a call. None: drawn from the system.
     stop: texts that end what is made, and are left out. choose: a callable that is given the logits, float [words], and the tokens
-    so far, and gives the next token, instead of all of that.
+    so far, and gives the next token, instead of all of that. speculate: what proposes tokens, which are checked several in one run:
+    "ngram", what has followed the last tokens where the text had them before, or a smaller Generator of the same words. A proposal is kept
+    where it is the token that would be made there, so that the text is the same, if it is made faster; where two logits are as near as the
+    kernels of one and of several rows round, either may be taken. width: the most tokens that are proposed at once, 1 to 15, by default 3.
 
     Raises FolderError naming the file and the field that is wrong or missing, UnsupportedError, GraphError, DeviceError.
     """
