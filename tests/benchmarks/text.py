@@ -12,7 +12,7 @@ import numpy as np
 import pumice
 from pumice.importer.file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
 from pumice.importer.load import graph_of
-from pumice.text.device import Choice, Device
+from pumice.text.device import Choice, Device, settings_of
 from pumice.text.folder import Folder
 from pumice.text.room import in_room
 from pumice.text.rows import Rows
@@ -194,6 +194,22 @@ def host_time(rows: Rows) -> Row:
     return row
 
 
+def checked_row(rows: Rows, width: int) -> Row:
+    """Seconds of a run that checks so many proposed tokens, of 32 behind each other."""
+    count = len(rows.tokens[0])
+    rows.make_room(count + width)
+    chooser, run = rows.words.chooser(width + 1), rows._prompt(width + 1, width + 1, "greedy")
+    chooser.settings.upload(settings_of([LIKELIEST] * (width + 1), [count] * (width + 1)))
+    chooser.past.upload(np.arange(count, count + width + 1))
+    rows._run(run, np.ones((1, width + 1), np.int64), [count - 1], np.arange(width + 1)[None]).wait()
+    begin = time.perf_counter()
+    for _ in range(32):
+        submission = run.recorded.run()
+    submission.wait()
+    seconds = (time.perf_counter() - begin) / 32
+    return Row(f"  a run that checks {width} proposed tokens, ms", seconds * MS, seconds * MS)
+
+
 def bytes_of(step: dict[str, Any]) -> int:
     """The bytes of all that a step of a plan binds: of caches all their room."""
     return sum(operand["end"] - operand["begin"] for operand in step["operands"])
@@ -274,6 +290,7 @@ def decoder_rows(shape: Shape, session: Session, long: int, count: int) -> Itera
     yield faster(f"{shape.name}: tokens/s, {len(rows.tokens[0])} rows, likeliest", rates, shape.goals[0], note)
     yield faster(f"{shape.name}: tokens/s, drawn by top-k and top-p", rate(rows, count, DRAWN), None)
     yield host_time(rows)
+    yield from (checked_row(rows, width) for width in (1, 3, 7))
     rows.close()
     rows = filled(device, long)
     yield faster(f"{shape.name}: tokens/s, {long} rows", rate(rows, count), shape.goals[1])
