@@ -170,6 +170,19 @@ def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A device for which the kernels of CPU drivers are not taken."""
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
+        yield made
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("case", [*FEW, *MANY], ids=str)
+def test_caches_are_right_by_the_kernels_of_gpus(case: Case, precision: str, gpu_kernels: pumice.Context) -> None:
+    check(case, gpu_kernels, precision, "quantized_rows.comp" if case in MANY else "attention_rows.comp")
+
+
 @pytest.mark.parametrize(
     "case",
     [Case(4, 2, 1, 33, 8, (0, 32, 7)), Case(6, 2, 3, 90, 40, (80, 5)), Case(19, 1, 1, 300, 64, (280,), before=100)],

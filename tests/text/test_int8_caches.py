@@ -116,6 +116,21 @@ def test_sinks_and_windows(numbers: dict[str, int], context: pumice.Context) -> 
     assert 0 < np.abs(made[1] - made[0]).max() <= bound_of(TINY.layers, made[0])
 
 
+def test_a_layer_takes_as_many_dispatches_as_with_floats(pumice_context: pumice.Context) -> None:
+    """By the kernels of GPUs: rotary embedding with the caches and their rounding is one, and attention another."""
+    counts = {}
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as context:
+        for in_int8 in (False, True):
+            roomy = in_room(Writer(TINY, 512).recipe(), Folder("", "", "model.onnx", ""), "fp32", in_int8)
+            device = Device(context, graph_of(roomy.recipe).compile(context, "fp32"), roomy, TINY.words)
+            rows = Rows(device, 1, None)
+            rows.tokens = [[1]]
+            rows.make_room(256)
+            counts[in_int8] = rows._prompt(1, 1, None).recorded.commands.dispatches
+            rows.close()
+    assert counts[True] == counts[False]
+
+
 def test_memory_is_half_of_float16(pumice_context: pumice.Context) -> None:
     """A row of a head has as many bytes as elements, and a scale of two bytes."""
     taken = {}

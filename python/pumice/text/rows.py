@@ -171,9 +171,10 @@ class Rows:
         self._run(self._prompt(rows, 1, None), ids, starts, np.array(last, np.int64)[:, None])
         self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
 
-    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int], wanted: Array) -> Submission:
+    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int], wanted: Array | None) -> Submission:
+        """Runs these words; wanted: the rows whose logits are wanted, None: those of the run before."""
         prompt.ids.upload(ids)
-        if prompt.wanted is not self.words.first:
+        if wanted is not None and prompt.wanted is not self.words.first:
             prompt.wanted.upload(wanted)
         self.words.past.upload(np.array(starts, np.int64))
         return prompt.recorded.run()
@@ -306,6 +307,7 @@ class Rows:
         is_wide = bool(proposed) and (self.context is None or count + width <= self.context)
         rows = width + 1 if is_wide else 1
         self._room_for(count - 1 + rows, more)
+        is_new = (rows, rows, self._way) not in self._recorded
         run, chooser = self._prompt(rows, rows, self._way), self.words.chooser(rows)
         ids = np.zeros((1, rows), self.device.roomy.words_dtype)
         ids[0, 0] = tokens[-1]
@@ -314,7 +316,7 @@ class Rows:
             chooser.past.upload(np.arange(count - 1, count - 1 + rows))
         if choice.penalty != 1:
             chooser.seen.upload(seen_of([tokens + proposed[:i] for i in range(rows)], self.device.words))
-        self._run(run, ids, [count - 1], np.arange(rows)[None]).wait()
+        self._run(run, ids, [count - 1], np.arange(rows)[None] if is_new else None).wait()
         chosen = [int(chooser.numbers[(count + i - first) % SLOTS, i]) for i in range(rows)]
         right = 0
         while right < len(proposed) and is_wide and chosen[right] == proposed[right]:
