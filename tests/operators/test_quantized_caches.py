@@ -185,12 +185,35 @@ def test_caches_are_right_by_the_kernels_of_gpus(case: Case, precision: str, gpu
 
 @pytest.mark.parametrize(
     "case",
-    [Case(4, 2, 1, 33, 8, (0, 32, 7)), Case(6, 2, 3, 90, 40, (80, 5)), Case(19, 1, 1, 300, 64, (280,), before=100)],
+    [
+        Case(4, 2, 1, 33, 8, (0, 32, 7)),
+        Case(6, 2, 3, 90, 40, (80, 5)),
+        Case(19, 1, 1, 300, 64, (280,), before=100),
+        pytest.param(Case(2, 1, 1, 40, 256, (33,)), marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_rows_are_right_on_matrix_units(case: Case, emulating: pumice.Context) -> None:
     """Which are emulated where the device has none."""
     check(case, emulating, "fp16", "attention_row_quads.comp")
+
+
+LONG = [
+    Case(32, 8, 1, 5000, 128, (4990, 129)),
+    Case(32, 8, 4, 4097, 64, (4000,)),
+    Case(32, 8, 1, 4097, 64, (4000,), before=1023),
+    Case(20, 1, 3, 900, 128, (800,)),
+    Case(8, 1, 1, 900, 256, (850,)),
+]
+
+
+@pytest.mark.parametrize("case", LONG, ids=str)
+def test_long_caches_are_right_on_the_units_themselves(case: Case, context: pumice.Context) -> None:
+    """On a device that has such units; on others there is nothing to run."""
+    quirks = {quirk.name for quirk in context.driver_quirks}
+    if not context.info.matrices or context.info.limits["subgroupSize"] != 32 or "other_matrix_layout" in quirks:
+        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
+    check(case, context, "fp16", "attention_row_quads.comp")
 
 
 @pytest.mark.parametrize("rows", [1, 20])
