@@ -5,7 +5,8 @@
 // operand of the values needs them, whose results stand with their columns down. A subgroup has BLOCKS times sixteen keys at a time; those
 // of a workgroup take turns. The keys that rows see are cut into parts, as many as the grid has workgroups on its third axis or fewer, and
 // the workgroup that is the last of them to finish puts them together. QUERIES_SHARED: rows are read from shared memory for each product,
-// where they would take too many registers.
+// where they would take too many registers. INT8: eight elements of a key or value are eight bytes, and a pair that the units take is made of
+// every other byte of a word, in queries as well; keys' scales go into the scores, values' into the values.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -46,7 +47,10 @@ shared vec4 meeting[MERGED > INVOCATIONS ? MERGED : INVOCATIONS];
 shared vec2 met_terms[INVOCATIONS];
 shared bool is_last;
 
-uvec4 held_k[BLOCKS * K_STEPS * 2u], held_v[BLOCKS * V_STEPS * 4u];
+K_TYPE held_k[BLOCKS * K_STEPS * 2u], held_v[BLOCKS * V_STEPS * 4u];
+#if INT8
+float held_k_scale, held_v_scale;  // of the key and of the value that have the invocation's number among those of all blocks: two at most
+#endif
 float scores[BLOCKS * kComponents];  // and then weights
 #if QUERIES_SHARED
 shared uvec4 shared_queries[K_STEPS * HALVES * kLanes];
@@ -79,6 +83,25 @@ uvec2 place_of(uint r, uint kv_head) {
 
 uvec4 or_zeros(uvec4 words, bool inside) { return inside ? words : uvec4(0u); }
 
+#if INT8
+// The scales of the four keys or values of a block that an invocation has scores of.
+vec4 scales_of_block(float held, uint block) {
+  const uint first = block * 16u + LANE % 4u * 2u;
+  return vec4(FROM_LANE(held, first), FROM_LANE(held, first + 1u), FROM_LANE(held, first + 8u), FROM_LANE(held, first + 9u));
+}
+
+// Bytes 0 and 2 of a word as two elements: a half of 1024 and more has whole numbers as its last bits.
+Pair pair_of(uint word) { return PAIR((word & 0x00ff00ffu) ^ 0x64806480u) - Pair(1152.0); }
+
+// Pairs of neighbours as pairs of every other one, as those of keys are.
+uvec4 regrouped(uvec4 words) {
+  const uvec2 low = words.xz & 0xffffu | words.yw << 16, high = words.xz >> 16 | words.yw & 0xffff0000u;
+  return uvec4(low.x, high.x, low.y, high.y);
+}
+#else
+#define regrouped(words) (words)
+#endif
+
 // The rows as left operands; those past the last are zeros.
 void load_queries(uint image, uint kv_head) {
   const uint r = LANE / 4u;
@@ -86,9 +109,9 @@ void load_queries(uint image, uint kv_head) {
   const uint at_a = first_q(image, place_a.x, place_a.y) / 8u, at_b = first_q(image, place_b.x, place_b.y) / 8u;
   FOR(step, K_STEPS) {
     const uint eight = step * 4u + LANE % 4u, inside = min(eight, SIZE / 8u - 1u);
-    const uvec4 a = or_zeros(q[at_a + inside], has_row(r) && eight < SIZE / 8u);
+    const uvec4 a = regrouped(or_zeros(q[at_a + inside], has_row(r) && eight < SIZE / 8u));
     uvec4 b = uvec4(0u);
-    if (ROWS > 8u) b = or_zeros(q[at_b + inside], has_row(r + 8u) && eight < SIZE / 8u);
+    if (ROWS > 8u) b = regrouped(or_zeros(q[at_b + inside], has_row(r + 8u) && eight < SIZE / 8u));
 #if QUERIES_SHARED
     if (SUBGROUP_NUMBER == 0u) shared_queries[step * HALVES * kLanes + LANE] = a;
     if (SUBGROUP_NUMBER == 0u && ROWS > 8u) shared_queries[(step * HALVES + HALVES - 1u) * kLanes + LANE] = b;
@@ -111,6 +134,9 @@ void load_keys(uint at, int key, int end) {
       held_k[(i / 2u * K_STEPS + step) * 2u + i % 2u] = k[(at + row * p.k_row) / 8u + min(eight, SIZE / 8u - 1u)];
     }
   }
+#if INT8
+  held_k_scale = scale_of_k(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
+#endif
 }
 
 void load_values(uint at, int key, int end) {
@@ -119,19 +145,28 @@ void load_values(uint at, int key, int end) {
     FOR(step, V_STEPS)
       held_v[(i / 4u * V_STEPS + step) * 4u + i % 4u] = v[(at + row * p.v_row) / 8u + min(step * 8u + LANE / 4u, V_SIZE / 8u - 1u)];
   }
+#if INT8
+  held_v_scale = scale_of_v(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
+#endif
 }
 
 // The products of the rows with the sixteen keys of a block.
 void multiply_keys(uint block) {
   SUMS(products);
   FOR(step, K_STEPS) {
+    RIGHT(low);
+    RIGHT(high);
+#if INT8
+    const uvec2 a = held_k[(block * K_STEPS + step) * 2u], b = held_k[(block * K_STEPS + step) * 2u + 1u];
+    SET_COMPONENTS(low, pair_of(a.x), pair_of(a.x >> 8), pair_of(b.x), pair_of(b.x >> 8))
+    SET_COMPONENTS(high, pair_of(a.y), pair_of(a.y >> 8), pair_of(b.y), pair_of(b.y >> 8))
+#else
     const bool inside = SIZE % 32u == 0u || step * 4u + LANE % 4u < SIZE / 8u;
     const uvec4 a = or_zeros(held_k[(block * K_STEPS + step) * 2u], inside);
     const uvec4 b = or_zeros(held_k[(block * K_STEPS + step) * 2u + 1u], inside);
-    RIGHT(low);
-    RIGHT(high);
     SET_COMPONENTS(low, PAIR(a.x), PAIR(a.y), PAIR(b.x), PAIR(b.y))
     SET_COMPONENTS(high, PAIR(a.z), PAIR(a.w), PAIR(b.z), PAIR(b.w))
+#endif
 #if QUERIES_SHARED
     const uvec4 row_a = shared_queries[step * HALVES * kLanes + LANE];
     uvec4 row_b = uvec4(0u);
@@ -146,17 +181,31 @@ void multiply_keys(uint block) {
     MULTIPLY_ADD(queries[step * 2u + 1u], high, products);
 #endif
   }
+#if INT8
+  const vec4 scales = scales_of_block(held_k_scale, block);
+  FOR(i, SCORED) scores[block * kComponents + i] = products[i] * scales[i % 4u];
+#else
   FOR(i, SCORED) scores[block * kComponents + i] = products[i];
+#endif
 }
+
+#if INT8
+#define PAIR_OF_VALUES(i) \
+  (pair_of(held_v[first + (i)][word / 2u] >> word % 2u * 8u) * Pair(AS_ELEMENT(scales[i])))
+#else
+#define PAIR_OF_VALUES(i) PAIR(held_v[first + (i)][word])
+#endif
 
 // Adds the values of a block's keys, by their weights.
 void multiply_values(uint block) {
   RIGHT(shares);
   FOR(i, kComponents) shares[i] = i < SCORED ? AS_ELEMENT(scores[block * kComponents + i]) : AS_ELEMENT(0.0);
+#if INT8
+  const vec4 scales = scales_of_block(held_v_scale, block);
+#endif
   FOR(step, V_STEPS) FOR(word, 4u) {
     const uint first = (block * V_STEPS + step) * 4u, tile = step * 4u + word;
-    const Pair a = PAIR(held_v[first][word]), b = PAIR(held_v[first + 1u][word]);
-    const Pair c = PAIR(held_v[first + 2u][word]), d = PAIR(held_v[first + 3u][word]);
+    const Pair a = PAIR_OF_VALUES(0u), b = PAIR_OF_VALUES(1u), c = PAIR_OF_VALUES(2u), d = PAIR_OF_VALUES(3u);
     LEFT(values);
     SET_COMPONENTS(values, Pair(a.x, b.x), Pair(c.x, d.x), Pair(a.y, b.y), Pair(c.y, d.y))
     MULTIPLY_ADD(values, shares, sums[tile]);
@@ -276,7 +325,12 @@ void store_own(vec2 largest, vec2 sum, float unit) {
       const uint four = (step * 8u + LANE / 4u) * 2u + half_eight, tile = step * 4u + half_eight * 2u;
       const vec2 low = vec2(sums[tile][component], sums[tile][component + 4u]);
       const vec2 high = vec2(sums[tile + 1u][component], sums[tile + 1u][component + 4u]);
-      if (r < ROWS && four < FOURS) meeting[(SUBGROUP_NUMBER * ROWS + r) * FOURS + four] = vec4(low, high);
+#if INT8
+      const vec4 four_sums = vec4(low.x, high.x, low.y, high.y);
+#else
+      const vec4 four_sums = vec4(low, high);
+#endif
+      if (r < ROWS && four < FOURS) meeting[(SUBGROUP_NUMBER * ROWS + r) * FOURS + four] = four_sums;
     }
   }
 }

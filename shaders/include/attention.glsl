@@ -4,6 +4,7 @@
 // many keys count, and the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS:
 // keys come in parts of p.stretch, whose results the kernel attention_combine puts together; MEETS: the workgroup that is the last of a
 // row's to finish does so itself. VEC4, Y_VEC4: heads are aligned fours; EIGHTS: aligned eights of 16 bits, which the kernel reads itself.
+// INT8: keys and values are bytes, of which each row of a head has a scale; there is no mask then.
 #include "include/attention_sums.glsl"
 
 layout(push_constant) uniform parameter {
@@ -12,8 +13,12 @@ layout(push_constant) uniform parameter {
   uint k_batch, k_head, k_row;
   uint v_batch, v_head, v_row;
   uint y_batch, y_head, y_row;
+#if INT8
+  uint k_scales_offset, v_scales_offset;
+#else
   uint mask_batch, mask_head, mask_row, mask_key;
   uint mask_keys;                 // keys past them are not seen
+#endif
   float scale, softcap;           // no softcap: 0
   int first, last;                // row i sees keys i + first .. i + last
 #ifdef STAGE
@@ -21,25 +26,38 @@ layout(push_constant) uniform parameter {
 #else
   uint stretch;
 #endif
-  uint q_offset, k_offset, v_offset, y_offset, mask_offset, counts_offset;
+  uint q_offset, k_offset, v_offset, y_offset, counts_offset;
+#if !INT8
+  uint mask_offset;
+#endif
 } p;
 
 layout(constant_id = 0) const uint SIZE = 64u;    // elements of a head's keys
 layout(constant_id = 1) const uint V_SIZE = 64u;  // elements of its values
 
 #if EIGHTS
-layout(binding = 0) readonly buffer Q { uvec4 q[]; };
-layout(binding = 1) readonly buffer K { uvec4 k[]; };
-layout(binding = 2) readonly buffer V { uvec4 v[]; };
+#define Q_TYPE uvec4
+#define K_TYPE uvec4
 #elif VEC4
-layout(binding = 0) readonly buffer Q { sfpvec4 q[]; };
-layout(binding = 1) readonly buffer K { sfpvec4 k[]; };
-layout(binding = 2) readonly buffer V { sfpvec4 v[]; };
+#define Q_TYPE sfpvec4
+#define K_TYPE sfpvec4
 #else
-layout(binding = 0) readonly buffer Q { sfp q[]; };
-layout(binding = 1) readonly buffer K { sfp k[]; };
-layout(binding = 2) readonly buffer V { sfp v[]; };
+#define Q_TYPE sfp
+#define K_TYPE sfp
 #endif
+#if INT8
+#undef K_TYPE
+#if EIGHTS
+#define K_TYPE uvec2
+#else
+#define K_TYPE uint
+#endif
+layout(binding = 8) readonly buffer KScales { sfp k_scales[]; };
+layout(binding = 9) readonly buffer VScales { sfp v_scales[]; };
+#endif
+layout(binding = 0) readonly buffer Q { Q_TYPE q[]; };
+layout(binding = 1) readonly buffer K { K_TYPE k[]; };
+layout(binding = 2) readonly buffer V { K_TYPE v[]; };
 #if MEETS
 #if FOURS_OF_PARTS
 layout(binding = 3) coherent buffer Parts { vec4 parts[]; };
@@ -71,6 +89,12 @@ layout(binding = 5) readonly buffer Counts { uvec2 counts[]; };
 
 #include "include/epilogue.glsl"
 
+#if INT8
+// The scale of the row that begins at `at`: rows lie densely.
+float scale_of_k(uint at) { return pm_load(k_scales, p.k_scales_offset + (at - p.k_offset) / SIZE); }
+float scale_of_v(uint at) { return pm_load(v_scales, p.v_scales_offset + (at - p.v_offset) / V_SIZE); }
+#endif
+
 #if !EIGHTS
 // Four elements of a head from `i`, a multiple of four, on; zero past its end.
 #if VEC4
@@ -85,8 +109,17 @@ layout(binding = 5) readonly buffer Counts { uvec2 counts[]; };
   }
 #endif
 LOAD_FOUR(load_q, q, SIZE)
+#if INT8
+#define LOAD_BYTES(name, x, size, scale)                                                                     \
+  vec4 name(uint at, uint i) {                                                                               \
+    return i < (size) ? vec4(pm_unpack_i8(x[(at + i) >> 2])) * scale(at) : vec4(0.0);                        \
+  }
+LOAD_BYTES(load_k, k, SIZE, scale_of_k)
+LOAD_BYTES(load_v, v, V_SIZE, scale_of_v)
+#else
 LOAD_FOUR(load_k, k, SIZE)
 LOAD_FOUR(load_v, v, V_SIZE)
+#endif
 #endif
 
 uint first_q(uint image, uint head, uint row) { return p.q_offset + image * p.q_batch + head * p.q_head + row * p.q_row; }
@@ -115,9 +148,11 @@ float scaled(float product) {
   return p.softcap != 0.0 ? p.softcap * pm_tanh(score / p.softcap) : score;
 }
 
+#if MASKED
 uint mask_index(uint image, uint head, uint row, uint key) {
   return p.mask_offset + image * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
 }
+#endif
 
 // The score of a key that the row may see, from the product of both.
 float score_of(uint image, uint head, uint row, uint key, float product) {

@@ -12,7 +12,7 @@ import numpy as np
 import pumice
 from pumice.importer.file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
 from pumice.importer.load import graph_of
-from pumice.text.device import Choice, Device
+from pumice.text.device import Choice, Device, settings_of
 from pumice.text.folder import Folder
 from pumice.text.room import in_room
 from pumice.text.rows import Rows
@@ -129,12 +129,12 @@ class Writer:
         return Recipe(shape.name, inputs, self.constants, self.nodes, outputs, [])
 
 
-def device_of(shape: Shape, places: int, context: pumice.Context) -> tuple[Device, int]:
-    """The decoder on the device, and the bytes of its weights."""
+def device_of(shape: Shape, places: int, context: pumice.Context, in_int8: bool = False) -> tuple[Device, int]:
+    """The decoder on the device, whose caches may be int8, and the bytes of its weights."""
     precision = "fp16" if context.info.kind != "software" else "fp32"
     folder = Folder("", "", "model.onnx", "")
     recipe = Writer(shape, places).recipe()
-    roomy = in_room(recipe, folder, precision)
+    roomy = in_room(recipe, folder, precision, in_int8)
     program = graph_of(roomy.recipe).compile(context, precision)
     products = sum(
         one.shape[0] * one.shape[1] * BLOCK // 2 for one in recipe.constants.values() if one.name.endswith(".q")
@@ -194,6 +194,22 @@ def host_time(rows: Rows) -> Row:
     return row
 
 
+def checked_row(rows: Rows, width: int) -> Row:
+    """Seconds of a run that checks so many proposed tokens, of 32 behind each other."""
+    count = len(rows.tokens[0])
+    rows.make_room(count + width)
+    chooser, run = rows.words.chooser(width + 1), rows._prompt(width + 1, width + 1, "greedy")
+    chooser.settings.upload(settings_of([LIKELIEST] * (width + 1), [count] * (width + 1)))
+    chooser.past.upload(np.arange(count, count + width + 1))
+    rows._run(run, np.ones((1, width + 1), np.int64), [count - 1], np.arange(width + 1)[None]).wait()
+    begin = time.perf_counter()
+    for _ in range(32):
+        submission = run.recorded.run()
+    submission.wait()
+    seconds = (time.perf_counter() - begin) / 32
+    return Row(f"  a run that checks {width} proposed tokens, ms", seconds * MS, seconds * MS)
+
+
 def bytes_of(step: dict[str, Any]) -> int:
     """The bytes of all that a step of a plan binds: of caches all their room."""
     return sum(operand["end"] - operand["begin"] for operand in step["operands"])
@@ -206,9 +222,7 @@ def kernel_rows(rows: Rows) -> list[Row]:
     """
     device, caches, words = rows.device, rows.make_room(len(rows.tokens[0])), rows.words
     recorded = device.record(caches, words, (words.ids, words.first), words.logits, choose="greedy", profile=True)
-    shapes = [[caches.batch, one.heads, caches.room, one.size] for one in device.roomy.caches]
-    batch = len(rows.tokens)
-    plan = device.program.plan([[batch, 1], [batch], [batch, 1], *shapes])
+    plan = device.program.plan(device.roomy.shapes(len(rows.tokens), 1, 1, caches.room))
     plan = [step for step in plan if step["kernel"] != "copy_words.comp"]  # left out: caches are bound in place
     samples = []
     for _ in range(12):
@@ -241,14 +255,15 @@ def kernel_rows(rows: Rows) -> list[Row]:
     return made
 
 
-def profile_table(shape: Shape, session: Session, long: int) -> Table:
-    device, _ = device_of(shape, long + 1024, session.context)
-    rows = filled(device, min(long, 1024))
+def profile_table(shape: Shape, session: Session, count: int, in_int8: bool = False) -> Table:
+    device, _ = device_of(shape, count + 1024, session.context, in_int8)
+    rows = filled(device, count)
     made = kernel_rows(rows)
     made.append(step_row(rows))
     rows.close()
     device.program.close()
-    return Table(f"Text: the kernels of a step of {shape.name}, {min(long, 1024)} rows of cache", "us", made)
+    what = f"{count} rows of cache{' of int8' if in_int8 else ''}"
+    return Table(f"Text: the kernels of a step of {shape.name}, {what}", "us", made)
 
 
 def step_row(rows: Rows) -> Row:
@@ -275,6 +290,7 @@ def decoder_rows(shape: Shape, session: Session, long: int, count: int) -> Itera
     yield faster(f"{shape.name}: tokens/s, {len(rows.tokens[0])} rows, likeliest", rates, shape.goals[0], note)
     yield faster(f"{shape.name}: tokens/s, drawn by top-k and top-p", rate(rows, count, DRAWN), None)
     yield host_time(rows)
+    yield from (checked_row(rows, width) for width in (1, 3, 7))
     rows.close()
     rows = filled(device, long)
     yield faster(f"{shape.name}: tokens/s, {long} rows", rate(rows, count), shape.goals[1])
@@ -286,9 +302,23 @@ def decoder_rows(shape: Shape, session: Session, long: int, count: int) -> Itera
     yield faster(f"{shape.name}: tokens/s, batch of {BATCH}", rates, 4 * single)
     rows.close()
     device.program.close()
+    yield from int8_rows(shape, session, long, count)
 
 
-def prompt_row(shape: Shape, device: Device, count: int) -> Row:
+def int8_rows(shape: Shape, session: Session, long: int, count: int) -> Iterator[Row]:
+    """With caches of int8."""
+    device, _ = device_of(shape, long + 1024, session.context, in_int8=True)
+    for length in sorted({min(long, 1024), long}):
+        rows = filled(device, length)
+        assert rows.caches is not None
+        note = f"caches of {rows.caches.bytes / 1e6:,.0f} MB for {rows.caches.room} rows"
+        yield faster(f"{shape.name}: tokens/s, {length} rows, caches of int8", rate(rows, count), None, note)
+        rows.close()
+    yield prompt_row(shape, device, PROMPT if long > 1024 else 64, ", caches of int8")
+    device.program.close()
+
+
+def prompt_row(shape: Shape, device: Device, count: int, what: str = "") -> Row:
     """Tokens a second of reading a prompt; the first reading, in which kernels are made, is not counted."""
     seconds = []
     for i in range(4):
@@ -307,7 +337,10 @@ def prompt_row(shape: Shape, device: Device, count: int) -> Row:
     kept.close()
     note = f"first token after {min(seconds[1:]) * MS:.1f} ms"
     return faster(
-        f"{shape.name}: tokens/s of a prompt of {count}", [count / one for one in seconds[1:]], shape.goals[2], note
+        f"{shape.name}: tokens/s of a prompt of {count}{what}",
+        [count / one for one in seconds[1:]],
+        shape.goals[2],
+        note,
     )
 
 
@@ -330,7 +363,8 @@ def run(session: Session) -> Iterator[Table]:
         yield Table("Text: the example", "tokens/s", list(example_rows(session)))
     for shape in (TINY,) if session.software else SHAPES:
         long = 256 if session.software else 16384
-        yield profile_table(shape, session, long)
+        yield profile_table(shape, session, min(long, 1024))
+        yield profile_table(shape, session, long, in_int8=True)
         if not session.profile:
             made = list(decoder_rows(shape, session, long, TOKENS))
             yield Table(f"Text: {shape.name}, 4-bit weights", "tokens/s", made)

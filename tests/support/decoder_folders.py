@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 
 STORY = Path(__file__).resolve().parents[2] / "python" / "pumice" / "data" / "story"
+WORDS = 97  # of the corpus' decoders
+DECODERS = ["llama.script", "llama.dynamo", "llama_fused.script", "mixture_of_experts.script", "llama.fp16"]
 NAMES = {
     "inputs": {
         "input_ids": "ids",
@@ -45,6 +47,14 @@ def write_folder(folder: Path, model: onnx.ModelProto, words: int, context: int 
     (folder / "genai_config.json").write_text(json.dumps({"model": {**settings, **changes}, "search": {}}))
     write_tokenizer(folder, words)
     return folder
+
+
+def perplexity(logits: Any, tokens: Sequence[int]) -> float:
+    """Of tokens, by the logits behind each of them."""
+    wide = logits[:-1].astype(np.float64)
+    wide -= wide.max(-1, keepdims=True)
+    p = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
+    return float(np.exp(-np.take_along_axis(p, np.array(tokens[1:])[:, None], -1).mean()))
 
 
 class Reference:

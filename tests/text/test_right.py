@@ -10,13 +10,11 @@ import pytest
 
 import pumice
 from corpus.store import load
-from decoder_folders import NAMES, STORY, Reference, write_folder
+from decoder_folders import DECODERS, NAMES, STORY, WORDS, Reference, perplexity, write_folder
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("onnxruntime")
 
-WORDS = 97  # of the corpus' decoders
-DECODERS = ["llama.script", "llama.dynamo", "llama_fused.script", "mixture_of_experts.script", "llama.fp16"]
 # Rounding errors of a layer, in parts of the largest logit, if none of them grows: as many roundings as the sums on the longest way
 # have terms (fp32, each sum's terms rounded one by one), and as many as there are tensors stored on it (fp16, sums being fp32).
 FP32, FP16 = 2.0**-24, 2.0**-11
@@ -66,6 +64,16 @@ def test_greedy_tokens_of_the_corpus_are_those_of_onnx_runtime(
     assert near <= 16, "places where either token is right"
 
 
+def test_a_model_that_joins_its_caches_runs_at_another_precision(tmp_path: Path, context: pumice.Context) -> None:
+    """Its caches are cast where it reads them, also where it reads how many rows they have."""
+    model = load("llama.script").model
+    folder = write_folder(tmp_path, model, WORDS)
+    with pumice.text.Generator(folder, context, "fp16") as generator:
+        made = generator.logits([5, 17, 3, 88, 41])
+    expected = Reference(model.SerializeToString(), NAMES).logits([5, 17, 3, 88, 41])
+    assert np.abs(made - expected).max() <= bound_of("corpus", "fp16", expected)
+
+
 def test_greedy_tokens_of_the_example_are_those_of_onnx_runtime(context: pumice.Context) -> None:
     with pumice.text.Generator(STORY, context) as generator:
         prompt = generator.encoded("There once lived a baker")
@@ -89,13 +97,6 @@ def test_logits_are_within_the_bound(precision: str, context: pumice.Context) ->
     expected = Reference(str(STORY / "model.onnx")).logits(tokens)
     assert made.shape == expected.shape
     assert np.abs(made - expected).max() <= bound_of("story", precision, expected)
-
-
-def perplexity(logits: Any, tokens: list[int]) -> float:
-    wide = logits[:-1].astype(np.float64)
-    wide -= wide.max(-1, keepdims=True)
-    p = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
-    return float(np.exp(-np.take_along_axis(p, np.array(tokens[1:])[:, None], -1).mean()))
 
 
 def test_the_perplexity_of_a_stored_text_is_that_of_onnx_runtime(context: pumice.Context) -> None:

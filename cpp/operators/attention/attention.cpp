@@ -180,19 +180,20 @@ std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attenti
   return plan;
 }
 
-constexpr int64_t kFewRows = 16;
+constexpr int64_t kFewRows = 16, kMostOfHead = 4;  // that share keys, and of a head where more of them do
 
 // A plan for few rows on matrix units. None where the device has none, or where heads are too long or no aligned eights. There are
 // as many parts of the keys as there are workgroups at a time on all cores: registers for the keys that are waited for leave room for
 // two or three on each. How many keys there are may be told by the device alone: the kernel cuts those that it finds.
 std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostOfHead = 4, kMostHeld = 128;
+  constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostHeld = 128;
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min(shared_rows, kFewRows), keys = a.k.rows();
-  const auto suits = [&](const Heads& heads) {
-    return heads.in_vectors(node.float_dtype, 8) && heads.size() <= (rows > 8 ? 128 : kLargest);
+  const auto suits = [&](const Heads& heads, DType dtype) {
+    return heads.in_vectors(dtype, 8) && heads.size() <= (rows > 8 ? 128 : kLargest);
   };
-  if (!node.has_fragments() || (shared_rows > kFewRows && a.q.rows() > kMostOfHead) || !suits(a.q) || !suits(a.k) || !suits(a.v) ||
-      a.k.size() == 0)
+  const DType stored = a.in_bytes() ? DType::int8 : node.float_dtype;
+  if (!node.has_fragments() || (shared_rows > kFewRows && a.q.rows() > kMostOfHead) || !suits(a.q, node.float_dtype) ||
+      !suits(a.k, stored) || !suits(a.v, stored) || a.k.size() == 0)
     return {};
   const int64_t fours = a.v.size() / 4, size = std::max(a.k.size(), a.v.size()), groups_of_core = size > 64 ? 2 : 3;
   const bool in_shared = size > kMostHeld;
@@ -204,7 +205,7 @@ std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Atte
   int64_t subgroups = std::min(kInGroup, node.most_invocations() / kSubgroup);
   while (subgroups > 1 && bytes(subgroups) > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"))) subgroups /= 2;
   AttentionPlan plan{kRowQuadsShader};
-  plan.spec = {{"INVOCATIONS", subgroups * kSubgroup}, {"ROWS", rows}};
+  plan.spec = {{"INVOCATIONS", subgroups * kSubgroup}, {"ROWS", rows}, {"BLOCKS", a.in_bytes() ? 2 : 1}};
   plan.macros = {{"EMULATED", flag(node.emulates_fragments())}, {"QUERIES_SHARED", flag(in_shared)}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(shared_rows, rows));
   plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
@@ -222,7 +223,7 @@ AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_ter
   if (!has_terms)
     if (const auto plan = row_quads_plan(node, a)) return *plan;
   if (!node.prefers_lanes()) {
-    if (shared_rows <= kFewRows) return rows_plan(node, a);
+    if (shared_rows <= kFewRows || a.in_bytes()) return rows_plan(node, a);
     const auto plan = matrix_plan(node, a);
     return plan ? *plan : has_tiles(node) ? tiled_plan(node, a) : rows_plan(node, a);
   }
@@ -244,13 +245,20 @@ int64_t span_of(const AttentionMask& mask, const Attention& a) {
   return span;
 }
 
+// The scales of rows of int8. Those rows lie densely, also where an attention is a part of another.
+void bind_scales(StepBuilder& step, const Attention& a, DType dtype) {
+  step.bind("k_scales", *a.k_scales, a.k.first / a.k.size(), ceil_div(a.k.span(), a.k.size()), bits(dtype));
+  step.bind("v_scales", *a.v_scales, a.v.first / a.v.size(), ceil_div(a.v.span(), a.v.size()), bits(dtype));
+}
+
 // A kernel of include/attention.glsl with all that they share; nothing is bound yet to where it writes.
 StepBuilder attention_step(const LowerContext& node, const Attention& a, std::string_view shader, Macros macros, SpecValues spec) {
-  const DType dtype = node.float_dtype;
+  const DType dtype = node.float_dtype, stored = a.in_bytes() ? DType::int8 : dtype;
   const auto more = {std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
                      {"COUNTED", flag(a.counts.has_value())},
                      {"ZERO_EMPTY", flag(a.zero_empty)},
-                     {"VEC4", flag(a.q.in_vectors(dtype, 4) && a.k.in_vectors(dtype, 4) && a.v.in_vectors(dtype, 4))}};
+                     {"INT8", flag(a.in_bytes())},
+                     {"VEC4", flag(a.q.in_vectors(dtype, 4) && a.k.in_vectors(stored, 4) && a.v.in_vectors(stored, 4))}};
   macros.insert(macros.end(), more.begin(), more.end());
   if (a.mask && a.mask->is_bool) {
     macros.emplace_back("MASK_SHOWS", a.mask->hides ? "false" : "true");
@@ -259,8 +267,10 @@ StepBuilder attention_step(const LowerContext& node, const Attention& a, std::st
   spec.emplace_back("SIZE", a.k.size());
   spec.emplace_back("V_SIZE", a.v.size());
   StepBuilder step(node.kernel(shader, dtype, macros, spec));
-  for (const auto& [name, heads] : {std::pair{"q", &a.q}, {"k", &a.k}, {"v", &a.v}})
-    step.bind(name, heads->operand, heads->first, heads->span(), bits(dtype));
+  step.bind("q", a.q.operand, a.q.first, a.q.span(), bits(dtype));
+  for (const auto& [name, heads] : {std::pair{"k", &a.k}, {"v", &a.v}})
+    step.bind(name, heads->operand, heads->first, heads->span(), bits(stored));
+  if (a.in_bytes()) bind_scales(step, a, dtype);
   if (a.mask) step.bind("mask", a.mask->operand, a.mask->first, span_of(*a.mask, a), a.mask->is_bool ? 8 : bits(dtype));
   if (a.counts) step.bind("counts", *a.counts, a.first_count, a.q.batch(), 64);
   step.set("rows", a.q.rows()).set("keys", a.k.rows()).set("heads", a.q.heads()).set("group", a.q.heads() / a.k.heads());
@@ -268,9 +278,11 @@ StepBuilder attention_step(const LowerContext& node, const Attention& a, std::st
   set_strides(step, "k", a.k);
   set_strides(step, "v", a.v);
   set_strides(step, "y", a.y);
-  const AttentionMask mask = a.mask.value_or(AttentionMask{});
-  step.set("mask_batch", mask.strides[0]).set("mask_head", mask.strides[1]).set("mask_row", mask.strides[2]);
-  step.set("mask_key", mask.strides[3]).set("mask_keys", mask.keys);
+  if (!a.in_bytes()) {
+    const AttentionMask mask = a.mask.value_or(AttentionMask{});
+    step.set("mask_batch", mask.strides[0]).set("mask_head", mask.strides[1]).set("mask_row", mask.strides[2]);
+    step.set("mask_key", mask.strides[3]).set("mask_keys", mask.keys);
+  }
   step.set("scale", a.scale).set("softcap", a.softcap);
   const auto bounded = [](int64_t bound) { return std::clamp(bound, -Attention::kUnbounded, Attention::kUnbounded); };
   return step.set("first", bounded(a.first)).set("last", bounded(a.last));
@@ -364,6 +376,11 @@ TensorDesc by_heads(const TensorDesc& desc, int64_t heads) {
 
 void set_strides(StepBuilder& step, const std::string& name, const Heads& heads) {
   step.set(name + "_batch", heads.strides[0]).set(name + "_head", heads.strides[1]).set(name + "_row", heads.strides[2]);
+}
+
+bool reads_bytes(const LowerContext& node, const Attention& a) {
+  const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
+  return node.prefers_lanes() ? a.q.rows() * 2 <= kFewRows : shared_rows <= kFewRows || (node.has_fragments() && a.q.rows() <= kMostOfHead);
 }
 
 void add_attention(LowerContext& node, const Attention& attention) {

@@ -16,8 +16,14 @@ TensorDesc by_heads(const TensorDesc& desc, int64_t heads);
 // Push constants name_batch, name_head and name_row.
 void set_strides(StepBuilder& step, const std::string& name, const Heads& heads);
 
+// Copies a cache, input `from`, to output `to`. That is left out where the output is the memory of the input.
+void add_cache_copy(LowerContext& node, size_t from, size_t to);
+
 // The scores that are wanted beside the result.
 enum class Scores : uint8_t { products, capped, masked, shares };
+
+// Whether an attention over keys and values of int8 reads them as they are: one of few rows.
+bool reads_bytes(const LowerContext& node, const Attention& attention);
 
 // Adds the steps that make y.
 void add_attention(LowerContext& node, const Attention& attention);

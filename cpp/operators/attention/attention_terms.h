@@ -42,7 +42,11 @@ struct Attention {
   int64_t first_count = 0;                         // the number of the first image
   double scale = 1, softcap = 0;                   // 0: none
   int64_t first = -kUnbounded, last = kUnbounded;  // row i sees keys i + first .. i + last
-  bool zero_empty = true;                          // a row that sees no key is zero, otherwise NaN
+  // Keys and values are int8, of which each row of a head has a scale here; they lie row after row.
+  std::optional<Operand> k_scales = {}, v_scales = {};
+  bool zero_empty = true;  // a row that sees no key is zero, otherwise NaN
+
+  bool in_bytes() const { return k_scales.has_value(); }
 
   static constexpr int64_t kUnbounded = int64_t{1} << 30;
 };

@@ -14,8 +14,9 @@ namespace {
 enum RotaryCachesInput : size_t { kNewQueries, kNewKeys, kNewValues, kCosines, kSines, kPlaces, kPastKeys, kPastValues, kFirsts };
 enum RotaryCachesOutput : size_t { kTurnedQueries, kKeys, kValues };
 
-// Copies a cache, which is left out where the output is the memory of the input.
-void add_copy(LowerContext& node, RotaryCachesInput from, RotaryCachesOutput to) {
+}  // namespace
+
+void add_cache_copy(LowerContext& node, size_t from, size_t to) {
   const TensorDesc& cache = node.output(to);
   const auto words = static_cast<int64_t>((cache.bytes() + 3) / 4);
   StepBuilder copy(node.kernel("copy_words.comp", DType::float32, {{"ELEMENT_BITS", std::to_string(bits(cache.dtype)) + "u"}}));
@@ -23,14 +24,12 @@ void add_copy(LowerContext& node, RotaryCachesInput from, RotaryCachesOutput to)
   node.add(copy.threads(static_cast<uint64_t>((words + 3) / 4)).build());
 }
 
-}  // namespace
-
 // Inputs: queries, keys and values [batch, heads, rows, size], tables of cosines and sines, the rows' places in them, both caches and the
 // first row of each image in them. Outputs: the turned queries, and the caches with the rows.
 void lower_rotary_caches(LowerContext& node) {
   if (node.output(kKeys).elements() == 0) return;
-  add_copy(node, kPastKeys, kKeys);
-  add_copy(node, kPastValues, kValues);
+  add_cache_copy(node, kPastKeys, kKeys);
+  add_cache_copy(node, kPastValues, kValues);
   const Heads q = heads_of(node, node.input(kNewQueries), node.in(kNewQueries)),
               k = heads_of(node, node.input(kNewKeys), node.in(kNewKeys)), v = heads_of(node, node.input(kNewValues), node.in(kNewValues));
   const int64_t given = node.attributes->integer("rotary_embedding_dim"), turned = given == 0 ? q.size() : given;

@@ -1,8 +1,13 @@
 // Writes rows of an image, the first `count` of [images, heads, stride, size], into its cache, [images, heads, room, size], from row
-// `past` on.
+// `past` on. WORDS: the elements are words, whatever they hold.
 layout(local_size_x = 64) in;
+#if WORDS
+layout(binding = 0) readonly buffer Rows { uint rows[]; };
+layout(binding = 1) writeonly buffer Cache { uint cache[]; };
+#else
 layout(binding = 0) readonly buffer Rows { sfp rows[]; };
 layout(binding = 1) buffer Cache { sfp cache[]; };
+#endif
 layout(binding = 2) readonly buffer Past { uvec2 past[]; };  // int64
 layout(push_constant) uniform Parameters { uint elements, heads, count, stride, room, size; };
 
@@ -11,5 +16,11 @@ void main() {
   if (i >= elements) return;
   const uint column = i % size, row = i / size % count, head = i / (size * count);
   const uint place = past[head / heads].x + row;
-  if (place < room) buffer_st1(cache, (head * room + place) * size + column, buffer_ld1(rows, (head * stride + row) * size + column));
+  if (place >= room) return;
+  const uint to = (head * room + place) * size + column, from = (head * stride + row) * size + column;
+#if WORDS
+  cache[to] = rows[from];
+#else
+  buffer_st1(cache, to, buffer_ld1(rows, from));
+#endif
 }

@@ -66,21 +66,40 @@ class Caches:
 
     def __init__(self, context: Context, caches: Sequence[Cache], batch: int, room: int) -> None:
         self.batch, self.room = batch, room
-        self.tensors = [_pumice.empty([batch, one.heads, room, one.size], one.dtype, context) for one in caches]
-        for tensor in self.tensors:
+        self.tensors: list[Tensor] = []
+        self.words: list[
+            Tensor
+        ] = []  # the same memory as whole words, of caches of int8; of others the caches themselves
+        self.scales: list[Tensor] = []  # of caches of int8
+        for one in caches:
+            self._add(context, one)
+        for tensor in (*self.words, *self.scales):
             tensor.fill(0)
         self.users = 1
 
+    def _add(self, context: Context, one: Cache) -> None:
+        shape = [self.batch, one.heads, self.room]
+        if one.scales is None:
+            self.tensors.append(_pumice.empty([*shape, one.size], one.dtype, context))
+            self.words.append(self.tensors[-1])
+            return
+        desc = TensorDesc(one.dtype, [*shape, one.size])
+        memory = Buffer(context, max(desc.bytes, 16))
+        self.tensors.append(Tensor(desc, memory))
+        self.words.append(Tensor(TensorDesc("uint32", [*shape, one.size // 4]), memory))
+        self.scales.append(_pumice.empty(shape, one.scales.dtype, context))
+
     @property
     def bytes(self) -> int:
-        return sum(tensor.desc.bytes for tensor in self.tensors)
+        return sum(tensor.desc.bytes for tensor in (*self.tensors, *self.scales))
 
 
 class Words:
     """Values of a batch that stay on the device between steps, and the list of numbers that the host reads."""
 
     def __init__(self, context: Context, batch: int, words: int, roomy: RoomyRecipe, logits: str) -> None:
-        self.batch, self.words = batch, words
+        self.context, self.batch, self.words, self.roomy = context, batch, words, roomy
+        self._choosers: dict[int, Words] = {}
         wide = 2 if roomy.words_dtype == "int64" else 1
         self._ids, self._past = (Buffer(context, max(4 * wide * batch, 16)), Buffer(context, max(8 * batch, 16)))
         self.ids = Tensor(TensorDesc(roomy.words_dtype, [batch, 1]), self._ids)
@@ -89,7 +108,10 @@ class Words:
         self.past_words = Tensor(TensorDesc("uint32", [batch, 2]), self._past)
         self.first = _pumice.empty([batch, 1], "int64", context)
         self.first.fill(0)
-        self.logits = _pumice.empty([batch, 1, words], logits, context)
+        desc = TensorDesc(logits, [batch, 1, words])
+        memory = Buffer(context, max(desc.bytes, 16))
+        self.logits = Tensor(desc, memory)
+        self.row_logits = Tensor(TensorDesc(logits, [1, batch, words]), memory)  # of so many rows of one text
         self.seen = _pumice.empty([batch, (words + 31) // 32], "uint32", context)
         self.settings = _pumice.empty([batch * _SETTING.itemsize], "uint8", context)
         self.stretches = max(1, min(_STRETCHES, words // _LEAST_STRETCH))
@@ -102,6 +124,14 @@ class Words:
         self._ring = Buffer(context, max(4 * SLOTS * batch, 16), "readback")
         self.ring = Tensor(TensorDesc("uint32", [SLOTS, batch]), self._ring)
         self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
+
+    def chooser(self, wanted: int) -> Words:
+        """What the choice of a token behind each of `wanted` rows of one text works with: itself where it is one row."""
+        if wanted == 1:
+            return self
+        if wanted not in self._choosers:
+            self._choosers[wanted] = Words(self.context, wanted, self.words, self.roomy, str(self.logits.desc.dtype))
+        return self._choosers[wanted]
 
 
 class Recorded:
@@ -152,7 +182,15 @@ class Device:
 
     @functools.cached_property
     def append(self) -> Kernel:
-        return Kernel(_text("append.comp"), self.context, "append")
+        return Kernel(_text("append.comp"), self.context, "append", {"WORDS": 0})
+
+    @functools.cached_property
+    def append_words(self) -> Kernel:
+        return Kernel(_text("append.comp"), self.context, "append_words", {"WORDS": 1})
+
+    @functools.cached_property
+    def append_int8(self) -> Kernel:
+        return Kernel(_text("append_int8.comp"), self.context, "append_int8")
 
     def new_words(self, batch: int) -> Words:
         return Words(self.context, batch, self.words, self.roomy, self.logits_dtype)
@@ -167,15 +205,15 @@ class Device:
             commands = CommandList(self.context)
             begin = _pumice.empty([caches.batch, 2], "uint32", self.context)
             begin.fill(0)
-            for old, new in zip(caches.tensors, made.tensors, strict=True):
+            pairs = [*zip(caches.words, made.words, strict=True), *zip(caches.scales, made.scales, strict=True)]
+            for old, new in pairs:
                 self._record_rows(commands, (old, new), used, begin)
             commands.commit()
             commands.exec().wait()
         return made
 
     def _operator(self, batch: int, rows: int, wanted: int, room: int) -> CompiledOperator:
-        caches = [[batch, one.heads, room, one.size] for one in self.roomy.caches]
-        return self.program.compiled([[batch, rows], [batch], [batch, wanted], *caches])
+        return self.program.compiled(self.roomy.shapes(batch, rows, wanted, room))
 
     def record(
         self,
@@ -188,7 +226,8 @@ class Device:
     ) -> Recorded:
         """Records a run of the words and wanted rows in `inputs`, which writes their rows into the caches.
 
-        choose: how the next token is chosen behind it; None: it is not. profile: the time of each dispatch is measured.
+        choose: how the next token is chosen behind it, or the tokens behind all wanted rows of one text; None: it is not. profile: the
+        time of each dispatch is measured.
         """
         ids, wanted = inputs
         batch, rows = ids.desc.shape
@@ -198,6 +237,8 @@ class Device:
         bound = {self.roomy.words: ids, PAST: words.past, WANTED: wanted, self.roomy.logits: logits}
         for one, cache, output in zip(self.roomy.caches, caches.tensors, made, strict=True):
             bound |= {one.name: cache, one.output: output}
+        for names, scales in zip(self.roomy.scales, caches.scales, strict=True):
+            bound |= {names.name: scales} | ({names.output: scales} if names.output else {})
         table.bind(**bound)
         needs = operator.binding_properties
         arena = Buffer(self.context, needs.temporary_bytes) if needs.temporary_bytes else None
@@ -207,26 +248,38 @@ class Device:
             table.bind_persistent(self.program.persistent)
         commands.dispatch(operator, table)
         if self.roomy.is_apart:
-            for new, cache in zip(made, caches.tensors, strict=True):
-                self._record_rows(commands, (new, cache), rows, words.past_words)
+            self._record_new(commands, made, caches, words.past_words)
         if choose:
-            self._record_choice(commands, words, choose, advance=1)
+            self._record_choice(commands, words.chooser(wanted.desc.shape[1]), choose, advance=1)
         commands.commit(profile=profile)
         return Recorded(commands, logits, (table, arena, made, caches, words, inputs))
 
     def _new_rows(self, batch: int, rows: int) -> list[Tensor]:
         shapes = ([batch, one.heads, rows, one.size] for one in self.roomy.caches)
-        dtypes = (one.dtype for one in self.roomy.caches)
+        dtypes = (one.rows_dtype for one in self.roomy.caches)
         return [_pumice.empty(shape, dtype, self.context) for shape, dtype in zip(shapes, dtypes, strict=True)]
 
     def _record_rows(self, commands: CommandList, tensors: tuple[Tensor, Tensor], count: int, past: Tensor) -> None:
-        """Has the first `count` rows of one tensor written into another, a cache, from row `past` on."""
+        """Has the first `count` rows of one tensor written into another, a cache or its scales, from row `past` on."""
         source, cache = tensors
-        batch, heads, stride, size = source.desc.shape
+        batch, heads, stride, size = (*source.desc.shape, 1)[:4]
         numbers = {"heads": heads, "count": count, "stride": stride, "room": cache.desc.shape[2], "size": size}
         elements = batch * heads * count * size
-        bound = self.append.bind(rows=source, cache=cache, past=past, elements=elements, threads=elements, **numbers)
+        kernel = self.append_words if cache.desc.dtype == "uint32" else self.append
+        bound = kernel.bind(rows=source, cache=cache, past=past, elements=elements, threads=elements, **numbers)
         commands.dispatch(bound)
+
+    def _record_new(self, commands: CommandList, made: Sequence[Tensor], caches: Caches, past: Tensor) -> None:
+        """Has new rows written into the caches, from row `past` on."""
+        if not caches.scales:
+            for new, cache in zip(made, caches.tensors, strict=True):
+                self._record_rows(commands, (new, cache), new.desc.shape[2], past)
+            return
+        for new, cache, scales in zip(made, caches.words, caches.scales, strict=True):
+            batch, heads, count, size = new.desc.shape
+            numbers = {"heads": heads, "count": count, "room": caches.room, "size": size}
+            tensors = {"rows": new, "cache": cache, "scales": scales, "past": past}
+            commands.dispatch(self.append_int8.bind(**tensors, **numbers, groups=(count, batch * heads, 1)))
 
     def _record_choice(self, commands: CommandList, words: Words, way: Way, advance: int) -> None:
         tensors = {"logits": words.logits, "seen": words.seen, "settings": words.settings, "best": words.best}

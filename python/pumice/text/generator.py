@@ -21,11 +21,13 @@ from .chat import ChatTemplate, Message
 from .device import Choice, Device
 from .errors import FolderError
 from .folder import Path, read_folder
-from .room import STORED, RoomyRecipe, in_room, own_precision
+from .room import INT8, STORED, RoomyRecipe, in_room, own_precision
 from .rows import Choose, Rows, Timing
+from .speculation import Proposer, check_decoder, check_speculation, proposer_of
 from .tokens import Pieces, Tokens
 
 _MOST_SEED = 1 << 64
+_WIDTH = 3  # tokens that are proposed at once where nothing is said
 
 
 class Options(NamedTuple):
@@ -35,6 +37,8 @@ class Options(NamedTuple):
     choices: list[Choice]
     stop: tuple[str, ...]
     choose: Choose | None
+    speculate: Generator | str | None
+    width: int
 
 
 def _number(name: str, value: Any, least: float, most: float, what: str) -> float:
@@ -62,6 +66,8 @@ class Asked:
     seed: int | Sequence[int] | None = None
     stop: str | Sequence[str] = ()
     choose: Choose | None = None
+    speculate: Generator | str | None = None
+    width: int | None = None
 
     def checked(self, texts: int) -> Options:
         """The options for so many texts. Raises InputError naming the one that is wrong."""
@@ -79,9 +85,15 @@ class Asked:
             raise InputError(f"stop: expected texts that are not empty, given {self.stop!r:.100}")
         if self.choose is not None and not callable(self.choose):
             raise InputError(f"choose: expected a callable of logits and tokens, given {self.choose!r:.100}")
+        check_speculation(self.speculate, self.width, isinstance(self.speculate, Generator))
+        if self.speculate is not None and self.choose is not None:
+            raise InputError("speculate: expected none beside choose, which is called token by token")
+        if self.speculate is not None and texts != 1:
+            raise InputError(f"speculate: expected one text, given {texts}")
         first = Choice(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
         choices = [first._replace(seed=_seed(one) if self.temperature > 0 else 0) for one in self._seeds(texts)]
-        return Options(self.max_tokens, choices, stops, self.choose)
+        width = _WIDTH if self.width is None else self.width
+        return Options(self.max_tokens, choices, stops, self.choose, self.speculate, width)
 
     def _seeds(self, texts: int) -> list[int | None]:
         if self.seed is None or isinstance(self.seed, int | np.integer):
@@ -97,6 +109,16 @@ def _seed(given: int | None) -> int:
     if given is None:
         return int.from_bytes(os.urandom(8), "little")
     return _whole("seed", given, 0, _MOST_SEED - 1, "a number from 0 to 2**64 - 1")
+
+
+def _checked_cache(given: str | None, precision: str) -> str:
+    """What caches are stored as. Raises InputError."""
+    own = STORED[precision]
+    if given not in (None, own, INT8):
+        raise InputError(
+            f"cache: expected '{INT8}', or '{own}' as the precision {precision} has it, given {given!r:.100}"
+        )
+    return given or own
 
 
 def _with_start(tokens: list[int], generator: Generator) -> list[int]:
@@ -141,6 +163,11 @@ class Session:
         """The rows that the caches have room for."""
         return 0 if self._rows.caches is None else self._rows.caches.room
 
+    @property
+    def cache_bytes(self) -> int:
+        """The bytes of the caches with their scales, which forks may share."""
+        return 0 if self._rows.caches is None else self._rows.caches.bytes
+
     def __call__(self, prompt: str | Sequence[int], **options: Any) -> str:
         """The continuation of the text so far and the prompt. Raises as `stream` does."""
         return "".join(self.stream(prompt, **options))
@@ -155,6 +182,8 @@ class Session:
         made = Asked(**options).checked(1)
         rows, tokens = self._rows, self._prompt(prompt)
         self._check_context(tokens)
+        if made.speculate is not None:
+            check_decoder(made.speculate, rows.device)
         rows.tokens[0] += tokens
         return self._pieces(made)
 
@@ -232,7 +261,17 @@ def _steps(rows: Rows, options: Options) -> Iterator[list[int]]:
     """The tokens of each step, as many as the options and the context allow."""
     longest = max(map(len, rows.tokens))
     most = options.max_tokens if rows.context is None else min(options.max_tokens, rows.context - longest)
+    if options.speculate is not None:
+        return _speculated(rows, options, most, proposer_of(options.speculate, options.choices[0], rows.device))
     return rows.chosen(options.choices, most) if options.choose is None else rows.called(options.choose, most)
+
+
+def _speculated(rows: Rows, options: Options, most: int, proposer: Proposer) -> Iterator[list[int]]:
+    """The tokens of each step, several of which may come from one run."""
+    try:
+        yield from rows.speculated(options.choices[0], most, proposer, options.width)
+    finally:
+        proposer.close()
 
 
 class Generator:
@@ -240,7 +279,8 @@ class Generator:
 
     folder: has genai_config.json or config.json, the model with its weights, and tokenizer.json. context: by default the default context.
     precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; by default fp16 for a model whose caches are float16,
-    else fp32.
+    else fp32. cache: what the caches are stored as: "int8", with a scale for each row of a head, takes half of the memory of float16, and
+    each key and value is off by up to 1/254 of the largest of its row; by default the type of the precision, which may be named as well.
 
     Options of calls: max_tokens: the most tokens that are made. temperature: 0 takes the likeliest token each time, otherwise
     tokens are drawn by chance from softmax(logits / temperature). top_k: only so many of the likeliest are drawn from, and those as likely
@@ -248,12 +288,17 @@ class Generator:
     logits of tokens that are in the text already are divided by it, negative ones multiplied. seed: 0 to 2**64 - 1, one for all texts
     or one for each; a token depends on the seed, its place and its text, not on the other texts of a call. None: drawn from the system.
     stop: texts that end what is made, and are left out. choose: a callable that is given the logits, float [words], and the tokens
-    so far, and gives the next token, instead of all of that.
+    so far, and gives the next token, instead of all of that. speculate: what proposes tokens, which are checked several in one run:
+    "ngram", what has followed the last tokens where the text had them before, or a smaller Generator of the same words. A proposal is kept
+    where it is the token that would be made there, so that the text is the same, if it is made faster; where two logits are as near as the
+    kernels of one and of several rows round, either may be taken. width: the most tokens that are proposed at once, 1 to 15, by default 3.
 
     Raises FolderError naming the file and the field that is wrong or missing, UnsupportedError, GraphError, DeviceError.
     """
 
-    def __init__(self, folder: Path, context: Context | None = None, precision: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, context: Context | None = None, precision: str | None = None, cache: str | None = None
+    ) -> None:
         context = checked_context(context)
         self.folder = read_folder(folder)
         self.tokens = Tokens(self.folder)
@@ -264,7 +309,8 @@ class Generator:
         self.precision = own_precision(recipe, self.folder) if precision is None else checked_precision(precision)
         if self.precision not in STORED:
             raise InputError(f"precision: expected one of {', '.join(STORED)}, given {self.precision!r:.100}")
-        roomy = in_room(recipe, self.folder, self.precision)
+        self.cache = _checked_cache(cache, self.precision)
+        roomy = in_room(recipe, self.folder, self.precision, self.cache == INT8)
         self.context = context or default_context()
         graph = graph_of(roomy.recipe)
         program = graph.compile(self.context, self.precision)
@@ -277,8 +323,7 @@ class Generator:
         """The number of words that the model knows. Raises FolderError where the tokenizer has others."""
         (shape,) = (value.shape for value in program.outputs if value.name == roomy.logits)
         if shape is None or not shape[-1]:
-            caches = [[1, one.heads, 1, one.size] for one in roomy.caches]
-            desc = program.compiled([[1, 1], [1], [1, 1], *caches]).outputs[0].desc
+            desc = program.compiled(roomy.shapes(1, 1, 1, 1)).outputs[0].desc
             shape = desc.shape if desc is not None else None
         words = shape[-1] if shape else None
         if words is None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import ONNX_NUMBERS, Array
-from ..importer.composed.attention import FIXED_ROOM
+from ..importer.composed.attention import FIXED_ROOM, INT8_CACHE
 from ..importer.file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe
 from .errors import FolderError
 from .folder import Folder, layer_names
@@ -25,6 +25,17 @@ _NORMS = ("RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalizatio
 STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # what the caches of a precision are stored as
 
 
+INT8 = "int8"  # caches of whole numbers from -127 to 127, times a scale of their row
+
+
+class Scales(NamedTuple):
+    """The scales of a cache of int8, one for each row of a head: [batch, heads, room]."""
+
+    name: str
+    output: str  # the scales with those of the new rows; "" where `is_apart`
+    dtype: str
+
+
 class Cache(NamedTuple):
     """A cache of the decoder: [batch, heads, room, size]."""
 
@@ -33,6 +44,12 @@ class Cache(NamedTuple):
     dtype: str  # what its elements are stored as
     heads: int
     size: int
+    scales: Scales | None = None  # of a cache of int8
+
+    @property
+    def rows_dtype(self) -> str:
+        """What new rows apart from the cache are."""
+        return self.dtype if self.scales is None else self.scales.dtype
 
 
 class RoomyRecipe(NamedTuple):
@@ -50,15 +67,31 @@ class RoomyRecipe(NamedTuple):
     logits: str
     is_apart: bool
 
+    @property
+    def scales(self) -> list[Scales]:
+        """The scales of all caches of int8, in their order."""
+        return [one.scales for one in self.caches if one.scales is not None]
+
+    def shapes(self, batch: int, rows: int, wanted: int, room: int) -> list[list[int]]:
+        """The shapes of all inputs."""
+        scales = [[batch, one.heads, room] for one in self.caches if one.scales is not None]
+        return [
+            [batch, rows],
+            [batch],
+            [batch, wanted],
+            *([batch, one.heads, room, one.size] for one in self.caches),
+            *scales,
+        ]
+
 
 class _Rewriter:
     """The nodes, inputs and outputs of a decoder as they are changed."""
 
     places, seen = "pumice.places", "pumice.seen"  # [batch, rows]: places of the words; [batch]: rows with those of now
 
-    def __init__(self, recipe: Recipe, folder: Folder, precision: str) -> None:
+    def __init__(self, recipe: Recipe, folder: Folder, precision: str, in_int8: bool) -> None:
         self.recipe, self.folder, self.names = recipe, folder, folder.names
-        self.stored = STORED[precision]
+        self.stored, self.in_int8 = STORED[precision], in_int8
         self.file = folder.model.rpartition("/")[2]
         self.nodes = list(recipe.nodes)
         self.constants = dict(recipe.constants)
@@ -112,6 +145,8 @@ class _Rewriter:
         heads, size = value.shape[1], value.shape[3]
         if not heads or not size:
             raise self.refuse(name, f"expected known numbers of heads and their size, given {value.shape}")
+        if self.in_int8 and size % 4:
+            raise self.refuse(name, f"expected heads of a multiple of 4 elements for caches of int8, given {size}")
         return Cache(name, output, value.dtype, heads, size)
 
     def grouped_nodes(self) -> list[int]:
@@ -136,8 +171,19 @@ class _Rewriter:
             if not inputs[9]:
                 inputs[9] = self.places
             self.nodes[i] = node._replace(inputs=inputs, attributes={**node.attributes, FIXED_ROOM: 1})
+            if self.in_int8:
+                self.nodes[i] = self.with_scales(self.nodes[i])
         if missing := [name for name in self.pairs if name not in used]:
             raise self.refuse(missing[0], "expected a GroupQueryAttention that takes this cache, given none")
+
+    def with_scales(self, node: NodeRecipe) -> NodeRecipe:
+        """The node with scales of its caches of int8."""
+        inputs = [*node.inputs, *[""] * (14 - len(node.inputs))]
+        if any(inputs[12:]):
+            raise self.refuse(node.name, "expected GroupQueryAttention without scales or norms, given some")
+        inputs[12:14] = [f"{name}.scales" for name in inputs[3:5]]
+        outputs = [*node.outputs[:3], *(f"{name}.scales" for name in node.outputs[1:3])]
+        return node._replace(inputs=inputs, outputs=outputs, attributes={**node.attributes, INT8_CACHE: 1})
 
     def new_rows(self, past: str) -> str:
         """The value that a Concat puts behind a cache."""
@@ -152,7 +198,9 @@ class _Rewriter:
         return maker.inputs[1]
 
     def as_stored(self, cache: Cache) -> Cache:
-        """The cache with elements of the precision's own type, as which the program computes with floats of any."""
+        """The cache with elements of the precision's own type, as which the program computes with floats of any, or of int8."""
+        if self.in_int8:
+            return self.as_int8(cache)
         if cache.dtype == self.stored:
             return cache
         name, output = f"{cache.name}.stored", f"{cache.output}.stored"
@@ -160,9 +208,23 @@ class _Rewriter:
         self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": ONNX_NUMBERS[self.stored]}))
         return cache._replace(name=name, output=output, dtype=self.stored)
 
+    def as_int8(self, cache: Cache) -> Cache:
+        """The cache of int8 with its scales, which a GroupQueryAttention takes; Concat takes it as floats."""
+        scales = Scales(f"{cache.name}.scales", f"{cache.output}.scales", self.stored)
+        if self.grouped_nodes():
+            return cache._replace(dtype=INT8, scales=scales)
+        name, output = f"{cache.name}.levels", f"{cache.output}.stored"
+        each = self.front_node("Unsqueeze", f"{cache.name}.each", scales.name, self.constant("behind", np.array([3])))
+        levels, factors = (self.front_cast(cache, one) for one in (name, each))
+        self.renamed[cache.name] = self.front_node("Mul", f"{cache.name}.floats", levels, factors)
+        self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": ONNX_NUMBERS[self.stored]}))
+        return cache._replace(name=name, output=output, dtype=INT8, scales=scales._replace(output=""))
+
     def front_cast(self, cache: Cache, name: str) -> str:
-        made = f"{cache.name}.taken"
-        self.front.append(NodeRecipe("Cast", made, [name], [made], {"to": ONNX_NUMBERS[cache.dtype]}))
+        return self.front_node("Cast", f"{name}.taken", name, to=ONNX_NUMBERS[cache.dtype])
+
+    def front_node(self, op: str, made: str, *inputs: str, **attributes: Attribute) -> str:
+        self.front.append(NodeRecipe(op, made, [*inputs], [made], dict(attributes)))
         return made
 
     # ---- masks and places
@@ -301,10 +363,11 @@ class _Rewriter:
                 raise self.refuse(self.names.places, "expected an input with the words' places, given none")
         else:
             self.fix_grouped()
+        caches = [self.as_stored(cache) for cache in caches]  # first: what makes the mask reads the room of one
         self.pick_rows()
         self.fix_places()
-        caches = [self.as_stored(cache) for cache in caches]
-        outputs = [self.names.logits, *(cache.output for cache in caches)]
+        scales = [one.scales.output for one in caches if one.scales is not None and one.scales.output]
+        outputs = [self.names.logits, *(cache.output for cache in caches), *scales]
         nodes = self.kept_nodes(set(outputs))
         self.check_inputs(nodes)
         recipe = self.recipe._replace(
@@ -325,16 +388,21 @@ class _Rewriter:
             InputRecipe(WANTED, "int64", [None, None], ["batch", "wanted"]),
         ]
         named = ["batch", "", "room", ""]
-        return made + [InputRecipe(one.name, one.dtype, [None, one.heads, None, one.size], named) for one in caches]
+        made += [InputRecipe(one.name, one.dtype, [None, one.heads, None, one.size], named) for one in caches]
+        return made + [
+            InputRecipe(one.scales.name, one.scales.dtype, [None, one.heads, None], named[:3])
+            for one in caches
+            if one.scales is not None
+        ]
 
 
-def in_room(recipe: Recipe, folder: Folder, precision: str) -> RoomyRecipe:
-    """The decoder with caches of fixed room, stored at a precision.
+def in_room(recipe: Recipe, folder: Folder, precision: str, in_int8: bool = False) -> RoomyRecipe:
+    """The decoder with caches of fixed room, stored at a precision, or as int8 with scales of that precision.
 
     Raises FolderError naming the input, output or node that does not fit: caches have to be taken by GroupQueryAttention, or be
     joined with the new rows by Concat.
     """
-    return _Rewriter(recipe, folder, precision).rewritten()
+    return _Rewriter(recipe, folder, precision, in_int8).rewritten()
 
 
 def own_precision(recipe: Recipe, folder: Folder) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ..base.element_types import Array
 from .device import SLOTS, Caches, Choice, Device, Recorded, Way, Words, bucket_of, seen_of, settings_of
 from .errors import ContextError
 
+if TYPE_CHECKING:
+    from .speculation import Proposer
+
 _AHEAD = 4  # steps that the device has been given beyond the one that the host reads
 _LEAST_ROOM = 64
 _FIRST_ROOM = 512  # rows beyond a prompt that room is made for at once
@@ -24,12 +27,15 @@ Choose = Callable[[Array, list[int]], int]
 
 
 class Timing(NamedTuple):
-    """How long a call took. prompt: tokens that were read; first_seconds: until the first token; tokens, seconds: all that were made."""
+    """How long a call took. prompt: tokens that were read; first_seconds: until the first token; tokens, seconds: all that were made;
+    runs: of the model behind the prompt, which proposals that are right make fewer than the tokens.
+    """
 
     prompt: int
     first_seconds: float
     tokens: int
     seconds: float
+    runs: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -59,6 +65,7 @@ class Rows:
         self._recorded: dict[tuple[int, int, Way | None], Prompt] = {}
         self._choices: dict[Way, CommandList] = {}
         self._way: Way = "greedy"
+        self._runs: int | None = None  # of a turn with proposals
         self.closed = False
         self.turn = 0  # counts what changes the tokens, so that a stream of before notices
 
@@ -121,7 +128,9 @@ class Rows:
             ids = words.ids if rows == 1 else _pumice.empty([batch, rows], self.device.roomy.words_dtype, context)
             places = words.first if wanted == 1 and rows == 1 else _pumice.empty([batch, wanted], "int64", context)
             logits = words.logits
-            if wanted > 1:
+            if wanted > 1 and choose:
+                logits = words.chooser(wanted).row_logits
+            elif wanted > 1:
                 logits = _pumice.empty([batch, wanted, self.device.words], self.device.logits_dtype, context)
             recorded = self.device.record(self.caches, words, (ids, places), logits, choose)
             self._recorded[key] = Prompt(recorded, ids, places)
@@ -162,9 +171,10 @@ class Rows:
         self._run(self._prompt(rows, 1, None), ids, starts, np.array(last, np.int64)[:, None])
         self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
 
-    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int], wanted: Array) -> Submission:
+    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int], wanted: Array | None) -> Submission:
+        """Runs these words; wanted: the rows whose logits are wanted, None: those of the run before."""
         prompt.ids.upload(ids)
-        if prompt.wanted is not self.words.first:
+        if wanted is not None and prompt.wanted is not self.words.first:
             prompt.wanted.upload(wanted)
         self.words.past.upload(np.array(starts, np.int64))
         return prompt.recorded.run()
@@ -201,11 +211,12 @@ class Rows:
     def _timed(self, began: float, lacking: int, steps: Iterator[list[int]]) -> Iterator[list[int]]:
         """The tokens of each step, with the time so far in `timing`. Raises StateError where others have changed the texts meanwhile."""
         self.turn += 1
+        self._runs = None
         turn, first_seconds = self.turn, 0.0
         for number, tokens in enumerate(steps):
             now = time.perf_counter() - began
             first_seconds = first_seconds or now
-            self.timing = Timing(lacking, first_seconds, number + 1, now)
+            self.timing = Timing(lacking, first_seconds, number + 1, now, number if self._runs is None else self._runs)
             yield tokens
             if turn != self.turn:
                 raise StateError("this session has gone on with another text since this stream began")
@@ -224,9 +235,14 @@ class Rows:
                 )
             submissions.pop(step).wait()
             tokens = [int(one) for one in self.words.numbers[step % SLOTS]]
-            if _NO_NUMBER in tokens:
-                raise Error(f"text {tokens.index(_NO_NUMBER)}: expected a finite number among the logits, given none")
+            for text, token in enumerate(tokens):
+                self._check_chosen(text, token)
             yield tokens
+
+    @staticmethod
+    def _check_chosen(text: int, token: int) -> None:
+        if token == _NO_NUMBER:
+            raise Error(f"text {text}: expected a finite number among the logits, given none")
 
     def keep(self, text: int, token: int) -> None:
         """Adds a token that was made to a text; the caches have the rows of those before it."""
@@ -248,10 +264,64 @@ class Rows:
             if self._way not in self._choices:
                 self._choices[self._way] = self.device.record_choice(self.words, self._way)
             return self._choices[self._way].exec()
+        self._room_for(rows, more)
+        return self._prompt(1, 1, self._way).recorded.run()
+
+    def _room_for(self, rows: int, more: int) -> None:
+        """Has the caches grow where they lack room for `rows` rows, and for `more` others at once."""
         if not self._has_room(rows):
             most = rows + more
             self.make_room(most if self.context is None else max(min(most, self.context), rows))
-        return self._prompt(1, 1, self._way).recorded.run()
+
+    def speculated(self, choice: Choice, most: int, proposer: Proposer, width: int) -> Iterator[list[int]]:
+        """Makes tokens of one text as `chosen` does, those behind up to `width` proposed ones in one run.
+
+        A proposal is kept where it is the token that is chosen there, which depends on the seed, the place and the text alone.
+        """
+        began = time.perf_counter()
+        yield from self._timed(began, self._read_for(most), self._speculating(choice, most, proposer, width))
+
+    def _speculating(self, choice: Choice, most: int, proposer: Proposer, width: int) -> Iterator[list[int]]:
+        first, made = len(self.tokens[0]), 0
+        self._begin_choices([choice], [first])
+        chooser = self.words.chooser(width + 1)
+        chooser.settings.upload(settings_of([choice] * (width + 1), [first] * (width + 1)))
+        self._runs = 0
+        self._submit(0, first, most).wait()
+        found = [int(self.words.numbers[0, 0])]
+        while True:
+            for token in found:
+                self._check_chosen(0, token)
+                yield [token]
+                made += 1
+                if made == most:
+                    return
+            tokens = self.tokens[0]
+            proposed = proposer.propose(tokens, min(width, most - made - 1)) if most - made > 1 else []
+            found = self._checked(choice, proposed, width, first, most - made)
+            self._runs += 1
+
+    def _checked(self, choice: Choice, proposed: list[int], width: int, first: int, more: int) -> list[int]:
+        """Runs the last token with those that are proposed behind it: gives the tokens that follow, the first of which is not proposed."""
+        tokens, count = self.tokens[0], len(self.tokens[0])
+        is_wide = bool(proposed) and (self.context is None or count + width <= self.context)
+        rows = width + 1 if is_wide else 1
+        self._room_for(count - 1 + rows, more)
+        is_new = (rows, rows, self._way) not in self._recorded
+        run, chooser = self._prompt(rows, rows, self._way), self.words.chooser(rows)
+        ids = np.zeros((1, rows), self.device.roomy.words_dtype)
+        ids[0, 0] = tokens[-1]
+        if is_wide:
+            ids[0, 1 : 1 + len(proposed)] = proposed
+            chooser.past.upload(np.arange(count - 1, count - 1 + rows))
+        if choice.penalty != 1:
+            chooser.seen.upload(seen_of([tokens + proposed[:i] for i in range(rows)], self.device.words))
+        self._run(run, ids, [count - 1], np.arange(rows)[None] if is_new else None).wait()
+        chosen = [int(chooser.numbers[(count + i - first) % SLOTS, i]) for i in range(rows)]
+        right = 0
+        while right < len(proposed) and is_wide and chosen[right] == proposed[right]:
+            right += 1
+        return chosen[: right + 1]
 
     def called(self, choose: Choose, most: int) -> Iterator[list[int]]:
         """Makes tokens as `chosen` does, each by a call with the logits and the tokens so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from typing import Any
 
@@ -31,8 +32,21 @@ def add_generate_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="above 1: repeat less")
     command.add_argument("--seed", type=int, default=None, metavar="S", help="the same text each time")
     command.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end at this text")
+    command.add_argument(
+        "--speculate",
+        default=None,
+        metavar="NAME",
+        help="propose tokens and check several at once: ngram, or the folder of a smaller model of the same words",
+    )
+    command.add_argument("--width", type=int, default=None, metavar="N", help="tokens proposed at once (default: 3)")
     command.add_argument("--device", default="", metavar="NAME", help="a device, as PUMICE_DEVICE names it")
     command.add_argument("--precision", default=None, metavar="NAME", help="fp32, fp16 or bf16 (default: the model's)")
+    command.add_argument(
+        "--cache",
+        default=None,
+        metavar="NAME",
+        help="int8: caches of half of float16's bytes (default: the precision's type)",
+    )
     command.add_argument("--time", action="store_true", help="say on standard error how long it took")
 
 
@@ -56,12 +70,17 @@ def _shown(piece: str) -> str:
 def generate(arguments: argparse.Namespace) -> int:
     """Prints the prompt's continuation as it is made."""
     from ..text import Generator
+    from ..text.speculation import NGRAM
 
     prompt = _prompt_of(arguments)
     context = Context(arguments.device) if arguments.device else None
-    names = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
+    names = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop", "width")
     options: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-    with Generator(arguments.folder, context, arguments.precision) as generator:
+    with contextlib.ExitStack() as stack:
+        options["speculate"] = arguments.speculate
+        if arguments.speculate not in (None, NGRAM):
+            options["speculate"] = stack.enter_context(Generator(arguments.speculate, context, arguments.precision))
+        generator = stack.enter_context(Generator(arguments.folder, context, arguments.precision, arguments.cache))
         messages = [{"role": "user", "content": prompt}]
         given = generator.apply_template(messages) if arguments.chat else prompt
         for piece in generator.stream(given, **options):
@@ -70,7 +89,8 @@ def generate(arguments: argparse.Namespace) -> int:
         if arguments.time:
             timing = generator.timing
             rate = f"{timing.tokens_per_second:.1f} tokens/s" if timing.tokens > 1 else "one token"
-            device = f"{generator.context.info.name}, {generator.precision}"
+            rate += f" in {timing.runs} runs" if arguments.speculate else ""
+            device = f"{generator.context.info.name}, {generator.precision}, caches of {generator.cache}"
             print(
                 f"{device}: first token after {timing.first_seconds:.3f} s, {timing.tokens} tokens, {rate}",
                 file=sys.stderr,

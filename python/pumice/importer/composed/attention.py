@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 INT64 = 7  # TensorProto.DataType
 FIXED_ROOM = "pumice.fixed_room"  # an attribute of GroupQueryAttention: see _begin
+INT8_CACHE = "pumice.int8_cache"  # an attribute beside it: see _grouped_in_int8
 _ZERO, _ONE = np.array(0), np.array(1)
 _FIRST, _SECOND, _LAST = np.array([0]), np.array([1]), np.array([-1])
 _MERGED = np.array([0, 0, -1])  # the shape [batch, rows, heads * size]
@@ -358,6 +359,9 @@ def _grouped(builder: Builder, node: NodeRecipe) -> None:
     Each image has a number of rows of its own in the cache: seqlens_k + 1 with the present ones, which come last.
     """
     it = _Attention(builder, node)
+    if number(node, INT8_CACHE, 0):
+        _grouped_in_int8(it)
+        return
     it.refuse_inputs(k_scale=12, v_scale=13, q_norm_weight=14, k_norm_weight=15)
     it.refuse_attributes("qk_output", "sliding_window_cache", "k_quant_type", "v_quant_type")
     heads, groups = it.heads("num_heads"), it.heads("kv_num_heads")
@@ -384,6 +388,47 @@ def _grouped(builder: Builder, node: NodeRecipe) -> None:
         more["left_window_size"] = window - 1
     y = it.add("Attention", q, keys, values, mask, None, None, seen, **more, **it.scale)
     builder.keep_results(node, it.merged(y), *present)
+
+
+def _grouped_in_int8(it: _Attention) -> None:
+    """A node that pumice.text has given caches of int8 as inputs 3 and 4, and the scales of their rows as inputs 12 and 13.
+
+    The scales with those of the new rows are outputs 3 and 4. See _begin for inputs 5 and 6.
+    """
+    it.refuse_inputs(q_norm_weight=14, k_norm_weight=15)
+    it.refuse_attributes("qk_output", "sliding_window_cache", "k_quant_type", "v_quant_type")
+    heads, groups = it.heads("num_heads"), it.heads("kv_num_heads")
+    q, k, v = _grouped_rows(it, heads, groups)
+    first, seen = it.as_int64(it.needed(5, "rows in the cache")), it.needed(6, "rows with those of now")
+    caches = [it.needed(i, "a cache of int8") for i in (3, 4)] + [it.needed(i, "scales") for i in (12, 13)]
+    tables: list[Value] = []
+    if number(it.node, "do_rotary", 0):
+        tables = [it.needed(i, name) for i, name in ((7, "cos_cache"), (8, "sin_cache"), (9, "position_ids"))]
+    turn: dict[str, Any] = {"interleaved": int(number(it.node, "rotary_interleaved", 0))}
+    if tables and tables[0].shape is not None and tables[0].shape[-1]:
+        turn["rotary_embedding_dim"] = 2 * tables[0].shape[-1]
+    name = it.builder.helper_name(it.node, "pumice::QuantizedCaches")
+    q, *present = it.builder.graph.add(
+        "pumice::QuantizedCaches", q, k, v, *caches, first, *tables, outputs=5, name=name, **turn
+    )
+    window, sink = int(number(it.node, "local_window_size", -1)), _sink(it, heads)
+    more: dict[str, Any] = {"softcap": number(it.node, "softcap", 0.0), "is_causal": int(number(it.node, "causal", 1))}
+    if sink is None:
+        if window > 0:
+            more["left_window_size"] = window - 1
+        y = it.add("pumice::QuantizedAttention", q, *present, seen, **more, **it.scale)
+    else:
+        keys, values = (_unpacked(it, *one, q) for one in zip(present[:2], present[2:], strict=True))
+        mask = _behind_sink(it, sink, None, _hidden_before(it, q, keys, first, it.length(q, 2), window))
+        keys, values, seen = _with_zeros(it, keys), _with_zeros(it, values), it.add("Add", seen, _SECOND)
+        y = it.add("Attention", q, keys, values, mask, None, None, seen, **more, **it.scale)
+    it.builder.keep_results(it.node, it.merged(y), *present)
+
+
+def _unpacked(it: _Attention, levels: Value, scales: Value, like: Value) -> Value:
+    """A cache of int8 as floats."""
+    each = it.add("Unsqueeze", it.add("CastLike", scales, like), _LAST)
+    return it.add("Mul", it.add("CastLike", levels, like), each)
 
 
 def _hidden_before(it: _Attention, q: Value, keys: Value, first: Value, rows: Value, window: int) -> Value:

@@ -1,0 +1,136 @@
+// Rows of queries, keys and values of attention, [batch, heads, rows, size] of any strides but for the last axis, on their way to it: as
+// rotary_caches.comp, but keys and values go into caches of int8, [batch, groups, room, size], with a scale for each row in
+// [batch, groups, room]. A row's largest magnitude becomes 127. A row that holds what is no finite number gets a scale that is none either.
+// TEAM invocations, the workgroup, make a row, HELD fours each. TURNS: queries and keys are turned.
+#version 450
+#if LANES || SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
+#extension GL_EXT_control_flow_attributes : require
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = TEAM) in;
+#include "include/team.glsl"
+layout(push_constant) uniform parameter {
+  uint lines, heads, groups, rows, size, turned, table_rows, room;
+  uint q_batch, q_head, q_row;
+  uint k_batch, k_head, k_row;
+  uint v_batch, v_head, v_row;
+  uint q_offset, k_offset, v_offset, cosines_offset, sines_offset, places_offset, firsts_offset, y_offset, keys_offset, values_offset;
+  uint key_scales_offset, value_scales_offset;
+} p;
+layout(binding = 0) readonly buffer Q { sfp q[]; };
+layout(binding = 1) readonly buffer K { sfp k[]; };
+layout(binding = 2) readonly buffer V { sfp v[]; };
+layout(binding = 3) readonly buffer Firsts { ivec2 firsts[]; };
+layout(binding = 4) buffer Y { sfp y[]; };
+layout(binding = 5) writeonly buffer Keys { uint keys[]; };
+layout(binding = 6) writeonly buffer Values { uint values[]; };
+layout(binding = 7) buffer KeyScales { sfp key_scales[]; };
+layout(binding = 8) buffer ValueScales { sfp value_scales[]; };
+#if TURNS
+layout(binding = 9) readonly buffer Cosines { sfp cosines[]; };
+layout(binding = 10) readonly buffer Sines { sfp sines[]; };
+layout(binding = 11) readonly buffer Places { ivec2 places[]; };
+#endif
+
+#if !LANES
+shared uint meeting[TEAM + 16u];
+#endif
+PM_GATHER(largest_of_team, uint, meeting, max)
+
+#define FOR_HELD(h) [[unroll]] for (uint h = 0u; h < HELD; ++h)
+#define COLUMN(h) ((TEAM_MEMBER + (h) * TEAM) * 4u)
+
+// Element `at` of a row of x that begins at `from`, turned by row `table` of the tables.
+#if TURNS
+#define TURNED(name, x)                                                                                             \
+  float name(uint from, uint at, uint table) {                                                                      \
+    const float own = pm_load(x, from + at);                                                                        \
+    if (at >= p.turned) return own;                                                                                 \
+    const uint apart = p.turned / 2u;                                                                               \
+    const bool is_first = INTERLEAVED != 0 ? (at & 1u) == 0u : at < apart;                                          \
+    const uint pair = INTERLEAVED != 0 ? at / 2u : is_first ? at : at - apart, step = INTERLEAVED != 0 ? 1u : apart; \
+    const float other = pm_load(x, from + (is_first ? at + step : at - step));                                      \
+    const float cosine = pm_load(cosines, p.cosines_offset + table + pair);                                         \
+    const float sine = pm_load(sines, p.sines_offset + table + pair);                                               \
+    return cosine * own + (is_first ? -sine : sine) * other;                                                        \
+  }
+#else
+#define TURNED(name, x) \
+  float name(uint from, uint at, uint table) { return pm_load(x, from + at); }
+#endif
+TURNED(turned_query, q)
+TURNED(turned_key, k)
+
+// The number as it is once it is stored as the scales are.
+float as_stored(float number) {
+#if NCNN_fp16_packed || NCNN_fp16_storage
+  return unpackHalf2x16(packHalf2x16(vec2(number, 0.0))).x;
+#elif NCNN_bf16_packed || NCNN_bf16_storage
+  const uint word = floatBitsToUint(number);
+  return isnan(number) ? number : uintBitsToFloat(word + 0x7fffu + (word >> 16 & 1u) & 0xffff0000u);
+#else
+  return number;
+#endif
+}
+
+uint packed_four(vec4 four, float scale) {
+  const vec4 levels = scale > 0.0 ? roundEven(four / scale) : vec4(0.0);
+  return pm_pack_i8(ivec4(clamp(levels, vec4(-127.0), vec4(127.0))));
+}
+
+void main() {
+  const uint line = grid_group(), all = p.heads + 2u * p.groups;
+  if (line >= p.lines) return;
+  uint head = line % all;
+  const uint row = line / all % p.rows, image = line / all / p.rows;
+  uint table = 0u;
+#if TURNS
+  const ivec2 place = places[p.places_offset + image * p.rows + row];
+  if (place.y == 0 && uint(place.x) < p.table_rows) table = uint(place.x) * (p.turned / 2u);
+#endif
+  if (head < p.heads) {
+    const uint from = p.q_offset + image * p.q_batch + head * p.q_head + row * p.q_row;
+    const uint to = p.y_offset + ((image * p.heads + head) * p.rows + row) * p.size;
+    FOR_HELD(h) {
+      const uint column = COLUMN(h);
+      if (column >= p.size) continue;
+      vec4 four;
+      for (uint i = 0u; i < 4u; ++i) four[i] = turned_query(from, column + i, table);
+      pm_store2_any(y, to + column, four.x, four.y);
+      pm_store2_any(y, to + column + 2u, four.z, four.w);
+    }
+    return;
+  }
+  const int to = firsts[p.firsts_offset + image].x + int(row);
+  if (to < 0 || to >= int(p.room)) return;
+  head -= p.heads;
+  const bool is_key = head < p.groups;
+  if (!is_key) head -= p.groups;
+  const uint from_k = p.k_offset + image * p.k_batch + head * p.k_head + row * p.k_row;
+  const uint from_v = p.v_offset + image * p.v_batch + head * p.v_head + row * p.v_row;
+  vec4 fours[HELD];
+  uint largest = 0u;  // the bits of a magnitude, which are in the order of the numbers, and those of what is none are the largest
+  FOR_HELD(h) {
+    const uint column = COLUMN(h);
+    fours[h] = vec4(0.0);
+    if (column < p.size)
+      for (uint i = 0u; i < 4u; ++i) fours[h][i] = is_key ? turned_key(from_k, column + i, table) : pm_load(v, from_v + column + i);
+    const uvec4 words = floatBitsToUint(fours[h]) & 0x7fffffffu;
+    largest = max(largest, max(max(words.x, words.y), max(words.z, words.w)));
+  }
+  const float scale = as_stored(uintBitsToFloat(largest_of_team(largest)) / 127.0);
+  const uint cell = (image * p.groups + head) * p.room + uint(to);
+  FOR_HELD(h) {
+    const uint column = COLUMN(h), at = cell * p.size + column;
+    if (column >= p.size) continue;
+    if (is_key) keys[(p.keys_offset + at) >> 2] = packed_four(fours[h], scale);
+    else values[(p.values_offset + at) >> 2] = packed_four(fours[h], scale);
+  }
+  if (TEAM_MEMBER != 0u) return;
+  if (is_key) pm_store(key_scales, p.key_scales_offset + cell, scale);
+  else pm_store(value_scales, p.value_scales_offset + cell, scale);
+}

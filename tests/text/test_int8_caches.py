@@ -1,0 +1,218 @@
+"""Caches of int8: how far their logits are, what they say, what memory they take, and what sessions do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from benchmarks.text import TINY, Writer
+from corpus.store import load
+from decoder_folders import DECODERS, STORY, WORDS, perplexity, write_folder
+from process import python
+from pumice.importer.file.recipe import Recipe
+from pumice.importer.load import graph_of
+from pumice.text.device import Device
+from pumice.text.folder import Folder
+from pumice.text.generator import Generator
+from pumice.text.room import in_room
+from pumice.text.rows import Rows
+
+PROMPT = "Once there was a fox"
+DRAWN: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95, "seed": 7}
+LEVEL = 1 / 254  # half a level, in parts of the largest of a row
+LAYERS = 3  # of the example
+
+
+@pytest.fixture(scope="module")
+def rounded(pumice_context: pumice.Context) -> Iterator[Generator]:
+    """The example with caches of int8."""
+    with Generator(STORY, pumice_context, cache="int8") as made:
+        yield made
+
+
+def bound_of(layers: int, logits: Any) -> float:
+    """How far a logit may be: keys and values of each layer are off by half a level, in parts of the largest logit if no error grows."""
+    return float(2 * layers * LEVEL * np.abs(logits).max())
+
+
+def held_back(generator: Generator, count: int) -> list[int]:
+    return generator.encoded((STORY / "held_back.txt").read_text())[:count]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_logits_are_within_the_bound_and_the_text_as_likely(precision: str, context: pumice.Context) -> None:
+    """The perplexity of a stored text is within half a percent of that with caches of floats."""
+    with Generator(STORY, context, precision) as floats, Generator(STORY, context, precision, "int8") as rounded:
+        tokens = held_back(floats, 400)
+        expected, made = floats.logits(tokens), rounded.logits(tokens)
+    error = np.abs(made.astype(np.float64) - expected.astype(np.float64)).max()
+    assert error <= bound_of(LAYERS, expected)
+    assert error > 0, "rounded caches are read"
+    assert abs(perplexity(made, tokens) / perplexity(expected, tokens) - 1) < 5e-3
+
+
+def test_tokens_are_those_of_floats_but_where_two_are_near(rounded: Generator, generator: Generator) -> None:
+    """Of each place of what the rounded caches say, the logits of floats have that token as their likeliest, or within the bound of it."""
+    prompt, near = generator.encoded(PROMPT), 0
+    with rounded.session() as session:
+        session(prompt, max_tokens=200)
+        tokens = session.tokens
+    logits = generator.logits(tokens)
+    for place in range(len(prompt), len(tokens)):
+        row = logits[place - 1]
+        near += int(row.argmax()) != tokens[place]
+        assert row.max() - row[tokens[place]] <= 2 * bound_of(LAYERS, logits)
+    assert near <= 0.05 * (len(tokens) - len(prompt))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_models_that_join_their_caches_round_them_too(name: str, tmp_path: Path, context: pumice.Context) -> None:
+    """By Concat, where a kernel of its own writes the new rows, or by GroupQueryAttention."""
+    folder = write_folder(tmp_path, load(name).model, WORDS)
+    tokens = [int(one) for one in np.random.default_rng(0).integers(0, WORDS, 40)]
+    made = {}
+    for cache in (None, "int8"):
+        with Generator(folder, context, cache=cache) as generator:
+            session = generator.session()
+            for i in range(0, len(tokens), 8):  # steps read rows that others have written
+                session.stream(tokens[i : i + 8])
+                made[cache, i] = session.logits()
+    errors = [
+        np.abs(made["int8", i] - made[None, i]).max() / bound_of(2, made[None, i]) for i in range(0, len(tokens), 8)
+    ]
+    assert max(errors) <= 1
+    assert min(errors[1:]) > 0, "rows that other steps have written are rounded"
+
+
+def with_attributes(numbers: dict[str, int]) -> Recipe:
+    """The decoder with a sink beside the keys, or a window of them."""
+    recipe = Writer(TINY, 64).recipe()
+    nodes = [
+        node._replace(attributes={**node.attributes, **numbers}) if node.op == "GroupQueryAttention" else node
+        for node in recipe.nodes
+    ]
+    return recipe._replace(nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"smooth_softmax": 1}, {"smooth_softmax": 1, "local_window_size": 9}, {"local_window_size": 9}]
+)
+def test_sinks_and_windows(numbers: dict[str, int], context: pumice.Context) -> None:
+    made = []
+    for in_int8 in (False, True):
+        roomy = in_room(with_attributes(numbers), Folder("", "", "model.onnx", ""), "fp32", in_int8)
+        device = Device(context, graph_of(roomy.recipe).compile(context, "fp32"), roomy, TINY.words)
+        rows = Rows(device, 1, None)
+        for count in (20, 21, 40):
+            rows.tokens = [list(range(1, count))]
+            rows.read()
+        made.append(rows.logits()[0].astype(np.float64))
+        rows.close()
+    assert 0 < np.abs(made[1] - made[0]).max() <= bound_of(TINY.layers, made[0])
+
+
+def test_a_layer_takes_as_many_dispatches_as_with_floats(pumice_context: pumice.Context) -> None:
+    """By the kernels of GPUs: rotary embedding with the caches and their rounding is one, and attention another."""
+    counts = {}
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as context:
+        for in_int8 in (False, True):
+            roomy = in_room(Writer(TINY, 512).recipe(), Folder("", "", "model.onnx", ""), "fp32", in_int8)
+            device = Device(context, graph_of(roomy.recipe).compile(context, "fp32"), roomy, TINY.words)
+            rows = Rows(device, 1, None)
+            rows.tokens = [[1]]
+            rows.make_room(256)
+            counts[in_int8] = rows._prompt(1, 1, None).recorded.commands.dispatches
+            rows.close()
+    assert counts[True] == counts[False]
+
+
+def test_memory_is_half_of_float16(pumice_context: pumice.Context) -> None:
+    """A row of a head has as many bytes as elements, and a scale of two bytes."""
+    taken = {}
+    for cache in ("float16", "int8"):
+        with Generator(STORY, pumice_context, "fp16", cache) as generator:
+            assert generator.cache == cache
+            session = generator.session()
+            assert session.cache_bytes == 0
+            session(PROMPT, max_tokens=2)
+            caches = generator.device.roomy.caches
+            taken[cache] = session.cache_bytes
+            rows = session.room * sum(one.heads for one in caches)
+            size = caches[0].size
+            assert taken[cache] == rows * (2 * size if cache == "float16" else size + 2)
+            assert {str(one.desc.dtype) for one in session._rows.caches.tensors} == {cache}
+    assert taken["int8"] / taken["float16"] == (size + 2) / (2 * size)
+
+
+def test_steps_make_no_binding_and_no_pipeline(rounded: Generator) -> None:
+    session = rounded.session()
+    stream = session.stream(PROMPT, max_tokens=200, **DRAWN)
+    for _ in range(4):
+        next(stream)
+    made, recorded = rounded.context.pipelines_created, dict(session._rows._recorded)
+    for _ in stream:
+        pass
+    assert rounded.context.pipelines_created == made
+    assert session._rows._recorded == recorded
+
+
+def test_rewinding_and_forks(rounded: Generator) -> None:
+    session = rounded.session()
+    session(PROMPT, max_tokens=30)
+    tokens = session.tokens
+    fork = session.fork()
+    assert fork._rows.caches is session._rows.caches
+    session.rewind(-12)
+    session([], max_tokens=12)
+    assert session.tokens == tokens
+    fork(" The owl", max_tokens=10)
+    assert fork._rows.caches is not session._rows.caches
+    assert fork.tokens[: len(tokens)] == session.tokens
+
+
+def test_caches_grow_with_all_that_is_in_them(rounded: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = rounded.session()
+    expected(PROMPT, max_tokens=150, **DRAWN)
+    monkeypatch.setattr("pumice.text.rows._FIRST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.rows._LEAST_ROOM", 8)
+    session = rounded.session()
+    rooms = set()
+    for _ in session.stream(PROMPT, max_tokens=150, **DRAWN):
+        rooms.add(session.room)
+    assert session.tokens == expected.tokens
+    assert len(rooms) > 1
+
+
+def test_a_batch_is_each_alone(rounded: Generator) -> None:
+    prompts = ["Once", "There once lived a young bear at the edge of the forest. One evening", PROMPT]
+    assert rounded(prompts, max_tokens=40) == [rounded(one, max_tokens=40) for one in prompts]
+
+
+def test_what_is_no_type_of_caches_is_refused(pumice_context: pumice.Context) -> None:
+    for given in ("float16", "int4", 8):
+        with pytest.raises(pumice.Error, match="^cache: expected 'int8', or 'float32' as the precision fp32 has it"):
+            Generator(STORY, pumice_context, "fp32", given)  # type: ignore[arg-type]
+
+
+def test_heads_that_fill_no_word_are_refused_by_name() -> None:
+    recipe = Writer(TINY, 64).recipe()
+    inputs = [one._replace(shape=[*one.shape[:3], 66]) if "past" in one.name else one for one in recipe.inputs]
+    with pytest.raises(
+        pumice.text.FolderError, match=r"past_key_values.0.key: expected heads of a multiple of 4 .* given 66"
+    ):
+        in_room(recipe._replace(inputs=inputs), Folder("", "", "model.onnx", ""), "fp32", True)
+
+
+def test_the_command_takes_them(rounded: Generator) -> None:
+    command = ["-m", "pumice", "generate", str(STORY), "--max-tokens", "30", "--time", "--prompt", PROMPT]
+    done = python(*command, "--cache", "int8")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == rounded(PROMPT, max_tokens=30) + "\n"
+    assert "caches of int8" in done.stderr
+    done = python(*command, "--cache", "int3")
+    assert (done.returncode, "cache: expected 'int8'" in done.stderr) == (2, True)

@@ -1,0 +1,196 @@
+"""Proposals that are checked several at once: the text is the one that is made without them, in fewer runs where they are right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pumice
+from corpus.store import load
+from decoder_folders import STORY, WORDS, write_folder
+from process import python
+from pumice.text.generator import Generator
+from pumice.text.speculation import NGrams
+
+PROMPT = "Once there was a fox"
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"repetition_penalty": 1.2},
+    {"temperature": 1.0, "top_p": 0.95, "seed": 7},
+    {"temperature": 0.8, "top_k": 20, "seed": 3, "repetition_penalty": 1.3},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("width", [1, 3, 15])
+def test_the_text_is_the_one_without_proposals(width: int, options: dict[str, Any], generator: Generator) -> None:
+    """Also where tokens are drawn: a draw depends on the seed, the place and the text alone."""
+    for prompt in (PROMPT, "One evening"):
+        expected = generator(prompt, max_tokens=120, **options)
+        assert generator(prompt, max_tokens=120, speculate="ngram", width=width, **options) == expected
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_draft_that_is_the_model_is_always_right(options: dict[str, Any], generator: Generator) -> None:
+    """Of four tokens of a run three are proposed, and drawn with the same random numbers."""
+    expected = generator(PROMPT, max_tokens=81, **options)
+    assert generator.timing.runs == 80
+    assert generator(PROMPT, max_tokens=81, speculate=generator, width=3, **options) == expected
+    assert (generator.timing.tokens, generator.timing.runs) == (81, 20)
+
+
+def test_a_text_that_is_there_already_is_proposed(generator: Generator) -> None:
+    tokens = generator.encoded(PROMPT)
+    with generator.session() as session:
+        session(tokens, max_tokens=60)
+        told = session.tokens
+    again = [*told, *tokens]
+    expected = generator.session()
+    expected(again, max_tokens=50)
+    session = generator.session()
+    session(again, max_tokens=50, speculate="ngram", width=7)
+    assert session.tokens == expected.tokens
+    assert session.timing.runs < expected.timing.runs
+
+
+@pytest.mark.parametrize("cache", [None, "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_other_caches_and_precisions(precision: str, cache: str | None, context: pumice.Context) -> None:
+    with Generator(STORY, context, precision, cache) as generator:
+        expected = generator(PROMPT, max_tokens=60)
+        assert generator(PROMPT, max_tokens=60, speculate=generator) == expected
+        assert generator.timing.runs <= 22
+
+
+class Wrong:
+    """Proposes what is never right, or as much as is asked for."""
+
+    def __init__(self, words: int) -> None:
+        self.asked: list[int] = []
+        self.words = words
+
+    def propose(self, tokens: Sequence[int], count: int) -> list[int]:
+        self.asked.append(count)
+        return [(tokens[-1] + 1 + i) % self.words for i in range(count)]
+
+    def close(self) -> None:
+        self.words = 0
+
+
+def test_wrong_proposals_change_nothing(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Wrong(generator.device.words)
+    monkeypatch.setattr("pumice.text.generator.proposer_of", lambda *_: wrong)
+    expected = generator.session()
+    expected(PROMPT, max_tokens=40)
+    session = generator.session()
+    session(PROMPT, max_tokens=20, speculate="ngram")
+    assert wrong.words == 0, "it was closed"
+    wrong.words = generator.device.words
+    session([], max_tokens=20)
+    assert session.tokens == expected.tokens
+    assert max(wrong.asked) == 3
+    assert min(wrong.asked) < 3, "no more is proposed than tokens are wanted"
+
+
+def test_caches_grow_and_the_context_ends(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pumice.text.rows._FIRST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.rows._LEAST_ROOM", 8)
+    long = generator.encoded("the fox ") * 200
+    for prompt, count in ((generator.encoded(PROMPT), 100), (long[:480], 100)):
+        expected, session = generator.session(), generator.session()
+        expected(prompt, max_tokens=count)
+        session(prompt, max_tokens=count, speculate=generator, width=7)
+        assert session.tokens == expected.tokens
+        assert session([], max_tokens=1) == expected([], max_tokens=1) if len(session.tokens) < 512 else True
+
+
+def test_a_run_makes_no_binding_and_no_pipeline(generator: Generator) -> None:
+    session = generator.session()
+    stream = session.stream(PROMPT, max_tokens=200, speculate=generator)
+    for _ in range(6):
+        next(stream)
+    made, recorded = generator.context.pipelines_created, dict(session._rows._recorded)
+    for _ in stream:
+        pass
+    assert generator.context.pipelines_created == made
+    assert session._rows._recorded == recorded
+
+
+def test_an_interrupted_stream_leaves_the_session_usable(generator: Generator) -> None:
+    for count in range(3, 9):
+        session, expected = generator.session(), generator.session()
+        stream = session.stream(PROMPT, max_tokens=60, speculate=generator)
+        for _ in range(count):
+            next(stream)
+        stream.close()
+        expected(PROMPT, max_tokens=len(session.tokens) - len(generator.encoded(PROMPT)))
+        assert session.tokens == expected.tokens
+        assert session([], max_tokens=10) == expected([], max_tokens=10)
+
+
+def test_models_that_join_their_caches(tmp_path: Path, context: pumice.Context) -> None:
+    folder = write_folder(tmp_path, load("llama.script").model, WORDS)
+    with Generator(folder, context) as generator:
+        expected, session = generator.session(), generator.session()
+        expected([5, 17, 3], max_tokens=60)
+        session([5, 17, 3], max_tokens=60, speculate=generator)
+        assert session.tokens == expected.tokens
+    with Generator(folder, context, cache="int8") as generator:
+        session = generator.session()
+        with pytest.raises(
+            pumice.Error, match="^speculate: expected caches of floats, or ones that GroupQueryAttention takes"
+        ):
+            session.stream([5, 17, 3], speculate="ngram")
+        assert session.tokens == []
+
+
+@pytest.fixture(scope="module")
+def numbers(pumice_context: pumice.Context, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
+    """A decoder of other words."""
+    folder = write_folder(tmp_path_factory.mktemp("numbers"), load("llama.script").model, WORDS)
+    with Generator(folder, pumice_context) as made:
+        yield made
+
+
+def test_what_cannot_be_is_refused_by_name(generator: Generator, numbers: Generator) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"speculate": "magic"}, "speculate: expected 'ngram' or a Generator, given 'magic'"),
+        ({"speculate": 3}, "speculate: expected 'ngram' or a Generator, given 3"),
+        ({"speculate": numbers}, "speculate: expected a generator of 512 words"),
+        ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected none beside choose"),
+        ({"speculate": "ngram", "width": 0}, "width: expected a number of tokens from 1 to 15, given 0"),
+        ({"speculate": "ngram", "width": 16}, "width: expected"),
+        ({"speculate": "ngram", "width": True}, "width: expected"),
+        ({"width": 3}, "width: expected it beside speculate alone"),
+    ]
+    for options, message in refused:
+        session = generator.session()
+        with pytest.raises(pumice.Error, match=f"^{message}"):
+            session.stream(PROMPT, **options)
+        assert session.tokens == []
+    with pytest.raises(pumice.Error, match="^speculate: expected one text, given 2"):
+        generator(["Once", "One"], speculate="ngram")
+
+
+def test_stretches_are_found_where_they_were_last() -> None:
+    made = NGrams()
+    assert made.propose([1, 2, 3], 4) == []
+    assert made.propose([1, 2, 3, 9, 1, 2], 4) == [3, 9, 1, 2]
+    assert made.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2], 2) == [5, 7], "the last time"
+    assert made.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2, 3], 2) == [9, 1], "the most tokens"
+    assert made.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2, 3, 1], 2) == [], "one is not enough"
+
+
+def test_the_command_takes_them(generator: Generator) -> None:
+    command = ["-m", "pumice", "generate", str(STORY), "--max-tokens", "30", "--time", "--prompt", PROMPT]
+    expected = generator(PROMPT, max_tokens=30) + "\n"
+    for more in (["--speculate", "ngram", "--width", "2"], ["--speculate", str(STORY)]):
+        done = python(*command, *more)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == expected
+        assert " runs" in done.stderr
+    done = python(*command, "--width", "2")
+    assert (done.returncode, "width: expected it beside speculate" in done.stderr) == (2, True)
