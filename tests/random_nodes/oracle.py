@@ -56,8 +56,9 @@ DOUBLES: dict[str, Callable[[Array, dict[str, Any]], Array]] = {
 # ONNX Runtime resizes other axes than the last ones wrongly, and multiplies a DFT's angles out in float32.
 REFERENCE_FIRST = frozenset({"Resize", "DFT", "STFT"})
 
-# Given a tensor without elements, ONNX Runtime ends the process in the first of these, and leaves the result of a product unwritten.
-WRONG_OF_NOTHING = frozenset({"Einsum", "LSTM", "GRU", "RNN", "Unique", "MatMul", "Gemm"})
+# Given a tensor without elements, ONNX Runtime ends the process in the first of these (in TopK and DFT up to version 1.30), and leaves the
+# result of a product unwritten.
+WRONG_OF_NOTHING = frozenset({"Einsum", "LSTM", "GRU", "RNN", "Unique", "TopK", "DFT", "MatMul", "Gemm"})
 
 
 class RefusedError(Exception):
