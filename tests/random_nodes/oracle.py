@@ -56,8 +56,11 @@ DOUBLES: dict[str, Callable[[Array, dict[str, Any]], Array]] = {
 # ONNX Runtime resizes other axes than the last ones wrongly, and multiplies a DFT's angles out in float32.
 REFERENCE_FIRST = frozenset({"Resize", "DFT", "STFT"})
 
-# Given a tensor without elements, ONNX Runtime ends the process in the first of these, and leaves the result of a product unwritten.
-WRONG_OF_NOTHING = frozenset({"Einsum", "LSTM", "GRU", "RNN", "Unique", "MatMul", "Gemm"})
+# Given a tensor without elements, ONNX Runtime ends the process in the first of these (in TopK and DFT up to version 1.30), never ends
+# itself in a convolution, and leaves the result of a product unwritten.
+WRONG_OF_NOTHING = frozenset(
+    {"Einsum", "LSTM", "GRU", "RNN", "Unique", "TopK", "DFT", "Conv", "ConvTranspose", "ConvInteger", "MatMul", "Gemm"}
+)
 
 
 class RefusedError(Exception):
@@ -109,6 +112,8 @@ def refusal_of(node: NodeProto, data: Sequence[Data]) -> str:
         if not all(channels):
             return "a value for each channel is expected"
     if node.op_type == "Compress" and len(data) > 1:
+        if len(shapes[1]) != 1:
+            return "a condition that is no list"
         axis = next((a.i for a in node.attribute if a.name == "axis"), None)
         whole = int(np.prod(shapes[0], dtype=int))
         known = axis is None or -len(shapes[0]) <= axis < len(shapes[0])

@@ -82,6 +82,7 @@ def test_a_node_that_differs_is_repeated_alone(context: pumice.Context) -> None:
         kept.add("", {"r": np.maximum(X, 0), "s": np.zeros_like(X)})
         what = "node 'cap_it' alone, with waits around it"
         assert repeats._tried(what, {"x": X}, kept, "cap_it", 0.9).startswith("the same bits in 2 runs")
+        repeats.close()
         proof.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -267,32 +267,40 @@ def checked_count(given: int) -> int:
 
 
 class Repeats:
-    """Runs the cases of one validation again and again, on a second context of the device too, which close() closes."""
+    """Runs the cases of one validation again and again, on a second context of the device too, which close() closes.
+
+    That context is made, and the model loaded on it, by a thread, from the beginning on: meanwhile the first case is judged.
+    """
 
     def __init__(self, proof: Proof) -> None:
         self.proof = proof
         self.model = cast(Model, proof.fused)  # candidates are not repeated
         self.count = proof.options.repeat
-        self._fresh: Model | None = None
+        self._thread = ThreadPoolExecutor(1)
+        self._fresh: Future[Model] | None = self._thread.submit(self._load) if self.count else None
         self._found: dict[str, Repeatability] = {}
 
     def close(self) -> None:
         """Frees what the second context holds."""
-        if self._fresh is not None:
-            self._fresh.close()
-            self._fresh.context.close()
+        self._thread.shutdown()
+        if self._fresh is not None and self._fresh.exception() is None:
+            self.fresh.close()
+            self.fresh.context.close()
 
     @property
     def fresh(self) -> Model:
-        """The model, compiled for another context of its device when it is first asked for."""
+        """The model, compiled for another context of its device. Waits until it is; raises as loading does."""
         if self._fresh is None:
-            context = another(self.model.context, [])
-            try:
-                self._fresh = self.model.loaded_again(context)
-            except BaseException:
-                context.close()
-                raise
-        return self._fresh
+            self._fresh = self._thread.submit(self._load)
+        return self._fresh.result()
+
+    def _load(self) -> Model:
+        context = another(self.model.context, [])
+        try:
+            return self.model.loaded_again(context)
+        except BaseException:
+            context.close()
+            raise
 
     def run(self, inputs: dict[str, Array], case: int) -> None:
         """Runs one case. Results of other bits than the first one are judged as that was."""
@@ -316,7 +324,7 @@ class Repeats:
 
     def _runs(self, inputs: dict[str, Array]) -> Iterator[tuple[str, Results]]:
         """The settings and the results of all runs of a case."""
-        ours, others = _runner(self.model.program, inputs), _runner(self.fresh.program, inputs)
+        others, ours = _runner(self.fresh.program, inputs), _runner(self.model.program, inputs)
         for _ in range(self.count):
             yield ONE_LIST, ours()
         share = math.ceil(self.count / _SHARE)
