@@ -205,13 +205,12 @@ class Spoiler:
         self.found: dict[str, list[bool]] = defaultdict(list)
         self.bounds: dict[str, list[float]] = defaultdict(list)  # at that element, in units
         self.far: dict[str, list[float]] = defaultdict(list)  # the share of right elements that are over 8 units off
-        self._judge = proof.Proof._judge
+        self._near = proof.Proof._near
 
-    def judge(self, spoilt: proof.Proof, node: ReferenceNode, name: str, actual: Any, local: Any, *rest: Any) -> None:
-        expected = (local or {}).get(name)
+    def near(self, spoilt: proof.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
         if isinstance(expected, Bounded) and expected.is_float and actual.dtype == FLOAT:
             self.spoil(spoilt, node.op, actual, expected)
-        self._judge(spoilt, node, name, actual, local, *rest)
+        return self._near(spoilt, node, name, actual, expected)
 
     def spoil(self, one: proof.Proof, op: str, actual: Any, expected: Bounded) -> None:
         places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
@@ -231,11 +230,11 @@ class Spoiler:
 def spoilt(context: pumice.Context, precision: str, tells: bool) -> Spoiler:
     spoiler = Spoiler()
 
-    def judge(self: proof.Proof, *given: Any) -> None:
-        spoiler.judge(self, *given)
+    def near(self: proof.Proof, *given: Any) -> Any:
+        return spoiler.near(self, *given)
 
     taken = Types.with_additions if tells else lambda self, most: self
-    with mock.patch.object(proof.Proof, "_judge", judge), mock.patch.object(Types, "with_additions", taken):
+    with mock.patch.object(proof.Proof, "_near", near), mock.patch.object(Types, "with_additions", taken):
         for name in TIGHT:
             stored = store.load(name)
             report = pumice.validate(
