@@ -205,6 +205,7 @@ class Spoiler:
         self.found: dict[str, list[bool]] = defaultdict(list)
         self.bounds: dict[str, list[float]] = defaultdict(list)  # at that element, in units
         self.far: dict[str, list[float]] = defaultdict(list)  # the share of right elements that are over 8 units off
+        self.worst: dict[str, list[float]] = defaultdict(list)  # how far the farthest right element is off, in units
         self._near = proof.Proof._near
 
     def near(self, spoilt: proof.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
@@ -221,6 +222,7 @@ class Spoiler:
         units = 8 * np.maximum(units, kept.step)
         own = np.abs(actual.flat[places].astype(np.float64) - expected.value.flat[places])
         self.far[op].append(float(np.mean(own > units)))
+        self.worst[op].append(float(np.max(own / units) * 8))
         changed, k = actual.copy(), self.random.integers(len(places))
         changed.flat[places[k]] += units[k]
         self.found[op].append(not judged(changed, expected, one.types).ok)
@@ -261,7 +263,27 @@ def tight(context: pumice.Context, options: argparse.Namespace) -> bool:
         passed = passed and np.mean(list(chain(*told.found.values()))) >= FOUND
         for line in lines_of(silent, told):
             print(f"  {line}")
+        for line in near_nodes(told):
+            print(f"  {line}")
     return passed
+
+
+def near_nodes(told: Spoiler) -> Iterator[str]:
+    """Of the nodes without a right element that is 8 units off. In the others 8 units are no sign of a fault: what is right has them."""
+    near = {
+        op: [found for found, far in zip(told.found[op], told.worst[op], strict=True) if far < 8] for op in told.found
+    }
+    count, right = sum(map(len, near.values())), sum(map(sum, near.values()))
+    total = sum(map(len, told.found.values()))
+    yield f"nodes with a right element that is 8 units off or more: {total - count} of {total}, {(total - count) / total:.1%}"
+    yield f"found in the other {count}: {right}, {right / max(count, 1):.1%}"
+    for op, found in near.items():
+        if not all(told.found[op]):
+            far = np.array(told.worst[op])
+            yield (
+                f"  {op}: {len(far) - len(found)} of {len(far)} with such an element; farthest right element, median {np.median(far):.1f}, "
+                f"least {far.min():.1f}; found in the others: {sum(found)} of {len(found)}"
+            )
 
 
 def lines_of(silent: Spoiler, told: Spoiler) -> Iterator[str]:
