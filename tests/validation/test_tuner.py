@@ -51,6 +51,11 @@ def error(model: onnx.ModelProto, case: dict[str, Any], precision: Any, context:
     return float(np.abs(given - wanted).max() / np.abs(wanted).max())
 
 
+def dispatches(model: onnx.ModelProto, case: dict[str, Any], precision: Any, context: pumice.Context) -> int:
+    with pumice.load(model, context, precision) as loaded:
+        return len(loaded.program.plan([case[one.name] for one in loaded.program.inputs]))
+
+
 def test_there_are_twenty() -> None:
     assert sorted(KINDS) == sorted(TRAPS)
     assert len(TRAPS) == 20
@@ -70,6 +75,7 @@ def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: s
     assert KINDS[name] in {one.kind for one in found.nodes}, str(found)
     assert found.value <= LIMIT < found.default_value
     assert found.total == len(proto.graph.node)
+    assert dispatches(proto, case, found.policy, context) <= dispatches(proto, case, "fp16", context) + 3
     record = json.loads(json.dumps(found.as_dict(), allow_nan=False))
     assert [one["node"] for one in record["nodes"]] == [one.node for one in found.nodes]
     assert record["default_value"] == (found.default_value if np.isfinite(found.default_value) else None)

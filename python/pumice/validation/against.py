@@ -33,6 +33,7 @@ class Against:
 
     name = "float64"
     chained = False
+    reads_values = False  # whether it wants what a node reads
     judges_kernels = True  # by the rules, which are all that there is for what happens inside a kernel
 
     def __init__(self) -> None:
@@ -91,6 +92,7 @@ class Valued(Against):
 
     any_float = False
     mixed = False  # whether nodes compute at different precisions, which are then those of the program that is judged
+    reads_values = True
     judges_kernels = False
 
     def __init__(self, types: Types) -> None:

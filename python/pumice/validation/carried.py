@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ..base.element_types import Array
+from .bounds.blocks import FEW, Read
 from .bounds.bounded import Bounded
 from .bounds.registry import Value
 from .bounds.run import REREAD, Runner, Told, constant, from_device, given_input
-from .bounds.types import HALVES, Types
+from .bounds.types import HALVES, Types, is_float
 from .reference import Reference, ReferenceNode
 from .samples import Samples
 
@@ -19,17 +21,22 @@ from .samples import Samples
 class Carried:
     """Bounded values by name, of which constants are made when they are read.
 
-    sampled: errors that depend on one another are taken as such, by samples of them; else they are independent ones.
+    sampled: errors that depend on one another are taken as such, by samples of them; else they are independent ones. by_parts: of the
+    model's inputs no doubles are kept.
     """
 
-    def __init__(self, reference: Reference, runner: Runner, given: Mapping[str, Any], sampled: bool = False) -> None:
+    def __init__(
+        self,
+        reference: Reference,
+        runner: Runner,
+        given: Mapping[str, Any],
+        sampled: bool = False,
+        by_parts: bool = False,
+    ) -> None:
         self.reference = reference
         self.runner = runner
         types = runner.types.at("fp32") if reference.mixed else runner.types  # nodes in fp32 take inputs as they are
-        self.held: dict[str, Value] = {name: given_input(value, types) for name, value in given.items()}
-        self.later: dict[
-            str, Callable[[], Value]
-        ] = {}  # values that are made each time they are read, which keeps no doubles of them
+        self.held: dict[str, Value] = {name: _given(value, types, by_parts) for name, value in given.items()}
         self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
         self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
         self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
@@ -45,8 +52,6 @@ class Carried:
         return self._value(name, self.runner)
 
     def _value(self, name: str, runner: Runner) -> Value:
-        if name in self.later:
-            return self.later[name]()
         return self.held[name] if name in self.held else self.reference.held(name, runner)
 
     def of(self, node: ReferenceNode) -> dict[str, Value]:
@@ -55,23 +60,25 @@ class Carried:
         values = {name: self._value(name, runner) for name in node.inputs}
         return {name: self.reference.read(node, name, one, runner.types) for name, one in values.items()}
 
-    def run(self, node: ReferenceNode) -> dict[str, Value]:
-        """The values that the rules make of the node's inputs. Raises what the node does."""
+    def run(self, node: ReferenceNode, beside: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Value]:
+        """The values that the rules make of the node's inputs. Raises what the node does.
+
+        beside: what the device has of them by name, beside which large ones are kept in float32.
+        """
         values = self.of(node)
         if self.samples is not None:
             return self.samples.run(node, values, self.runner)
         names = node.outputs if node.op in REREAD else ()
         stored = {name: Bounded(self.stored[name]) for name in names if name in self.stored}
-        return node.run(values, self.runner, Told(self.additions.get(node.name, 0), stored))
+        return node.run(values, self.runner, Told(self.additions.get(node.name, 0), stored, beside))
 
     def known(self) -> dict[str, Value]:
         """All values but constants that have not been forgotten."""
-        return {**self.held, **{name: make() for name, make in self.later.items()}}
+        return dict(self.held)
 
     def forget(self, name: str) -> None:
         """Drops a value that no node reads any more."""
         self.held.pop(name, None)
-        self.later.pop(name, None)
         if self.samples is not None:
             self.samples.pop(name)
 
@@ -80,10 +87,29 @@ class Carried:
         return tuple(dict.fromkeys(one for name in node.inputs for one in self.unproved.get(name, ())))
 
 
+def _given(value: Any, types: Types, by_parts: bool) -> Value:
+    if not by_parts or not isinstance(value, np.ndarray) or not is_float(value.dtype):
+        return given_input(value, types)
+
+    def make(part: Array) -> Bounded:
+        made = given_input(part, types)
+        assert isinstance(made, Bounded)
+        return made
+
+    return Read(value, make)
+
+
 def folded(array: Array, types: Types) -> Bounded:
     """A constant that the program has computed; what is read back as a half may be kept in float32."""
     device = from_device(array, types)
     return device if str(array.dtype) in HALVES else constant(array, types)
+
+
+def read(array: Array, types: Types, far: Value, by_parts: bool) -> Bounded:
+    """What the nodes behind it read of a tensor of the device; by_parts: it is made of the tensor where it is read, and not kept."""
+    if not by_parts or array.size < FEW or (is_float(array.dtype) and np.isinf(array).any()):
+        return infinite(from_device(array, types), far)
+    return Read(array, lambda part: from_device(part, types))
 
 
 def infinite(device: Bounded, far: Value) -> Bounded:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
+from .bounds.blocks import pairs
 from .bounds.bounded import Bounded
 from .bounds.types import Types
 from .report import Finding
@@ -31,15 +32,22 @@ def relative_error(actual: Array, expected: Bounded) -> float:
     """The largest error in parts of the largest number."""
     if actual.shape != expected.shape or not actual.size or not expected.is_float:
         return 0.0
-    with np.errstate(all="ignore"):
-        given, value = np.asarray(actual, np.float64), expected.value
-        errors = np.where((given == value) | (np.isnan(given) & np.isnan(value)), 0.0, np.abs(given - value))
-        finite = np.abs(value[np.isfinite(value)])
-        scale = float(finite.max(initial=0.0))
-        worst = float(np.max(np.where(np.isnan(errors), np.inf, errors), initial=0.0))
+    scale = worst = 0.0
+    for _, array, block in pairs(actual, expected):
+        with np.errstate(all="ignore"):
+            given, value = np.asarray(array, np.float64), block.value
+            errors = np.where((given == value) | (np.isnan(given) & np.isnan(value)), 0.0, np.abs(given - value))
+            finite = np.abs(value[np.isfinite(value)])
+            scale = max(scale, float(finite.max(initial=0.0)))
+            worst = max(worst, float(np.max(np.where(np.isnan(errors), np.inf, errors), initial=0.0)))
     if worst == 0:
         return 0.0
     return worst / scale if scale > 0 else math.inf
+
+
+def _flushed(actual: Array, expected: Bounded) -> int:
+    """How many elements are zero on the device alone."""
+    return int(((np.asarray(actual, np.float64) == 0) & (expected.value != 0)).sum())
 
 
 class Drifts:
@@ -62,7 +70,7 @@ class Drifts:
         amplified = relative / max(largest, unit) if relative > 0 and largest > 0 else 0.0
         flushed = 0
         if expected.is_float and actual.shape == expected.shape:
-            flushed = int(((np.asarray(actual, np.float64) == 0) & (expected.value != 0)).sum())
+            flushed = sum(_flushed(array, block) for _, array, block in pairs(actual, expected))
         self._of[output] = Drift(relative, node, amplified, source, flushed, over)
 
     def way(self, output: str) -> list[Drift]:

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
+from .bounds.blocks import pairs
 from .bounds.bounded import Bounded
+from .bounds.cuts import BLOCK, blocks
 from .bounds.types import SPREAD, FloatType, Types, is_float
 from .statistics import ratio_counts
 
@@ -73,6 +75,44 @@ def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None
         return Deviation(math.inf, 0.0, (), *texts, elements=actual.size, kind="wrong shape or dtype")
     if not actual.size:
         return Deviation(0.0, 0.0, (), None, None)
+    found: Deviation | None = None
+    for index, array, value in pairs(actual, expected):
+        block = _block(array, value, types, allowed)
+        if index:
+            block = block._replace(at=tuple(i + one.start for i, one in zip(block.at, index, strict=True)))
+        found = block if found is None else _worse(found, block)
+    assert found is not None
+    return found
+
+
+def _worse(first: Deviation, second: Deviation) -> Deviation:
+    """Of both blocks: the wrong element with the largest error, else that nearest to its bound, and the counts of both."""
+    if first.ok and second.ok:
+        taken = second if _nearness(second) > _nearness(first) else first
+    elif first.ok or second.ok:
+        taken = second if first.ok else first
+    else:
+        taken = second if _size(second.error) > _size(first.error) else first
+    return taken._replace(
+        elements=first.elements + second.elements,
+        undecided=first.undecided + second.undecided,
+        unknown=first.unknown + second.unknown,
+        ratios=tuple(map(sum, zip(first.ratios, second.ratios, strict=True))),
+    )
+
+
+def _nearness(one: Deviation) -> float:
+    """Error over bound of a right element; nothing where the bound is infinite."""
+    return one.error / one.allowed if 0 < one.allowed < math.inf else 0.0
+
+
+def _size(error: float) -> float:
+    return math.inf if math.isnan(error) else error
+
+
+def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation:
+    """Of numbers few enough for all that is made of them on the way."""
+    actual = np.asarray(actual)
     with np.errstate(all="ignore"):
         parts = _floats(actual, expected, types) if is_float(actual.dtype) else _others(actual, expected)
         errors, bounds = parts.errors, parts.allowed
@@ -103,18 +143,26 @@ def zero_signs(actual: Array, expected: Bounded, found: Deviation) -> Deviation:
     """The deviation of a node that only moves elements, which is wrong too where a zero has the other sign: its reciprocal would differ."""
     if not is_float(actual.dtype) or not actual.size:
         return found
+    for index, array, value in pairs(actual, expected):
+        if place := _turned(array, value):
+            at = tuple(i + one.start for i, one in zip(place[0], index, strict=True)) if index else place[0]
+            return found._replace(
+                error=0.0, allowed=0.0, at=at, actual=place[1], expected=place[2], kind="wrong sign of zero"
+            )
+    return found
+
+
+def _turned(actual: Array, expected: Bounded) -> tuple[tuple[int, ...], Any, Any] | None:
+    """The first zero of another sign: where it is, and both values."""
     given = np.asarray(actual, np.float64)
     turned = (given == 0) & (expected.value == 0) & (np.signbit(given) != np.signbit(expected.value))
     if expected.error is not None:
         turned &= expected.error == 0
     if not turned.any():
-        return found
-    at = np.unravel_index(int(np.argmax(turned)), actual.shape) if actual.ndim else ()
+        return None
+    at = np.unravel_index(int(np.argmax(turned)), given.shape) if given.ndim else ()
     place = tuple(int(i) for i in at)
-    shown = _shown(expected, place)
-    return found._replace(
-        error=0.0, allowed=0.0, at=place, actual=actual[place], expected=shown, kind="wrong sign of zero"
-    )
+    return place, np.asarray(actual)[place], _shown(expected, place)
 
 
 _ROUNDS = ("Floor", "Ceil", "Round")
@@ -128,9 +176,14 @@ def node_deviation(
     found = judged(actual, expected, types, allowed)
     if op in _MOVES and found.ok and moved_alone:
         found = zero_signs(actual, expected, found)
-    if op in _ROUNDS and expected.error is not None:
-        found = found._replace(undecided=int((expected.error > 0).sum()))
+    if op in _ROUNDS and not expected.exact:
+        found = found._replace(undecided=sum(_inexact(value) for _, _, value in pairs(actual, expected)))
     return found
+
+
+def _inexact(value: Bounded) -> int:
+    """How many elements have an error."""
+    return int((value.errors() > 0).sum())
 
 
 def _shown(expected: Bounded, place: tuple[int, ...]) -> Any:
@@ -191,10 +244,12 @@ def overflowing(expected: Bounded, types: Types) -> float | None:
     kept, read = types.storage(expected.dtype), types.read_back(expected.dtype)
     if kept.largest >= read.largest:
         return None
-    with np.errstate(all="ignore"):
-        size = np.where(np.isfinite(expected.value), np.abs(expected.value), 0.0)
-        inside = size <= read.largest
-        worst = float(np.max(np.where(inside, size, 0.0), initial=0.0))
-    if worst * (1 - kept.unit / 2) <= kept.largest:
-        return None
-    return float(expected.value[np.unravel_index(int(np.argmax(np.where(inside, size, 0.0))), size.shape)])
+    worst = 0.0
+    for index in blocks(expected.shape):
+        value = (expected.part(index) if expected.size > BLOCK else expected).value
+        with np.errstate(all="ignore"):
+            size = np.where(np.isfinite(value), np.abs(value), 0.0)
+            size = np.where(size <= read.largest, size, 0.0)
+        if size.size and float(size.max()) > abs(worst):
+            worst = float(value[np.unravel_index(int(np.argmax(size)), size.shape)])
+    return None if abs(worst) * (1 - kept.unit / 2) <= kept.largest else worst

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import same_bits
+from .bounds.blocks import Collector, Read
+from .bounds.blockwise import MAPS, OLDEST, blocks_of
 from .bounds.bounded import Bounded
 from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
@@ -52,9 +54,6 @@ class Stored(NamedTuple):
     size: int = 0
 
 
-Held: TypeAlias = "Value | Callable[[], Value]"
-
-
 class Judged(NamedTuple):
     """What became of one such tensor. `members`: the model's nodes between it and the tensors that its kernel reads."""
 
@@ -84,7 +83,7 @@ class _Inside:
     """What the members of one kernel make of what it reads, the values inside it by one view of its roundings."""
 
     def __init__(
-        self, kernels: ShippedKernels, known: Carried, held: Mapping[str, Held], told: Mapping[str, Told]
+        self, kernels: ShippedKernels, known: Carried, held: Mapping[str, Value], told: Mapping[str, Told]
     ) -> None:
         self._kernels = kernels
         self._told = told  # by member
@@ -97,8 +96,7 @@ class _Inside:
         # A tensor that another kernel has stored is a member's own result here, unless this kernel reads it.
         if name in self._made:
             return self._made[name]
-        one = self._held[name] if name in self._held else self._known[name]
-        return one() if callable(one) else one
+        return self._held[name] if name in self._held else self._known[name]
 
     def run(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
         """A member's results. Raises _Missing."""
@@ -123,6 +121,45 @@ class _Inside:
         if not is_last:
             self._made.update({name: self._agreed(name, value) for name, value in made.items()})
         return made
+
+    def run_maps(self, nodes: Sequence[ReferenceNode], name: str, beside: Array) -> Value | None:
+        """The result of that name of members that make each number of one of each that they read, from the first to the last, by blocks.
+
+        None where it is small, or where it rests on a choice.
+        """
+        made = {output for node in nodes for output in node.outputs}
+        if not self._kernels.choices.keys().isdisjoint(made):
+            return None
+        try:
+            inputs = {one: self[one] for node in nodes for one in node.inputs if one not in made}
+        except KeyError:
+            return None
+        parts = blocks_of(inputs.values())
+        if parts is None or parts.shape != beside.shape:
+            return None
+        known, runner = self._known, self._kernels.reference.runner
+        joined = Collector(parts.shape, beside)
+        last = {one: node for node in nodes for one in [*node.inputs, *node.outputs]}
+        for index in parts.blocks:
+            values: dict[str, Value] = dict(zip(inputs, parts.inputs(index), strict=True))
+            for node in nodes:
+                view = runner if node is nodes[-1] else known.runner
+                given = {
+                    one: self._kernels.reference.read(node, one, values[one], view.at(node.precision).types)
+                    for one in node.inputs
+                }
+                try:
+                    values.update(node.run(given, view, self._told.get(node.name, NOTHING)))
+                except (Undecided, Unproved, IndexError, KeyError, MemoryError):
+                    return None  # it is said which where they run one by one
+                for one in node.inputs:
+                    if last[one] is node:
+                        values.pop(one, None)
+            block = values[name]
+            if not isinstance(block, Bounded):
+                return None
+            joined.add(index, block)
+        return joined.value()
 
     def forget(self, names: Iterable[str]) -> None:
         """Drops what no member reads any more."""
@@ -168,7 +205,7 @@ class ShippedKernels:
         self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
         self._stored: dict[str, list[Stored]] = {}
         # Tensors that kernels have stored, as those behind them read them; where a model is streamed they are made when they are read.
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, Value] = {}
         self._freed: dict[int, list[str]] = {}
         self._same: set[str] = set()  # tensors that are bit for bit those of the program of single nodes
         self._load: Callable[[ReferenceNode], None] = _nothing  # has a node's tensors before they are judged
@@ -183,7 +220,7 @@ class ShippedKernels:
             tensors = self.program.observe(arrays, None if window is None else set())
         except UnsupportedError as error:
             self.refused = str(error)
-        self.take(tensors, given)
+        self.take(tensors, given, by_parts=window is not None)
         if window is not None:
             self._load = lambda node: self._window(node, arrays, window)
 
@@ -204,9 +241,9 @@ class ShippedKernels:
                 name, k = wanted[one["name"]]
                 self._stored[name][k] = self._stored[name][k]._replace(array=one["array"])
 
-    def take(self, tensors: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> None:
-        """What the program, or a region of it, has stored when it was given these inputs."""
-        self._known = [Carried(self.reference, runner, given) for runner in self._runners]
+    def take(self, tensors: Sequence[Mapping[str, Any]], given: Mapping[str, Any], by_parts: bool = False) -> None:
+        """What the program, or a region of it, has stored when it was given these inputs. by_parts: of these no doubles are kept."""
+        self._known = [Carried(self.reference, runner, given, by_parts=by_parts) for runner in self._runners]
         self._stored, self._held, self.choices, self._freed = {}, {}, {}, {}
         self._same = {*given, *self.reference.constants}
         self._load = _nothing
@@ -315,6 +352,8 @@ class ShippedKernels:
         """Keeps constants that are computed beforehand, and what has no floats and follows from inputs, which the host may compute."""
         if not all(name in self._known[0].held or name in self.reference.constants for name in node.inputs):
             return
+        if not node.folded and any(name in other and is_float(other[name].dtype) for name in node.outputs):
+            return
         try:
             results = [node.run(known.of(node), known.runner) for known in self._known]
         except (Undecided, Unproved, IndexError, KeyError, MemoryError):
@@ -340,16 +379,19 @@ class ShippedKernels:
         array, types = self._stored[name][0].array, self.types
         dtype = value.dtype if isinstance(value, Bounded) else None
 
-        def held() -> Value:
+        def held(part: Array) -> Bounded:
             # The program keeps these numbers as they are here: halves among them are no more than that.
-            wide = dtype or (np.dtype("float32") if str(array.dtype) in HALVES else array.dtype)
-            made = from_device(_as(array, wide), types)
-            return Bounded(made.value, made.error, dtype or array.dtype, stored=True)
+            wide = dtype or (np.dtype("float32") if str(part.dtype) in HALVES else part.dtype)
+            made = from_device(_as(part, wide), types)
+            return Bounded(made.value, made.error, dtype or part.dtype, stored=True)
 
-        self._held[name] = held() if self._load is _nothing else held
         # What is read back has the model's own type.
         if other is not None and same_bits(array.astype(other.dtype, copy=False), other):
             self._same.add(name)
+            if array.dtype == other.dtype:
+                array = other  # one of two
+        value_of = Read(array, held)
+        self._held[name] = value_of.whole() if self._load is _nothing else value_of
 
     def _judge(
         self, node: ReferenceNode, name: str, stored: Stored, local: Mapping[str, Value] | None, allowed: float | None
@@ -368,18 +410,34 @@ class ShippedKernels:
             if known.runner.types.constants == "scaled" and not is_scaled:
                 continue
             inside = _Inside(self, known, self._held, self._told(members, stored))
+            value: Value = None
             try:
-                for i, member in enumerate(members[:-1]):
-                    inside.run(member, False)
+                begin = len(members) - self._maps_at_end(members)
+                for i, member in enumerate(members):
+                    if i == begin and (value := inside.run_maps(members[begin:], name, stored.array)) is not None:
+                        break
+                    value = inside.run(member, member is node).get(name)
                     inside.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
-                value = inside.run(node, True).get(name)
             except _Missing as error:
                 found.append(blank._replace(note=str(error), unproved=(error.node,)))
                 continue
             found.append(self._verdict(blank, node, value, inside.is_chosen, allowed))
             if found[-1].verdict == RIGHT:
                 break
+            del inside, value
         return min(found, key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict))
+
+    def _maps_at_end(self, members: Sequence[ReferenceNode]) -> int:
+        """How many of the last members make each number of one of each that they read."""
+        if self.reference.opsets.get("", 1) < OLDEST:
+            return 0
+        count = 0
+        for member in reversed(members):
+            is_map = member.op in MAPS and not member.domain and member.op not in self.reference.runner.operators
+            if not is_map or len(member.outputs) != 1 or member.folded:
+                break
+            count += 1
+        return count
 
     def _told(self, members: Sequence[ReferenceNode], stored: Stored) -> dict[str, Told]:
         """What a kernel tells of the member whose sum it has: of several with sums it is not known which that is.

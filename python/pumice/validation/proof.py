@@ -16,9 +16,8 @@ from . import streaming
 from .against import Against
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import from_device
 from .bounds.types import Types, is_float
-from .carried import Carried, decided, folded, infinite
+from .carried import Carried, decided, folded, read
 from .chain import Drifts
 from .facts import facts_of, option_facts
 from .flow_kernels import FlowKernels
@@ -120,8 +119,9 @@ class Proof:
     ) -> None:
         ours = self.tensors.stream(inputs, self.reference)
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
-        alone = self.alone = Carried(self.reference, self.reference.runner, given)
-        chain = Carried(self.reference, self.reference.chained, given, sampled)
+        by_parts = isinstance(ours, Windowed)
+        alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
+        chain = Carried(self.reference, self.reference.chained, given, sampled, by_parts)
         drifts = Drifts(self.types)
         self._spoilt, self.choices = {}, {}
         self._case = case
@@ -153,10 +153,12 @@ class Proof:
         except IndexRangeError as error:
             self.faults.setdefault(error.node, (case, str(error)))
 
-    def _evaluated(self, node: ReferenceNode, values: Carried, case: int) -> tuple[dict[str, Value] | None, str]:
+    def _evaluated(
+        self, node: ReferenceNode, values: Carried, beside: Mapping[str, Array], case: int
+    ) -> tuple[dict[str, Value] | None, str]:
         """What the rules make of a node's inputs, or why they do not."""
         try:
-            return values.run(node), ""
+            return values.run(node, beside), ""
         except Undecided as error:
             return None, f"{_UNDECIDED}{error}"
         except Unproved as error:
@@ -170,10 +172,14 @@ class Proof:
     def _node(
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, chain: Carried, drifts: Drifts, case: int
     ) -> None:
-        local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, case)
-        far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, case)
+        # Where tensors are many they are kept in few bytes.
+        packed = ours if isinstance(ours, Windowed) and self.against.judges_kernels else {}
+        local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
+        near, kernels = self._judged_alone(node, ours, alone, local), self._kernels(node, ours, local, case)
+        if packed and self.options.mode == "both" and local is not None and not node.folded:
+            local = {name: None if name in ours else one for name, one in local.items()}
+        far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, packed, case)
         missing = chain.missing(node)
-        beside = self.against.node(node, {} if local is None else alone.of(node), local)
         if far_note.startswith(_UNDECIDED):  # from here on the chain goes by the device's choice
             chain.chosen.update(dict.fromkeys(node.outputs, node.name))
             far_note = ""
@@ -186,9 +192,9 @@ class Proof:
             if spoilt := next((self._spoilt[one] for one in node.inputs if one in self._spoilt), ""):
                 self._spoilt[name] = spoilt
             if name in ours:
-                shown = {name: self.against.far(name, (far or {}).get(name), name in chain.chosen)}
+                shown = self.against.far(name, (far or {}).get(name), name in chain.chosen)
                 reason = note or far_note or self.against.notes.get(name, "")
-                self._judge(node, name, ours[name], (beside, shown), reason)
+                self._judge(node, name, ours[name], near[name], shown, reason)
                 self._compare(node.name, name, ours[name], case)
                 if far is not None and isinstance(far.get(name), Bounded):
                     self._drift(node, name, ours[name], far[name], drifts, case)
@@ -200,15 +206,29 @@ class Proof:
                 and isinstance(made := (local or far or {}).get(name), Bounded)
             ):
                 self._keep(_row(node, name, made.value, case)._replace(note=self.tensors.absent, waived=True))
-        self._kernels(node, ours, local, case)
+        for row in kernels:
+            self._keep(row)
 
-    def _kernels(self, node: ReferenceNode, ours: dict[str, Array], local: dict[str, Value] | None, case: int) -> None:
+    def _judged_alone(
+        self, node: ReferenceNode, ours: Mapping[str, Array], alone: Carried, local: dict[str, Value] | None
+    ) -> dict[str, Deviation | None]:
+        """How far the tensors are from what a node makes of the device's own inputs."""
+        given = alone.of(node) if local is not None and self.against.reads_values else {}
+        expected = self.against.node(node, given, local) or {}
+        return {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
+
+    def _near(self, node: ReferenceNode, name: str, actual: Array, expected: Value) -> Deviation | None:
+        types = self.reference.runner.types.at(node.precision)
+        return self._deviation(node, actual, expected, types, self.options.tolerance(node.name, name))
+
+    def _kernels(
+        self, node: ReferenceNode, ours: dict[str, Array], local: dict[str, Value] | None, case: int
+    ) -> list[ValidationRow]:
         """What the program as it ships has stored of this node's results."""
         if not self.kernels:
-            return
+            return []
         tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
-        for one in self.kernels.judged(node, ours, local, tolerances):
-            self._keep(self._kernel_row(node, one, case))
+        return [self._kernel_row(node, one, case) for one in self.kernels.judged(node, ours, local, tolerances)]
 
     def _kernel_row(self, node: ReferenceNode, one: Judged, case: int) -> ValidationRow:
         row = _row(node, one.name, one.stored.array, case)
@@ -238,22 +258,17 @@ class Proof:
     ) -> None:
         """What the nodes behind it are given: alone what the device has, in the chain what the reference has where it has it."""
         (alone, chain), (local, far) = carried, expected
-        later = _later(ours[name], self.types.at(node.precision)) if name in ours else None
-        of_device = None if later is None else later()
-        later = later if isinstance(ours, Windowed) else None
-        made = (local or {}).get(name)
+        far_made, made = (far or {}).get(name), (local or {}).get(name)
+        of_device = None
+        if name in ours:
+            of_device = read(ours[name], self.types.at(node.precision), far_made, isinstance(ours, Windowed))
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
             alone.held[name] = folded(ours[name], self.types) if name in ours else made.as_constant()
         elif of_device is not None:
-            settled = infinite(of_device, (far or {}).get(name))
-            if later is not None and settled is of_device:
-                alone.later[name] = later
-            else:
-                alone.held[name] = settled
+            alone.held[name] = of_device
         elif made is not None or local is not None:
             alone.held[name] = made
-        far_made = (far or {}).get(name)
         if node.folded and isinstance(far_made, Bounded):
             far_made = far_made.as_constant()
         if found := next((chain.chosen[one] for one in node.inputs if one in chain.chosen), ""):
@@ -266,18 +281,15 @@ class Proof:
             chain.held[name] = agreed
         elif far is not None and name in far:
             chain.held[name] = far_made
-        elif later is not None:
-            chain.later[name] = later
         elif of_device is not None:
             chain.held[name] = of_device
 
-    def _judge(self, node: ReferenceNode, name: str, actual: Array, expected: _Expected, note: str) -> None:
-        local, far = expected
+    def _judge(
+        self, node: ReferenceNode, name: str, actual: Array, near: Deviation | None, far: Value, note: str
+    ) -> None:
         row = _row(node, name, actual, self._case)
         allowed = self.options.tolerance(node.name, name)
-        types, chained = (one.types.at(node.precision) for one in (self.reference.runner, self.reference.chained))
-        near = self._deviation(node, actual, (local or {}).get(name), types, allowed)
-        total = self._deviation(node, actual, (far or {}).get(name), chained, allowed)
+        total = self._deviation(node, actual, far, self.reference.chained.types.at(node.precision), allowed)
         if self.options.mode == "both" and near is None:
             total = None  # judged alone or not at all
             note = note or "the reference has no such value"
@@ -288,7 +300,7 @@ class Proof:
         waived = self.options.allows(node.op, node.operator, node.name, name)
         if near is None and total is None:
             row = row._replace(unproved=(node.name,))
-        like = statistics(actual, (far or local or {}).get(name))
+        like = statistics(actual, far)
         fault = self.against.faults.get(name, "")
         row = row._replace(note=note, fault=fault, waived=waived, statistics=like)
         self._keep(row._replace(local=near, accumulated=total))
@@ -462,11 +474,6 @@ class Proof:
                 rows[i] = row._replace(fault=self.found["overflow", row.node].text)
                 break
         return rows
-
-
-def _later(array: Array, types: Types) -> Callable[[], Bounded]:
-    """What a node behind it reads of a tensor of the device: made when it is asked for."""
-    return lambda: from_device(array, types)
 
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:

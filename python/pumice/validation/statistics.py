@@ -8,6 +8,7 @@ import numpy as np
 
 from ..base.element_types import Array
 from .bounds.bounded import Bounded
+from .bounds.cuts import BLOCK, blocks
 
 # Bins of magnitudes: two octaves each from 2^-40 to 2^24, so that 2^-24, 2^-14 and 2^16, where fp16 ends, are borders of bins.
 FIRST_OCTAVE, OCTAVES, MAGNITUDES = -40, 2, 32
@@ -48,6 +49,27 @@ class Statistics(NamedTuple):
 
 def statistics(actual: Array, expected: object = None) -> Statistics | None:
     """None for what is no array of numbers. `expected`: the reference's tensor; only its range is kept."""
+    beside = expected if isinstance(expected, Bounded) else None
+    if beside is not None and beside.shape != np.shape(actual):
+        found = _statistics(actual, None)
+        return None if found is None else found._replace(reference=_range_of(beside))
+    if np.size(actual) <= BLOCK:
+        return _statistics(actual, None if beside is None else beside.value)
+    found = None
+    for index in blocks(np.shape(actual)):
+        block = _statistics(actual[index], None if beside is None else beside.part(index).value)
+        if block is None:
+            return None
+        found = block if found is None else _both(found, block)
+    return found
+
+
+def _range_of(value: Bounded) -> Range | None:
+    wide = _floats(value.value)
+    return None if wide is None else _range(wide[np.isfinite(wide)])
+
+
+def _statistics(actual: Array, expected: Any) -> Statistics | None:
     given = _floats(actual)
     if given is None:
         return None
@@ -60,11 +82,32 @@ def statistics(actual: Array, expected: object = None) -> Statistics | None:
         octave = np.frexp(nonzero)[1] - 1  # floor of log2
         bins = np.clip((octave - FIRST_OCTAVE) // OCTAVES, 0, MAGNITUDES - 1)
         counts = np.bincount(bins, minlength=MAGNITUDES)
-        wide = _floats(expected.value) if isinstance(expected, Bounded) else None
+        wide = None if expected is None else _floats(expected)
         reference = None if wide is None else _range(wide[np.isfinite(wide)])
     made = _range(kept, nonzero)
     infinities = given.size - kept.size - nans
     return Statistics(made, kept.size - nonzero.size, nans, infinities, tuple(map(int, counts)), reference)
+
+
+def _both(first: Statistics, second: Statistics) -> Statistics:
+    """Of two blocks of a tensor."""
+    return Statistics(
+        _joined(first.range, second.range),
+        first.zeros + second.zeros,
+        first.nans + second.nans,
+        first.infinities + second.infinities,
+        tuple(map(sum, zip(first.magnitudes, second.magnitudes, strict=True))),
+        None if first.reference is None or second.reference is None else _joined(first.reference, second.reference),
+    )
+
+
+def _joined(first: Range, second: Range) -> Range:
+    def of(pick: Any, one: float | None, other: float | None) -> float | None:
+        return other if one is None else one if other is None else pick(one, other)
+
+    return Range(
+        of(min, first.least, second.least), of(max, first.most, second.most), of(min, first.smallest, second.smallest)
+    )
 
 
 def ratio_counts(errors: Array, allowed: Array) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
+from .cuts import BLOCK, by_blocks
 from .types import FLOAT32, FloatType, Types, is_float
 
 
@@ -69,6 +70,15 @@ class Bounded:
     def with_error(self, error: Array | None) -> Bounded:
         """The same value with another error."""
         return Bounded(self.value, error, self.dtype)
+
+    def part(self, index: tuple[slice, ...]) -> Bounded:
+        """The numbers that an index selects, which are not copied."""
+        error = None if self.error is None else np.broadcast_to(self.error, self.value.shape)[index]
+        return Bounded(self.value[index], error, self.dtype, self.stored, self.constant)
+
+    def whole(self) -> Bounded:
+        """Itself; other values are made of what is kept of them."""
+        return self
 
     def as_constant(self) -> Bounded:
         """The same, computed before the program runs and stored; with the errors of that, unless it was moved alone."""
@@ -214,6 +224,12 @@ def apart(value: Array, kept: FloatType) -> Array | None:
     """How far numbers are from the nearest ones of the type; None where all of them are of it."""
     if kept.unit <= 2.0**-53:
         return None
+    return (
+        _apart(value, kept) if value.size <= BLOCK else by_blocks(value.shape, lambda index: _apart(value[index], kept))
+    )
+
+
+def _apart(value: Array, kept: FloatType) -> Array | None:
     with np.errstate(all="ignore"):
         own = np.abs(kept.rounded(value) - value)
     own = np.where(np.isfinite(own), own, 0.0)
@@ -222,6 +238,12 @@ def apart(value: Array, kept: FloatType) -> Array | None:
 
 def rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
     """The error of a value once it is rounded to a type."""
+    if result.size <= BLOCK:
+        return _rounding(result, kept, types)
+    return by_blocks(result.shape, lambda index: _rounding(result.part(index), kept, types))
+
+
+def _rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
     size = np.abs(result.value)
     exact = np.abs(kept.rounded(result.value) - result.value)
     exact = np.where(size < kept.normal, np.maximum(exact, size if kept.name != "float16" else exact), exact)

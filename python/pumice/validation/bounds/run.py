@@ -13,6 +13,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ...base.element_types import Array
+from .blocks import Collector, packed
+from .blockwise import READS_ATTRIBUTES, blockwise
 from .bounded import Bounded, apart, stored
 from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
 from .types import FloatType, Types, is_float
@@ -125,11 +127,13 @@ class Told(NamedTuple):
     """The facts that are known of the kernels of a node that is judged by itself.
 
     additions: in the longest chain of their sums, as the program's plan tells; 0 where it does not. stored: what they have made, by the
-    names of outputs, where the node is among `REREAD`.
+    names of outputs, where the node is among `REREAD`. beside: what the device has of outputs, by name, beside which they are kept in
+    float32 where they are large.
     """
 
     additions: int = 0
     stored: Mapping[str, Bounded] = MappingProxyType({})
+    beside: Mapping[str, Array] = MappingProxyType({})
 
 
 NOTHING = Told()
@@ -165,8 +169,33 @@ class Runner:
         """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = self._made(node, inputs, outer, told)
-        return [stored(one, self.types) if isinstance(one, Bounded) else one for one in made]
+            if (found := self._by_blocks(node, inputs, outer, told)) is not None:
+                return found
+            whole = [one.whole() if isinstance(one, Bounded) else one for one in inputs]
+            made = self._made(node, whole, outer, told)
+            made = [stored(one, self.types) if isinstance(one, Bounded) else one for one in made]
+        if not told.beside:
+            return made
+        names = [*node.output, *[""] * len(made)]
+        return [
+            packed(one, told.beside.get(name)) if isinstance(one, Bounded) else one
+            for one, name in zip(made, names, strict=False)
+        ]
+
+    def _by_blocks(
+        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told
+    ) -> list[Value] | None:
+        """The only output of a node that is evaluated a block at a time; None where it is not."""
+        if node.domain not in ("", "ai.onnx") or node.op_type in self.operators or not node.output[0]:
+            return None
+        attributes = attributes_of(node) if node.op_type in READS_ATTRIBUTES else {}
+        plan = blockwise(node.op_type, self.opsets.get("", 1), attributes, inputs, len([*filter(None, node.output)]))
+        if plan is None:
+            return None
+        made = Collector(plan.shape, told.beside.get(node.output[0]))
+        for index in plan.blocks:
+            made.add(index, stored(self._made(node, plan.inputs(index), outer, told)[0], self.types))
+        return [made.value()]
 
     def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told) -> list[Any]:
         if node.op_type in RANDOM:

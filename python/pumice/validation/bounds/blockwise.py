@@ -1,0 +1,143 @@
+"""Which operators can be evaluated a block of their result at a time, and what of their inputs a block reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .bounded import Bounded
+from .cuts import BLOCK, Index, blocks, cut
+
+# Each element of the result is made of one element of each input, as they are broadcast to one another, by the same steps everywhere.
+MAPS = {
+    *("Exp", "Log", "Sqrt", "Erf", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh"),
+    *("Sigmoid", "Softplus", "Abs", "Neg", "Sign", "Relu", "Reciprocal", "Softsign", "Mish", "HardSwish", "Add", "Sub", "Mul", "Div"),
+    *("Sum", "Mean", "Max", "Min", "LeakyRelu", "PRelu", "ThresholdedRelu", "Shrink", "Elu", "Celu", "Selu", "HardSigmoid", "Gelu"),
+    *("Swish", "Clip", "Mod", "Not", "And", "Or", "Xor", "Where", "IsNaN", "IsInf", "Equal", "Less", "Greater", "LessOrEqual"),
+    *("GreaterOrEqual", "Floor", "Ceil", "Round", "Cast"),
+}  # fmt: skip
+_ROWS = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "RMSNormalization": -1}  # by the default of `axis`
+BLOCKWISE = {*MAPS, *_ROWS, "BatchNormalization", "Concat", "MatMul"}
+READS_ATTRIBUTES = BLOCKWISE - MAPS - {"MatMul"}
+OLDEST = 13  # operator set; those before have other ways to broadcast, and rows of several axes
+_LEAST_ROWS = 256  # of a product, which are many to what each block does with the other matrix
+
+Cut = Callable[[Index], list[Any]]
+
+
+class Blockwise(NamedTuple):
+    """The shape of the result, its blocks, and what of the inputs each is made of."""
+
+    shape: tuple[int, ...]
+    blocks: Iterator[Index]
+    inputs: Cut
+
+
+def blockwise(
+    op: str, opset: int, attributes: Mapping[str, Any], inputs: Sequence[Any], outputs: int
+) -> Blockwise | None:
+    """How to evaluate an operator of ONNX's own by blocks; None where it is evaluated at once, as what is small is."""
+    if op not in BLOCKWISE or opset < OLDEST or outputs != 1 or not inputs:
+        return None
+    if any(one is not None and not isinstance(one, Bounded) for one in inputs):
+        return None
+    if op in MAPS:
+        return blocks_of(inputs)
+    if op in _ROWS and inputs[0].ndim:
+        return _of_rows(inputs, int(attributes.get("axis", _ROWS[op])))
+    if op == "BatchNormalization" and not attributes.get("training_mode", 0) and inputs[0].ndim > 1:
+        return _of_channels(inputs)
+    if op == "Concat":
+        return _of_parts(inputs, int(attributes["axis"]))
+    return _of_product(inputs) if op == "MatMul" else None
+
+
+def blocks_of(inputs: Iterable[Any]) -> Blockwise | None:
+    """How to evaluate maps by blocks that read these values; None where the result is small."""
+    inputs = [*inputs]
+    if any(one is not None and not isinstance(one, Bounded) for one in inputs):
+        return None
+    shape = _broadcast([one.shape for one in inputs if one is not None])
+    if math.prod(shape) <= BLOCK:
+        return None
+    return Blockwise(shape, blocks(shape), lambda index: parts(inputs, index))
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape to which these are broadcast, where they can be."""
+    rank = max(map(len, shapes))
+    wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(0 if 0 in sizes else max(sizes) for sizes in zip(*wide, strict=True))
+
+
+def parts(inputs: Sequence[Any], index: Index) -> list[Any]:
+    """What a block of a map reads of its inputs."""
+    return [None if one is None else one.part(cut(index, one.shape)) for one in inputs]
+
+
+def _of_rows(inputs: Sequence[Any], axis: int) -> Blockwise | None:
+    x = inputs[0]
+    rows = axis % x.ndim
+    if x.size <= BLOCK or rows == 0 or any(one is not None and one.ndim > x.ndim - rows for one in inputs[1:]):
+        return None
+    rest = [None if one is None else one.whole() for one in inputs[1:]]
+    return Blockwise(x.shape, blocks(x.shape, rows), lambda index: [x.part(index), *rest])
+
+
+def _of_channels(inputs: Sequence[Any]) -> Blockwise | None:
+    x, rest = inputs[0], [one.whole() for one in inputs[1:]]
+    if x.size <= BLOCK or any(one.shape != x.shape[1:2] for one in rest):
+        return None
+    return Blockwise(x.shape, blocks(x.shape), lambda index: [x.part(index), *(one.part(index[1:2]) for one in rest)])
+
+
+def _of_parts(inputs: Sequence[Any], axis: int) -> Blockwise | None:
+    """Of tensors one behind the other, each block lies in one of them."""
+    if len({(one.stored, one.dtype, one.ndim) for one in inputs}) > 1:
+        return None
+    along = axis % inputs[0].ndim
+    ends = np.cumsum([one.shape[along] for one in inputs])
+    shape = (*inputs[0].shape[:along], int(ends[-1]), *inputs[0].shape[along + 1 :])
+    if math.prod(shape) <= BLOCK:
+        return None
+
+    def part(index: Index) -> list[Any]:
+        source = int(np.searchsorted(ends, index[along].start, "right"))
+        return [inputs[source].part(_shifted(index, along, inputs[source].shape[along] - int(ends[source])))]
+
+    cuts = (
+        _shifted(index, along, int(end) - one.shape[along])
+        for one, end in zip(inputs, ends, strict=True)
+        for index in blocks(one.shape)
+        if one.size
+    )
+    return Blockwise(shape, cuts, part)
+
+
+def _shifted(index: Index, along: int, by: int) -> Index:
+    here = index[along]
+    return (*index[:along], slice(here.start + by, here.stop + by), *index[along + 1 :])
+
+
+def _of_product(inputs: Sequence[Any]) -> Blockwise | None:
+    a, b = inputs
+    if not a.is_float or a.ndim < 2 or b.ndim < 2 or (b.ndim > 2 and a.shape[:-2] != b.shape[:-2]):
+        return None
+    shape = (*a.shape[:-1], b.shape[-1])
+    if math.prod(shape) <= 4 * BLOCK:  # many small products take longer than a large one
+        return None
+    if b.ndim > 2:
+        cuts = blocks(shape, len(shape) - 2)
+        return Blockwise(shape, cuts, lambda index: [_rows(a, index, 2), _rows(b, index, 2)])
+    whole = b.whole()
+    cuts = blocks(shape, len(shape) - 1, max(4 * BLOCK, _LEAST_ROWS * shape[-1]))
+    return Blockwise(shape, cuts, lambda index: [_rows(a, index, 1), whole])
+
+
+def _rows(value: Bounded, index: Index, last: int) -> Bounded:
+    """All of its last axes."""
+    kept = tuple(slice(0, size) for size in value.shape[len(value.shape) - last :])
+    return value.part((*index[: len(index) - last], *kept))

@@ -1,0 +1,264 @@
+"""What a streamed validation keeps on the host, in parts of the largest activations: the most that are alive at once, as doubles."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import pumice
+from onnx_models import model, node, value
+from pumice.validation import streaming
+from pumice.validation.bounds import blocks, blockwise, bounded, cuts
+from pumice.validation.bounds.blocks import Collector, Packed, packed
+from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.run import Runner
+from pumice.validation.bounds.types import Types
+
+FLOAT = np.float32
+SIDE = 512
+SMALL = 1 << 13  # numbers of a block, which is to be small beside a tensor here, as it is beside large ones
+
+
+def chain() -> onnx.ModelProto:
+    """Layers one behind the other."""
+    ops, nodes = ("Sigmoid", "Add", "Tanh", "Mul"), []
+    for i in range(16):
+        read = ["x" if i == 0 else f"t{i - 1}", *(["c"] if i % 2 else [])]
+        nodes.append(node(ops[i % 4], read, ["y" if i == 15 else f"t{i}"], name=f"n{i}"))
+    return model(nodes, [value("x", [SIDE, SIDE])], constants={"c": np.full(SIDE, 0.5, FLOAT)})
+
+
+def residual() -> onnx.ModelProto:
+    """Blocks of a product and a function, each added to what it reads."""
+    wide, nodes, x = SIDE // 4, [], "x"
+    for i in range(6):
+        nodes.append(node("MatMul", [x, "w"], [f"p{i}"], name=f"product{i}"))
+        nodes.append(node("Tanh", [f"p{i}"], [f"h{i}"], name=f"tanh{i}"))
+        nodes.append(node("Add", [x, f"h{i}"], ["y" if i == 5 else f"r{i}"], name=f"sum{i}"))
+        x = f"r{i}"
+    weights = np.random.default_rng(1).standard_normal((wide, wide)) / math.sqrt(wide)
+    return model(nodes, [value("x", [4 * SIDE, wide])], constants={"w": weights.astype(FLOAT)})
+
+
+def u_net() -> onnx.ModelProto:
+    """What each layer on the way down makes is read by one on the way up."""
+    nodes, x = [], "x"
+    for i in range(10):
+        nodes.append(node("Tanh" if i % 2 else "Sigmoid", [x], [f"d{i}"], name=f"down{i}"))
+        x = f"d{i}"
+    for i in reversed(range(10)):
+        nodes.append(node("Sin", [x], [f"s{i}"], name=f"sine{i}"))
+        nodes.append(node("Add", [f"s{i}", f"d{i}"], [f"u{i}" if i else "y"], name=f"up{i}"))
+        x = f"u{i}"
+    return model(nodes, [value("x", [SIDE, SIDE])])
+
+
+def branches() -> onnx.ModelProto:
+    """Eight branches side by side, joined at the end."""
+    nodes = [node("Sin", ["x"], ["a"], name="first")]
+    nodes += [node("Mul", ["a", f"k{i}"], [f"b{i}"], name=f"mul{i}") for i in range(8)]
+    nodes += [node("Cos", [f"b{i}"], [f"c{i}"], name=f"cos{i}") for i in range(8)]
+    nodes.append(node("Concat", [f"c{i}" for i in range(8)], ["j"], name="join", axis=0))
+    nodes.append(node("Tanh", ["j"], ["y"], name="last"))
+    factors = {f"k{i}": np.array([i + 1], FLOAT) for i in range(8)}
+    return model(nodes, [value("x", [SIDE, SIDE])], constants=factors)
+
+
+def largest_activations(proto: onnx.ModelProto) -> int:
+    """The bytes, as doubles, of the tensors and inputs that are alive at the node where most are."""
+    inferred = onnx.shape_inference.infer_shapes(proto).graph
+    sizes = {
+        one.name: math.prod(axis.dim_value for axis in one.type.tensor_type.shape.dim)
+        for one in (*inferred.value_info, *inferred.output, *inferred.input)
+    }
+    constants = {one.name for one in proto.graph.initializer}
+    begin = {one.name: 0 for one in proto.graph.input}
+    end: dict[str, int] = {}
+    for i, one in enumerate(proto.graph.node):
+        begin.update(dict.fromkeys(one.output, i))
+        end.update(dict.fromkeys([*one.input, *one.output], i))
+    names = begin.keys() - constants
+    return 8 * max(
+        sum(sizes[name] for name in names if begin[name] <= i <= end[name]) for i in range(len(proto.graph.node))
+    )
+
+
+def peak(context: pumice.Context, proto: onnx.ModelProto, precision: str, mode: str) -> float:
+    shape = [axis.dim_value for axis in proto.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(0).standard_normal(shape).astype(FLOAT)
+    with pumice.load(proto, context, precision) as loaded:
+        tracemalloc.start()
+        try:
+            assert pumice.validate(loaded, [x], mode=mode).ok
+            return tracemalloc.get_traced_memory()[1] / largest_activations(proto)
+        finally:
+            tracemalloc.stop()
+
+
+# A tenth above what was measured; when nodes were evaluated at once and doubles were kept, these were from 2 for the U-net to 12.
+LIMITS = {
+    (chain, "fp32", "isolated"): 2.35,
+    (residual, "fp32", "isolated"): 2.45,
+    (u_net, "fp32", "isolated"): 0.85,
+    (branches, "fp32", "isolated"): 1.95,
+    (chain, "fp32", "both"): 2.6,
+    (residual, "fp32", "both"): 3.15,
+    (u_net, "fp32", "both"): 1.7,
+    (branches, "fp32", "both"): 2.5,
+    (chain, "fp16", "isolated"): 1.95,
+    (residual, "fp16", "isolated"): 3.7,
+    (u_net, "fp16", "isolated"): 1.3,
+    (branches, "fp16", "isolated"): 1.8,
+}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (cuts, blocks, blockwise, bounded):
+        monkeypatch.setattr(module, "BLOCK", SMALL)
+
+
+@pytest.mark.parametrize(("make", "precision", "mode"), LIMITS)
+def test_a_few_times_the_largest_activations_are_kept(
+    context: pumice.Context,
+    monkeypatch: pytest.MonkeyPatch,
+    small_blocks: None,
+    make: Callable[[], onnx.ModelProto],
+    precision: str,
+    mode: str,
+) -> None:
+    monkeypatch.setattr(streaming, "WINDOW", 4 * SIDE * SIDE)
+    assert peak(context, make(), precision, mode) <= LIMITS[make, precision, mode]
+
+
+def numbers(count: int = 1 << 15) -> tuple[Any, Bounded]:
+    random = np.random.default_rng(0)
+    exact = random.standard_normal(count)
+    return exact.astype(FLOAT), Bounded(exact, np.abs(exact) * 1e-7, FLOAT)
+
+
+def test_what_is_packed_bounds_what_it_was(small_blocks: None) -> None:
+    """The distance that is lost is in the error."""
+    device, exact = numbers()
+    kept = packed(exact, device)
+    assert isinstance(kept, Packed)
+    assert (np.abs(kept.value - exact.value) + exact.errors() <= kept.errors()).all()
+    assert (kept.errors() <= exact.errors() * (1 + 1e-6)).all()
+
+
+@pytest.mark.parametrize("spoil", ["infinite", "exact", "large"])
+def test_what_float32_does_not_hold_is_kept_in_float64(small_blocks: None, spoil: str) -> None:
+    device, exact = numbers()
+    error = exact.errors().copy()
+    if spoil == "infinite":
+        exact.value[20000] = np.inf
+    elif spoil == "exact":
+        error[20000] = 0.0
+    else:
+        error[20000] = 1e60
+    kept = packed(exact.with_error(error), device)
+    assert not isinstance(kept, Packed)
+    assert kept.value[20000:].tolist() == exact.value[20000:].tolist()
+    assert kept.errors()[20000:].tolist() == error[20000:].tolist()
+    assert (np.abs(kept.value[:20000] - exact.value[:20000]) <= 1e-14).all()
+
+
+def test_integers_are_kept_as_they_are(small_blocks: None) -> None:
+    whole = np.arange(1 << 15)
+    joined = Collector(whole.shape, whole)
+    for index in cuts.blocks(whole.shape):
+        joined.add(index, Bounded(whole[index]))
+    assert joined.value().value.tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1, 4, 1, 6), (9,), (0, 3), (2, 100)])
+def test_blocks_are_all_of_a_tensor_once(shape: tuple[int, ...]) -> None:
+    seen = np.zeros(shape, int)
+    for index in cuts.blocks(shape, most=8):
+        seen[index] += 1
+        assert seen[index].size <= max(8, shape[-1])
+    assert (seen == 1).all()
+
+
+WHOLE = {"And", "Or", "Xor", "Not"}
+PAIRS = {
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Mod",
+    "PRelu",
+    "Equal",
+    "Less",
+    "Greater",
+    "LessOrEqual",
+    "GreaterOrEqual",
+    "And",
+    "Or",
+    "Xor",
+}
+SEVERAL = {"Sum", "Mean", "Max", "Min"}
+ATTRIBUTES = {
+    "Cast": {"to": 6},
+    "Concat": {"axis": 1},
+    "Mod": {"fmod": 1},
+    "Softmax": {"axis": 1},
+    "LogSoftmax": {"axis": -1},
+}
+SHAPE = (3, 10, 8, 5)
+
+
+def inputs_of(op: str) -> list[Bounded]:
+    """Random numbers with errors, of shapes that are broadcast to one another."""
+    random = np.random.default_rng(len(op))
+
+    def floats(*shape: int) -> Bounded:
+        value = random.uniform(0.1, 0.9, shape).astype(FLOAT)
+        return Bounded(value, np.abs(value.astype(float)) * random.choice([0.0, 1e-6, 1e-4], shape), FLOAT)
+
+    def truths(*shape: int) -> Bounded:
+        return Bounded(random.random(shape) < 0.5, (random.random(shape) < 0.1) * 1.0, bool)
+
+    some = truths if op in WHOLE else floats
+    if op in PAIRS:
+        return [some(*SHAPE), some(8, 1)]
+    if op in SEVERAL:
+        return [floats(*SHAPE), floats(5), floats(10, 1, 5)]
+    if op == "Where":
+        return [truths(10, 1, 5), floats(*SHAPE), floats(1, 5)]
+    if op == "Clip":
+        return [floats(*SHAPE), floats(), floats()]
+    if op == "BatchNormalization":
+        return [floats(*SHAPE), *(floats(10) for _ in range(4))]
+    if op in ("LayerNormalization", "RMSNormalization"):
+        return [floats(*SHAPE), floats(5)]
+    if op == "Concat":
+        return [floats(*SHAPE), floats(3, 2, 8, 5)]
+    return [floats(*SHAPE), floats(5, 40)] if op == "MatMul" else [some(*SHAPE)]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("op", sorted(blockwise.BLOCKWISE))
+def test_blocks_are_evaluated_as_the_whole(monkeypatch: pytest.MonkeyPatch, op: str, precision: str) -> None:
+    types = Types(precision)
+    inputs = inputs_of(op)
+    proto = onnx.helper.make_node(op, [f"i{k}" for k in range(len(inputs))], ["y"], **ATTRIBUTES.get(op, {}))
+    runner = Runner({"": 23}, types)
+    made = []
+    for most in (1 << 40, 64):
+        for module in (cuts, blocks, blockwise, bounded):
+            monkeypatch.setattr(module, "BLOCK", most)
+        plan = blockwise.blockwise(op, 23, ATTRIBUTES.get(op, {}), inputs, 1)
+        assert (plan is None) == (most > 64)
+        made.append(runner.node(proto, list(inputs), {})[0])
+    whole, joined = made
+    assert isinstance(whole, Bounded) and isinstance(joined, Bounded)
+    np.testing.assert_allclose(joined.value, whole.value, rtol=1e-14, strict=True)
+    np.testing.assert_allclose(joined.errors(), whole.errors(), rtol=1e-7, atol=1e-300)
+    assert (joined.dtype, joined.stored, joined.constant) == (whole.dtype, whole.stored, whole.constant)
