@@ -4,7 +4,7 @@
 // multiplies. An
 // integer less its zero point is exact as a half; what 32 steps of a block add up to is multiplied by the block's scale in float32.
 // The subgroups of a workgroup share the depth, and their sums meet in shared memory. GATED: TILES tiles of each of two matrices. NORMED:
-// the rows are normalised first, and stay in shared memory.
+// the rows are normalised first, and stay in shared memory. HELD_X: there is one row, which is read beside the matrix.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -30,6 +30,8 @@ layout(constant_id = 1) const uint INVOCATIONS = 128u;
 layout(constant_id = 2) const uint TILES = 1u;   // of sixteen columns, of each matrix
 layout(constant_id = 3) const uint AHEAD = 1u;   // chunks of 128 steps that are on their way at once
 layout(constant_id = 4) const uint STAGED = 1u;  // NORMED: eights of the rows, a row's and one more at a time
+layout(constant_id = 5) const uint WHOLE = 0u;   // 1: the subgroups have as many chunks, all full, so that none reads past the depth
+layout(constant_id = 6) const uint TURNS = 1u;   // 2: the chunks of a turn are read while those of the one before are multiplied
 #include "include/fragments.glsl"
 
 #if GATED
@@ -39,7 +41,7 @@ const uint MATRICES = 1u;
 #endif
 const uint SETS = TILES * MATRICES, SPLIT = INVOCATIONS / kLanes;
 const uint EIGHTS = ROWS > 8u ? 2u : 1u;                               // of rows
-const uint KEPT = EIGHTS * 4u;                                         // components of sums that are of rows
+const uint KEPT = ROWS == 1u ? 2u : EIGHTS * 4u;                       // components of sums that are of rows
 const uint WIDE = TILES * 16u, MET = EIGHTS * 8u + 1u;                 // one more, so that columns begin in different banks
 const uint kPieces = uint(BITS) / 4u;                                  // of sixteen bytes, of a line's share of a chunk
 
@@ -50,22 +52,47 @@ shared float squares[INVOCATIONS + 16u];
 #endif
 
 uint chunks, tiles;
-uvec4 held_w[AHEAD * SETS * 2u * kPieces];
-Scales held_scale[AHEAD * SETS * 2u];
+const uint HELD = AHEAD * SETS * 2u;
+uvec4 held_w[TURNS * HELD * kPieces];
+Scales held_scale[TURNS * HELD];
 #if ZERO
-Scales held_zero[AHEAD * SETS * 2u];
+Scales held_zero[TURNS * HELD];
+#endif
+#if HELD_X
+uvec4 held_x[TURNS * AHEAD * 4u];
 #endif
 float sums[SETS * KEPT];
 
 #define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 
+// The component of a matrix of sums that is the i-th of those kept.
+uint component_of(uint i) {
+  return KEPT == 2u ? i * 4u : EIGHTS == 2u ? i : i / 2u * 4u + i % 2u;
+}
+
+// Eight elements of row `row` of the workgroup's, from eight `eight` on; zeros past the depth.
+uvec4 eight_of(uint row, uint first_row, uint eight) {
+#if NORMED
+  return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + (WHOLE == 1u ? eight : min(eight, chunks * 16u - 1u))];
+#else
+  const uint at = p.x_offset + (ROWS == 1u ? first_row : min(first_row + row, p.rows - 1u)) * p.depth;
+  if (WHOLE == 1u) return x[at / 8u + eight];
+  const bool inside = eight < p.depth / 8u;
+  const uvec4 words = x[at / 8u + (inside ? eight : 0u)];
+  return inside ? words : uvec4(0u);
+#endif
+}
+
 // Reads AHEAD chunks of this subgroup's from `begin` on. There is no branch, so that all loads are on their way at once: past the end the
 // last chunk is read, and multiply() has zeros for rows there.
-void read(uint begin, uint first_tile) {
+void read(uint turn, uint begin, uint first_tile, uint first_row) {
   FOR(k, AHEAD) {
     const uint chunk = min(begin + k, chunks - 1u);
+#if HELD_X
+    FOR(part, 4u) held_x[(turn * AHEAD + k) * 4u + part] = eight_of(0u, first_row, chunk * 16u + part * 4u + LANE % 4u);
+#endif
     FOR(s, SETS) {
-      const uint place = min(first_tile + s % TILES, tiles - 1u) * chunks + chunk, at = (k * SETS + s) * 2u;
+      const uint place = min(first_tile + s % TILES, tiles - 1u) * chunks + chunk, at = turn * HELD + (k * SETS + s) * 2u;
       FOR(h, 2u) {
         const uint term = place * 16u + h * 8u + LANE / 4u;
         FOR(i, kPieces) {
@@ -94,17 +121,6 @@ void read(uint begin, uint first_tile) {
   }
 }
 
-// Eight elements of row `row` of the workgroup's, from eight `eight` on; zeros past the depth.
-uvec4 eight_of(uint row, uint first_row, uint eight) {
-#if NORMED
-  return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + min(eight, chunks * 16u - 1u)];
-#else
-  const bool inside = eight < p.depth / 8u;
-  const uvec4 words = x[(p.x_offset + min(first_row + row, p.rows - 1u) * p.depth) / 8u + (inside ? eight : 0u)];
-  return inside ? words : uvec4(0u);
-#endif
-}
-
 // Two elements of eight bits each side of a word, less their zero point: element `pair` * 2 of the word's eights or fours, and the next.
 // block_pack.comp has put them where one mask finds both, over halves whose exponent makes 1,024 of nothing.
 Pair pair_of(uint word, uint pair, float least) {
@@ -128,18 +144,22 @@ Pair weight_pair(uint at, uint part, uint product, uint pair, float least) {
 }
 
 // Adds the products of the chunks that are held.
-void multiply(uint begin, uint first_row) {
+void multiply(uint turn, uint begin, uint first_row) {
   FOR(k, AHEAD) FOR(part, 4u) {
     const uint chunk = begin + k, eight = chunk * 16u + part * 4u + LANE % 4u;
+#if HELD_X
+    uvec4 rows_a = held_x[(turn * AHEAD + k) * 4u + part], rows_b = uvec4(0u);
+#else
     uvec4 rows_a = eight_of(LANE / 4u, first_row, eight), rows_b = uvec4(0u);
+#endif
     if (EIGHTS == 2u) rows_b = eight_of(LANE / 4u + 8u, first_row, eight);
-    if (chunk >= chunks) rows_a = uvec4(0u), rows_b = uvec4(0u);
+    if (WHOLE == 0u && chunk >= chunks) rows_a = uvec4(0u), rows_b = uvec4(0u);
     RIGHT(low);
     RIGHT(high);
     SET_COMPONENTS(low, PAIR(rows_a.x), PAIR(rows_a.y), PAIR(rows_b.x), PAIR(rows_b.y))
     SET_COMPONENTS(high, PAIR(rows_a.z), PAIR(rows_a.w), PAIR(rows_b.z), PAIR(rows_b.w))
     FOR(s, SETS) {
-      const uint at = (k * SETS + s) * 2u;
+      const uint at = turn * HELD + (k * SETS + s) * 2u;
 #if ZERO
       const float least_a = term_of(held_zero[at], part * 32u), least_b = term_of(held_zero[at + 1u], part * 32u);
 #else
@@ -155,7 +175,7 @@ void multiply(uint begin, uint first_row) {
       MULTIPLY_ADD(left, high, products);
       const float unit_a = term_of(held_scale[at], part * 32u), unit_b = term_of(held_scale[at + 1u], part * 32u);
       FOR(i, KEPT) {
-        const uint component = EIGHTS == 2u ? i : i / 2u * 4u + i % 2u;
+        const uint component = component_of(i);
         sums[s * KEPT + i] = fma(products[component], component < 4u ? unit_a : unit_b, sums[s * KEPT + i]);
       }
     }
@@ -219,16 +239,25 @@ void main() {
   tiles = (p.columns + 15u) / 16u, chunks = (p.depth + 127u) / 128u;
   uint begin = SUBGROUP_NUMBER * AHEAD;
   FOR(i, SETS * KEPT) sums[i] = 0.0;
-  read(begin, first_tile);
+  read(0u, begin, first_tile, first_row);
 #if NORMED
   stage(first_row);
 #endif
-  for (uint turn = (chunks + step - 1u) / step; turn > 0u; --turn, begin += step) {
-    multiply(begin, first_row);
-    read(begin + step, first_tile);
+  for (uint turns = (chunks + step - 1u) / step; turns > 0u; --turns, begin += step) {
+    if (TURNS == 2u) {
+      read(1u, begin + step, first_tile, first_row);
+      multiply(0u, begin, first_row);
+      if (--turns == 0u) break;
+      begin += step;
+      read(0u, begin + step, first_tile, first_row);
+      multiply(1u, begin, first_row);
+    } else {
+      multiply(0u, begin, first_row);
+      read(0u, begin + step, first_tile, first_row);
+    }
   }
   FOR(s, SETS) FOR(i, KEPT) {
-    const uint component = EIGHTS == 2u ? i : i / 2u * 4u + i % 2u;
+    const uint component = component_of(i);
     meeting[((SUBGROUP_NUMBER * SETS + s) * 16u + ROW_OF(component)) * MET + COLUMN_OF(component)] = sums[s * KEPT + i];
   }
   barrier();  // the sums of all subgroups are there

@@ -67,26 +67,32 @@ class Shares:
 
 @dataclass(frozen=True)
 class Fragments:
-    """block_quads: subgroups of a workgroup, tiles of sixteen columns, chunks that are on their way at once."""
+    """block_quads: subgroups of a workgroup, tiles of sixteen columns, chunks that are on their way at once, and turns of them; whether
+    the row is read beside the matrix."""
 
     subgroups: int
     tiles: int
-    ahead: int
+    ahead: int = 1
+    turns: int = 1
+    held: bool = False
 
     shader = "block_quads"
     scale = "halves"
 
     def __str__(self) -> str:
-        return f"fragments, {self.subgroups}, {self.tiles}, {self.ahead}"
+        held = ", held" * self.held
+        return f"fragments, {self.subgroups}, {self.tiles}, {self.ahead}, {self.turns}{held}"
 
     def fits(self, product: Product) -> bool:
-        return self.subgroups * self.ahead <= product.depth // CHUNK
+        return self.subgroups * self.ahead <= product.depth // CHUNK and not (product.normed and self.held)
 
     def macros(self, subgroup: int) -> dict[str, str | float]:
-        return {"SCALES": str(CHUNK // BLOCK)}
+        return {"SCALES": str(CHUNK // BLOCK), "HELD_X": str(int(self.held))}
 
     def spec(self, product: Product) -> dict[str, float]:
         shares = {"INVOCATIONS": self.subgroups * 32, "TILES": self.tiles, "AHEAD": self.ahead}
+        whole = product.depth % (CHUNK * self.subgroups * self.ahead) == 0
+        shares |= {"WHOLE": int(whole), "TURNS": self.turns}
         return {"ROWS": 1, **shares, "STAGED": product.depth // 8 + 1 if product.normed else 1}
 
     def columns_of_group(self, product: Product) -> int:
@@ -111,7 +117,10 @@ SHARES = [Shares(1, teams, columns) for teams in (2, 4, 8) for columns in (1, 2,
 
 
 FRAGMENTS = [
-    Fragments(subgroups, tiles, ahead) for subgroups in (1, 2, 4, 8, 16) for tiles in (1, 2) for ahead in (1, 2)
+    Fragments(subgroups, tiles, ahead, turns, held)
+    for subgroups, tiles in ((1, 1), (4, 1), (8, 1), (16, 1), (4, 2))
+    for ahead, turns in ((1, 1), (1, 2), (2, 1))
+    for held in (False, True)
 ]
 
 
@@ -159,11 +168,52 @@ def memory_of(product: Product, copies: int, context: pumice.Context) -> dict[st
     }
 
 
+COPY = """
+layout(local_size_x = 256) in;
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
+layout(push_constant) uniform parameter { uint first, fours; } p;
+void main() {
+  const uint i = gl_GlobalInvocationID.x;
+  if (i < p.fours) y[p.first + i] = x[p.first + i];
+}
+"""
+
+
+def seconds_of(commands: pumice.CommandList, copies: int, software: bool) -> list[float]:
+    """Of each of the dispatches of a list, in the last of its runs."""
+    commands.commit(timing=True)
+    seconds, spent = [], 0.0
+    # A GPU that has waited for the compiler has slow clocks for some time.
+    while spent < (0.0 if software else WARM) or len(seconds) < RUNS:
+        submission = commands.exec()
+        submission.wait()
+        spent += submission.device_seconds or 0.0
+        seconds.append((submission.device_seconds or 0.0) / copies)
+    return sorted(seconds[-RUNS:])
+
+
+def copy_of(product: Product, copies: int, memory: dict[str, pumice.Tensor], session: Session) -> Row:
+    """A copy that reads and writes together as many bytes as the product reads."""
+    context = session.context
+    kernel = pumice.Kernel(COPY, context, "copy")
+    fours = product.bytes // 32
+    into = pumice.empty(memory["w"].shape, "uint32", context)
+    commands = pumice.CommandList(context)
+    each = memory["w"].shape[0] // copies
+    for copy in range(copies):
+        commands.dispatch(kernel.bind(x=memory["w"], y=into, first=copy * each, fours=fours, groups=-(-fours // 256)))
+    seconds = seconds_of(commands, copies, session.software)
+    rate = f"{product.bytes / seconds[0] / 1e9:,.0f} GB/s"
+    return Row("  copy of as many bytes", seconds[0] * US, seconds[len(seconds) // 2] * US, note=rate)
+
+
 def rows_of(product: Product, session: Session) -> Iterator[Row]:
     context = session.context
     subgroup = int(context.info.limits["subgroupSize"])
     copies = 2 if session.software else max(2, min(64, CACHE // product.bytes + 1))
     memory = memory_of(product, copies, context)
+    yield copy_of(product, copies, memory, session)
     ways = SHARES[:4] if session.software else [*SHARES, *(FRAGMENTS if context.info.matrices else [])]
     for shares in ways:
         if not shares.fits(product):
@@ -172,16 +222,8 @@ def rows_of(product: Product, session: Session) -> Iterator[Row]:
         commands = pumice.CommandList(context)
         for copy in range(copies):
             commands.dispatch(bound(product, shares, kernel, copy, memory))
-        commands.commit(timing=True)
-        seconds, spent = [], 0.0
-        # A GPU that has waited for the compiler has slow clocks for some time.
-        while spent < (0.0 if session.software else WARM) or len(seconds) < RUNS:
-            submission = commands.exec()
-            submission.wait()
-            spent += submission.device_seconds or 0.0
-            seconds.append((submission.device_seconds or 0.0) / copies)
-        seconds = seconds[-RUNS:]
-        best, median = min(seconds), sorted(seconds)[len(seconds) // 2]
+        seconds = seconds_of(commands, copies, session.software)
+        best, median = seconds[0], seconds[len(seconds) // 2]
         yield Row(f"  {shares}", best * US, median * US, note=f"{product.bytes / best / 1e9:,.0f} GB/s")
 
 

@@ -35,6 +35,13 @@ class Case:
     subgroups: int = 2
     tiles: int = 1
     ahead: int = 1
+    turns: int = 1
+    held: bool = False  # the row is read beside the matrix
+
+    @property
+    def whole(self) -> bool:
+        """Whether the subgroups have as many chunks, all full."""
+        return self.depth % (128 * self.subgroups * self.ahead) == 0
 
     @property
     def blocks(self) -> int:
@@ -110,7 +117,9 @@ def bindings_of(context: pumice.Context, case: Case, matrix: Matrix, prefix: str
 def product(context: pumice.Context, case: Case, x: Array, gain: Array, matrices: list[Matrix]) -> Array:
     each, all_eights = min(case.rows, 16), -(-case.depth // 128) * 16 + 1
     spec = {"ROWS": each, "INVOCATIONS": 32 * case.subgroups, "TILES": case.tiles, "AHEAD": case.ahead}
+    spec |= {"TURNS": case.turns, "WHOLE": int(case.whole)}
     macros = {**case.macros, "EMULATED": "1", "GATED": str(int(case.gated)), "NORMED": str(int(case.normed))}
+    macros["HELD_X"] = str(int(case.held))
     if case.gated:
         macros |= {"RESIDUAL": "1", "GATE(x)": "x + 1.0", "EPILOGUE(x)": "x * 0.0078125 * residual"}
     run = kernel(context, "block_quads.comp", macros=macros, spec={**spec, "STAGED": each * all_eights})
@@ -138,6 +147,13 @@ def product(context: pumice.Context, case: Case, x: Array, gain: Array, matrices
 CASES = [
     Case(1, 16, 128, 32),
     Case(1, 16, 128, 32, points=False),
+    Case(1, 40, 512, 32, held=True),
+    Case(1, 40, 512, 32, held=True, turns=2, tiles=2),
+    Case(1, 33, 416, 32, held=True, turns=2),
+    Case(1, 33, 1152, 64, held=True, ahead=2, bits=8),
+    Case(1, 33, 1152, 64, turns=2, subgroups=3),
+    Case(1, 35, 640, 128, held=True, gated=True, turns=2, subgroups=1),
+    Case(5, 35, 640, 32, turns=2),
     Case(3, 20, 160, 32),
     Case(8, 33, 256, 64, subgroups=3),
     Case(9, 17, 384, 128, ahead=2),
@@ -163,9 +179,15 @@ def test_products_are_exact(case: Case, context: pumice.Context) -> None:
     np.testing.assert_array_equal(made, expected.astype(np.float32).astype(np.float16))
 
 
-@pytest.mark.parametrize(
-    "case", [Case(1, 24, 352, 32, normed=True), Case(9, 24, 128, 64, normed=True, tiles=2, gated=True)], ids=str
-)
+NORMED = [
+    Case(1, 24, 352, 32, normed=True),
+    Case(1, 24, 352, 32, normed=True, turns=2),
+    Case(1, 40, 768, 64, normed=True, turns=2, gated=True),
+    Case(9, 24, 128, 64, normed=True, tiles=2, gated=True),
+]
+
+
+@pytest.mark.parametrize("case", NORMED, ids=str)
 def test_rows_are_normalised(case: Case, context: pumice.Context) -> None:
     chance = np.random.default_rng(2)
     x, gain = chance.standard_normal((case.rows, case.depth)).astype(np.float16), chance.uniform(0.5, 2, case.depth)

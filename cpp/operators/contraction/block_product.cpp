@@ -92,7 +92,8 @@ BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t colum
 // Devices with matrix units take block_quads. There are so many subgroups of a tile's columns that every multiprocessor has several, half
 // as many where each has two matrices, and as many as the depth has chunks at most. Where the rows are normalised, which each workgroup
 // does for itself, they are four or eight. A workgroup has two tiles, whose words are on their way at once, where every multiprocessor has
-// many to do.
+// many to do. One row alone is read beside the matrix, and asked for nothing past the depth where all subgroups have as many whole chunks;
+// rows that are normalised are multiplied while the next chunk is on its way (docs/tuning.md).
 BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t depth) {
   constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kMostSubgroups = 16, kFewestOfNorm = 4, kMostOfNorm = 8;
   constexpr int64_t kTilesOfCore = 48;
@@ -109,7 +110,10 @@ BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns
   const int64_t limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   while (subgroups > 1 && subgroups * of_subgroup > limit) subgroups /= 2;
   const bool has_room = staged * 16 + squares + subgroups * (of_subgroup + kLanes * 4) <= limit;
-  const SpecValues spec{{"ROWS", each}, {"INVOCATIONS", subgroups * kLanes}, {"TILES", in_group}, {"STAGED", has_room ? staged : 1}};
+  const bool is_one = each == 1, is_whole = is_one && depth % kChunk == 0 && chunks % subgroups == 0;
+  const bool is_ahead = is_one && is_normed && has_room;
+  const SpecValues spec{{"ROWS", each},      {"INVOCATIONS", subgroups * kLanes}, {"TILES", in_group}, {"STAGED", has_room ? staged : 1},
+                        {"WHOLE", is_whole}, {"TURNS", is_ahead ? 2 : 1}};
   const Macros macros{{"SCALES", std::to_string(scales_of(node))}, {"EMULATED", node.emulates_fragments() ? "1" : "0"}};
   return {"block_quads.comp", each, in_group * kTileColumns, spec, macros, true, has_room};
 }
@@ -172,6 +176,7 @@ void add_kernel(LowerContext& node, const BlockTiling& tiling, const BlockProduc
   if (product.residual || gated) macros.emplace_back("RESIDUAL", "1");
   if (gated) macros.insert(macros.end(), {{"GATED", "1"}, {"GATE(x)", node.attributes->text("gate_epilogue", "x")}});
   if (normed) macros.emplace_back("NORMED", "1");
+  if (is_in_fragments(node) && tiling.rows == 1 && !normed) macros.emplace_back("HELD_X", "1");
   StepBuilder step(node.kernel(tiling.shader, product.x.desc.dtype, macros, tiling.spec));
   step.bind("x", product.x.operand).bind("y", product.y.operand);
   if (product.residual) step.bind("residual", *product.residual);
