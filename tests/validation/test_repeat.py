@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from fault_models import SAMPLES
 from onnx_models import gemm, model, node, value
 from pumice.base.host_arrays import same_bits
 from pumice.tools.cli import main
+from pumice.validation import repeat
 from pumice.validation.options import Options
 from pumice.validation.proof import Proof
 from pumice.validation.repeat import FRESH, LOADED, ONE_LIST, Repeatability, Repeats, Tally, pattern_of
@@ -118,7 +120,6 @@ def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The results of all runs are judged, not that of the first one alone."""
-    import pumice.validation.repeat as repeat
 
     real = repeat._runner
 
@@ -150,7 +151,6 @@ def test_runs_are_repeated_where_outputs_are_not_judged(context: pumice.Context)
 def test_a_difference_of_the_other_context_alone_is_told_so(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pumice.validation.repeat as repeat
 
     real = repeat._runner
 
@@ -191,6 +191,37 @@ def test_a_hundred_runs_cost_at_most_three_hundred_calls(context: pumice.Context
         repeats.close()
         proof.close()
     assert repeated < 3 * calls
+
+
+def test_nobody_waits_for_a_load_that_is_not_wanted_any_more(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt is told before the model is there a second time; what the thread has loaded it frees itself."""
+    begun, wanted, freed = threading.Event(), threading.Event(), threading.Event()
+    loaded_again, closed = pumice.Model.loaded_again, repeat._closed
+
+    def slowly(self: pumice.Model, *given: Any, **options: Any) -> pumice.Model:
+        begun.set()
+        assert wanted.wait(60)
+        return loaded_again(self, *given, **options)
+
+    def telling(loaded: Any) -> None:
+        closed(loaded)
+        freed.set()
+
+    def interrupted(*_: Any) -> None:
+        assert begun.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pumice.Model, "loaded_again", slowly)
+    monkeypatch.setattr(repeat, "_closed", telling)
+    monkeypatch.setattr(Proof, "run", interrupted)
+    one = model([node("Relu", ["x"], ["y"], name="one")], [value("x", [2, 4])])
+    with pytest.raises(KeyboardInterrupt):
+        pumice.validate(one.SerializeToString(), [X], repeat=2, context=context)
+    assert not freed.is_set()
+    wanted.set()
+    assert freed.wait(60)
 
 
 def seconds(work: Callable[[], Any]) -> float:

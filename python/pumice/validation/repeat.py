@@ -281,11 +281,11 @@ class Repeats:
         self._found: dict[str, Repeatability] = {}
 
     def close(self) -> None:
-        """Frees what the second context holds."""
-        self._thread.shutdown()
-        if self._fresh is not None and self._fresh.exception() is None:
-            self.fresh.close()
-            self.fresh.context.close()
+        """Frees what the second context holds. Where that is still loading, the thread frees it, and nobody waits."""
+        if self._fresh is not None:
+            self._fresh.cancel()
+            self._fresh.add_done_callback(_closed)  # at once where it is loaded
+        self._thread.shutdown(wait=False)
 
     @property
     def fresh(self) -> Model:
@@ -417,6 +417,13 @@ class Repeats:
     def report(self) -> list[Repeatability]:
         """One for each output of the program."""
         return list(self._found.values())
+
+
+def _closed(loaded: Future[Model]) -> None:
+    if not loaded.cancelled() and loaded.exception() is None:
+        model = loaded.result()
+        model.close()
+        model.context.close()
 
 
 def another(context: Context, without: list[str]) -> Context:

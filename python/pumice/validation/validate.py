@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -185,16 +186,14 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
         if progress:
             progress(done, total)
 
-    try:
+    with ExitStack() as ends:
+        for end in (forward_log, proof.close, repeats.close):  # the last one first
+            ends.callback(end)
         for index, (arrays, given) in enumerate(inputs):
             proof.run(arrays, given, index, step)
             if proof.options.repeat:
                 repeats.run(arrays, index)
                 step()
-    finally:
-        repeats.close()
-        proof.close()
-        forward_log()
     report = proof.report(len(inputs))
     if isinstance(proof.fused, Model):
         report.origin = Origin.of(proof.fused, inputs, proof.options.tolerances)
