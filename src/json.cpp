@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kNames = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";  // what follows a backslash, and what it stands for
 
-constexpr int kMostDepth = 1000;  // lists and dicts in one another: Python's own reader takes no more
+constexpr int kMostDepth = 1000;  // lists and dicts in one another: far more than an entry has, and few enough for a thread's stack
 
 // One list or dict inside of another.
 struct Level {

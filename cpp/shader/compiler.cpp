@@ -19,8 +19,7 @@ namespace {
 
 constexpr std::string_view kVersion = "450";
 
-// The tokens of a leading `#version` line, from `version` on; empty where there is none.
-// Few texts have one, and those that do not name it need not be taken apart.
+// Whether a text names a version: few do, and those that do not need not be taken apart.
 bool names_version(std::string_view source) {
   constexpr std::string_view kWord = "version";
   for (size_t at = source.find(kWord); at != std::string_view::npos; at = source.find(kWord, at + 1))
@@ -28,6 +27,7 @@ bool names_version(std::string_view source) {
   return false;
 }
 
+// The tokens of a leading `#version` line, from `version` on; empty where there is none.
 std::vector<Token> version_line(std::string_view source) {
   if (!names_version(source)) return {};
   const auto lines = directives(tokenize(source), "version");

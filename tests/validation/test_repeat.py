@@ -120,7 +120,6 @@ def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The results of all runs are judged, not that of the first one alone."""
-
     real = repeat._runner
 
     def spoiled(program: pumice.Program, inputs: Any) -> Any:

@@ -140,7 +140,7 @@ class PipelineBuilds {
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress) {
   std::vector<const KernelVariant*> missing;
   std::ranges::copy_if(kernels, std::back_inserter(missing), [](const KernelVariant* kernel) { return !kernel->has_pipeline(); });
-  PipelineBuilds builds(missing);
+  PipelineBuilds builds(missing);  // also where none is missing: it refuses settings of the environment that are wrong
   if (!missing.empty()) builds.run(progress);
 }
 
