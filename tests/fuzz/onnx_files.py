@@ -70,8 +70,9 @@ def _inputs(model: Any, chance: np.random.Generator) -> Arrays | None:
     return arrays
 
 
-def _outcome(data: bytes, context: Any) -> Outcome:
+def outcome_of(data: bytes, context: Any) -> Outcome:
     import pumice
+    from validation_texts import unexpected
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     outcome = Outcome("refused")
@@ -86,7 +87,7 @@ def _outcome(data: bytes, context: Any) -> Outcome:
         outcome = Outcome("refused", f"{type(error).__name__}: {error}")
     except BaseException:
         outcome = Outcome("another exception", traceback.format_exc(limit=-6))
-    if messages := pumice.take_validation_messages():
+    if messages := unexpected(pumice.take_validation_messages()):
         outcome = Outcome("Vulkan validation", messages[0])
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     if grown << 10 > MOST_BYTES:
@@ -99,7 +100,7 @@ def work(pipe: Any) -> None:
 
     context = pumice.Context()
     while True:
-        pipe.send(_outcome(pipe.recv(), context))
+        pipe.send(outcome_of(pipe.recv(), context))
 
 
 # ---- in the judge: what others say of a file

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import pumice
+
 sys.path.append(str(Path(__file__).resolve().parents[1] / "fuzz"))
 
-from onnx_files import FINE, run
+from onnx_files import FINE, outcome_of, run
 from onnx_seeds import seeds
 
 
@@ -24,6 +26,25 @@ def check(count: int, seed: int) -> None:
 @pytest.mark.parametrize("seed", [100, 101])
 def test_some_wrong_files(seed: int) -> None:
     check(120, seed)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (
+            "vkAllocateMemory(): allocationSize (8589934592) is larger than maxMemoryAllocationSize (4292870144).",
+            "refused",
+        ),
+        ("vkCmdDispatch(): a descriptor was never updated.", "Vulkan validation"),
+    ],
+)
+def test_memory_beyond_the_declared_limit_is_asked_for_on_purpose(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch, said: str, kind: str
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(pumice, "take_validation_messages", lambda: [said])
+        outcome = outcome_of(b"no model", context)
+    assert (outcome.kind, said in outcome.detail) == (kind, kind not in FINE)
 
 
 @pytest.mark.slow
