@@ -326,9 +326,26 @@ def test_what_auditwheel_says_is_read() -> None:
 # ---- a real one
 
 
+def unreached_index() -> str:
+    """What pip says where no package index gives it a package; empty where one does."""
+    quick = ("--dry-run", "--ignore-installed", "--no-deps", "--retries", "0", "--timeout", "10")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *quick, "pytest-xdist"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # An index that answers names versions, be they ever so wrong.
+    return done.stderr.strip() if done.returncode and "from versions: none" in done.stderr else ""
+
+
+def test_a_package_index_that_cannot_be_reached_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert "pytest-xdist" in unreached_index()
+
+
 @pytest.mark.slow
 def test_a_wheel_in_a_clean_environment(tmp_path: Path) -> None:
     """Builds this Python's wheel, installs it where no compiler is found, classifies the demo's images, runs some tests."""
+    if why := unreached_index():
+        pytest.skip(f"no package index can be reached: {why}")
     version = "{}.{}".format(*sys.version_info)
     command = [ROOT / "dev", "wheels", "--python", version, "--no-sdist", "--out", tmp_path / "dist"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
