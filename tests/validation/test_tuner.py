@@ -83,14 +83,14 @@ def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAPS)
-def test_most_of_the_speed_is_kept_on_gpus(context: pumice.Context, name: str) -> None:
-    """The same traps among layers that are large enough to be timed."""
+def test_few_nodes_stay_where_layers_are_large(context: pumice.Context, name: str) -> None:
+    """The same traps at the size at which `python tests/validation_figures.py tuner` times what of the speed is kept."""
     if context.info.kind == "software":
         pytest.skip("a software device computes in float32 whatever it stores")
     proto, case = precision_model(name, rows=4096, width=512)
     found = pumice.tune_precision(proto, [case], limit=0.05, context=context)
-    assert len(found.nodes) <= 0.05 * found.total, str(found)
-    assert found.speed_kept >= 0.9, str(found)
+    assert 1 <= len(found.nodes) <= 0.05 * found.total, str(found)
+    assert error(proto, case, found.policy, context) <= 0.05
 
 
 def test_what_passes_needs_no_node(context: pumice.Context) -> None:
