@@ -14,7 +14,7 @@ from random_models import random_model, run_seed
 from random_nodes import OPERATORS
 
 SAMPLE = 24
-WHOLE = 50_000
+WHOLE, PARTS = 50_000, 200  # parts of half a minute, which workers can share
 LEAST_OPERATORS = 120
 
 
@@ -45,8 +45,8 @@ def test_a_random_model_of_a_seed_is_always_the_same() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(20))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_fifty_thousand_random_models_are_right(context: pumice.Context, part: int) -> None:
-    each = WHOLE // 20
+    each = WHOLE // PARTS
     found = failures(context, range(1000 + part * each, 1000 + (part + 1) * each))
     assert not found, "\n".join(found[:40])
