@@ -254,3 +254,43 @@ def test_a_loop_without_a_trip_has_rows_of_the_sizes_of_its_first(
             made = loaded(x=x, n=np.array(2 if ends == "condition" else trips), c=np.array(go))
             assert made["rows"].shape == (trips, 4, 4), (trips, made["rows"].shape)
             np.testing.assert_array_equal(made["last"], x - 3 * trips)
+
+
+@pytest.mark.parametrize("trips", [0, 2])
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_loop_without_a_trip_has_rows_of_a_rank_that_the_file_alone_tells(
+    context: pumice.Context, constant: bool, trips: int
+) -> None:
+    """The product has no sizes that are tried: its depth is 5, which no trial takes for the unknown ones."""
+    body = Nodes("body")
+    body.add("Neg", "state", output="row")
+    body.add("Sub", "state", np.float32(3), output="next")
+    body.add("Identity", "go", output="on")
+    graph = helper.make_graph(
+        body.nodes,
+        "body",
+        [value("i", INT64, []), value("go", BOOL, []), value("state", FLOAT, [None, None])],
+        [value("on", BOOL, []), value("next", FLOAT, [None, None]), value("row", FLOAT, [None, None])],
+        body.constants,
+    )
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Loop", ["n", "", "product"], ["last", "rows"], "loop", body=graph),
+    ]
+    weights = [numpy_helper.from_array(np.ones((5, 2), np.float32), "w")]
+    inputs = [value("x", FLOAT, [None, None])]
+    if constant:
+        weights.append(numpy_helper.from_array(np.array(trips), "n"))
+    else:
+        inputs.append(value("n", INT64, []))
+    proto = helper.make_model(
+        helper.make_graph(nodes, "graph", inputs, [value("last", FLOAT, None), value("rows", FLOAT, None)], weights),
+        opset_imports=[helper.make_opsetid("", 21)],
+        ir_version=10,
+    )
+    given = {"x": np.ones((4, 5), np.float32), **({} if constant else {"n": np.array(trips)})}
+    with pumice.load(proto.SerializeToString(), context) as loaded:
+        made = loaded(**given)
+    np.testing.assert_array_equal(made["last"], np.full((4, 2), 5 - 3 * trips, np.float32))
+    expected = [np.full((4, 2), 3 * k - 5, np.float32) for k in range(trips)]
+    np.testing.assert_array_equal(made["rows"], np.reshape(expected, (trips, 4, 2)))

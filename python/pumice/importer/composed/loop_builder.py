@@ -357,7 +357,7 @@ class LoopBuilder:
             first = builder.graph.graft(value, operands, builder.helper_name(node, "first"))
         except GraphError:  # the nodes cannot run on these sizes, or on none that are tried
             return None
-        if first.shape is None:
+        if first.shape is None and self.elements[j].shape is None:
             return None
         if self.elements[j].shape is None:  # only the graph outside of the body knows which sizes are alike
             self.elements[j] = self.elements[j]._replace(shape=first.shape)
