@@ -13,6 +13,8 @@ import onnxruntime
 from onnx import NodeProto, TypeProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from random_nodes.normalized import NORMALIZED, normalized
+
 Array = np.ndarray[Any, Any]
 Data = Any  # an array, or a list of arrays for a sequence
 IR_VERSION = 10
@@ -175,9 +177,11 @@ class OneNode:
             given = {one.name: helper.get_attribute_value(one) for one in self.node.attribute}
             with np.errstate(all="ignore"):
                 return [np.asarray(DOUBLES[self.node.op_type](data[0], given))]
-        if self.session is None or self.reference_first(data):
-            return self.by_reference(data)
-        return self.by_runtime(data)
+        first = self.by_reference if self.session is None or self.reference_first(data) else self.by_runtime
+        results = first(data)
+        if self.node.op_type in NORMALIZED:
+            return [normalized(self.node, dict(zip(self.names, data, strict=True)), self.opset)]
+        return results
 
     def reference_first(self, data: Sequence[Data]) -> bool:
         if self.by_torch() and self.session is not None:

@@ -1,0 +1,42 @@
+"""Normalizations in float64: ONNX writes their variance as a difference of means of squares, of which float32 may keep no digit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper
+
+Array = np.ndarray[Any, Any]
+
+
+def _group_normalization(node: NodeProto, x: Array, rest: list[Array], opset: int) -> Array:
+    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    groups = given["num_groups"]
+    parts = x.reshape(x.shape[0], groups, -1)
+    parts = parts - parts.mean(axis=-1, keepdims=True)
+    parts = parts / np.sqrt((parts * parts).mean(axis=-1, keepdims=True) + given.get("epsilon", 1e-5))
+    # Before opset 21 there is a number for each group, since then one for each channel.
+    channels = [one if opset >= 21 else np.repeat(one, x.shape[1] // groups) for one in rest]
+    scale, bias = (one.reshape(-1, *[1] * (x.ndim - 2)) for one in channels)
+    return np.asarray(parts.reshape(x.shape) * scale + bias)
+
+
+def _mean_variance_normalization(node: NodeProto, x: Array, rest: list[Array], opset: int) -> Array:
+    axes = next((tuple(one.ints) for one in node.attribute if one.name == "axes"), (0, 2, 3))
+    off = x - x.mean(axis=axes, keepdims=True)
+    return np.asarray(off / (np.sqrt((off * off).mean(axis=axes, keepdims=True)) + 1e-9))
+
+
+NORMALIZED: dict[str, Callable[[NodeProto, Array, list[Array], int], Array]] = {
+    "GroupNormalization": _group_normalization,
+    "MeanVarianceNormalization": _mean_variance_normalization,
+}
+
+
+def normalized(node: NodeProto, data: Mapping[str, Array], opset: int) -> Array:
+    """The result of a node of NORMALIZED, rounded to its type once. The operands are those of which an oracle has a result."""
+    x, *rest = (data[name].astype(np.float64) for name in node.input)
+    with np.errstate(all="ignore"):
+        return NORMALIZED[node.op_type](node, x, rest, opset).astype(data[node.input[0]].dtype)
