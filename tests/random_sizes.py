@@ -14,6 +14,7 @@ import traceback
 from dataclasses import dataclass, field
 
 import numpy as np
+from onnx import NodeProto
 
 import pumice
 from features import lacking_features
@@ -33,6 +34,8 @@ PASSED_BY = words(
     "SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence ConcatFromSequence"
     " Shape Size EyeLike CastLike If Loop Scan Split Dropout ConstantOfShape Unique TopK"
 )
+FILTERED = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}  # and which input has the filters
+SCATTERED = words("ScatterElements ScatterND")
 UNSAID_OF_NOTHING = words("GroupNormalization LSTM GRU RNN DynamicQuantizeLinear InstanceNormalization")
 # Refused for what they are given, elements or none.
 REFUSED_OF_NOTHING = words(
@@ -127,6 +130,36 @@ def is_empty(data: Data) -> bool:
     return not data if isinstance(data, list) else not np.size(data)
 
 
+def unsaid(node: NodeProto, reads: dict[str, Data]) -> str:
+    """Why ONNX says nothing of the result of a node, though the oracles have one; empty where it does."""
+    if node.op_type in UNSAID_OF_NOTHING and any(is_empty(one) for one in reads.values()):
+        return "nothing to compute with, of which ONNX says nothing"
+    if node.op_type in FILTERED and 0 in np.shape(reads[node.input[FILTERED[node.op_type]]])[2:]:
+        return "filters without elements"
+    reduced = any(one.name == "reduction" and one.s != b"none" for one in node.attribute)
+    if node.op_type in SCATTERED and not reduced and writes_twice(node, reads[node.input[0]], reads[node.input[1]]):
+        return "two updates of one element, of which either may stay"
+    return ""
+
+
+def writes_twice(node: NodeProto, x: Array, indices: Array) -> bool:
+    """Whether a scatter has two updates of one element; shapes and indices that cannot be are the oracles' to refuse."""
+    if node.op_type == "ScatterND":
+        depth = indices.shape[-1]
+        sizes = np.asarray(x.shape[:depth])
+        places = indices.reshape(-1, depth) if depth else np.zeros((int(np.prod(indices.shape[:-1])), 0), np.int64)
+    elif indices.ndim == x.ndim:
+        axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
+        grid = np.indices(indices.shape)
+        grid[axis] = indices
+        sizes, places = np.asarray(x.shape), grid.reshape(x.ndim, -1).T
+    else:
+        return False
+    if sizes.size != places.shape[1] or (places < -sizes).any() or (places >= sizes).any():
+        return False
+    return len(np.unique(places % np.maximum(sizes, 1), axis=0)) < len(places)
+
+
 def expected_of(m: Maker, given: dict[str, Array]) -> tuple[dict[str, Data], str]:
     """All values by the oracles, and where the sizes are not legal why. Raises UndecidedError."""
     values: dict[str, Data] = {**given, **{one.name: one.data[0] for one in m.constants}}
@@ -134,8 +167,8 @@ def expected_of(m: Maker, given: dict[str, Array]) -> tuple[dict[str, Data], str
         reads = [values[one.name] for one in made.reads]
         if any(isinstance(one, list) and not one for one in reads):
             raise UndecidedError("a list without elements")
-        if made.node.op_type in UNSAID_OF_NOTHING and any(is_empty(one) for one in reads):
-            raise UndecidedError("nothing to compute with, of which ONNX says nothing")
+        if why := unsaid(made.node, dict(zip(made.oracle.names, reads, strict=True))):
+            raise UndecidedError(why)
         try:
             results = made.oracle(reads)
         except RefusedError as error:
@@ -202,6 +235,11 @@ def disputed_somewhere(m: Maker, given: dict[str, Array]) -> bool:
     return False
 
 
+def is_limit(refusal: str, context: pumice.Context) -> bool:
+    """Whether a refusal at load names what is beyond the device, or beyond what is known before a call: a rank that no trial tells."""
+    return bool(lacking_features(refusal, context)) or refusal.endswith("of a tensor of unknown rank")
+
+
 def run_seed(seed: int, context: pumice.Context, _: None = None) -> Result:
     result = Result(seed)
     m = random_graph(seed)
@@ -211,7 +249,7 @@ def run_seed(seed: int, context: pumice.Context, _: None = None) -> Result:
     try:
         model = pumice.load(m.model(), context=context, progress=False, check_indices=checked, fuse=seed % 4 != 0)
     except Exception as error:
-        if isinstance(error, pumice.UnsupportedError) and lacking_features(str(error), context):
+        if isinstance(error, pumice.UnsupportedError) and is_limit(str(error), context):
             return result
         result.failures.append(workers.flat(f"load: {type(error).__name__}: {error}"))
         return result

@@ -89,13 +89,33 @@ def window_refusal(node: NodeProto, shapes: Sequence[tuple[int, ...]]) -> str:
         names = [name for name in dict.fromkeys(node.input) if name]
         kernel = list(shapes[names.index(node.input[filters])][2:])
     sizes = shapes[0][2:]
-    whole = given.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and not given.get("ceil_mode", 0)
-    if not whole or len(kernel) != len(sizes):
+    mode = given.get("auto_pad", b"NOTSET")
+    if mode not in (b"NOTSET", b"VALID") or len(kernel) != len(sizes):
         return ""
     pads = given.get("pads", [0] * (2 * len(sizes)))
     for k, size in enumerate(sizes):
-        if (kernel[k] - 1) * given.get("dilations", [1] * len(sizes))[k] + 1 > size + pads[k] + pads[k + len(sizes)]:
+        extent = (kernel[k] - 1) * given.get("dilations", [1] * len(sizes))[k] + 1
+        room = size + pads[k] + pads[k + len(sizes)] - extent
+        if given.get("ceil_mode", 0) and mode == b"NOTSET":
+            # One window may run over the end, where it begins inside of the input or of the padding in front.
+            stride = given.get("strides", [1] * len(sizes))[k]
+            last = -(-room // stride)
+            room = last - int(last * stride >= size + pads[k])
+        if room < 0:
             return "a window larger than its padded axis"
+    return ""
+
+
+def diagonal_refusal(node: NodeProto, shapes: Sequence[tuple[int, ...]]) -> str:
+    """NumPy, by which onnx's reference computes, stretches an axis of 1 to one of 0 along a diagonal too."""
+    equation = next(one.s.decode() for one in node.attribute if one.name == "equation")
+    given = dict(zip(dict.fromkeys(node.input), shapes, strict=True))  # an operand that is read twice has one shape
+    for name, term in zip(node.input, equation.replace(" ", "").split("->")[0].split(","), strict=True):
+        shape = given[name]
+        front, _, back = term.partition("...")
+        pairs = {*zip(front, shape, strict=False), *zip(back[::-1], shape[::-1], strict=False)}
+        if len(pairs) > len({letter for letter, _ in pairs}):
+            return f"axes of several sizes for one letter of {term}"
     return ""
 
 
@@ -133,6 +153,8 @@ def refusal_of(node: NodeProto, data: Sequence[Data]) -> str:
         return "an axis of nothing to pool"
     if node.op_type in WINDOWED:
         return window_refusal(node, shapes)
+    if node.op_type == "Einsum":
+        return diagonal_refusal(node, shapes)
     return ""
 
 
