@@ -68,6 +68,12 @@ def test_normalizations_in_float64_are_those_of_onnx(opset: int) -> None:
         np.testing.assert_allclose(got, made.by_runtime(operands)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 0, 4), (0, 3, 2, 4)])
+def test_normalizations_in_float64_of_nothing_are_nothing(shape: tuple[int, ...]) -> None:
+    made = helper.make_node("MeanVarianceNormalization", ["x"], ["y"], axes=[0, 2, 3])
+    assert normalized(made, {"x": np.ones(shape, "float32")}, 21).shape == shape
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_fifty_thousand_random_models_are_right(context: pumice.Context, part: int) -> None:

@@ -11,12 +11,18 @@ from onnx import NodeProto, helper
 Array = np.ndarray[Any, Any]
 
 
+def _mean(x: Array, axes: tuple[int, ...]) -> Array:
+    """The mean along axes, which are kept; NaN without a warning where they have no elements."""
+    total = np.add.reduce(x, axis=axes, keepdims=True)
+    return np.asarray(total / np.float64(x.size / total.size if total.size else 1))
+
+
 def _group_normalization(node: NodeProto, x: Array, rest: list[Array], opset: int) -> Array:
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     groups = given["num_groups"]
     parts = x.reshape(x.shape[0], groups, -1)
-    parts = parts - parts.mean(axis=-1, keepdims=True)
-    parts = parts / np.sqrt((parts * parts).mean(axis=-1, keepdims=True) + given.get("epsilon", 1e-5))
+    parts = parts - _mean(parts, (-1,))
+    parts = parts / np.sqrt(_mean(parts * parts, (-1,)) + given.get("epsilon", 1e-5))
     # Before opset 21 there is a number for each group, since then one for each channel.
     channels = [one if opset >= 21 else np.repeat(one, x.shape[1] // groups) for one in rest]
     scale, bias = (one.reshape(-1, *[1] * (x.ndim - 2)) for one in channels)
@@ -25,8 +31,8 @@ def _group_normalization(node: NodeProto, x: Array, rest: list[Array], opset: in
 
 def _mean_variance_normalization(node: NodeProto, x: Array, rest: list[Array], opset: int) -> Array:
     axes = next((tuple(one.ints) for one in node.attribute if one.name == "axes"), (0, 2, 3))
-    off = x - x.mean(axis=axes, keepdims=True)
-    return np.asarray(off / (np.sqrt((off * off).mean(axis=axes, keepdims=True)) + 1e-9))
+    off = x - _mean(x, axes)
+    return np.asarray(off / (np.sqrt(_mean(off * off, axes)) + 1e-9))
 
 
 NORMALIZED: dict[str, Callable[[NodeProto, Array, list[Array], int], Array]] = {
