@@ -41,6 +41,7 @@ FOUND = {
     4223: "an AveragePool that rounds up has no window",
     3708: "a kernel without elements",
     2207: "a Loop whose trips give rows without elements",
+    11380: "a Loop whose rows an oracle joins end to end",
     15296: "a Loop without a trip, of rows of a rank that no trial tells",
     20454: "a diagonal of axes of 0 and 1",
     6250: "two updates of one element",
