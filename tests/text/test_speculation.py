@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,50 @@ def test_an_interrupted_stream_leaves_the_session_usable(generator: Generator) -
         expected(PROMPT, max_tokens=len(session.tokens) - len(generator.encoded(PROMPT)))
         assert session.tokens == expected.tokens
         assert session([], max_tokens=10) == expected([], max_tokens=10)
+
+
+def interrupted_at(place: int) -> Callable[[pumice.Tensor, Any], None]:
+    """Tensor.upload, which raises KeyboardInterrupt at the upload of this number."""
+    numbers, whole = itertools.count(), pumice.Tensor.upload
+
+    def upload(tensor: pumice.Tensor, array: Any) -> None:
+        if next(numbers) == place:
+            raise KeyboardInterrupt
+        whole(tensor, array)
+
+    return upload
+
+
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[1]], ids=str)
+def test_an_interruption_at_any_upload_leaves_the_text_right(
+    options: dict[str, Any], generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at those of the first run, which makes the recordings that later runs take. New tensors hold zeros, as memory may."""
+    prompt = generator.encoded(PROMPT)
+    empty = pumice._pumice.empty
+
+    def zeros(*given: Any) -> pumice.Tensor:
+        made = empty(*given)
+        made.fill(0)
+        return made
+
+    monkeypatch.setattr(pumice._pumice, "empty", zeros)
+    expected = generator.session()
+    expected(prompt, max_tokens=24, **options)
+    interrupted = set()
+    for place in range(40):
+        session = generator.session()
+        with monkeypatch.context() as patched:
+            patched.setattr(pumice.Tensor, "upload", interrupted_at(place))
+            try:
+                session(prompt, max_tokens=24, speculate=generator, **options)
+            except KeyboardInterrupt:
+                interrupted.add(len(session.tokens))
+        left = len(prompt) + 24 - len(session.tokens)
+        if left:
+            session([], max_tokens=left, speculate=generator, **options)
+        assert session.tokens == expected.tokens, place
+    assert len(interrupted) > 3
 
 
 def test_models_that_join_their_caches(tmp_path: Path, context: pumice.Context) -> None:

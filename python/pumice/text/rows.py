@@ -120,7 +120,7 @@ class Rows:
     # ---- runs
 
     def _prompt(self, rows: int, wanted: int, choose: Way | None) -> Prompt:
-        """The recorded run of these numbers of rows."""
+        """The recorded run of these numbers of rows, whose first `wanted` ones are the wanted ones."""
         assert self.caches is not None
         key = rows, wanted, choose
         if key not in self._recorded:
@@ -133,6 +133,8 @@ class Rows:
             elif wanted > 1:
                 logits = _pumice.empty([batch, wanted, self.device.words], self.device.logits_dtype, context)
             recorded = self.device.record(self.caches, words, (ids, places), logits, choose)
+            if places is not words.first:  # before it is kept: what is raised here leaves no recording of unknown rows
+                places.upload(np.tile(np.arange(wanted, dtype=np.int64), (batch, 1)))
             self._recorded[key] = Prompt(recorded, ids, places)
         return self._recorded[key]
 
@@ -168,14 +170,15 @@ class Rows:
             part = tokens[start : start + rows]
             row[: len(part)] = part
         last = [min(length - 1 - start, rows - 1) for length, start in zip(lengths, starts, strict=True)]
-        self._run(self._prompt(rows, 1, None), ids, starts, np.array(last, np.int64)[:, None])
+        prompt = self._prompt(rows, 1, None)
+        if prompt.wanted is not self.words.first:
+            prompt.wanted.upload(np.array(last, np.int64)[:, None])
+        self._run(prompt, ids, starts)
         self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
 
-    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int], wanted: Array | None) -> Submission:
-        """Runs these words; wanted: the rows whose logits are wanted, None: those of the run before."""
+    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int]) -> Submission:
+        """Runs these words, the first of which have so many before them in the caches."""
         prompt.ids.upload(ids)
-        if wanted is not None and prompt.wanted is not self.words.first:
-            prompt.wanted.upload(wanted)
         self.words.past.upload(np.array(starts, np.int64))
         return prompt.recorded.run()
 
@@ -190,7 +193,7 @@ class Rows:
             part = tokens[start : start + rows]
             ids[0, : len(part)] = part
             prompt = self._prompt(rows, rows, None)
-            self._run(prompt, ids, [start], np.arange(rows, dtype=np.int64)[None])
+            self._run(prompt, ids, [start])
             found[start : start + len(part)] = prompt.recorded.logits.numpy()[0, : len(part)]
         return found
 
@@ -307,7 +310,6 @@ class Rows:
         is_wide = bool(proposed) and (self.context is None or count + width <= self.context)
         rows = width + 1 if is_wide else 1
         self._room_for(count - 1 + rows, more)
-        is_new = (rows, rows, self._way) not in self._recorded
         run, chooser = self._prompt(rows, rows, self._way), self.words.chooser(rows)
         ids = np.zeros((1, rows), self.device.roomy.words_dtype)
         ids[0, 0] = tokens[-1]
@@ -316,7 +318,7 @@ class Rows:
             chooser.past.upload(np.arange(count - 1, count - 1 + rows))
         if choice.penalty != 1:
             chooser.seen.upload(seen_of([tokens + proposed[:i] for i in range(rows)], self.device.words))
-        self._run(run, ids, [count - 1], np.arange(rows)[None] if is_new else None).wait()
+        self._run(run, ids, [count - 1]).wait()
         chosen = [int(chooser.numbers[(count + i - first) % SLOTS, i]) for i in range(rows)]
         right = 0
         while right < len(proposed) and is_wide and chosen[right] == proposed[right]:
