@@ -13,6 +13,7 @@ import pumice
 from corpus.store import load
 from decoder_folders import STORY, WORDS, write_folder
 from process import python
+from pumice.text.device import Choice
 from pumice.text.generator import Generator
 from pumice.text.speculation import NGrams
 
@@ -106,6 +107,26 @@ def test_caches_grow_and_the_context_ends(generator: Generator, monkeypatch: pyt
         session(prompt, max_tokens=count, speculate=generator, width=7)
         assert session.tokens == expected.tokens
         assert session([], max_tokens=1) == expected([], max_tokens=1) if len(session.tokens) < 512 else True
+
+
+@pytest.mark.parametrize("speculate", [None, "ngram"])
+def test_a_stream_that_finds_no_room_says_so(speculate: str | None, generator: Generator) -> None:
+    """Of two streams of a session the first fills the context, which had room when the second was opened."""
+    session = generator.session()
+    long = (generator.encoded("the fox ") * 200)[:507]
+    first = session.stream(long, max_tokens=1000)
+    second = session.stream([long[0]], max_tokens=10, speculate=speculate)
+    for _ in first:
+        pass
+    assert len(session.tokens) == 512
+    with pytest.raises(pumice.text.ContextError, match="at most 512 tokens") as caught:
+        next(second)
+    assert (caught.value.tokens, caught.value.most) == (512, 512)
+    assert (len(session.tokens), session.room) == (512, 512)
+    for most in (0, -1):
+        rows = generator.session()._rows
+        rows.tokens[0] += long
+        assert not list(rows.speculated(Choice(), most, NGrams(), 3))
 
 
 def test_a_run_makes_no_binding_and_no_pipeline(generator: Generator) -> None:

@@ -175,8 +175,8 @@ class Session:
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[str]:
         """The pieces of what follows, as they are made: whole characters.
 
-        prompt: a text, or tokens. Raises InputError for options that are none, ContextError where the prompt leaves no room, StateError
-        for a session that is closed or whose text has changed since.
+        prompt: a text, or tokens. Raises InputError for options that are none, ContextError where the prompt leaves no room, or another
+        stream has taken it meanwhile, StateError for a session that is closed or whose text has changed since.
         """
         self._check_open()
         made = Asked(**options).checked(1)
@@ -258,7 +258,8 @@ class Session:
 
 
 def _steps(rows: Rows, options: Options) -> Iterator[list[int]]:
-    """The tokens of each step, as many as the options and the context allow."""
+    """The tokens of each step, as many as the options and the context allow. Raises ContextError where that is none."""
+    rows.check_context(1)  # again, as a stream that was opened before may have filled the context meanwhile
     longest = max(map(len, rows.tokens))
     most = options.max_tokens if rows.context is None else min(options.max_tokens, rows.context - longest)
     if options.speculate is not None:

@@ -286,6 +286,8 @@ class Rows:
 
     def _speculating(self, choice: Choice, most: int, proposer: Proposer, width: int) -> Iterator[list[int]]:
         first, made = len(self.tokens[0]), 0
+        if most <= 0:
+            return
         self._begin_choices([choice], [first])
         chooser = self.words.chooser(width + 1)
         chooser.settings.upload(settings_of([choice] * (width + 1), [first] * (width + 1)))
@@ -297,7 +299,7 @@ class Rows:
                 self._check_chosen(0, token)
                 yield [token]
                 made += 1
-                if made == most:
+                if made >= most:
                     return
             tokens = self.tokens[0]
             proposed = proposer.propose(tokens, min(width, most - made - 1)) if most - made > 1 else []
