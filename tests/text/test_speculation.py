@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pumice
 from corpus.store import load
 from decoder_folders import STORY, WORDS, write_folder
 from process import python
-from pumice.text.device import Choice
+from pumice.text.device import Choice, Seen, seen_of
 from pumice.text.generator import Generator
-from pumice.text.speculation import NGrams
+from pumice.text.rows import Rows
+from pumice.text.speculation import Draft, NGrams
 
 PROMPT = "Once there was a fox"
 OPTIONS: list[dict[str, Any]] = [
@@ -195,6 +198,55 @@ def test_an_interruption_at_any_upload_leaves_the_text_right(
             session([], max_tokens=left, speculate=generator, **options)
         assert session.tokens == expected.tokens, place
     assert len(interrupted) > 3
+
+
+class Counted(list[int]):
+    """A text that counts what is read of it."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for token in super().__iter__():
+            self.read += 1
+            yield token
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self.read += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+def test_a_proposal_reads_what_is_new_of_the_text(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = Counted((generator.encoded("the fox ") * 200)[:300])
+    draft = Draft(Rows(generator.device, 1, None), Choice(penalty=1.2))
+    for proposer in (draft, NGrams()):
+        proposer.propose(text, 3)
+        before = text.read
+        for _ in range(4):
+            text += [7]
+            proposer.propose(text, 3)
+        assert text.read - before < 100
+    for speculate in ("ngram", generator):
+        given: list[int] = []
+        for module in ("device", "rows"):
+            counted = functools.partial(_counted_seen, given)
+            monkeypatch.setattr(f"pumice.text.{module}.seen_of", counted)
+        generator.session()(list(text), max_tokens=40, speculate=speculate, repetition_penalty=1.2)
+        assert sum(given) == len(text), "the text is read once, and not at every step"
+
+
+def _counted_seen(given: list[int], texts: Sequence[Sequence[int]], words: int) -> Any:
+    given.extend(map(len, texts))
+    return seen_of(texts, words)
+
+
+def test_the_bits_of_rows_are_those_of_their_texts() -> None:
+    text, proposed = [3, 40, 3, 99], [31, 40, 64]
+    seen = Seen(text, 100)
+    for rows in (4, 1, 6):
+        expected = seen_of([text + proposed[:i] for i in range(rows)], 100)
+        np.testing.assert_array_equal(seen.rows(text, proposed, rows), expected)
+        text += [63, rows]
 
 
 def test_models_that_join_their_caches(tmp_path: Path, context: pumice.Context) -> None:

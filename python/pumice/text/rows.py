@@ -12,7 +12,7 @@ import pumice._pumice as _pumice
 
 from .._pumice import CommandList, Error, StateError, Submission
 from ..base.element_types import Array
-from .device import SLOTS, Caches, Choice, Device, Recorded, Way, Words, bucket_of, seen_of, settings_of
+from .device import SLOTS, Caches, Choice, Device, Recorded, Seen, Way, Words, bucket_of, seen_of, settings_of
 from .errors import ContextError
 
 if TYPE_CHECKING:
@@ -203,13 +203,14 @@ class Rows:
 
     # ---- tokens
 
-    def chosen(self, choices: Sequence[Choice], most: int) -> Iterator[list[int]]:
+    def chosen(self, choices: Sequence[Choice], most: int, seen: Array | None = None) -> Iterator[list[int]]:
         """Makes at most `most` tokens of each text, and gives those of a step together, a few steps behind the device.
 
-        The texts take a token with `keep`. Raises Error where the logits of a text hold no finite number.
+        The texts take a token with `keep`. seen: the bits of the texts' tokens, where they are known. Raises Error where the logits of a
+        text hold no finite number.
         """
         began = time.perf_counter()
-        yield from self._timed(began, self._read_for(most), self._choosing(choices, most))
+        yield from self._timed(began, self._read_for(most), self._choosing(choices, most, seen))
 
     def _timed(self, began: float, lacking: int, steps: Iterator[list[int]]) -> Iterator[list[int]]:
         """The tokens of each step, with the time so far in `timing`. Raises StateError where others have changed the texts meanwhile."""
@@ -224,10 +225,10 @@ class Rows:
             if turn != self.turn:
                 raise StateError("this session has gone on with another text since this stream began")
 
-    def _choosing(self, choices: Sequence[Choice], most: int) -> Iterator[list[int]]:
+    def _choosing(self, choices: Sequence[Choice], most: int, seen: Array | None) -> Iterator[list[int]]:
         firsts = [len(one) for one in self.tokens]
         submissions: dict[int, Submission] = {}
-        self._begin_choices(choices, firsts)
+        self._begin_choices(choices, firsts, seen)
         for step in range(most):
             while len(submissions) < _AHEAD and step + len(submissions) < most:
                 number = step + len(submissions)
@@ -252,11 +253,11 @@ class Rows:
         self.cached[text] = len(self.tokens[text])
         self.tokens[text].append(token)
 
-    def _begin_choices(self, choices: Sequence[Choice], firsts: Sequence[int]) -> None:
+    def _begin_choices(self, choices: Sequence[Choice], firsts: Sequence[int], seen: Array | None) -> None:
         self.words.settings.upload(settings_of(choices, firsts))
         self._way = "drawn" if any(choice.temperature > 0 for choice in choices) else "greedy"
         if any(choice.penalty != 1 for choice in choices):
-            self.words.seen.upload(seen_of(self.tokens, self.device.words))
+            self.words.seen.upload(seen_of(self.tokens, self.device.words) if seen is None else seen)
 
     def _has_room(self, rows: int) -> bool:
         return self.caches is not None and self.caches.users == 1 and self.caches.room >= rows
@@ -288,7 +289,8 @@ class Rows:
         first, made = len(self.tokens[0]), 0
         if most <= 0:
             return
-        self._begin_choices([choice], [first])
+        seen = None if choice.penalty == 1 else Seen(self.tokens[0], self.device.words)
+        self._begin_choices([choice], [first], None if seen is None else seen.rows(self.tokens[0], [], 1))
         chooser = self.words.chooser(width + 1)
         chooser.settings.upload(settings_of([choice] * (width + 1), [first] * (width + 1)))
         self._runs = 0
@@ -303,10 +305,10 @@ class Rows:
                     return
             tokens = self.tokens[0]
             proposed = proposer.propose(tokens, min(width, most - made - 1)) if most - made > 1 else []
-            found = self._checked(choice, proposed, width, first, most - made)
+            found = self._checked(seen, proposed, width, first, most - made)
             self._runs += 1
 
-    def _checked(self, choice: Choice, proposed: list[int], width: int, first: int, more: int) -> list[int]:
+    def _checked(self, seen: Seen | None, proposed: list[int], width: int, first: int, more: int) -> list[int]:
         """Runs the last token with those that are proposed behind it: gives the tokens that follow, the first of which is not proposed."""
         tokens, count = self.tokens[0], len(self.tokens[0])
         is_wide = bool(proposed) and (self.context is None or count + width <= self.context)
@@ -318,8 +320,8 @@ class Rows:
         if is_wide:
             ids[0, 1 : 1 + len(proposed)] = proposed
             chooser.past.upload(np.arange(count - 1, count - 1 + rows))
-        if choice.penalty != 1:
-            chooser.seen.upload(seen_of([tokens + proposed[:i] for i in range(rows)], self.device.words))
+        if seen is not None:
+            chooser.seen.upload(seen.rows(tokens, proposed, rows))
         self._run(run, ids, [count - 1]).wait()
         chosen = [int(chooser.numbers[(count + i - first) % SLOTS, i]) for i in range(rows)]
         right = 0

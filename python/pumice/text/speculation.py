@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.errors import InputError
-from .device import Choice, Device
+from .device import Choice, Device, Seen
 from .rows import Rows
 
 if TYPE_CHECKING:
@@ -57,19 +57,24 @@ class Draft:
 
     def __init__(self, rows: Rows, choice: Choice) -> None:
         self._rows, self._choice = rows, choice
+        self._known = 0  # tokens of the text, which the draft's own begins with
+        self._seen = Seen([], rows.device.words)
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         rows = self._rows
-        shared = next(
-            (i for i, pair in enumerate(zip(rows.tokens[0], tokens, strict=False)) if pair[0] != pair[1]),
-            min(len(rows.tokens[0]), len(tokens)),
-        )
-        rows.tokens[0], rows.cached[0] = list(tokens), min(rows.cached[0], shared)
+        mine, known = rows.tokens[0], self._known
+        new = list(tokens[known:])
+        pairs = zip(mine[known:], new, strict=False)
+        right = next((i for i, (own, given) in enumerate(pairs) if own != given), min(len(mine) - known, len(new)))
+        rows.cached[0] = min(rows.cached[0], known + right)
+        mine[known:] = new
+        self._known = len(tokens)
         room = count if rows.context is None else min(count, rows.context - len(tokens))
         if room > 0:
-            for (token,) in rows.chosen([self._choice], room):
+            seen = None if self._choice.penalty == 1 else self._seen.rows(tokens, [], 1)
+            for (token,) in rows.chosen([self._choice], room, seen):
                 rows.keep(0, token)
-        return rows.tokens[0][len(tokens) :]
+        return mine[len(tokens) :]
 
     def close(self) -> None:
         self._rows.close()
