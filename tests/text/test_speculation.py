@@ -293,6 +293,23 @@ def test_what_cannot_be_is_refused_by_name(generator: Generator, numbers: Genera
         generator(["Once", "One"], speculate="ngram")
 
 
+def test_a_draft_that_fails_is_named(
+    generator: Generator, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Generator(STORY, context) as draft:
+        made = draft.device.new_words
+
+        def failing(batch: int) -> Any:
+            words = made(batch)
+            words.numbers = np.full_like(words.numbers, 0xFFFFFFFF)
+            return words
+
+        monkeypatch.setattr(draft.device, "new_words", failing)
+        message = "^speculate: the draft: expected a finite number among the logits, given none"
+        with pytest.raises(pumice.Error, match=message):
+            generator(PROMPT, speculate=draft)
+
+
 def test_stretches_are_found_where_they_were_last() -> None:
     made = NGrams()
     assert made.propose([1, 2, 3], 4) == []

@@ -55,8 +55,9 @@ class Prompt(NamedTuple):
 class Rows:
     """The texts of a batch. `tokens` are all of each text, of which the caches hold the first `cached`."""
 
-    def __init__(self, device: Device, batch: int, context: int | None) -> None:
+    def __init__(self, device: Device, batch: int, context: int | None, said: str | None = None) -> None:
         self.device, self.context = device, context
+        self._said = said  # what errors call the text, None: by its number
         self.tokens: list[list[int]] = [[] for _ in range(batch)]
         self.cached = [0] * batch
         self.words: Words = device.new_words(batch)
@@ -243,10 +244,9 @@ class Rows:
                 self._check_chosen(text, token)
             yield tokens
 
-    @staticmethod
-    def _check_chosen(text: int, token: int) -> None:
+    def _check_chosen(self, text: int, token: int) -> None:
         if token == _NO_NUMBER:
-            raise Error(f"text {text}: expected a finite number among the logits, given none")
+            raise Error(f"{self._said or f'text {text}'}: expected a finite number among the logits, given none")
 
     def keep(self, text: int, token: int) -> None:
         """Adds a token that was made to a text; the caches have the rows of those before it."""

@@ -116,4 +116,4 @@ def proposer_of(speculate: Generator | str, choice: Choice, device: Device) -> P
     check_decoder(speculate, device)
     if isinstance(speculate, str):
         return NGrams()
-    return Draft(Rows(speculate.device, 1, speculate.context_length), choice)
+    return Draft(Rows(speculate.device, 1, speculate.context_length, "speculate: the draft"), choice)
