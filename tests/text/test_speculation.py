@@ -282,6 +282,8 @@ def test_what_cannot_be_is_refused_by_name(generator: Generator, numbers: Genera
         ({"speculate": "ngram", "width": 0}, "width: expected a number of tokens from 1 to 15, given 0"),
         ({"speculate": "ngram", "width": 16}, "width: expected"),
         ({"speculate": "ngram", "width": True}, "width: expected"),
+        ({"speculate": "ngram", "width": 3.0}, "width: expected"),
+        ({"speculate": "ngram", "width": np.int64(16)}, "width: expected"),
         ({"width": 3}, "width: expected it beside speculate alone"),
     ]
     for options, message in refused:
@@ -291,6 +293,16 @@ def test_what_cannot_be_is_refused_by_name(generator: Generator, numbers: Genera
         assert session.tokens == []
     with pytest.raises(pumice.Error, match="^speculate: expected one text, given 2"):
         generator(["Once", "One"], speculate="ngram")
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_whole_numbers_of_numpy_are_options(dtype: Any, generator: Generator) -> None:
+    """Also small ones, of which sums with the text's length would be cut."""
+    prompt = generator.encoded("the fox ") * 40
+    given = {"max_tokens": 20, "width": 3, "top_k": 200, "seed": 5}
+    options = {"speculate": "ngram", "temperature": 1.0}
+    expected = generator.session()(prompt, **options, **given)
+    assert generator.session()(prompt, **options, **{name: dtype(one) for name, one in given.items()}) == expected
 
 
 def test_a_draft_that_fails_is_named(

@@ -81,17 +81,13 @@ class Draft:
 
 
 def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
-    """Raises InputError for options that ask for no speculation that there is. is_draft: speculate is a Generator."""
+    """Raises InputError where no speculation that there is is asked for, or a width without one. is_draft: speculate is a Generator."""
     if speculate is None:
         if width is not None:
             raise InputError(f"width: expected it beside speculate alone, given {width!r:.100}")
         return
     if not is_draft and not (isinstance(speculate, str) and speculate == NGRAM):
         raise InputError(f"speculate: expected '{NGRAM}' or a Generator, given {speculate!r:.100}")
-    if width is None:
-        return
-    if isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= MOST_WIDTH:
-        raise InputError(f"width: expected a number of tokens from 1 to {MOST_WIDTH}, given {width!r:.100}")
 
 
 def check_decoder(speculate: Generator | str, device: Device) -> None:
