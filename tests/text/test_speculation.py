@@ -249,6 +249,19 @@ def test_the_bits_of_rows_are_those_of_their_texts() -> None:
         text += [63, rows]
 
 
+def test_places_are_int64_whatever_numpy_takes_by_default(
+    generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy 1 takes int32 for whole numbers on Windows."""
+    expected, whole = generator(PROMPT, max_tokens=20), np.arange
+
+    def arange(*given: Any, dtype: Any = np.int32) -> Any:
+        return whole(*given, dtype=dtype)
+
+    monkeypatch.setattr(np, "arange", arange)
+    assert generator(PROMPT, max_tokens=20, speculate=generator) == expected
+
+
 def test_models_that_join_their_caches(tmp_path: Path, context: pumice.Context) -> None:
     folder = write_folder(tmp_path, load("llama.script").model, WORDS)
     with Generator(folder, context) as generator:

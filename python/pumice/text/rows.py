@@ -319,7 +319,7 @@ class Rows:
         ids[0, 0] = tokens[-1]
         if is_wide:
             ids[0, 1 : 1 + len(proposed)] = proposed
-            chooser.past.upload(np.arange(count - 1, count - 1 + rows))
+            chooser.past.upload(np.arange(count - 1, count - 1 + rows, dtype=np.int64))
         if seen is not None:
             chooser.seen.upload(seen.rows(tokens, proposed, rows))
         self._run(run, ids, [count - 1]).wait()
