@@ -104,12 +104,39 @@ def test_caches_grow_and_the_context_ends(generator: Generator, monkeypatch: pyt
     monkeypatch.setattr("pumice.text.rows._FIRST_ROOM", 8)
     monkeypatch.setattr("pumice.text.rows._LEAST_ROOM", 8)
     long = generator.encoded("the fox ") * 200
-    for prompt, count in ((generator.encoded(PROMPT), 100), (long[:480], 100)):
+    for prompt, count, length in ((generator.encoded(PROMPT), 60, 65), (long[:480], 100, 512)):
         expected, session = generator.session(), generator.session()
         expected(prompt, max_tokens=count)
         session(prompt, max_tokens=count, speculate=generator, width=7)
         assert session.tokens == expected.tokens
-        assert session([], max_tokens=1) == expected([], max_tokens=1) if len(session.tokens) < 512 else True
+        assert len(session.tokens) == length
+        if length < 512:
+            assert session([], max_tokens=5) == expected([], max_tokens=5) != ""
+            continue
+        for one in (session, expected):
+            with pytest.raises(pumice.text.ContextError, match="512 tokens and 1 more"):
+                one([], max_tokens=1)
+
+
+@pytest.mark.parametrize("speculate", [None, "ngram", STORY], ids=["alone", "ngram", "draft"])
+def test_of_two_open_streams_the_later_goes_on(speculate: Any, generator: Generator) -> None:
+    """A prompt that comes while another stream is under way ends that one, whose tokens would follow on another text."""
+    given = {"speculate": generator if speculate == STORY else speculate}
+    session, expected = generator.session(), generator.session()
+    first = session.stream(PROMPT, max_tokens=40, **given)
+    for _ in range(5):
+        next(first)
+    told = session.tokens
+    second = session.stream(" The owl", max_tokens=12, **given)
+    with pytest.raises(pumice.StateError, match="gone on with another text"):
+        next(first)
+    with pytest.raises(StopIteration):
+        next(first)
+    more = generator.encoded(" The owl", special=False)
+    assert session.tokens == told + more
+    assert "".join(second) == expected(told + more, max_tokens=12)
+    assert session.tokens == expected.tokens
+    np.testing.assert_allclose(session.logits(), expected.logits(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("speculate", [None, "ngram"])

@@ -186,6 +186,7 @@ class Session:
         if made.speculate is not None:
             check_decoder(made.speculate, rows.device)
         rows.tokens[0] += tokens
+        rows.turn += bool(tokens)  # a stream that has begun goes on without them, and is told so
         return self._pieces(made)
 
     def _check_open(self) -> None:
