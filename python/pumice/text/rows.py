@@ -114,8 +114,10 @@ class Rows:
             made = self.device.new_caches(len(self.tokens), room)
         else:
             made = self.device.grown(caches, max(room, caches.room), max(self.cached))
-        self._release()
-        self.caches = made
+        self._recorded.clear()
+        self.caches = made  # at once, so that `cached` tells of rows that are there wherever this is interrupted
+        if caches is not None:
+            caches.users -= 1
         return made
 
     # ---- runs
