@@ -177,6 +177,30 @@ def test_caches_grow_where_a_text_outgrows_them(generator: Generator, monkeypatc
     assert max(rooms) < 512
 
 
+class Interrupted(dict[Any, Any]):
+    """Recordings that are not let go: Ctrl-C comes meanwhile."""
+
+    def clear(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_while_caches_grow_loses_no_row(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pumice.text.rows._FIRST_ROOM", 8)
+    expected, session = generator.session(), generator.session()
+    for one in (expected, session):
+        one(PROMPT, max_tokens=20)
+    rows = session._rows
+    with monkeypatch.context() as patched:
+        patched.setattr(rows, "_recorded", Interrupted(rows._recorded))
+        with pytest.raises(KeyboardInterrupt):
+            session([], max_tokens=60)
+    left = 60 - (len(session.tokens) - len(expected.tokens))
+    session([], max_tokens=left)
+    expected([], max_tokens=60)
+    assert session.tokens == expected.tokens
+    np.testing.assert_allclose(session.logits(), expected.logits(), rtol=1e-4, atol=1e-4)
+
+
 def test_the_context_is_the_most(generator: Generator) -> None:
     session = generator.session()
     long = generator.encoded("the fox ") * 200

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pumice
 from corpus.store import load
 from decoder_folders import STORY, WORDS, write_folder
 from process import python
+from pumice.text.device import Choice, Seen, seen_of
 from pumice.text.generator import Generator
-from pumice.text.speculation import NGrams
+from pumice.text.rows import Rows
+from pumice.text.speculation import Draft, NGrams
 
 PROMPT = "Once there was a fox"
 OPTIONS: list[dict[str, Any]] = [
@@ -99,12 +104,59 @@ def test_caches_grow_and_the_context_ends(generator: Generator, monkeypatch: pyt
     monkeypatch.setattr("pumice.text.rows._FIRST_ROOM", 8)
     monkeypatch.setattr("pumice.text.rows._LEAST_ROOM", 8)
     long = generator.encoded("the fox ") * 200
-    for prompt, count in ((generator.encoded(PROMPT), 100), (long[:480], 100)):
+    for prompt, count, length in ((generator.encoded(PROMPT), 60, 65), (long[:480], 100, 512)):
         expected, session = generator.session(), generator.session()
         expected(prompt, max_tokens=count)
         session(prompt, max_tokens=count, speculate=generator, width=7)
         assert session.tokens == expected.tokens
-        assert session([], max_tokens=1) == expected([], max_tokens=1) if len(session.tokens) < 512 else True
+        assert len(session.tokens) == length
+        if length < 512:
+            assert session([], max_tokens=5) == expected([], max_tokens=5) != ""
+            continue
+        for one in (session, expected):
+            with pytest.raises(pumice.text.ContextError, match="512 tokens and 1 more"):
+                one([], max_tokens=1)
+
+
+@pytest.mark.parametrize("speculate", [None, "ngram", STORY], ids=["alone", "ngram", "draft"])
+def test_of_two_open_streams_the_later_goes_on(speculate: Any, generator: Generator) -> None:
+    """A prompt that comes while another stream is under way ends that one, whose tokens would follow on another text."""
+    given = {"speculate": generator if speculate == STORY else speculate}
+    session, expected = generator.session(), generator.session()
+    first = session.stream(PROMPT, max_tokens=40, **given)
+    for _ in range(5):
+        next(first)
+    told = session.tokens
+    second = session.stream(" The owl", max_tokens=12, **given)
+    with pytest.raises(pumice.StateError, match="gone on with another text"):
+        next(first)
+    with pytest.raises(StopIteration):
+        next(first)
+    more = generator.encoded(" The owl", special=False)
+    assert session.tokens == told + more
+    assert "".join(second) == expected(told + more, max_tokens=12)
+    assert session.tokens == expected.tokens
+    np.testing.assert_allclose(session.logits(), expected.logits(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("speculate", [None, "ngram"])
+def test_a_stream_that_finds_no_room_says_so(speculate: str | None, generator: Generator) -> None:
+    """Of two streams of a session the first fills the context, which had room when the second was opened."""
+    session = generator.session()
+    long = (generator.encoded("the fox ") * 200)[:507]
+    first = session.stream(long, max_tokens=1000)
+    second = session.stream([long[0]], max_tokens=10, speculate=speculate)
+    for _ in first:
+        pass
+    assert len(session.tokens) == 512
+    with pytest.raises(pumice.text.ContextError, match="at most 512 tokens") as caught:
+        next(second)
+    assert (caught.value.tokens, caught.value.most) == (512, 512)
+    assert (len(session.tokens), session.room) == (512, 512)
+    for most in (0, -1):
+        rows = generator.session()._rows
+        rows.tokens[0] += long
+        assert not list(rows.speculated(Choice(), most, NGrams(), 3))
 
 
 def test_a_run_makes_no_binding_and_no_pipeline(generator: Generator) -> None:
@@ -129,6 +181,112 @@ def test_an_interrupted_stream_leaves_the_session_usable(generator: Generator) -
         expected(PROMPT, max_tokens=len(session.tokens) - len(generator.encoded(PROMPT)))
         assert session.tokens == expected.tokens
         assert session([], max_tokens=10) == expected([], max_tokens=10)
+
+
+def interrupted_at(place: int) -> Callable[[pumice.Tensor, Any], None]:
+    """Tensor.upload, which raises KeyboardInterrupt at the upload of this number."""
+    numbers, whole = itertools.count(), pumice.Tensor.upload
+
+    def upload(tensor: pumice.Tensor, array: Any) -> None:
+        if next(numbers) == place:
+            raise KeyboardInterrupt
+        whole(tensor, array)
+
+    return upload
+
+
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[1]], ids=str)
+def test_an_interruption_at_any_upload_leaves_the_text_right(
+    options: dict[str, Any], generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at those of the first run, which makes the recordings that later runs take. New tensors hold zeros, as memory may."""
+    prompt = generator.encoded(PROMPT)
+    empty = pumice._pumice.empty
+
+    def zeros(*given: Any) -> pumice.Tensor:
+        made = empty(*given)
+        made.fill(0)
+        return made
+
+    monkeypatch.setattr(pumice._pumice, "empty", zeros)
+    expected = generator.session()
+    expected(prompt, max_tokens=24, **options)
+    interrupted = set()
+    for place in range(40):
+        session = generator.session()
+        with monkeypatch.context() as patched:
+            patched.setattr(pumice.Tensor, "upload", interrupted_at(place))
+            try:
+                session(prompt, max_tokens=24, speculate=generator, **options)
+            except KeyboardInterrupt:
+                interrupted.add(len(session.tokens))
+        left = len(prompt) + 24 - len(session.tokens)
+        if left:
+            session([], max_tokens=left, speculate=generator, **options)
+        assert session.tokens == expected.tokens, place
+    assert len(interrupted) > 3
+
+
+class Counted(list[int]):
+    """A text that counts what is read of it."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for token in super().__iter__():
+            self.read += 1
+            yield token
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self.read += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+def test_a_proposal_reads_what_is_new_of_the_text(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = Counted((generator.encoded("the fox ") * 200)[:300])
+    draft = Draft(Rows(generator.device, 1, None), Choice(penalty=1.2))
+    for proposer in (draft, NGrams()):
+        proposer.propose(text, 3)
+        before = text.read
+        for _ in range(4):
+            text += [7]
+            proposer.propose(text, 3)
+        assert text.read - before < 100
+    for speculate in ("ngram", generator):
+        given: list[int] = []
+        for module in ("device", "rows"):
+            counted = functools.partial(_counted_seen, given)
+            monkeypatch.setattr(f"pumice.text.{module}.seen_of", counted)
+        generator.session()(list(text), max_tokens=40, speculate=speculate, repetition_penalty=1.2)
+        assert sum(given) == len(text), "the text is read once, and not at every step"
+
+
+def _counted_seen(given: list[int], texts: Sequence[Sequence[int]], words: int) -> Any:
+    given.extend(map(len, texts))
+    return seen_of(texts, words)
+
+
+def test_the_bits_of_rows_are_those_of_their_texts() -> None:
+    text, proposed = [3, 40, 3, 99], [31, 40, 64]
+    seen = Seen(text, 100)
+    for rows in (4, 1, 6):
+        expected = seen_of([text + proposed[:i] for i in range(rows)], 100)
+        np.testing.assert_array_equal(seen.rows(text, proposed, rows), expected)
+        text += [63, rows]
+
+
+def test_places_are_int64_whatever_numpy_takes_by_default(
+    generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy 1 takes int32 for whole numbers on Windows."""
+    expected, whole = generator(PROMPT, max_tokens=20), np.arange
+
+    def arange(*given: Any, dtype: Any = np.int32) -> Any:
+        return whole(*given, dtype=dtype)
+
+    monkeypatch.setattr(np, "arange", arange)
+    assert generator(PROMPT, max_tokens=20, speculate=generator) == expected
 
 
 def test_models_that_join_their_caches(tmp_path: Path, context: pumice.Context) -> None:
@@ -164,6 +322,8 @@ def test_what_cannot_be_is_refused_by_name(generator: Generator, numbers: Genera
         ({"speculate": "ngram", "width": 0}, "width: expected a number of tokens from 1 to 15, given 0"),
         ({"speculate": "ngram", "width": 16}, "width: expected"),
         ({"speculate": "ngram", "width": True}, "width: expected"),
+        ({"speculate": "ngram", "width": 3.0}, "width: expected"),
+        ({"speculate": "ngram", "width": np.int64(16)}, "width: expected"),
         ({"width": 3}, "width: expected it beside speculate alone"),
     ]
     for options, message in refused:
@@ -173,6 +333,33 @@ def test_what_cannot_be_is_refused_by_name(generator: Generator, numbers: Genera
         assert session.tokens == []
     with pytest.raises(pumice.Error, match="^speculate: expected one text, given 2"):
         generator(["Once", "One"], speculate="ngram")
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_whole_numbers_of_numpy_are_options(dtype: Any, generator: Generator) -> None:
+    """Also small ones, of which sums with the text's length would be cut."""
+    prompt = generator.encoded("the fox ") * 40
+    given = {"max_tokens": 20, "width": 3, "top_k": 200, "seed": 5}
+    options = {"speculate": "ngram", "temperature": 1.0}
+    expected = generator.session()(prompt, **options, **given)
+    assert generator.session()(prompt, **options, **{name: dtype(one) for name, one in given.items()}) == expected
+
+
+def test_a_draft_that_fails_is_named(
+    generator: Generator, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Generator(STORY, context) as draft:
+        made = draft.device.new_words
+
+        def failing(batch: int) -> Any:
+            words = made(batch)
+            words.numbers = np.full_like(words.numbers, 0xFFFFFFFF)
+            return words
+
+        monkeypatch.setattr(draft.device, "new_words", failing)
+        message = "^speculate: the draft: expected a finite number among the logits, given none"
+        with pytest.raises(pumice.Error, match=message):
+            generator(PROMPT, speculate=draft)
 
 
 def test_stretches_are_found_where_they_were_last() -> None:

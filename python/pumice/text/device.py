@@ -325,6 +325,23 @@ def seen_of(tokens: Sequence[Sequence[int]], words: int) -> Array:
     return seen
 
 
+class Seen:
+    """The bits of a text's tokens, of a text that has only grown since the last call: what is new is added, whatever the length."""
+
+    def __init__(self, tokens: Sequence[int], words: int) -> None:
+        self._bits, self._known = seen_of([tokens], words), len(tokens)
+
+    def rows(self, tokens: Sequence[int], proposed: Sequence[int], rows: int) -> Array:
+        """The bits behind each of `rows` rows, uint32 [rows, (words + 31) / 32]: the text's, and those of the proposals before the row."""
+        for token in tokens[self._known :]:
+            self._bits[0, token // 32] |= np.uint32(1 << token % 32)
+        self._known = len(tokens)
+        made = np.tile(self._bits, (rows, 1))
+        for i, token in enumerate(proposed[: rows - 1]):
+            made[i + 1 :, token // 32] |= np.uint32(1 << token % 32)
+        return made
+
+
 def bucket_of(count: int, room: int) -> int:
     """Rows that run at once for a prompt of `count` tokens: those that hold it, unless that is more than twice as many."""
     if count == 1:

@@ -23,7 +23,7 @@ from .errors import FolderError
 from .folder import Path, read_folder
 from .room import INT8, STORED, RoomyRecipe, in_room, own_precision
 from .rows import Choose, Rows, Timing
-from .speculation import Proposer, check_decoder, check_speculation, proposer_of
+from .speculation import MOST_WIDTH, Proposer, check_decoder, check_speculation, proposer_of
 from .tokens import Pieces, Tokens
 
 _MOST_SEED = 1 << 64
@@ -71,12 +71,12 @@ class Asked:
 
     def checked(self, texts: int) -> Options:
         """The options for so many texts. Raises InputError naming the one that is wrong."""
-        _whole("max_tokens", self.max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
+        most = _whole("max_tokens", self.max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
         _number("temperature", self.temperature, 0, 1e6, "a number from 0 on")
         if 0 < self.temperature < 1e-4:
             what = "0, for the likeliest token, or at least 0.0001"
             raise InputError(f"temperature: expected {what}, given {self.temperature!r}")
-        _whole("top_k", self.top_k, 0, 1 << 31, "a number of tokens, 0 for all")
+        top_k = _whole("top_k", self.top_k, 0, 1 << 31, "a number of tokens, 0 for all")
         if not _number("top_p", self.top_p, 0, 1, "a share above 0 and at most 1"):
             raise InputError("top_p: expected a share above 0 and at most 1, given 0")
         _number("repetition_penalty", self.repetition_penalty, 1e-3, 1e3, "a number from 0.001 to 1000")
@@ -86,14 +86,15 @@ class Asked:
         if self.choose is not None and not callable(self.choose):
             raise InputError(f"choose: expected a callable of logits and tokens, given {self.choose!r:.100}")
         check_speculation(self.speculate, self.width, isinstance(self.speculate, Generator))
+        given = _WIDTH if self.width is None else self.width
+        width = _whole("width", given, 1, MOST_WIDTH, f"a number of tokens from 1 to {MOST_WIDTH}")
         if self.speculate is not None and self.choose is not None:
             raise InputError("speculate: expected none beside choose, which is called token by token")
         if self.speculate is not None and texts != 1:
             raise InputError(f"speculate: expected one text, given {texts}")
-        first = Choice(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
+        first = Choice(self.temperature, top_k, self.top_p, self.repetition_penalty)
         choices = [first._replace(seed=_seed(one) if self.temperature > 0 else 0) for one in self._seeds(texts)]
-        width = _WIDTH if self.width is None else self.width
-        return Options(self.max_tokens, choices, stops, self.choose, self.speculate, width)
+        return Options(most, choices, stops, self.choose, self.speculate, width)
 
     def _seeds(self, texts: int) -> list[int | None]:
         if self.seed is None or isinstance(self.seed, int | np.integer):
@@ -175,8 +176,8 @@ class Session:
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[str]:
         """The pieces of what follows, as they are made: whole characters.
 
-        prompt: a text, or tokens. Raises InputError for options that are none, ContextError where the prompt leaves no room, StateError
-        for a session that is closed or whose text has changed since.
+        prompt: a text, or tokens. Raises InputError for options that are none, ContextError where the prompt leaves no room, or another
+        stream has taken it meanwhile, StateError for a session that is closed or whose text has changed since.
         """
         self._check_open()
         made = Asked(**options).checked(1)
@@ -185,6 +186,7 @@ class Session:
         if made.speculate is not None:
             check_decoder(made.speculate, rows.device)
         rows.tokens[0] += tokens
+        rows.turn += bool(tokens)  # a stream that has begun goes on without them, and is told so
         return self._pieces(made)
 
     def _check_open(self) -> None:
@@ -258,7 +260,8 @@ class Session:
 
 
 def _steps(rows: Rows, options: Options) -> Iterator[list[int]]:
-    """The tokens of each step, as many as the options and the context allow."""
+    """The tokens of each step, as many as the options and the context allow. Raises ContextError where that is none."""
+    rows.check_context(1)  # again, as a stream that was opened before may have filled the context meanwhile
     longest = max(map(len, rows.tokens))
     most = options.max_tokens if rows.context is None else min(options.max_tokens, rows.context - longest)
     if options.speculate is not None:

@@ -12,7 +12,7 @@ import pumice._pumice as _pumice
 
 from .._pumice import CommandList, Error, StateError, Submission
 from ..base.element_types import Array
-from .device import SLOTS, Caches, Choice, Device, Recorded, Way, Words, bucket_of, seen_of, settings_of
+from .device import SLOTS, Caches, Choice, Device, Recorded, Seen, Way, Words, bucket_of, seen_of, settings_of
 from .errors import ContextError
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ class Prompt(NamedTuple):
 class Rows:
     """The texts of a batch. `tokens` are all of each text, of which the caches hold the first `cached`."""
 
-    def __init__(self, device: Device, batch: int, context: int | None) -> None:
+    def __init__(self, device: Device, batch: int, context: int | None, said: str | None = None) -> None:
         self.device, self.context = device, context
+        self._said = said  # what errors call the text, None: by its number
         self.tokens: list[list[int]] = [[] for _ in range(batch)]
         self.cached = [0] * batch
         self.words: Words = device.new_words(batch)
@@ -113,14 +114,16 @@ class Rows:
             made = self.device.new_caches(len(self.tokens), room)
         else:
             made = self.device.grown(caches, max(room, caches.room), max(self.cached))
-        self._release()
-        self.caches = made
+        self._recorded.clear()
+        self.caches = made  # at once, so that `cached` tells of rows that are there wherever this is interrupted
+        if caches is not None:
+            caches.users -= 1
         return made
 
     # ---- runs
 
     def _prompt(self, rows: int, wanted: int, choose: Way | None) -> Prompt:
-        """The recorded run of these numbers of rows."""
+        """The recorded run of these numbers of rows, whose first `wanted` ones are the wanted ones."""
         assert self.caches is not None
         key = rows, wanted, choose
         if key not in self._recorded:
@@ -133,6 +136,8 @@ class Rows:
             elif wanted > 1:
                 logits = _pumice.empty([batch, wanted, self.device.words], self.device.logits_dtype, context)
             recorded = self.device.record(self.caches, words, (ids, places), logits, choose)
+            if places is not words.first:  # before it is kept: what is raised here leaves no recording of unknown rows
+                places.upload(np.tile(np.arange(wanted, dtype=np.int64), (batch, 1)))
             self._recorded[key] = Prompt(recorded, ids, places)
         return self._recorded[key]
 
@@ -168,14 +173,15 @@ class Rows:
             part = tokens[start : start + rows]
             row[: len(part)] = part
         last = [min(length - 1 - start, rows - 1) for length, start in zip(lengths, starts, strict=True)]
-        self._run(self._prompt(rows, 1, None), ids, starts, np.array(last, np.int64)[:, None])
+        prompt = self._prompt(rows, 1, None)
+        if prompt.wanted is not self.words.first:
+            prompt.wanted.upload(np.array(last, np.int64)[:, None])
+        self._run(prompt, ids, starts)
         self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
 
-    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int], wanted: Array | None) -> Submission:
-        """Runs these words; wanted: the rows whose logits are wanted, None: those of the run before."""
+    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int]) -> Submission:
+        """Runs these words, the first of which have so many before them in the caches."""
         prompt.ids.upload(ids)
-        if wanted is not None and prompt.wanted is not self.words.first:
-            prompt.wanted.upload(wanted)
         self.words.past.upload(np.array(starts, np.int64))
         return prompt.recorded.run()
 
@@ -190,7 +196,7 @@ class Rows:
             part = tokens[start : start + rows]
             ids[0, : len(part)] = part
             prompt = self._prompt(rows, rows, None)
-            self._run(prompt, ids, [start], np.arange(rows, dtype=np.int64)[None])
+            self._run(prompt, ids, [start])
             found[start : start + len(part)] = prompt.recorded.logits.numpy()[0, : len(part)]
         return found
 
@@ -200,13 +206,14 @@ class Rows:
 
     # ---- tokens
 
-    def chosen(self, choices: Sequence[Choice], most: int) -> Iterator[list[int]]:
+    def chosen(self, choices: Sequence[Choice], most: int, seen: Array | None = None) -> Iterator[list[int]]:
         """Makes at most `most` tokens of each text, and gives those of a step together, a few steps behind the device.
 
-        The texts take a token with `keep`. Raises Error where the logits of a text hold no finite number.
+        The texts take a token with `keep`. seen: the bits of the texts' tokens, where they are known. Raises Error where the logits of a
+        text hold no finite number.
         """
         began = time.perf_counter()
-        yield from self._timed(began, self._read_for(most), self._choosing(choices, most))
+        yield from self._timed(began, self._read_for(most), self._choosing(choices, most, seen))
 
     def _timed(self, began: float, lacking: int, steps: Iterator[list[int]]) -> Iterator[list[int]]:
         """The tokens of each step, with the time so far in `timing`. Raises StateError where others have changed the texts meanwhile."""
@@ -221,10 +228,10 @@ class Rows:
             if turn != self.turn:
                 raise StateError("this session has gone on with another text since this stream began")
 
-    def _choosing(self, choices: Sequence[Choice], most: int) -> Iterator[list[int]]:
+    def _choosing(self, choices: Sequence[Choice], most: int, seen: Array | None) -> Iterator[list[int]]:
         firsts = [len(one) for one in self.tokens]
         submissions: dict[int, Submission] = {}
-        self._begin_choices(choices, firsts)
+        self._begin_choices(choices, firsts, seen)
         for step in range(most):
             while len(submissions) < _AHEAD and step + len(submissions) < most:
                 number = step + len(submissions)
@@ -239,21 +246,20 @@ class Rows:
                 self._check_chosen(text, token)
             yield tokens
 
-    @staticmethod
-    def _check_chosen(text: int, token: int) -> None:
+    def _check_chosen(self, text: int, token: int) -> None:
         if token == _NO_NUMBER:
-            raise Error(f"text {text}: expected a finite number among the logits, given none")
+            raise Error(f"{self._said or f'text {text}'}: expected a finite number among the logits, given none")
 
     def keep(self, text: int, token: int) -> None:
         """Adds a token that was made to a text; the caches have the rows of those before it."""
         self.cached[text] = len(self.tokens[text])
         self.tokens[text].append(token)
 
-    def _begin_choices(self, choices: Sequence[Choice], firsts: Sequence[int]) -> None:
+    def _begin_choices(self, choices: Sequence[Choice], firsts: Sequence[int], seen: Array | None) -> None:
         self.words.settings.upload(settings_of(choices, firsts))
         self._way = "drawn" if any(choice.temperature > 0 for choice in choices) else "greedy"
         if any(choice.penalty != 1 for choice in choices):
-            self.words.seen.upload(seen_of(self.tokens, self.device.words))
+            self.words.seen.upload(seen_of(self.tokens, self.device.words) if seen is None else seen)
 
     def _has_room(self, rows: int) -> bool:
         return self.caches is not None and self.caches.users == 1 and self.caches.room >= rows
@@ -283,7 +289,10 @@ class Rows:
 
     def _speculating(self, choice: Choice, most: int, proposer: Proposer, width: int) -> Iterator[list[int]]:
         first, made = len(self.tokens[0]), 0
-        self._begin_choices([choice], [first])
+        if most <= 0:
+            return
+        seen = None if choice.penalty == 1 else Seen(self.tokens[0], self.device.words)
+        self._begin_choices([choice], [first], None if seen is None else seen.rows(self.tokens[0], [], 1))
         chooser = self.words.chooser(width + 1)
         chooser.settings.upload(settings_of([choice] * (width + 1), [first] * (width + 1)))
         self._runs = 0
@@ -294,29 +303,28 @@ class Rows:
                 self._check_chosen(0, token)
                 yield [token]
                 made += 1
-                if made == most:
+                if made >= most:
                     return
             tokens = self.tokens[0]
             proposed = proposer.propose(tokens, min(width, most - made - 1)) if most - made > 1 else []
-            found = self._checked(choice, proposed, width, first, most - made)
+            found = self._checked(seen, proposed, width, first, most - made)
             self._runs += 1
 
-    def _checked(self, choice: Choice, proposed: list[int], width: int, first: int, more: int) -> list[int]:
+    def _checked(self, seen: Seen | None, proposed: list[int], width: int, first: int, more: int) -> list[int]:
         """Runs the last token with those that are proposed behind it: gives the tokens that follow, the first of which is not proposed."""
         tokens, count = self.tokens[0], len(self.tokens[0])
         is_wide = bool(proposed) and (self.context is None or count + width <= self.context)
         rows = width + 1 if is_wide else 1
         self._room_for(count - 1 + rows, more)
-        is_new = (rows, rows, self._way) not in self._recorded
         run, chooser = self._prompt(rows, rows, self._way), self.words.chooser(rows)
         ids = np.zeros((1, rows), self.device.roomy.words_dtype)
         ids[0, 0] = tokens[-1]
         if is_wide:
             ids[0, 1 : 1 + len(proposed)] = proposed
-            chooser.past.upload(np.arange(count - 1, count - 1 + rows))
-        if choice.penalty != 1:
-            chooser.seen.upload(seen_of([tokens + proposed[:i] for i in range(rows)], self.device.words))
-        self._run(run, ids, [count - 1], np.arange(rows)[None] if is_new else None).wait()
+            chooser.past.upload(np.arange(count - 1, count - 1 + rows, dtype=np.int64))
+        if seen is not None:
+            chooser.seen.upload(seen.rows(tokens, proposed, rows))
+        self._run(run, ids, [count - 1]).wait()
         chosen = [int(chooser.numbers[(count + i - first) % SLOTS, i]) for i in range(rows)]
         right = 0
         while right < len(proposed) and is_wide and chosen[right] == proposed[right]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.errors import InputError
-from .device import Choice, Device
+from .device import Choice, Device, Seen
 from .rows import Rows
 
 if TYPE_CHECKING:
@@ -57,36 +57,37 @@ class Draft:
 
     def __init__(self, rows: Rows, choice: Choice) -> None:
         self._rows, self._choice = rows, choice
+        self._known = 0  # tokens of the text, which the draft's own begins with
+        self._seen = Seen([], rows.device.words)
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         rows = self._rows
-        shared = next(
-            (i for i, pair in enumerate(zip(rows.tokens[0], tokens, strict=False)) if pair[0] != pair[1]),
-            min(len(rows.tokens[0]), len(tokens)),
-        )
-        rows.tokens[0], rows.cached[0] = list(tokens), min(rows.cached[0], shared)
+        mine, known = rows.tokens[0], self._known
+        new = list(tokens[known:])
+        pairs = zip(mine[known:], new, strict=False)
+        right = next((i for i, (own, given) in enumerate(pairs) if own != given), min(len(mine) - known, len(new)))
+        rows.cached[0] = min(rows.cached[0], known + right)
+        mine[known:] = new
+        self._known = len(tokens)
         room = count if rows.context is None else min(count, rows.context - len(tokens))
         if room > 0:
-            for (token,) in rows.chosen([self._choice], room):
+            seen = None if self._choice.penalty == 1 else self._seen.rows(tokens, [], 1)
+            for (token,) in rows.chosen([self._choice], room, seen):
                 rows.keep(0, token)
-        return rows.tokens[0][len(tokens) :]
+        return mine[len(tokens) :]
 
     def close(self) -> None:
         self._rows.close()
 
 
 def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
-    """Raises InputError for options that ask for no speculation that there is. is_draft: speculate is a Generator."""
+    """Raises InputError where no speculation that there is is asked for, or a width without one. is_draft: speculate is a Generator."""
     if speculate is None:
         if width is not None:
             raise InputError(f"width: expected it beside speculate alone, given {width!r:.100}")
         return
     if not is_draft and not (isinstance(speculate, str) and speculate == NGRAM):
         raise InputError(f"speculate: expected '{NGRAM}' or a Generator, given {speculate!r:.100}")
-    if width is None:
-        return
-    if isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= MOST_WIDTH:
-        raise InputError(f"width: expected a number of tokens from 1 to {MOST_WIDTH}, given {width!r:.100}")
 
 
 def check_decoder(speculate: Generator | str, device: Device) -> None:
@@ -111,4 +112,4 @@ def proposer_of(speculate: Generator | str, choice: Choice, device: Device) -> P
     check_decoder(speculate, device)
     if isinstance(speculate, str):
         return NGrams()
-    return Draft(Rows(speculate.device, 1, speculate.context_length), choice)
+    return Draft(Rows(speculate.device, 1, speculate.context_length, "speculate: the draft"), choice)
