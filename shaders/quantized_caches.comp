@@ -11,6 +11,7 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
+#include "include/cache_row.glsl"
 layout(local_size_x = TEAM) in;
 #include "include/team.glsl"
 layout(push_constant) uniform parameter {
@@ -105,7 +106,7 @@ void main() {
     }
     return;
   }
-  const int to = firsts[p.firsts_offset + image].x + int(row);
+  const int to = row_of_cache(firsts[p.firsts_offset + image], row);
   if (to < 0 || to >= int(p.room)) return;
   head -= p.heads;
   const bool is_key = head < p.groups;

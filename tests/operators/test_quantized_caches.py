@@ -246,7 +246,7 @@ def test_what_is_no_number_stays_none(context: pumice.Context) -> None:
 def test_rows_past_the_end_of_a_cache_are_left_out(context: pumice.Context) -> None:
     case = Case(2, 1, 3, 9, 8, (3,))
     given, program = case.given("fp32"), case.program(context, "fp32")
-    for first in (-1, 8, 100):
+    for first in (-1, 8, 100, 2**31 - 2, 2**31 + 1, 2**32 + 3, 5 * 2**32, 3 - 2**32):  # low words of some are rows
         given["firsts"][:] = first
         made = program(given)
         kept = [row for row in range(case.room) if not first <= row < first + case.rows]
