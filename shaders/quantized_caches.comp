@@ -66,9 +66,11 @@ PM_GATHER(largest_of_team, uint, meeting, max)
 TURNED(turned_query, q)
 TURNED(turned_key, k)
 
-// The number as it is once it is stored as the scales are.
+// The number as it is once it is stored as the scales are. Halves below the least normal one are far apart: there the next above is taken, as
+// with a smaller one a row's largest elements would be beyond level 127.
 float as_stored(float number) {
 #if NCNN_fp16_packed || NCNN_fp16_storage
+  if (number < 6.103515625e-5) return ceil(number * 16777216.0) / 16777216.0;
   return unpackHalf2x16(packHalf2x16(vec2(number, 0.0))).x;
 #elif NCNN_bf16_packed || NCNN_bf16_storage
   const uint word = floatBitsToUint(number);

@@ -99,9 +99,9 @@ def attention(case: Case, q: Array, keys: Array, values: Array) -> Array:
 
 def floats(made: dict[str, Array], name: str) -> Array:
     """Keys or values as the cache tells them."""
-    return np.asarray(
-        made[f"new_{name}s"].astype(np.float64) * made[f"new_{name}_scales"].astype(np.float64)[..., None]
-    )
+    levels, scales = (made[f"new_{name}{one}"].astype(np.float64) for one in ("s", "_scales"))
+    with np.errstate(invalid="ignore"):  # level 0 of a row whose scale is infinite
+        return np.asarray(levels * scales[..., None])
 
 
 def check_rows(case: Case, given: dict[str, Array], made: dict[str, Array], precision: str) -> None:
@@ -241,6 +241,41 @@ def test_the_error_is_that_of_rounding_to_levels(rows: int, context: pumice.Cont
     )  # of each head's one value, which is the result
     assert (error <= own * (1 + 1e-4)).all()
     assert error.max() > own.max() / 2, "values are rounded"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("size", [1.0, 1e-2, 1e-3, 1e-4, 1e-5])
+def test_elements_are_off_by_half_a_level_at_most(size: float, precision: str, context: pumice.Context) -> None:
+    """Half of a 127th of the row's largest, but for the scale's own rounding: that of its type, and where the type is float16 at most the
+    distance of its smallest numbers.
+    """
+    case = Case(2, 2, 30, 30, 64, turns=False)
+    given = case.given(precision)
+    for name in "kv":
+        given[name] = (given[name].astype(np.float64) * size).astype(given[name].dtype)
+    made = case.program(context, precision)(given)
+    for name, source in (("key", "k"), ("value", "v")):
+        rows = given[source].astype(np.float64)
+        scales = np.abs(rows).max(-1, keepdims=True) / LEVELS
+        stored = scales * (1 + EPSILON[precision]) + (2.0**-24 if precision == "fp16" else 0)
+        assert (np.abs(floats(made, name) - rows) <= stored / 2 * (1 + 1e-6)).all()
+        assert (made[f"new_{name}_scales"].astype(np.float64) <= stored[..., 0] * (1 + 1e-6)).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_rows_that_hold_no_number_have_a_scale_that_is_none(
+    bad: float, precision: str, context: pumice.Context
+) -> None:
+    case = Case(2, 2, 5, 9, 8, (2,))
+    given = case.given(precision)
+    given["k"][0, 1, 3, 6], given["v"][0, 0, 4, 0] = bad, bad
+    made = case.program(context, precision)(given)
+    for name, place in (("key", (0, 1, 5)), ("value", (0, 0, 6))):
+        finite = np.isfinite(made[f"new_{name}_scales"].astype(np.float64))
+        assert not finite[place] and finite.sum() == finite.size - 1
+        assert not np.isfinite(floats(made, name)[place]).any()
+    assert not np.isfinite(made["y"][0, :, 4].astype(np.float64)).any()
 
 
 def test_what_is_no_number_stays_none(context: pumice.Context) -> None:
