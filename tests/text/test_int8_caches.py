@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import pumice
@@ -117,6 +118,99 @@ def test_a_text_is_the_same_in_any_batch_and_however_it_is_read(
             logits_of(generator, [text], range(120, 140)),
         ):
             assert np.abs(made - alone).max() <= error
+
+
+@pytest.fixture(scope="module", params=["llama.script", "llama.dynamo", "llama_fused.script"])
+def small(request: pytest.FixtureRequest, pumice_context: pumice.Context, tmp_path_factory: Any) -> Iterator[Generator]:
+    """Decoders with caches of int8, by Concat and by GroupQueryAttention; their texts are numbers."""
+    folder = write_folder(tmp_path_factory.mktemp("small"), load(request.param).model, WORDS)
+    with Generator(folder, pumice_context, cache="int8") as made:
+        yield made
+
+
+def test_small_decoders_rewind_and_fork(small: Generator) -> None:
+    with small.session() as session:
+        session([3, 1, 4], max_tokens=30)
+        tokens, logits = session.tokens, session.logits()
+        with session.fork() as fork:
+            fork.rewind(-20)
+            fork([5, 9], max_tokens=6)
+            assert fork._rows.caches is not session._rows.caches
+            with small.session() as other:
+                other.stream(fork.tokens)
+                np.testing.assert_allclose(other.logits(), fork.logits(), atol=1e-4 * np.abs(logits).max())
+        session.rewind(-12)
+        session([], max_tokens=12)
+        assert session.tokens == tokens
+        np.testing.assert_allclose(session.logits(), logits, atol=1e-4 * np.abs(logits).max())
+
+
+def test_caches_of_small_decoders_grow(small: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    with small.session() as expected, small.session() as session:
+        expected([3, 1, 4], max_tokens=100)
+        monkeypatch.setattr("pumice.text.rows._FIRST_ROOM", 8)
+        monkeypatch.setattr("pumice.text.rows._LEAST_ROOM", 8)
+        rooms: set[int] = set()
+        for _ in session.stream([3, 1, 4], max_tokens=100):
+            rooms.add(session.room)
+        assert session.tokens == expected.tokens
+        assert len(rooms) > 1
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_first_layer_stores_its_rows_to_half_a_level(
+    name: str, precision: str, tmp_path: Path, context: pumice.Context
+) -> None:
+    """Nothing that is rounded comes before its keys and values, so that those of caches of floats are the rows that are rounded."""
+    folder = write_folder(tmp_path, load(name).model, WORDS)
+    made: dict[str | None, list[Any]] = {}
+    tokens = [int(one) for one in np.random.default_rng(0).integers(0, WORDS, 40)]
+    for cache in (None, "int8"):
+        with Generator(folder, context, precision, cache) as generator, generator.session() as session:
+            for i in range(0, 40, 20):
+                session.stream(tokens[i : i + 20])
+                session.logits()
+            caches = session._rows.caches
+            assert caches is not None
+            made[cache] = [
+                one.numpy()[:, :, :40].astype(np.float64) for one in (*caches.tensors[:2], *caches.scales[:2])
+            ]
+    slack = {"fp32": 1e-3, "fp16": 0.05, "bf16": 0.05}[
+        precision
+    ]  # in levels: kernels may round turned keys in another order
+    for floats, levels, scales in zip(made[None], made["int8"][:2], made["int8"][2:], strict=True):
+        assert (np.abs(levels * scales[..., None] - floats) <= scales[..., None] * (0.5 + slack)).all()
+        assert (np.abs(levels).max(-1) >= 126).all()
+
+
+@pytest.mark.parametrize("name", ["llama.script", "llama_fused.script"])
+def test_what_is_no_number_is_seen_by_all_later_rows(name: str, tmp_path: Path, context: pumice.Context) -> None:
+    """A word whose embedding is NaN has such keys and values."""
+    bad = 7
+    folder = write_folder(tmp_path, with_nan(load(name).model, bad), WORDS)
+    with Generator(folder, context, cache="int8") as generator, generator.session() as session:
+        session.stream([1, 2, 3])
+        assert np.isfinite(session.logits()).all()
+        session.stream([4, bad, 5])
+        assert np.isnan(session.logits()).all()
+        session.stream([6])
+        assert np.isnan(session.logits()).all()
+
+
+def with_nan(model: Any, word: int) -> Any:
+    """The model with an embedding of NaN for a word."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    gathered = {node.input[0] for node in changed.graph.node if node.op_type == "Gather"}
+    found = [
+        one for one in changed.graph.initializer if one.name in gathered and len(one.dims) == 2 and one.dims[0] == WORDS
+    ]
+    (table,) = found
+    array = onnx.numpy_helper.to_array(table).copy()
+    array[word] = np.nan
+    table.CopyFrom(onnx.numpy_helper.from_array(array, table.name))
+    return changed
 
 
 def with_attributes(numbers: dict[str, int]) -> Recipe:
