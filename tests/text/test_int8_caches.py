@@ -332,6 +332,19 @@ def test_heads_that_fill_no_word_are_refused_by_name() -> None:
         in_room(recipe._replace(inputs=inputs), Folder("", "", "model.onnx", ""), "fp32", True)
 
 
+def test_values_of_another_size_than_keys_are_refused_by_name() -> None:
+    recipe = Writer(TINY, 64).recipe()
+    inputs = [
+        one._replace(shape=[*one.shape[:3], 68]) if one.name.startswith("past") and one.name.endswith("value") else one
+        for one in recipe.inputs
+    ]
+    wide, size = recipe._replace(inputs=inputs), next(one.shape[3] for one in recipe.inputs if "past" in one.name)
+    told = rf"past_key_values.0.value: expected heads of {size} elements as the keys' .* given 68"
+    with pytest.raises(pumice.text.FolderError, match=told):
+        in_room(wide, Folder("", "", "model.onnx", ""), "fp32", True)
+    in_room(wide, Folder("", "", "model.onnx", ""), "fp32")
+
+
 def test_the_command_takes_them(rounded: Generator) -> None:
     command = ["-m", "pumice", "generate", str(STORY), "--max-tokens", "30", "--time", "--prompt", PROMPT]
     done = python(*command, "--cache", "int8")

@@ -176,6 +176,11 @@ class _Rewriter:
         inputs = [*node.inputs, *[""] * (14 - len(node.inputs))]
         if any(inputs[12:]):
             raise self.refuse(node.name, "expected GroupQueryAttention without scales or norms, given some")
+        keys, values = (self.cache(name, "").size for name in inputs[3:5])
+        if keys != values:
+            raise self.refuse(
+                inputs[4], f"expected heads of {keys} elements as the keys' for caches of int8, given {values}"
+            )
         inputs[12:14] = [f"{name}.scales" for name in inputs[3:5]]
         outputs = [*node.outputs[:3], *(f"{name}.scales" for name in node.outputs[1:3])]
         return node._replace(inputs=inputs, outputs=outputs, attributes={**node.attributes, INT8_CACHE: 1})
