@@ -11,6 +11,7 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
+#include "include/cache_row.glsl"
 layout(local_size_x = TEAM) in;
 #include "include/team.glsl"
 layout(push_constant) uniform parameter {
@@ -65,9 +66,11 @@ PM_GATHER(largest_of_team, uint, meeting, max)
 TURNED(turned_query, q)
 TURNED(turned_key, k)
 
-// The number as it is once it is stored as the scales are.
+// The number as it is once it is stored as the scales are. Halves below the least normal one are far apart: there the next above is taken, as
+// with a smaller one a row's largest elements would be beyond level 127.
 float as_stored(float number) {
 #if NCNN_fp16_packed || NCNN_fp16_storage
+  if (number < 6.103515625e-5) return ceil(number * 16777216.0) / 16777216.0;
   return unpackHalf2x16(packHalf2x16(vec2(number, 0.0))).x;
 #elif NCNN_bf16_packed || NCNN_bf16_storage
   const uint word = floatBitsToUint(number);
@@ -105,7 +108,7 @@ void main() {
     }
     return;
   }
-  const int to = firsts[p.firsts_offset + image].x + int(row);
+  const int to = row_of_cache(firsts[p.firsts_offset + image], row);
   if (to < 0 || to >= int(p.room)) return;
   head -= p.heads;
   const bool is_key = head < p.groups;

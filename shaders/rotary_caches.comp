@@ -5,6 +5,7 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
+#include "include/cache_row.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {
   uint pairs, heads, groups, rows, size, turned, table_rows, room;
@@ -58,7 +59,7 @@ void main() {
     pm_store2_any(y, p.y_offset + ((image * p.heads + head) * p.rows + row) * p.size + column, made.x, made.y);
     return;
   }
-  const int to = firsts[p.firsts_offset + image].x + int(row);
+  const int to = row_of_cache(firsts[p.firsts_offset + image], row);
   if (to < 0 || to >= int(p.room)) return;
   head -= p.heads;
   const bool is_key = head < p.groups;

@@ -4,6 +4,7 @@
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
+#include "include/cache_row.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {
   uint pieces, middle, rows, inner, size;
@@ -16,17 +17,31 @@ layout(binding = 1) buffer Y { uint y[]; };
 layout(binding = 2) readonly buffer Firsts { ivec2 firsts[]; };
 #endif
 
+#if CIRCULAR
+// The remainder of an int64 that is not negative by the size: of its high word first, to which one bit of the low word after another comes.
+uint remainder_of(uvec2 number) {
+  if (number.y == 0u) return number.x % p.size;
+  uint rest = number.y % p.size;
+  for (uint i = 32u; i > 0u; --i) rest = (rest << 1 | number.x >> i - 1u & 1u) % p.size;
+  return rest;
+}
+#endif
+
 void main() {
   const uint id = grid_invocation();
   if (id >= p.pieces) return;
   const uint column = id % p.inner, row = id / p.inner % p.rows, outer = id / p.inner / p.rows;
 #if PLACED
-  int to = firsts[p.firsts_offset + outer / p.middle].x + int(row);
+  ivec2 first_row = firsts[p.firsts_offset + outer / p.middle];
+#if CIRCULAR
+  if (first_row.y >= 0) first_row = ivec2(remainder_of(uvec2(first_row)), 0);
+#endif
+  int to = row_of_cache(first_row, row);
 #else
   int to = int(row);
 #endif
 #if CIRCULAR
-  to %= int(p.size);
+  if (to >= int(p.size)) to -= int(p.size);  // an update has no more rows than the cache
 #endif
   if (to < 0 || to >= int(p.size)) return;
   const uint first = outer / p.middle * p.x_image + outer % p.middle * p.x_middle + row * p.x_row;

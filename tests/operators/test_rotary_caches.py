@@ -10,6 +10,16 @@ import pytest
 import pumice
 
 PLACES = 9
+FIRSTS = (
+    -1,
+    6,
+    100,
+    2**31 - 2,
+    2**31 + 1,
+    2**32 + 3,
+    5 * 2**32,
+    3 - 2**32,
+)  # the low words of some are rows of the cache
 
 
 def cached(
@@ -66,7 +76,7 @@ def test_the_bits_are_those_of_the_nodes_apart(
 
 def test_rows_past_the_end_of_a_cache_are_left_out(context: pumice.Context) -> None:
     """Rows that begin before the cache or end behind it leave no others behind."""
-    for first in (-1, 6, 100):
+    for first in FIRSTS:
         made = []
         for fuse in (True, False):
             graph = pumice.Graph("cached")
@@ -75,8 +85,23 @@ def test_rows_past_the_end_of_a_cache_are_left_out(context: pumice.Context) -> N
             made.append(graph.compile(context, fuse=fuse)(arrays))
         np.testing.assert_array_equal(made[0]["keys"], made[1]["keys"])
         np.testing.assert_array_equal(made[0]["values"], made[1]["values"])
-        if first == 100:
+        if first >= 100 or first < -2:
             np.testing.assert_array_equal(made[0]["keys"], arrays["past_keys"])
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_first_rows_are_numbers_of_64_bits(mode: str, context: pumice.Context) -> None:
+    """Of linear caches rows that begin past the end are left out; circular ones go on at their beginning."""
+    cache, update = np.zeros((1, 7, 4), np.float32), np.ones((1, 3, 4), np.float32)
+    for first in FIRSTS:
+        graph = pumice.Graph("scattered")
+        given = [graph.input("cache", "float32", [1, 7, 4]), graph.input("update", "float32", [1, 3, 4])]
+        firsts = graph.input("firsts", "int64", [1])
+        graph.output("y", graph.add("TensorScatter", *given, firsts, axis=1, mode=mode))
+        made = graph.compile(context)({"cache": cache, "update": update, "firsts": np.array([first])})["y"]
+        rows = [first + i for i in range(3)]
+        expected = {one % 7 for one in rows if one >= 0} if mode == "circular" else set(rows)
+        assert set(made[0, :, 0].nonzero()[0]) == expected & set(range(7)), first
 
 
 def test_a_program_that_checks_indices_keeps_the_nodes_apart(context: pumice.Context) -> None:

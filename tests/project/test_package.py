@@ -252,7 +252,6 @@ def test_shaders_travel_inside_the_engine() -> None:
     found = [file for folder in folders for kind in ("*.comp", "*.glsl") for file in folder.rglob(kind)]
     assert {file.name for file in found} == {
         "append.comp",
-        "append_int8.comp",
         "candidates.comp",
         "likeliest.comp",
         "sampling.comp",

@@ -188,10 +188,6 @@ class Device:
     def append_words(self) -> Kernel:
         return Kernel(_text("append.comp"), self.context, "append_words", {"WORDS": 1})
 
-    @functools.cached_property
-    def append_int8(self) -> Kernel:
-        return Kernel(_text("append_int8.comp"), self.context, "append_int8")
-
     def new_words(self, batch: int) -> Words:
         return Words(self.context, batch, self.words, self.roomy, self.logits_dtype)
 
@@ -205,9 +201,7 @@ class Device:
             commands = CommandList(self.context)
             begin = _pumice.empty([caches.batch, 2], "uint32", self.context)
             begin.fill(0)
-            pairs = [*zip(caches.words, made.words, strict=True), *zip(caches.scales, made.scales, strict=True)]
-            for old, new in pairs:
-                self._record_rows(commands, (old, new), used, begin)
+            self._record_all(commands, caches, made, used, begin)
             commands.commit()
             commands.exec().wait()
         return made
@@ -233,12 +227,12 @@ class Device:
         batch, rows = ids.desc.shape
         operator = self._operator(batch, rows, wanted.desc.shape[1], caches.room)
         table, commands = BindingTable(operator), CommandList(self.context)
-        made = self._new_rows(batch, rows) if self.roomy.is_apart else caches.tensors
+        made = self.new_caches(batch, rows) if self.roomy.is_apart else caches
         bound = {self.roomy.words: ids, PAST: words.past, WANTED: wanted, self.roomy.logits: logits}
-        for one, cache, output in zip(self.roomy.caches, caches.tensors, made, strict=True):
+        for one, cache, output in zip(self.roomy.caches, caches.tensors, made.tensors, strict=True):
             bound |= {one.name: cache, one.output: output}
-        for names, scales in zip(self.roomy.scales, caches.scales, strict=True):
-            bound |= {names.name: scales} | ({names.output: scales} if names.output else {})
+        for names, scales, output in zip(self.roomy.scales, caches.scales, made.scales, strict=True):
+            bound |= {names.name: scales, names.output: output}
         table.bind(**bound)
         needs = operator.binding_properties
         arena = Buffer(self.context, needs.temporary_bytes) if needs.temporary_bytes else None
@@ -248,16 +242,17 @@ class Device:
             table.bind_persistent(self.program.persistent)
         commands.dispatch(operator, table)
         if self.roomy.is_apart:
-            self._record_new(commands, made, caches, words.past_words)
+            self._record_all(commands, made, caches, rows, words.past_words)
         if choose:
             self._record_choice(commands, words.chooser(wanted.desc.shape[1]), choose, advance=1)
         commands.commit(profile=profile)
         return Recorded(commands, logits, (table, arena, made, caches, words, inputs))
 
-    def _new_rows(self, batch: int, rows: int) -> list[Tensor]:
-        shapes = ([batch, one.heads, rows, one.size] for one in self.roomy.caches)
-        dtypes = (one.rows_dtype for one in self.roomy.caches)
-        return [_pumice.empty(shape, dtype, self.context) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    def _record_all(self, commands: CommandList, made: Caches, caches: Caches, count: int, past: Tensor) -> None:
+        """Has the first `count` rows of all caches, and their scales, written into others from row `past` on."""
+        pairs = [*zip(made.words, caches.words, strict=True), *zip(made.scales, caches.scales, strict=True)]
+        for one, other in pairs:
+            self._record_rows(commands, (one, other), count, past)
 
     def _record_rows(self, commands: CommandList, tensors: tuple[Tensor, Tensor], count: int, past: Tensor) -> None:
         """Has the first `count` rows of one tensor written into another, a cache or its scales, from row `past` on."""
@@ -268,18 +263,6 @@ class Device:
         kernel = self.append_words if cache.desc.dtype == "uint32" else self.append
         bound = kernel.bind(rows=source, cache=cache, past=past, elements=elements, threads=elements, **numbers)
         commands.dispatch(bound)
-
-    def _record_new(self, commands: CommandList, made: Sequence[Tensor], caches: Caches, past: Tensor) -> None:
-        """Has new rows written into the caches, from row `past` on."""
-        if not caches.scales:
-            for new, cache in zip(made, caches.tensors, strict=True):
-                self._record_rows(commands, (new, cache), new.desc.shape[2], past)
-            return
-        for new, cache, scales in zip(made, caches.words, caches.scales, strict=True):
-            batch, heads, count, size = new.desc.shape
-            numbers = {"heads": heads, "count": count, "room": caches.room, "size": size}
-            tensors = {"rows": new, "cache": cache, "scales": scales, "past": past}
-            commands.dispatch(self.append_int8.bind(**tensors, **numbers, groups=(count, batch * heads, 1)))
 
     def _record_choice(self, commands: CommandList, words: Words, way: Way, advance: int) -> None:
         tensors = {"logits": words.logits, "seen": words.seen, "settings": words.settings, "best": words.best}

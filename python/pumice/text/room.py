@@ -32,7 +32,7 @@ class Scales(NamedTuple):
     """The scales of a cache of int8, one for each row of a head: [batch, heads, room]."""
 
     name: str
-    output: str  # the scales with those of the new rows; "" where `is_apart`
+    output: str  # the scales with those of the new rows, or where the cache `is_apart` those of the new rows alone
     dtype: str
 
 
@@ -45,11 +45,6 @@ class Cache(NamedTuple):
     heads: int
     size: int
     scales: Scales | None = None  # of a cache of int8
-
-    @property
-    def rows_dtype(self) -> str:
-        """What new rows apart from the cache are."""
-        return self.dtype if self.scales is None else self.scales.dtype
 
 
 class RoomyRecipe(NamedTuple):
@@ -181,12 +176,17 @@ class _Rewriter:
         inputs = [*node.inputs, *[""] * (14 - len(node.inputs))]
         if any(inputs[12:]):
             raise self.refuse(node.name, "expected GroupQueryAttention without scales or norms, given some")
+        keys, values = (self.cache(name, "").size for name in inputs[3:5])
+        if keys != values:
+            raise self.refuse(
+                inputs[4], f"expected heads of {keys} elements as the keys' for caches of int8, given {values}"
+            )
         inputs[12:14] = [f"{name}.scales" for name in inputs[3:5]]
         outputs = [*node.outputs[:3], *(f"{name}.scales" for name in node.outputs[1:3])]
         return node._replace(inputs=inputs, outputs=outputs, attributes={**node.attributes, INT8_CACHE: 1})
 
-    def new_rows(self, past: str) -> str:
-        """The value that a Concat puts behind a cache."""
+    def joining(self, past: str) -> NodeRecipe:
+        """The Concat that puts new rows behind a cache."""
         maker = self.makers.get(self.pairs[past])
         while maker is not None and maker.op in ("Identity", "Cast"):
             maker = self.makers.get(maker.inputs[0])
@@ -195,7 +195,7 @@ class _Rewriter:
             raise self.refuse(self.pairs[past], f"expected a cache by GroupQueryAttention or Concat, given {what}")
         if maker.attributes.get("axis") not in (2, -2):
             raise self.refuse(maker.name, f"expected new rows on axis 2, given axis {maker.attributes.get('axis')}")
-        return maker.inputs[1]
+        return maker
 
     def as_stored(self, cache: Cache) -> Cache:
         """The cache with elements of the precision's own type, as which the program computes with floats of any, or of int8."""
@@ -213,12 +213,63 @@ class _Rewriter:
         scales = Scales(f"{cache.name}.scales", f"{cache.output}.scales", self.stored)
         if self.grouped_nodes():
             return cache._replace(dtype=INT8, scales=scales)
-        name, output = f"{cache.name}.levels", f"{cache.output}.stored"
-        each = self.front_node("Unsqueeze", f"{cache.name}.each", scales.name, self.constant("behind", np.array([3])))
-        levels, factors = (self.front_cast(cache, one) for one in (name, each))
-        self.renamed[cache.name] = self.front_node("Mul", f"{cache.name}.floats", levels, factors)
-        self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": ONNX_NUMBERS[self.stored]}))
-        return cache._replace(name=name, output=output, dtype=INT8, scales=scales._replace(output=""))
+        made = cache._replace(name=f"{cache.name}.levels", output=f"{cache.output}.levels", dtype=INT8, scales=scales)
+        floats, nodes = self.floats_of(cache, made.name, scales.name)
+        self.front += nodes
+        self.renamed[cache.name] = floats
+        self.round_rows(cache, made, scales)
+        return made
+
+    def floats_of(self, cache: Cache, levels: str, scales: str) -> tuple[str, list[NodeRecipe]]:
+        """What levels and the scales of their rows tell, as the decoder has this cache, and the nodes that make it."""
+        behind, to = self.constant("behind", np.array([3])), ONNX_NUMBERS[cache.dtype]
+        taken, each, factors, floats = (f"{levels}.{one}" for one in ("taken", "each", "factors", "floats"))
+        return floats, [
+            NodeRecipe("Cast", taken, [levels], [taken], {"to": to}),
+            NodeRecipe("Unsqueeze", each, [scales, behind], [each], {}),
+            NodeRecipe("Cast", factors, [each], [factors], {"to": to}),
+            NodeRecipe("Mul", floats, [taken, factors], [floats], {}),
+        ]
+
+    def round_rows(self, cache: Cache, made: Cache, scales: Scales) -> None:
+        """Has levels and scales of the new rows made, and what they tell joined with the cache: a row sees those of its own run as all
+        later ones will see them.
+
+        The operator that has a cache of int8 makes them, with the new rows as both its keys and its values, in a cache of their number.
+        """
+        joined = self.joining(cache.name)
+        levels, factors, firsts = self.no_rows(cache)
+        rows, made_scales = f"{made.output}.rows", f"{scales.output}.made"
+        unused = [f"{made.output}.{one}" for one in ("queries", "values", "value_scales")]
+        inputs = [rows] * 3 + [levels] * 2 + [factors] * 2 + [firsts]
+        outputs = [unused[0], made.output, unused[1], made_scales, unused[2]]
+        floats, nodes = self.floats_of(cache, made.output, scales.output)
+        place, to = self.nodes.index(joined), dict[str, Attribute](to=ONNX_NUMBERS[self.stored])
+        self.nodes[place : place + 1] = [
+            NodeRecipe("Cast", rows, [cache.output], [rows], to),
+            NodeRecipe("QuantizedCaches", made.output, inputs, outputs, {}, "pumice"),
+            NodeRecipe("Cast", scales.output, [made_scales], [scales.output], to),
+            *nodes,
+            joined._replace(inputs=[joined.inputs[0], floats]),
+        ]
+
+    def no_rows(self, cache: Cache) -> tuple[str, str, str]:
+        """Zeros: levels and scales of as many rows as there are new ones, and the place 0 of each image's first."""
+        name = f"none.{cache.heads}.{cache.size}"
+        if not any(node.name == f"pumice.{name}.levels" for node in self.front):
+            first, second, third = (self.constant(f"axis.{i}", np.array([i])) for i in range(3))
+            shape = self.add("Shape", f"{name}.shape", self.names.words)
+            images = self.add("Slice", f"{name}.images", shape, first, second)
+            rows = self.add("Slice", f"{name}.rows", shape, second, third)
+            heads, size = (self.constant(f"{name}.{n}", np.array([n])) for n in (cache.heads, cache.size))
+            lines = self.add("Concat", f"{name}.lines", images, heads, rows, axis=0)
+            elements = self.add("Concat", f"{name}.elements", lines, size, axis=0)
+            self.add("Expand", f"{name}.levels", self.constant("none.level", np.zeros(1, np.int8)), elements)
+            scale = self.constant("none.scale", np.zeros(1, np.float32))
+            self.cast(f"{name}.scales", self.add("Expand", f"{name}.wide", scale, lines), self.stored)
+            self.add("Expand", f"{name}.firsts", self.constant("none.first", np.zeros(1, np.int64)), images)
+        levels, scales, firsts = (f"pumice.{name}.{one}" for one in ("levels", "scales", "firsts"))
+        return levels, scales, firsts
 
     def front_cast(self, cache: Cache, name: str) -> str:
         return self.front_node("Cast", f"{name}.taken", name, to=ONNX_NUMBERS[cache.dtype])
@@ -358,7 +409,7 @@ class _Rewriter:
         caches = [self.cache(*pair) for pair in self.pairs.items()]
         is_apart = not self.grouped_nodes()
         if is_apart:
-            caches = [one._replace(output=self.new_rows(one.name)) for one in caches]
+            caches = [one._replace(output=self.joining(one.name).inputs[1]) for one in caches]
             if self.names.places not in self.inputs:
                 raise self.refuse(self.names.places, "expected an input with the words' places, given none")
         else:
