@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+
+from pumice.text.generator import Session
 
 STORY = Path(__file__).resolve().parents[2] / "python" / "pumice" / "data" / "story"
 WORDS = 97  # of the corpus' decoders
@@ -47,6 +49,19 @@ def write_folder(folder: Path, model: onnx.ModelProto, words: int, context: int 
     (folder / "genai_config.json").write_text(json.dumps({"model": {**settings, **changes}, "search": {}}))
     write_tokenizer(folder, words)
     return folder
+
+
+def assert_steps_are_recorded(session: Session, stream: Iterator[str], begun: int) -> None:
+    """After so many pieces a stream makes no pipeline and records no list any more, whatever the length: kernels read it."""
+    for _ in range(begun):
+        next(stream)
+    rows = session._rows
+    context = rows.device.context
+    made, recorded = context.pipelines_created, dict(rows._recorded)
+    for _ in stream:
+        pass
+    assert context.pipelines_created == made
+    assert rows._recorded == recorded
 
 
 def perplexity(logits: Any, tokens: Sequence[int]) -> float:

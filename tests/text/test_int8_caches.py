@@ -13,7 +13,7 @@ import pytest
 import pumice
 from benchmarks.text import TINY, Writer
 from corpus.store import load
-from decoder_folders import DECODERS, STORY, WORDS, perplexity, write_folder
+from decoder_folders import DECODERS, STORY, WORDS, assert_steps_are_recorded, perplexity, write_folder
 from process import python
 from pumice.importer.file.recipe import Recipe
 from pumice.importer.load import graph_of
@@ -276,13 +276,7 @@ def test_memory_is_half_of_float16(pumice_context: pumice.Context) -> None:
 def test_steps_make_no_binding_and_no_pipeline(rounded: Generator) -> None:
     session = rounded.session()
     stream = session.stream(PROMPT, max_tokens=200, **DRAWN)
-    for _ in range(4):
-        next(stream)
-    made, recorded = rounded.context.pipelines_created, dict(session._rows._recorded)
-    for _ in stream:
-        pass
-    assert rounded.context.pipelines_created == made
-    assert session._rows._recorded == recorded
+    assert_steps_are_recorded(session, stream, begun=4)
 
 
 def test_rewinding_and_forks(rounded: Generator) -> None:

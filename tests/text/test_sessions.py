@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
-from decoder_folders import STORY
+from decoder_folders import STORY, assert_steps_are_recorded
 from process import python
 from pumice.text.generator import Generator
 from pumice.text.tokens import Pieces
@@ -131,13 +131,7 @@ def test_a_step_makes_no_binding_and_no_pipeline(generator: Generator) -> None:
     """Whatever the length: kernels read it."""
     session = generator.session()
     stream = session.stream(PROMPT, max_tokens=200, choose=None, **DRAWN)
-    for _ in range(4):
-        next(stream)
-    made, recorded = generator.context.pipelines_created, dict(session._rows._recorded)
-    for _ in stream:
-        pass
-    assert generator.context.pipelines_created == made
-    assert session._rows._recorded == recorded
+    assert_steps_are_recorded(session, stream, begun=4)
 
 
 def test_an_interrupted_stream_leaves_the_session_usable(generator: Generator) -> None:
