@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// What the dispatches need to know of a layer.
+// What the dispatches of a recurrent layer need to know of it.
 struct StateSizes {
   int64_t directions, batch, units, width;  // `width` elements in a row of the layer's memory
   bool batch_first;

@@ -146,7 +146,7 @@ struct OperatorRow {
   // Results soon exceed float16, whose largest is 65,504: they stay float32 where other floats are float16.
   bool overflows = false;
   bool mixes_floats = false;  // the kernels read floats of either size and make floats of the dtype that they are told
-  // Of a row that computes with one size of floats: bit i: the kernels read input i, and make output i, as float32 too.
+  // Bit i of these masks: the kernels of a row that computes with one size of floats read input i, or make output i, as float32 too.
   uint32_t wide_inputs = 0, wide_outputs = 0;
   bool elementwise = false;  // packed tensors of one shape may be taken as vectors
   bool casts = false;        // the result is input 0 as another dtype; a second input tells that dtype alone

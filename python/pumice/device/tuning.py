@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What measures is imported where something is measured: a process that finds all variants in the store waits for this module alone.
+# The modules that measure are imported where something is measured: a process that finds all variants in the store needs this one alone.
 import itertools
 import math
 import operator
@@ -258,7 +258,7 @@ class _Search:
         return self._made
 
     def records(self, configs: list[dict[str, Any]], again: bool, progress: bool) -> list[Record]:
-        """What is known of the variants; measured and kept where nothing is."""
+        """The store's records of the variants; a variant that has none is measured, and its record kept."""
         found: list[Record] = []
         every: dict[str, Any] | None = None  # the arguments of the first variant of which nothing is known
         for config in configs:

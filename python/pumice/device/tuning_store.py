@@ -120,7 +120,7 @@ def _described(value: Any, of_size: Callable[[int], str]) -> str:
 
 
 def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are arrays."""
+    """The arguments that are arrays."""
     return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
 
 

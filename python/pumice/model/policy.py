@@ -56,7 +56,7 @@ class Policy:
         return len(self.entries) == 1
 
     def float32_nodes(self) -> Float32Nodes | None:
-        """What collects the nodes that the policy has in float32; None where all nodes have one precision."""
+        """A collector of the nodes that the policy has in float32; None where all nodes have one precision."""
         if self.is_plain:
             return None
         from ..importer.build.float32_nodes import Float32Nodes

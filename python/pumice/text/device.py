@@ -67,9 +67,8 @@ class Caches:
     def __init__(self, context: Context, caches: Sequence[Cache], batch: int, room: int) -> None:
         self.batch, self.room = batch, room
         self.tensors: list[Tensor] = []
-        self.words: list[
-            Tensor
-        ] = []  # the same memory as whole words, of caches of int8; of others the caches themselves
+        # The same memory as whole words, of caches of int8; of others the caches themselves.
+        self.words: list[Tensor] = []
         self.scales: list[Tensor] = []  # of caches of int8
         for one in caches:
             self._add(context, one)

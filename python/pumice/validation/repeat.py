@@ -290,9 +290,7 @@ class Repeats:
     @property
     def fresh(self) -> Model:
         """The model, compiled for another context of its device. Waits until it is; raises as loading does."""
-        if self._fresh is None:
-            self._fresh = self._thread.submit(self._load)
-        return self._fresh.result()
+        return cast("Future[Model]", self._fresh).result()  # cases that are not repeated have none, and do not ask
 
     def _load(self) -> Model:
         context = another(self.model.context, [])

@@ -30,7 +30,7 @@ _Fields = TypeVar("_Fields", bound="Fields")
 
 
 def _at(place: int) -> Any:
-    """What reads one place of a tuple: as named tuples do where Python has that, which is twice as quick as a property."""
+    """A descriptor that reads one place of a tuple: as named tuples do where Python has that, which is twice as quick as a property."""
     return property(itemgetter(place)) if _tuplegetter is None else _tuplegetter(place, None)
 
 
