@@ -1,6 +1,7 @@
 // Rows of queries, keys and values of attention, [batch, heads, rows, size] of any strides but for the last axis, on their way to it: as
 // rotary_caches.comp, but keys and values go into caches of int8, [batch, groups, room, size], with a scale for each row in
-// [batch, groups, room]. A row's largest magnitude becomes 127. A row that holds what is no finite number gets a scale that is none either.
+// [batch, groups, room]. A row's largest magnitude becomes 127. A row that holds what is no finite number gets NaN for
+// its scale: with an infinite one a product of levels may come out as -infinity, for which attention leaves the row out.
 // TEAM invocations, the workgroup, make a row, HELD fours each. TURNS: queries and keys are turned.
 #version 450
 #if LANES || SUBGROUP
@@ -66,15 +67,16 @@ PM_GATHER(largest_of_team, uint, meeting, max)
 TURNED(turned_query, q)
 TURNED(turned_key, k)
 
-// The number as it is once it is stored as the scales are. Halves below the least normal one are far apart: there the next above is taken, as
-// with a smaller one a row's largest elements would be beyond level 127.
+// The number, which is finite, as it is once it is stored as the scales are. Halves below the least normal one are far apart: there the next
+// above is taken, as with a smaller one a row's largest elements would be beyond level 127. The bits are rounded here, since NVIDIA's
+// driver takes unpackHalf2x16(packHalf2x16(x)) for x.
 float as_stored(float number) {
+  const uint word = floatBitsToUint(number);
 #if NCNN_fp16_packed || NCNN_fp16_storage
   if (number < 6.103515625e-5) return ceil(number * 16777216.0) / 16777216.0;
-  return unpackHalf2x16(packHalf2x16(vec2(number, 0.0))).x;
+  return uintBitsToFloat(word + 0xfffu + (word >> 13 & 1u) & 0xffffe000u);
 #elif NCNN_bf16_packed || NCNN_bf16_storage
-  const uint word = floatBitsToUint(number);
-  return isnan(number) ? number : uintBitsToFloat(word + 0x7fffu + (word >> 16 & 1u) & 0xffff0000u);
+  return uintBitsToFloat(word + 0x7fffu + (word >> 16 & 1u) & 0xffff0000u);
 #else
   return number;
 #endif
@@ -125,7 +127,8 @@ void main() {
     const uvec4 words = floatBitsToUint(fours[h]) & 0x7fffffffu;
     largest = max(largest, max(max(words.x, words.y), max(words.z, words.w)));
   }
-  const float scale = as_stored(uintBitsToFloat(largest_of_team(largest)) / 127.0);
+  const uint of_row = largest_of_team(largest);
+  const float scale = of_row < 0x7f800000u ? as_stored(uintBitsToFloat(of_row) / 127.0) : uintBitsToFloat(0x7fc00000u);
   const uint cell = (image * p.groups + head) * p.room + uint(to);
   FOR_HELD(h) {
     const uint column = COLUMN(h), at = cell * p.size + column;
