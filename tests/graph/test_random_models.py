@@ -53,6 +53,11 @@ def test_a_variance_that_float32_loses_as_a_difference_is_known_to_the_oracle(co
     assert not failures(context, range(20_060, 20_061))
 
 
+@pytest.mark.parametrize("seed", [16_907, 40_826])
+def test_unique_takes_what_a_map_or_a_split_makes_of_unknown_sizes(context: pumice.Context, seed: int) -> None:
+    assert not failures(context, range(seed, seed + 1))
+
+
 @pytest.mark.parametrize("opset", [18, 21])
 def test_a_group_normalization_in_float64_is_that_of_onnx(opset: int) -> None:
     x = np.random.default_rng(0).standard_normal((2, 4, 3, 2)).astype("float32")

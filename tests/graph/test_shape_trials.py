@@ -223,6 +223,46 @@ def test_a_reshape_has_the_sizes_that_it_is_given_whatever_it_reads(context: pum
             np.testing.assert_array_equal(loaded(x), x.reshape([2 if size == 0 else size for size in target]))
 
 
+# ---- maps of inputs whose sizes are tried as others than fit
+
+
+@pytest.mark.parametrize("names", [("N", "N"), ("", "")])
+@pytest.mark.parametrize("op", ["Mul", "Where", "Less"])
+def test_a_map_has_a_rank_whatever_sizes_are_tried(op: str, names: tuple[str, str]) -> None:
+    """The first axis of one input is the second one of the other: their sizes are tried as different ones where they have no names."""
+    graph = pumice.Graph("maps")
+    rows = graph.input("rows", "float32", [None, 1], dimension_names=[names[0], ""])
+    images = graph.input("images", "float32", [4, None, 1], dimension_names=["", names[1], ""])
+    chosen = [graph.add("Less", rows, images)] if op == "Where" else []
+    made = graph.add(op, *chosen, rows, images)
+    assert made.shape == (4, None, 1)
+    assert graph.add("Transpose", made, perm=[2, 0, 1]).shape == (1, 4, None)
+
+
+def test_sizes_of_one_name_are_tried_as_one() -> None:
+    graph = pumice.Graph("names")
+    square = graph.input("square", "float32", [None, None], dimension_names=["N", "N"])
+    rows = graph.input("rows", "float32", [5, None], dimension_names=["", "N"])
+    assert graph.add("MatMul", graph.add("MatMul", rows, square), square).shape == (5, None)
+    other = graph.input("other", "float32", [None, 7], dimension_names=["M", ""])
+    assert graph.add("Add", graph.add("MatMul", rows, square), other).shape == (5, 7)
+
+
+def test_maps_of_sizes_that_cannot_fit_have_no_shape() -> None:
+    graph = pumice.Graph("refused")
+    a, b = graph.input("a", "float32", [None, 3]), graph.input("b", "float32", [2, None, 4])
+    assert graph.add("Add", a, b).shape is None
+
+
+@pytest.mark.parametrize("size", [2, None])
+def test_parts_whose_sizes_a_call_tells_have_a_rank(size: int | None) -> None:
+    graph = pumice.Graph("parts")
+    x, sizes = graph.input("x", "float32", [size, 3]), graph.input("sizes", "int64", [3])
+    for axis in (0, -1):
+        for part in graph.add("Split", x, sizes, outputs=3, axis=axis):
+            assert part.shape is not None and len(part.shape) == 2
+
+
 # ---- element types
 
 

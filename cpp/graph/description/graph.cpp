@@ -90,7 +90,7 @@ bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
 }
 
 // The ranks of outputs whose sizes depend on elements that are known only when the program runs: the rule is run with sizes and counts of 1
-// in their place.
+// in their place, or for Split with one that takes all.
 std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, const ShapeInference& known) {
   std::vector<const TensorDesc*> inputs(node.inputs.size());
   std::vector<const HostTensor*> hosts(node.inputs.size());
@@ -103,7 +103,12 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
     if (hosts[i] || !has_bit(node.row->host_inputs, i)) continue;
     if (inputs[i]->elements() > kMostDemandedElements) return {};  // so many are no sizes or counts
     HostWriter writer(*inputs[i]);
-    for (int64_t k = 0; k < inputs[i]->elements(); ++k) writer.store(k, int64_t{k == 0 && node.row->name == "Reshape" ? -1 : 1});
+    int64_t first = node.row->name == "Reshape" ? -1 : 1, others = 1;
+    if (const Shape& sizes = inputs[0]->shape; node.row->name == "Split" && !sizes.empty()) {
+      const auto rank = static_cast<int64_t>(sizes.size()), axis = node.attributes.integer("axis");
+      first = sizes[static_cast<size_t>(((axis % rank) + rank) % rank)], others = 0;
+    }
+    for (int64_t k = 0; k < inputs[i]->elements(); ++k) writer.store(k, k == 0 ? first : others);
     guesses[i] = writer.take();
     hosts[i] = &guesses[i];
   }
@@ -116,6 +121,20 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
   }
 }
 
+// The sizes of a map's result where no size that was tried fits all inputs: the ranks alone tell its rank. None where the node is no map or
+// ranks are unknown.
+std::optional<Shape> map_shape(const GraphNode& node, const std::vector<GraphValue>& values) {
+  std::vector<const Shape*> shapes;
+  for (const ValueId input : node.inputs) {
+    if (input == kAbsent) continue;
+    const auto& shape = values[static_cast<size_t>(input)].shape;
+    if (!shape) return {};
+    shapes.push_back(&*shape);
+  }
+  if (node.row->skeleton != Skeleton::map || node.row->expression.empty() || shapes.empty()) return {};
+  return broadcast_unknown(shapes);
+}
+
 // A description of a value for the schema's checks: its dtype, and a rank that fits where the rank is not known.
 TensorDesc checked_desc(const GraphValue& value, int least_rank) {
   if (value.shape) return {value.dtype, trial_shape(*value.shape, 0)};
@@ -126,6 +145,7 @@ TensorDesc checked_desc(const GraphValue& value, int least_rank) {
 
 Graph::Graph(std::string name) : name_(std::move(name)) {
   for (size_t t = 0; t < kTrials; ++t) trials_.push_back(std::make_unique<ShapeInference>());
+  named_trials_ = std::make_unique<NamedTrials>();
 }
 
 // Chains of graphs that refer to one another are taken apart in a loop: they may be thousands long.
@@ -197,12 +217,11 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
     throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
   value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(traits.quantization));
-  std::optional<TensorDesc> trial[kTrials];
-  for (size_t t = 0; t < kTrials && value.shape; ++t) trial[t] = TensorDesc(dtype, trial_shape(*value.shape, t));
+  std::optional<std::array<Shape, kTrials>> tried;
+  if (value.shape) tried = named_trials_->of(*value.shape, value.dimension_names);
   const bool known = value.is_known() && !traits.assumed;
   const ValueId id = add_value(std::move(value));
-  for (size_t t = 0; t < kTrials; ++t)
-    if (trial[t]) trials_[t]->set(id, *trial[t]);
+  for (size_t t = 0; t < kTrials && tried; ++t) trials_[t]->set(id, TensorDesc(dtype, std::move((*tried)[t])));
   exact_ = exact_ && known;
   inputs_.push_back(id);
   return id;
@@ -257,6 +276,9 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
     if (exact_) made[1] = a;
     const auto known = std::ranges::find_if(made, [](const TensorDesc* desc) { return desc != nullptr; });
     outputs[i].shape = common_shape(made);
+    if (!exact_ && !outputs[i].shape && (outputs[i].shape = map_shape(node, values_)))
+      for (size_t t = 0; t < kTrials; ++t)
+        if (!ran[t]) trials_[t]->set(id, TensorDesc(likely_dtype(node, i, values_), trial_shape(*outputs[i].shape, t)));
     outputs[i].dtype = known != made.end() ? (*known)->dtype : likely_dtype(node, i, values_);
     if (!exact_ || !a) continue;
     for (size_t t = 1; t < kTrials; ++t) {  // an input of unknown size may follow
@@ -395,6 +417,7 @@ void Graph::finish() {
   if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output", "G7");
   finished_ = true;
   trials_.clear();
+  named_trials_.reset();
   constants_.clear();
 }
 

@@ -15,6 +15,7 @@
 
 namespace pumice {
 
+class NamedTrials;
 class ShapeInference;
 
 // The values that a loop is entered with. The results are the last values of what is carried; a state goes from one iteration to the next
@@ -122,6 +123,7 @@ class Graph {
   std::unordered_map<std::string, ValueId> chosen_names_;  // names of value_names_ that nobody gave
   // Unknown sizes are tried with different numbers each: what comes out alike is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
+  std::unique_ptr<NamedTrials> named_trials_;
   std::deque<HostTensor> constants_;          // those of all trials, which point at them
   std::shared_ptr<const NodeOrigin> origin_;  // the origin of the nodes that are being added
   bool exact_ = true;                         // there are no unknown sizes, so one trial is enough and its errors are real

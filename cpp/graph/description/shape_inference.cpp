@@ -50,6 +50,31 @@ Shape trial_shape(const Shape& shape, size_t trial) {
   return has_more(sizes, kMostElements) ? filled(shape, static_cast<int64_t>(1 + trial % 2), size) : sizes;
 }
 
+std::array<Shape, kTrials> NamedTrials::of(const Shape& shape, const std::vector<std::string>& names) {
+  std::array<Shape, kTrials> trials;
+  const auto name_of = [&](size_t axis) { return axis < names.size() && shape[axis] == kUnknownSize ? names[axis] : std::string(); };
+  const auto fill = [&](Shape& sizes, size_t trial) {
+    for (size_t axis = 0; axis < sizes.size(); ++axis)
+      if (const auto known = sizes_.find(name_of(axis)); known != sizes_.end()) sizes[axis] = known->second[trial];
+  };
+  for (size_t t = 0; t < kTrials; ++t) {
+    Shape sizes = shape;
+    fill(sizes, t);
+    trials[t] = trial_shape(sizes, t);
+  }
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (name_of(axis).empty()) continue;
+    std::array<int64_t, kTrials> own;
+    for (size_t t = 0; t < kTrials; ++t) own[t] = trials[t][axis];
+    sizes_.try_emplace(name_of(axis), own);
+  }
+  for (size_t t = 0; t < kTrials; ++t) {
+    fill(trials[t], t);  // a name that this input has twice
+    if (has_more(trials[t], kMostElements)) trials[t] = trial_shape(shape, t);
+  }
+  return trials;
+}
+
 std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials) {
   const TensorDesc* first = nullptr;
   size_t alike = 0;
@@ -65,6 +90,21 @@ std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& 
     for (size_t axis = 0; axis < shape.size() && other && other->rank() == first->rank(); ++axis)
       if (first->shape[axis] != other->shape[axis]) shape[axis] = kUnknownSize;
   return shape;
+}
+
+std::optional<Shape> broadcast_unknown(const std::vector<const Shape*>& shapes) {
+  Shape made;
+  for (const Shape* shape : shapes) made.resize(std::max(made.size(), shape->size()), 1);
+  for (size_t back = 1; back <= made.size(); ++back) {
+    int64_t& size = made[made.size() - back];
+    for (const Shape* shape : shapes) {
+      const int64_t told = back > shape->size() ? 1 : (*shape)[shape->size() - back];
+      if (told == 1 || told == size) continue;
+      if (told != kUnknownSize && size != 1 && size != kUnknownSize) return {};
+      if (told != kUnknownSize || size == 1) size = told;
+    }
+  }
+  return made;
 }
 
 void ShapeInference::set(ValueId value, TensorDesc desc) {

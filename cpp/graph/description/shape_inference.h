@@ -5,6 +5,8 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,8 +22,23 @@ inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 
 // kLargeTrials have a result. The other trials have such small sizes that limits on a size have no effect, and sizes of 0.
 inline constexpr size_t kTrials = 8, kLargeTrials = 6;
 Shape trial_shape(const Shape& shape, size_t trial);
+
+// What is tried for sizes of inputs that have names: sizes of one name are one size, whichever axes they are of, so that rows [N, 1] fit
+// images [4, N, 1].
+class NamedTrials {
+ public:
+  // An input's sizes in each trial. names: of its axes, empty where there is none.
+  std::array<Shape, kTrials> of(const Shape& shape, const std::vector<std::string>& names);
+
+ private:
+  std::unordered_map<std::string, std::array<int64_t, kTrials>> sizes_;
+};
 // The sizes that came out alike of the trials; none where fewer than two of the large ones have a result, or their ranks differ.
 std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
+
+// The sizes of shapes that are broadcast together, some of which are not known: a size is known where one is told that is not 1. None where
+// two that are told do not fit.
+std::optional<Shape> broadcast_unknown(const std::vector<const Shape*>& shapes);
 
 // Facts of those values that have one. They lie apart: eight trials of a large graph would be arrays of megabytes, which the system clears
 // anew in each load.
