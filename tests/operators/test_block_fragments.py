@@ -5,7 +5,7 @@ what lies where is tested on any device. Integers and powers of two: exact in an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,11 +37,22 @@ class Case:
     ahead: int = 1
     turns: int = 1
     held: bool = False  # the row is read beside the matrix
+    early: bool = False  # of two turns, both are read before anything is multiplied
+    spared: bool = False  # nothing is read past the last turn
+    staging: int = 0  # how rows that are normalised come into shared memory
+    row_first: bool = False  # the first of them is read before the matrix
 
     @property
     def whole(self) -> bool:
         """Whether the subgroups have as many chunks, all full."""
         return self.depth % (128 * self.subgroups * self.ahead) == 0
+
+    @property
+    def parts(self) -> int:
+        """Eights of a row that an invocation keeps as it is normalised: of the whole row, or of its subgroup's chunks."""
+        chunks = -(-self.depth // 128)
+        own = chunks if self.staging == 1 else -(-chunks // (self.subgroups * self.ahead)) * self.ahead
+        return -(-own * 16 // (32 * self.subgroups if self.staging == 1 else 32))
 
     @property
     def blocks(self) -> int:
@@ -117,7 +128,9 @@ def bindings_of(context: pumice.Context, case: Case, matrix: Matrix, prefix: str
 def product(context: pumice.Context, case: Case, x: Array, gain: Array, matrices: list[Matrix]) -> Array:
     each, all_eights = min(case.rows, 16), -(-case.depth // 128) * 16 + 1
     spec = {"ROWS": each, "INVOCATIONS": 32 * case.subgroups, "TILES": case.tiles, "AHEAD": case.ahead}
-    spec |= {"TURNS": case.turns, "WHOLE": int(case.whole)}
+    spec |= {"TURNS": case.turns, "WHOLE": int(case.whole), "EARLY": int(case.early), "SPARED": int(case.spared)}
+    if case.normed:
+        spec |= {"STAGING": case.staging, "PARTS": case.parts, "ROW_FIRST": int(case.row_first)}
     macros = {**case.macros, "EMULATED": "1", "GATED": str(int(case.gated)), "NORMED": str(int(case.normed))}
     macros["HELD_X"] = str(int(case.held))
     if case.gated:
@@ -154,6 +167,10 @@ CASES = [
     Case(1, 33, 1152, 64, turns=2, subgroups=3),
     Case(1, 35, 640, 128, held=True, gated=True, turns=2, subgroups=1),
     Case(5, 35, 640, 32, turns=2),
+    Case(5, 35, 640, 32, turns=2, early=True, spared=True),
+    Case(1, 33, 1152, 64, turns=2, subgroups=2, early=True, spared=True, held=True),
+    Case(1, 33, 1152, 64, turns=2, subgroups=3, spared=True),
+    Case(1, 33, 640, 32, subgroups=2, spared=True),
     Case(3, 20, 160, 32),
     Case(8, 33, 256, 64, subgroups=3),
     Case(9, 17, 384, 128, ahead=2),
@@ -184,6 +201,20 @@ NORMED = [
     Case(1, 24, 352, 32, normed=True, turns=2),
     Case(1, 40, 768, 64, normed=True, turns=2, gated=True),
     Case(9, 24, 128, 64, normed=True, tiles=2, gated=True),
+    *(
+        replace(case, normed=True, staging=staging)
+        for staging in (1, 2, 3)
+        for case in (
+            Case(1, 24, 352, 32),
+            Case(1, 33, 136, 32, subgroups=4, turns=2, early=True, row_first=True),
+            Case(1, 17, 4096, 32, subgroups=4, turns=2, ahead=2, early=True, spared=True),
+            Case(1, 40, 1280, 64, turns=2, gated=True, ahead=3, row_first=True),
+            Case(2, 33, 136, 32, subgroups=1),
+            Case(7, 24, 640, 32, spared=True),
+            Case(16, 35, 416, 64, tiles=2, gated=True, row_first=True),
+            Case(19, 24, 352, 32, bits=8),
+        )
+    ),
 ]
 
 
