@@ -277,12 +277,12 @@ float squares_of(uvec4 words) {
 
 // The sum of the subgroup's values. All have the same: each step adds the same two numbers in both of two invocations.
 float sum_of_subgroup(float x) {
-  for (uint mask = 1u; mask < kLanes; mask <<= 1) x += FROM_OTHER(x, mask);
+  [[unroll]] for (uint mask = 1u; mask < kLanes; mask <<= 1) x += FROM_OTHER(x, mask);
   return x;
 }
 
 float most_of_subgroup(float x) {
-  for (uint mask = 1u; mask < kLanes; mask <<= 1) x = max(x, FROM_OTHER(x, mask));
+  [[unroll]] for (uint mask = 1u; mask < kLanes; mask <<= 1) x = max(x, FROM_OTHER(x, mask));
   return x;
 }
 
