@@ -4,7 +4,8 @@
 // multiplies. An
 // integer less its zero point is exact as a half; what 32 steps of a block add up to is multiplied by the block's scale in float32.
 // The subgroups of a workgroup share the depth, and their sums meet in shared memory. GATED: TILES tiles of each of two matrices. NORMED:
-// the rows are normalised first, and stay in shared memory. HELD_X: there is one row, which is read beside the matrix.
+// the rows are normalised first, and stay in shared memory, by one of the ways of STAGING. HELD_X: there is one row, which is read beside
+// the matrix.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -13,6 +14,7 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 #define FRAGMENTS 1
 #define W_FOURS 1
@@ -32,6 +34,15 @@ layout(constant_id = 3) const uint AHEAD = 1u;   // chunks of 128 steps that are
 layout(constant_id = 4) const uint STAGED = 1u;  // NORMED: eights of the rows, a row's and one more at a time
 layout(constant_id = 5) const uint WHOLE = 0u;   // 1: the subgroups have as many chunks, all full, so that none reads past the depth
 layout(constant_id = 6) const uint TURNS = 1u;   // 2: the chunks of a turn are read while those of the one before are multiplied
+layout(constant_id = 7) const uint EARLY = 0u;   // 1: of two turns, both are read before anything is multiplied
+layout(constant_id = 8) const uint SPARED = 0u;  // 1: nothing is read past the last turn; 0: no branch asks for it
+// NORMED: how the rows come into shared memory. 0: all invocations put them in, and read them twice. 1: all put them in, and keep what they
+// read between the squares and the products. 2: a subgroup puts in what it multiplies itself, times a power of two by which it is of the
+// size of halves, and waits for no other; sums are multiplied by the row's share of them all. 3: so does it, times the row's share, which
+// each subgroup finds from the whole row.
+layout(constant_id = 9) const uint STAGING = 0u;
+layout(constant_id = 10) const uint PARTS = 1u;      // NORMED: eights of a row that an invocation keeps, at most
+layout(constant_id = 11) const uint ROW_FIRST = 0u;  // NORMED: 1: the first row is asked for before the matrix, 0: after it
 #include "include/fragments.glsl"
 
 #if GATED
@@ -48,7 +59,10 @@ const uint kPieces = uint(BITS) / 4u;                                  // of six
 shared float meeting[SPLIT * SETS * 16u * MET];
 #if NORMED
 shared uvec4 staged[STAGED];
-shared float squares[INVOCATIONS + 16u];
+shared float squares[STAGING == 0u ? INVOCATIONS + 16u : SPLIT * ROWS];  // later ways: [row][subgroup]
+shared float units[STAGING == 2u ? SPLIT * ROWS : 1u];                   // what a subgroup's sums of a row are multiplied by
+uvec4 row_x[PARTS];
+vec4 row_gain[PARTS * 2u];
 #endif
 
 uint chunks, tiles;
@@ -73,6 +87,8 @@ uint component_of(uint i) {
 // Eight elements of row `row` of the workgroup's, from eight `eight` on; zeros past the depth.
 uvec4 eight_of(uint row, uint first_row, uint eight) {
 #if NORMED
+  // Another subgroup may be writing what lies past the depth.
+  if (STAGING >= 2u && WHOLE == 0u && eight >= chunks * 16u) return uvec4(0u);
   return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + (WHOLE == 1u ? eight : min(eight, chunks * 16u - 1u))];
 #else
   const uint at = p.x_offset + (ROWS == 1u ? first_row : min(first_row + row, p.rows - 1u)) * p.depth;
@@ -183,8 +199,13 @@ void multiply(uint turn, uint begin, uint first_row) {
 }
 
 #if NORMED
+// What makes the root of the mean of a row's squares one.
+float share_of(float sum) {
+  return pm_divide(1.0, pm_sqrt(pm_divide(sum, float(p.depth)) + p.epsilon));
+}
+
 // Puts the rows, normalised and times the gain, into shared memory, as halves and with zeros past the depth.
-void stage(uint first_row) {
+void stage_twice(uint first_row) {
   const uint eights = p.depth / 8u, all = chunks * 16u;
   for (uint r = 0u; r < ROWS; ++r) {
     const uint at_x = (p.x_offset + min(first_row + r, p.rows - 1u) * p.depth) / 8u, at = r * (all + 1u);
@@ -207,7 +228,7 @@ void stage(uint first_row) {
     barrier();  // so are their sums
     float sum = 0.0;
     FOR(i, 16u) sum += squares[INVOCATIONS + i];
-    const float share = pm_divide(1.0, pm_sqrt(pm_divide(sum, float(p.depth)) + p.epsilon));
+    const float share = share_of(sum);
     for (uint e = gl_LocalInvocationIndex; e < all; e += INVOCATIONS) {
       uvec4 made = uvec4(0u);
       if (e < eights) {
@@ -223,13 +244,135 @@ void stage(uint first_row) {
   }
   barrier();  // the rows are there
 }
+
+// The i-th of the eights of a row that this invocation puts into shared memory: of the whole row, or of its subgroup's chunks.
+uint own_eight(uint i) {
+  if (STAGING == 1u) return i * INVOCATIONS + gl_LocalInvocationIndex;
+  const uint n = i * 2u + LANE / 16u;
+  return ((n / AHEAD * SPLIT + SUBGROUP_NUMBER) * AHEAD + n % AHEAD) * 16u + LANE % 16u;
+}
+
+// Where row r begins, in eights.
+uint row_begin(uint first_row, uint r) {
+  return (p.x_offset + min(first_row + r, p.rows - 1u) * p.depth) / 8u;
+}
+
+void load_row(uint first_row, uint r) {
+  FOR(i, PARTS) {
+    const uint e = min(own_eight(i), p.depth / 8u - 1u);
+    row_x[i] = x[row_begin(first_row, r) + e];
+    row_gain[i * 2u] = gain[e * 2u];
+    row_gain[i * 2u + 1u] = gain[e * 2u + 1u];
+  }
+}
+
+float squares_of(uvec4 words) {
+  float sum = 0.0;
+  FOR(i, 4u) {
+    const vec2 two = pm_unpack_halves(words[i]);
+    sum += dot(two, two);
+  }
+  return sum;
+}
+
+// The sum of the subgroup's values. All have the same: each step adds the same two numbers in both of two invocations.
+float sum_of_subgroup(float x) {
+  [[unroll]] for (uint mask = 1u; mask < kLanes; mask <<= 1) x += FROM_OTHER(x, mask);
+  return x;
+}
+
+float most_of_subgroup(float x) {
+  [[unroll]] for (uint mask = 1u; mask < kLanes; mask <<= 1) x = max(x, FROM_OTHER(x, mask));
+  return x;
+}
+
+// The sum of the squares of row r that this invocation has, or, where its subgroup asks no other, of all of its 32nd part.
+float own_squares(uint first_row, uint r) {
+  float sum = 0.0;
+  if (STAGING == 3u) {
+    FOR(i, PARTS * SPLIT) {
+      const uint e = i * kLanes + LANE;
+      const uvec4 words = x[row_begin(first_row, r) + min(e, p.depth / 8u - 1u)];
+      sum += e < p.depth / 8u ? squares_of(words) : 0.0;
+    }
+  } else {
+    FOR(i, PARTS) sum += own_eight(i) < p.depth / 8u ? squares_of(row_x[i]) : 0.0;
+  }
+  return sum;
+}
+
+// The largest of the elements, times the gain, that this subgroup has.
+float own_most() {
+  float most = 0.0;
+  FOR(i, PARTS) FOR(j, 4u) {
+    const vec4 gains = row_gain[i * 2u + j / 2u];
+    const vec2 two = abs(pm_unpack_halves(row_x[i][j]) * (j % 2u == 0u ? gains.xy : gains.zw));
+    most = own_eight(i) < p.depth / 8u ? max(most, max(two.x, two.y)) : most;
+  }
+  return most_of_subgroup(most);
+}
+
+// What the elements of row r are multiplied by, besides the gain, before they are made halves.
+float factor_of(uint first_row, uint r) {
+  const float sum = sum_of_subgroup(own_squares(first_row, r));
+  if (STAGING == 3u) return share_of(sum);
+  if (LANE == 0u) squares[r * SPLIT + SUBGROUP_NUMBER] = sum;
+  if (STAGING == 2u) {
+    // The largest becomes 2^14 or more, and less than 2^15, so that none is past the halves and as few as can be are below those that are
+    // normal. Floats have the exponent above 23 bits, from 127 on.
+    const uint exponent = clamp(floatBitsToUint(own_most()) >> 23, 15u, 253u);
+    if (LANE == 0u) units[r * SPLIT + SUBGROUP_NUMBER] = uintBitsToFloat((exponent - 14u) << 23);
+    return uintBitsToFloat((268u - exponent) << 23);
+  }
+  barrier();  // the squares of all subgroups are there
+  float all = 0.0;
+  FOR(k, SPLIT) all += squares[r * SPLIT + k];
+  return share_of(all);
+}
+
+// The same by invocations that keep what they have read of a row. The first one is loaded already.
+void stage_kept(uint first_row) {
+  for (uint r = 0u; r < ROWS; ++r) {
+    if (r > 0u) load_row(first_row, r);
+    const float factor = factor_of(first_row, r);
+    FOR(i, PARTS) {
+      uvec4 made;
+      FOR(j, 4u) {
+        const vec4 gains = row_gain[i * 2u + j / 2u];
+        made[j] = packHalf2x16(pm_unpack_halves(row_x[i][j]) * (j % 2u == 0u ? gains.xy : gains.zw) * factor);
+      }
+      const uint e = own_eight(i);
+      if (e < chunks * 16u) staged[r * (chunks * 16u + 1u) + e] = e < p.depth / 8u ? made : uvec4(0u);
+    }
+  }
+  if (STAGING == 1u) {
+    barrier();  // the rows are there
+  } else {
+    SUBGROUP_MEETS();  // the subgroup's part of them is
+  }
+}
 #endif
 
 // The sum of all subgroups for a column of a tile's and a row.
 float met(uint set, uint column, uint row) {
   float sum = 0.0;
+#if NORMED
+  if (STAGING == 2u) {
+    float all = 0.0;
+    FOR(k, SPLIT) {
+      sum += meeting[((k * SETS + set) * 16u + column) * MET + row] * units[row * SPLIT + k];
+      all += squares[row * SPLIT + k];
+    }
+    return sum * share_of(all);
+  }
+#endif
   FOR(k, SPLIT) sum += meeting[((k * SETS + set) * 16u + column) * MET + row];
   return sum;
+}
+
+// Whether chunks of `next` turns on are read, where so many turns are left with this one.
+bool is_read(uint turns, uint next) {
+  return SPARED == 0u || turns > next;
 }
 
 void main() {
@@ -239,21 +382,30 @@ void main() {
   tiles = (p.columns + 15u) / 16u, chunks = (p.depth + 127u) / 128u;
   uint begin = SUBGROUP_NUMBER * AHEAD;
   FOR(i, SETS * KEPT) sums[i] = 0.0;
-  read(0u, begin, first_tile, first_row);
 #if NORMED
-  stage(first_row);
+  if (STAGING > 0u && ROW_FIRST == 1u) load_row(first_row, 0u);
 #endif
+  read(0u, begin, first_tile, first_row);
+  if (EARLY == 1u) read(1u, begin + step, first_tile, first_row);
+#if NORMED
+  if (STAGING > 0u && ROW_FIRST == 0u) load_row(first_row, 0u);
+  if (STAGING == 0u) stage_twice(first_row);
+  else stage_kept(first_row);
+#endif
+  const uint next = EARLY == 1u ? 2u : 1u;  // so many turns on are the chunks that are read
   for (uint turns = (chunks + step - 1u) / step; turns > 0u; --turns, begin += step) {
     if (TURNS == 2u) {
-      read(1u, begin + step, first_tile, first_row);
+      if (EARLY == 0u && is_read(turns, next)) read(1u, begin + step, first_tile, first_row);
       multiply(0u, begin, first_row);
+      if (EARLY == 1u && is_read(turns, next)) read(0u, begin + step * 2u, first_tile, first_row);
       if (--turns == 0u) break;
       begin += step;
-      read(0u, begin + step, first_tile, first_row);
+      if (EARLY == 0u && is_read(turns, next)) read(0u, begin + step, first_tile, first_row);
       multiply(1u, begin, first_row);
+      if (EARLY == 1u && is_read(turns, next)) read(1u, begin + step * 2u, first_tile, first_row);
     } else {
       multiply(0u, begin, first_row);
-      read(0u, begin + step, first_tile, first_row);
+      if (is_read(turns, next)) read(0u, begin + step, first_tile, first_row);
     }
   }
   FOR(s, SETS) FOR(i, KEPT) {

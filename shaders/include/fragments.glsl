@@ -17,6 +17,7 @@ const uint kLanes = 32u, kComponents = 8u;
 #define AS_ELEMENT(number) unpackHalf2x16(packHalf2x16(vec2(number))).x
 #define FROM_LANE(x, lane) emulated_exchange(x, lane)
 #define FROM_OTHER(x, mask) emulated_exchange(x, LANE ^ (mask))
+#define SUBGROUP_MEETS() barrier()
 
 shared float emulated_left[INVOCATIONS * kComponents], emulated_right[INVOCATIONS * kComponents];
 
@@ -63,6 +64,12 @@ float emulated_exchange(float x, uint lane) {
 #define AS_ELEMENT(number) float16_t(number)
 #define FROM_LANE(x, lane) subgroupShuffle(x, lane)
 #define FROM_OTHER(x, mask) subgroupShuffleXor(x, mask)
+// What invocations of a subgroup have written to shared memory is there for all of it.
+#define SUBGROUP_MEETS()           \
+  {                                \
+    subgroupMemoryBarrierShared(); \
+    subgroupBarrier();             \
+  }
 #endif
 
 // The components of either operand: four steps of one of its lines, LANE / 4, and of the line eight further on.

@@ -1,10 +1,14 @@
-"""Products of one row with matrices of 4 bits in blocks, by every way of sharing them out among the invocations of a GPU."""
+"""Products of one row with matrices of 4 bits in blocks, by the ways of sharing them out among the invocations of a GPU.
+
+On matrix units there are too many to try each with each other: a search changes one choice at a time, and measures the fastest once more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +19,8 @@ from .session import Session
 
 SHADERS = Path(__file__).parents[2] / "shaders"
 US = 1e6
-WARM, RUNS = 0.1, 20
+WARM, RUNS, RUNS_AGAIN = 0.1, 20, 200
+ROUNDS, FINALISTS = 2, 4  # of a search; ways that are measured once more
 BLOCK, IN_WORD, CHUNK = 32, 8, 128
 CACHE = 160 << 20  # bytes that are read between two runs of a matrix: more than a GPU's cache holds
 
@@ -34,7 +39,7 @@ class Product:
 
     @property
     def bytes(self) -> int:
-        return self.depth * self.columns // 2 * (2 if self.gated else 1) * 9 // 8  # with float32 scales of blocks
+        return self.depth * self.columns // 2 * (2 if self.gated else 1) * 9 // 8  # with scales of blocks, halves
 
 
 @dataclass(frozen=True)
@@ -67,61 +72,109 @@ class Shares:
 
 @dataclass(frozen=True)
 class Fragments:
-    """block_quads: subgroups of a workgroup, tiles of sixteen columns, chunks that are on their way at once, and turns of them; whether
-    the row is read beside the matrix."""
+    """block_quads: subgroups of a workgroup, tiles of sixteen columns, chunks that are on their way at once, and turns of them.
+
+    early: both turns are read before anything is multiplied. spared: nothing is read past the last. held: the row is read beside the
+    matrix. staging: how a row that is normalised comes into shared memory (0 to 3, see block_quads.comp). row_first: it is asked for
+    before the matrix.
+    """
 
     subgroups: int
     tiles: int
     ahead: int = 1
     turns: int = 1
     held: bool = False
+    early: bool = False
+    spared: bool = False
+    staging: int = 0
+    row_first: bool = False
 
     shader = "block_quads"
     scale = "halves"
 
     def __str__(self) -> str:
-        held = ", held" * self.held
-        return f"fragments, {self.subgroups}, {self.tiles}, {self.ahead}, {self.turns}{held}"
+        said = [name for name in ("early", "spared", "held") if getattr(self, name)]
+        said += [f"staging {self.staging}"] * (self.staging > 0) + ["row first"] * self.row_first
+        return ", ".join([f"fragments, {self.subgroups}, {self.tiles}, {self.ahead}, {self.turns}", *said])
 
     def fits(self, product: Product) -> bool:
-        return self.subgroups * self.ahead <= product.depth // CHUNK and not (product.normed and self.held)
+        return self.subgroups * self.ahead * (2 if self.early else 1) <= product.depth // CHUNK
 
     def macros(self, subgroup: int) -> dict[str, str | float]:
         return {"SCALES": str(CHUNK // BLOCK), "HELD_X": str(int(self.held))}
 
     def spec(self, product: Product) -> dict[str, float]:
-        shares = {"INVOCATIONS": self.subgroups * 32, "TILES": self.tiles, "AHEAD": self.ahead}
-        whole = product.depth % (CHUNK * self.subgroups * self.ahead) == 0
-        shares |= {"WHOLE": int(whole), "TURNS": self.turns}
-        return {"ROWS": 1, **shares, "STAGED": product.depth // 8 + 1 if product.normed else 1}
+        shares: dict[str, float] = {
+            "INVOCATIONS": self.subgroups * 32,
+            "TILES": self.tiles,
+            "AHEAD": self.ahead,
+            "TURNS": self.turns,
+        }
+        shares |= {"EARLY": int(self.early), "SPARED": int(self.spared)}
+        step = self.subgroups * self.ahead  # chunks of a turn
+        shares |= {"ROWS": 1, "WHOLE": int(product.depth % (CHUNK * step) == 0)}
+        if not product.normed:
+            return shares
+        chunks = -(-product.depth // CHUNK)
+        own, invocations = (
+            (chunks, step // self.ahead * 32) if self.staging == 1 else (-(-chunks // step) * self.ahead, 32)
+        )
+        shares |= {"STAGED": chunks * 16 + 1, "STAGING": self.staging, "PARTS": -(-own * 16 // invocations)}
+        return shares | {"ROW_FIRST": int(self.row_first)}
 
     def columns_of_group(self, product: Product) -> int:
         return self.tiles * 16
 
 
 PRODUCTS = (
-    Product(2048, 2048),
     Product(2048, 3072, normed=True),
     Product(2048, 8192, gated=True, normed=True),
+    Product(4096, 6144, normed=True),
+    Product(4096, 14336, gated=True, normed=True),
+    Product(2048, 2048),
     Product(8192, 2048),
     Product(2048, 128256),
     Product(4096, 4096),
-    Product(4096, 6144, normed=True),
-    Product(4096, 14336, gated=True, normed=True),
     Product(14336, 4096),
 )
 ON_SOFTWARE = (Product(256, 64), Product(256, 128, gated=True, normed=True))
 SHARES = [Shares(1, teams, columns) for teams in (2, 4, 8) for columns in (1, 2, 4)] + [
     Shares(subgroups, 1, columns) for subgroups in (2, 4, 8) for columns in (1, 2, 4)
 ]
+BESIDE_FRAGMENTS = [Shares(1, 4, 4), Shares(4, 1, 4)]  # what matrix units are compared with
 
-
-FRAGMENTS = [
-    Fragments(subgroups, tiles, ahead, turns, held)
-    for subgroups, tiles in ((1, 1), (4, 1), (8, 1), (16, 1), (4, 2))
-    for ahead, turns in ((1, 1), (1, 2), (2, 1))
-    for held in (False, True)
+Choice = dict[str, Any]  # fields of Fragments
+SHARINGS: list[Choice] = [
+    {"subgroups": subgroups, "tiles": tiles}
+    for subgroups, tiles in ((4, 1), (8, 1), (16, 1), (2, 1), (1, 2), (4, 2), (8, 2))
 ]
+FLOWS: list[Choice] = [
+    {"ahead": ahead, "turns": turns, "early": early}
+    for ahead, turns, early in (
+        (1, 1, False),
+        (1, 2, False),
+        (1, 2, True),
+        (2, 1, False),
+        (2, 2, False),
+        (2, 2, True),
+        (4, 1, False),
+    )
+]
+STAGINGS: list[Choice] = [
+    {"staging": staging, "row_first": row_first}
+    for staging in range(4)
+    for row_first in (False, True)
+    if staging or not row_first
+]
+SPARED: list[Choice] = [{"spared": spared} for spared in (False, True)]
+HELD: list[Choice] = [{"held": held} for held in (False, True)]
+
+
+def start_of(product: Product) -> Fragments:
+    """Where a search begins: what block_product.cpp takes for the product on 132 multiprocessors."""
+    if product.normed:
+        return Fragments(4 if product.gated else 8, 1, turns=2)
+    return Fragments(1, 2, held=True) if product.columns > 100_000 else Fragments(16, 1, held=True)
 
 
 def kernel_of(product: Product, shares: Shares | Fragments, subgroup: int, context: pumice.Context) -> pumice.Kernel:
@@ -180,54 +233,98 @@ void main() {
 """
 
 
-def seconds_of(commands: pumice.CommandList, copies: int, software: bool) -> list[float]:
+def seconds_of(commands: pumice.CommandList, copies: int, software: bool, runs: int = RUNS) -> list[float]:
     """Of each of the dispatches of a list, in the last of its runs."""
     commands.commit(timing=True)
     seconds, spent = [], 0.0
     # A GPU that has waited for the compiler has slow clocks for some time.
-    while spent < (0.0 if software else WARM) or len(seconds) < RUNS:
+    while spent < (0.0 if software else WARM) or len(seconds) < runs:
         submission = commands.exec()
         submission.wait()
         spent += submission.device_seconds or 0.0
         seconds.append((submission.device_seconds or 0.0) / copies)
-    return sorted(seconds[-RUNS:])
+    return sorted(seconds[-runs:])
 
 
-def copy_of(product: Product, copies: int, memory: dict[str, pumice.Tensor], session: Session) -> Row:
-    """A copy that reads and writes together as many bytes as the product reads."""
-    context = session.context
-    kernel = pumice.Kernel(COPY, context, "copy")
-    fours = product.bytes // 32
-    into = pumice.empty(memory["w"].shape, "uint32", context)
-    commands = pumice.CommandList(context)
-    each = memory["w"].shape[0] // copies
-    for copy in range(copies):
-        commands.dispatch(kernel.bind(x=memory["w"], y=into, first=copy * each, fours=fours, groups=-(-fours // 256)))
-    seconds = seconds_of(commands, copies, session.software)
-    rate = f"{product.bytes / seconds[0] / 1e9:,.0f} GB/s"
-    return Row("  copy of as many bytes", seconds[0] * US, seconds[len(seconds) // 2] * US, note=rate)
+class Trial:
+    """Measures ways of sharing out one product, each once, beside a copy that reads and writes together as many bytes as it reads."""
+
+    def __init__(self, product: Product, session: Session) -> None:
+        self.product, self.context, self.software = product, session.context, session.software
+        self.copies = 2 if session.software else max(2, min(64, CACHE // product.bytes + 1))
+        self.memory = memory_of(product, self.copies, session.context)
+        self.subgroup = int(session.context.info.limits["subgroupSize"])
+        self.best: dict[Shares | Fragments, float] = {}
+        self.copy = 0.0
+
+    def row_of_copy(self) -> Row:
+        kernel = pumice.Kernel(COPY, self.context, "copy")
+        fours = self.product.bytes // 32
+        into = pumice.empty(self.memory["w"].shape, "uint32", self.context)
+        commands = pumice.CommandList(self.context)
+        each = self.memory["w"].shape[0] // self.copies
+        for copy in range(self.copies):
+            commands.dispatch(
+                kernel.bind(x=self.memory["w"], y=into, first=copy * each, fours=fours, groups=-(-fours // 256))
+            )
+        seconds = seconds_of(commands, self.copies, self.software)
+        self.copy = seconds[0]
+        return Row(
+            "  copy of as many bytes", self.copy * US, seconds[len(seconds) // 2] * US, note=self.rate(self.copy)
+        )
+
+    def rate(self, seconds: float) -> str:
+        return f"{self.product.bytes / seconds / 1e9:,.0f} GB/s, {self.copy / seconds:.0%} of the copy"
+
+    def row(self, way: Shares | Fragments, runs: int = RUNS) -> Row:
+        kernel = kernel_of(self.product, way, self.subgroup, self.context)
+        commands = pumice.CommandList(self.context)
+        for copy in range(self.copies):
+            commands.dispatch(bound(self.product, way, kernel, copy, self.memory))
+        seconds = seconds_of(commands, self.copies, self.software, runs)
+        self.best[way] = seconds[0]
+        return Row(f"  {way}", seconds[0] * US, seconds[len(seconds) // 2] * US, note=self.rate(seconds[0]))
+
+    def rows(self, ways: Iterable[Shares | Fragments]) -> Iterator[Row]:
+        """Of those that suit the product and have not been measured. A way that the device refuses has a row that says so."""
+        for way in ways:
+            if way in self.best or not way.fits(self.product):
+                continue
+            try:
+                yield self.row(way)
+            except pumice.Error as reason:
+                self.best[way] = float("inf")
+                yield Row(f"  {way}", absent=str(reason))
+
+    def searched(self) -> Iterator[Row]:
+        """One choice at a time becomes the one that is the fastest with the others as they are; then the fastest are measured again."""
+        best = start_of(self.product)
+        choices = [STAGINGS, FLOWS, SPARED, SHARINGS] if self.product.normed else [HELD, FLOWS, SPARED, SHARINGS]
+        for _ in range(ROUNDS):
+            for choice in choices:
+                ways = [best, *(replace(best, **changes) for changes in choice)]
+                yield from self.rows(ways)
+                best = min((way for way in ways if way in self.best), key=lambda way: self.best[way], default=best)
+        finalists = [way for way in sorted(self.best, key=lambda way: self.best[way]) if isinstance(way, Fragments)][
+            :FINALISTS
+        ]
+        for way in finalists:
+            row = self.row(way, RUNS_AGAIN)
+            yield replace(row, what=f"  again:{row.what[1:]}")
 
 
 def rows_of(product: Product, session: Session) -> Iterator[Row]:
-    context = session.context
-    subgroup = int(context.info.limits["subgroupSize"])
-    copies = 2 if session.software else max(2, min(64, CACHE // product.bytes + 1))
-    memory = memory_of(product, copies, context)
-    yield copy_of(product, copies, memory, session)
-    ways = SHARES[:4] if session.software else [*SHARES, *(FRAGMENTS if context.info.matrices else [])]
-    for shares in ways:
-        if not shares.fits(product):
-            continue
-        kernel = kernel_of(product, shares, subgroup, context)
-        commands = pumice.CommandList(context)
-        for copy in range(copies):
-            commands.dispatch(bound(product, shares, kernel, copy, memory))
-        seconds = seconds_of(commands, copies, session.software)
-        best, median = seconds[0], seconds[len(seconds) // 2]
-        yield Row(f"  {shares}", best * US, median * US, note=f"{product.bytes / best / 1e9:,.0f} GB/s")
+    trial = Trial(product, session)
+    yield trial.row_of_copy()
+    has_units = bool(session.context.info.matrices)
+    yield from trial.rows(SHARES[:4] if session.software else BESIDE_FRAGMENTS if has_units else SHARES)
+    if has_units and not session.software:
+        yield from trial.searched()
+    way, seconds = min(trial.best.items(), key=lambda one: one[1])
+    yield Row(f"  the best: {way}", seconds * US, note=trial.rate(seconds))
 
 
 def run(session: Session) -> Iterator[Table]:
     for product in ON_SOFTWARE if session.software else PRODUCTS:
-        title = f"1 x {product}, by subgroups of a team, teams, columns"
+        title = f"1 x {product}, by subgroups of a team, teams, columns; or subgroups, tiles, chunks ahead, turns"
         yield Table(title, "us", list(rows_of(product, session)))

@@ -5,7 +5,7 @@ what lies where is tested on any device. Integers and powers of two: exact in an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,11 +37,22 @@ class Case:
     ahead: int = 1
     turns: int = 1
     held: bool = False  # the row is read beside the matrix
+    early: bool = False  # of two turns, both are read before anything is multiplied
+    spared: bool = False  # nothing is read past the last turn
+    staging: int = 0  # how rows that are normalised come into shared memory
+    row_first: bool = False  # the first of them is read before the matrix
 
     @property
     def whole(self) -> bool:
         """Whether the subgroups have as many chunks, all full."""
         return self.depth % (128 * self.subgroups * self.ahead) == 0
+
+    @property
+    def parts(self) -> int:
+        """Eights of a row that an invocation keeps as it is normalised: of the whole row, or of its subgroup's chunks."""
+        chunks = -(-self.depth // 128)
+        own = chunks if self.staging == 1 else -(-chunks // (self.subgroups * self.ahead)) * self.ahead
+        return -(-own * 16 // (32 * self.subgroups if self.staging == 1 else 32))
 
     @property
     def blocks(self) -> int:
@@ -114,11 +125,20 @@ def bindings_of(context: pumice.Context, case: Case, matrix: Matrix, prefix: str
     return made
 
 
-def product(context: pumice.Context, case: Case, x: Array, gain: Array, matrices: list[Matrix]) -> Array:
+def product(
+    context: pumice.Context, case: Case, x: Array, gain: Array, matrices: list[Matrix], emulated: bool = True
+) -> Array:
     each, all_eights = min(case.rows, 16), -(-case.depth // 128) * 16 + 1
     spec = {"ROWS": each, "INVOCATIONS": 32 * case.subgroups, "TILES": case.tiles, "AHEAD": case.ahead}
-    spec |= {"TURNS": case.turns, "WHOLE": int(case.whole)}
-    macros = {**case.macros, "EMULATED": "1", "GATED": str(int(case.gated)), "NORMED": str(int(case.normed))}
+    spec |= {"TURNS": case.turns, "WHOLE": int(case.whole), "EARLY": int(case.early), "SPARED": int(case.spared)}
+    if case.normed:
+        spec |= {"STAGING": case.staging, "PARTS": case.parts, "ROW_FIRST": int(case.row_first)}
+    macros = {
+        **case.macros,
+        "EMULATED": str(int(emulated)),
+        "GATED": str(int(case.gated)),
+        "NORMED": str(int(case.normed)),
+    }
     macros["HELD_X"] = str(int(case.held))
     if case.gated:
         macros |= {"RESIDUAL": "1", "GATE(x)": "x + 1.0", "EPILOGUE(x)": "x * 0.0078125 * residual"}
@@ -154,6 +174,10 @@ CASES = [
     Case(1, 33, 1152, 64, turns=2, subgroups=3),
     Case(1, 35, 640, 128, held=True, gated=True, turns=2, subgroups=1),
     Case(5, 35, 640, 32, turns=2),
+    Case(5, 35, 640, 32, turns=2, early=True, spared=True),
+    Case(1, 33, 1152, 64, turns=2, subgroups=2, early=True, spared=True, held=True),
+    Case(1, 33, 1152, 64, turns=2, subgroups=3, spared=True),
+    Case(1, 33, 640, 32, subgroups=2, spared=True),
     Case(3, 20, 160, 32),
     Case(8, 33, 256, 64, subgroups=3),
     Case(9, 17, 384, 128, ahead=2),
@@ -168,14 +192,33 @@ CASES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def with_units(pumice_context: pumice.Context) -> pumice.Context:
+    """A device that has such units; on others there is nothing to run."""
+    quirks = {quirk.name for quirk in pumice_context.driver_quirks}
+    has_units = bool(pumice_context.info.matrices) and pumice_context.info.limits["subgroupSize"] == 32
+    if not has_units or "other_matrix_layout" in quirks:
+        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
+    return pumice_context
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_products_are_exact(case: Case, context: pumice.Context) -> None:
+    check_exact(case, context, True)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_products_are_exact_on_the_units_themselves(case: Case, with_units: pumice.Context) -> None:
+    check_exact(case, with_units, False)
+
+
+def check_exact(case: Case, context: pumice.Context, emulated: bool) -> None:
     x = np.random.default_rng(1).integers(-2, 3, (case.rows, case.depth))
     matrices = [matrix_of(case, seed) for seed in range(2 if case.gated else 1)]
     expected = x @ matrices[0].floats(case.block).T
     if case.gated:
         expected = expected / 128 * (x @ matrices[1].floats(case.block).T + 1)
-    made = product(context, case, x, np.ones(case.depth), matrices)
+    made = product(context, case, x, np.ones(case.depth), matrices, emulated)
     np.testing.assert_array_equal(made, expected.astype(np.float32).astype(np.float16))
 
 
@@ -184,13 +227,57 @@ NORMED = [
     Case(1, 24, 352, 32, normed=True, turns=2),
     Case(1, 40, 768, 64, normed=True, turns=2, gated=True),
     Case(9, 24, 128, 64, normed=True, tiles=2, gated=True),
+    *(
+        replace(case, normed=True, staging=staging)
+        for staging in (1, 2, 3)
+        for case in (
+            Case(1, 24, 352, 32),
+            Case(1, 33, 136, 32, subgroups=4, turns=2, early=True, row_first=True),
+            Case(1, 17, 4096, 32, subgroups=4, turns=2, ahead=2, early=True, spared=True),
+            Case(1, 17, 2048, 32, subgroups=8, turns=2, early=True, row_first=True, gated=True),
+            Case(1, 40, 1280, 64, turns=2, gated=True, ahead=3, row_first=True),
+            Case(2, 33, 136, 32, subgroups=1),
+            Case(7, 33, 136, 32, subgroups=3, turns=2, early=True),
+            Case(7, 24, 640, 32, spared=True),
+            Case(16, 33, 136, 32, spared=True),
+            Case(16, 35, 416, 64, tiles=2, gated=True, row_first=True),
+            Case(19, 24, 352, 32, bits=8),
+        )
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", NORMED, ids=str)
 def test_rows_are_normalised(case: Case, context: pumice.Context) -> None:
+    check_normalised(case, context, True)
+
+
+@pytest.mark.parametrize("case", NORMED, ids=str)
+def test_rows_are_normalised_on_the_units_themselves(case: Case, with_units: pumice.Context) -> None:
+    check_normalised(case, with_units, False)
+
+
+@pytest.mark.parametrize("staging", range(4))
+@pytest.mark.parametrize("size", [0.0, 2.0**-20, 60000.0])
+def test_rows_of_any_size_are_normalised(size: float, staging: int, context: pumice.Context) -> None:
+    """Products with the gain are past what a half holds, or below what is normal in one, or nothing."""
+    check_normalised(Case(2, 24, 352, 32, normed=True, staging=staging), context, True, size)
+
+
+@pytest.mark.parametrize("staging", range(4))
+def test_one_element_of_a_row_is_far_larger_than_others(staging: int, context: pumice.Context) -> None:
+    check_normalised(Case(1, 24, 352, 32, normed=True, staging=staging), context, True, first=30000.0)
+
+
+def check_normalised(
+    case: Case, context: pumice.Context, emulated: bool, size: float = 1.0, first: float | None = None
+) -> None:
+    """size: what the elements of x are multiplied by, as far as halves go; first: the first one of each row instead of its own."""
     chance = np.random.default_rng(2)
-    x, gain = chance.standard_normal((case.rows, case.depth)).astype(np.float16), chance.uniform(0.5, 2, case.depth)
+    x, gain = chance.standard_normal((case.rows, case.depth)), chance.uniform(0.5, 2, case.depth)
+    x = np.clip(x * size, -65504, 65504).astype(np.float16)
+    if first is not None:
+        x[:, 0] = first
     rows = x.astype(np.float64)
     rows = rows / np.sqrt((rows**2).mean(1, keepdims=True) + 1e-5) * gain
     matrices = [matrix_of(case, seed) for seed in range(2 if case.gated else 1)]
@@ -201,7 +288,8 @@ def test_rows_are_normalised(case: Case, context: pumice.Context) -> None:
     if case.gated:
         expected, gate = parts[0] * (parts[1] + 1) / 128, np.abs(parts[1] + 1)
         bound = (slack[0] * gate + np.abs(parts[0]) * slack[1] + slack[0] * slack[1]) / 128
-    made = product(context, case, x, gain, matrices)
+    made = product(context, case, x, gain, matrices, emulated)
+    np.testing.assert_array_equal(made, product(context, case, x, gain, matrices, emulated))  # the same bits each time
     assert (np.abs(made - expected) <= bound * 1.01 + np.abs(expected) * 2.0**-10).all()
 
 
@@ -244,13 +332,8 @@ def test_programs_take_them_and_floats_of_them(case: Case, normed: bool, emulati
 
 
 @pytest.mark.parametrize(("case", "normed"), PROGRAMS)
-def test_programs_are_right_on_the_units_themselves(case: Case, normed: bool, pumice_context: pumice.Context) -> None:
-    """The same on a device that has such units; on others there is nothing to run."""
-    quirks = {quirk.name for quirk in pumice_context.driver_quirks}
-    has_units = bool(pumice_context.info.matrices) and pumice_context.info.limits["subgroupSize"] == 32
-    if not has_units or "other_matrix_layout" in quirks:
-        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
-    check_program(case, normed, pumice_context)
+def test_programs_are_right_on_the_units_themselves(case: Case, normed: bool, with_units: pumice.Context) -> None:
+    check_program(case, normed, with_units)
 
 
 @pytest.mark.parametrize("fragments", [True, False])

@@ -89,6 +89,34 @@ BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t colum
           true};
 }
 
+// How block_quads reads: its constants of the same names (docs/tuning.md).
+struct QuadsWay {
+  int64_t staging, ahead, turns;
+  bool row_first, early, spared;
+};
+constexpr QuadsWay kOneRow{0, 1, 1, false, false, false}, kOneRowNormed{0, 1, 2, false, false, false};
+constexpr QuadsWay kRows{0, 1, 1, false, false, false}, kRowsNormed{0, 1, 1, false, false, false};
+constexpr int64_t kMostParts = 8;  // eights of a row that an invocation can keep in registers
+
+// Eights of a row that an invocation keeps.
+int64_t parts_of(const QuadsWay& way, int64_t chunks, int64_t subgroups) {
+  constexpr int64_t kEights = 16, kLanes = 32;  // of a chunk, of a subgroup
+  if (way.staging == 1) return ceil_div(chunks * kEights, subgroups * kLanes);
+  return ceil_div(ceil_div(chunks, subgroups * way.ahead) * way.ahead * kEights, kLanes);
+}
+
+// The way of a product whose rows the kernel normalises or does not; where an invocation has too much of a row, it reads it twice.
+QuadsWay quads_way(bool is_one, bool is_normed, int64_t chunks, int64_t subgroups) {
+  QuadsWay way = is_normed ? (is_one ? kOneRowNormed : kRowsNormed) : (is_one ? kOneRow : kRows);
+  if (parts_of(way, chunks, subgroups) > kMostParts) way.staging = 0;
+  return way;
+}
+
+// Bytes of shared memory for the squares of rows, and what they are met by.
+int64_t bytes_of_squares(const QuadsWay& way, int64_t rows, int64_t subgroups) {
+  return 4 * (way.staging == 0 ? 16 + subgroups * 32 : (way.staging == 2 ? 2 : 1) * subgroups * rows);
+}
+
 // Devices with matrix units take block_quads. There are so many subgroups of a tile's columns that every multiprocessor has several, half
 // as many where each has two matrices, and as many as the depth has chunks at most. Where the rows are normalised, which each workgroup
 // does for itself, they are four or eight. A workgroup has two tiles, whose words are on their way at once, where every multiprocessor has
@@ -104,16 +132,24 @@ BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns
   const int64_t most = std::min({is_normed ? kMostOfNorm : kMostSubgroups, node.most_invocations() / kLanes, chunks});
   int64_t subgroups = is_normed ? std::min(kFewestOfNorm, node.most_invocations() / kLanes) : 1;
   while (subgroups * 2 <= most && subgroups < wanted) subgroups *= 2;
-  const int64_t each = std::min(rows, kMostRows), staged = each * (chunks * 16 + 1), squares = 4 * 16;
-  const int64_t of_lane = node.emulates_fragments() ? 64 : 0;  // operands of the units that are emulated
+  const int64_t each = std::min(rows, kMostRows), staged = each * (chunks * 16 + 1);
+  const int64_t of_lane = node.emulates_fragments() ? 68 : 0;  // operands of the units that are emulated, and values that meet
   const int64_t of_subgroup = in_group * sets * kTileColumns * (each > 8 ? 17 : 9) * 4 + kLanes * of_lane;
   const int64_t limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   while (subgroups > 1 && subgroups * of_subgroup > limit) subgroups /= 2;
-  const bool has_room = staged * 16 + squares + subgroups * (of_subgroup + kLanes * 4) <= limit;
-  const bool is_one = each == 1, is_whole = is_one && depth % kChunk == 0 && chunks % subgroups == 0;
-  const bool is_ahead = is_one && is_normed && has_room;
-  const SpecValues spec{{"ROWS", each},      {"INVOCATIONS", subgroups * kLanes}, {"TILES", in_group}, {"STAGED", has_room ? staged : 1},
-                        {"WHOLE", is_whole}, {"TURNS", is_ahead ? 2 : 1}};
+  const QuadsWay normed = quads_way(each == 1, is_normed, chunks, subgroups);
+  const bool has_room = staged * 16 + bytes_of_squares(normed, each, subgroups) + subgroups * of_subgroup <= limit;
+  const QuadsWay way = has_room ? normed : quads_way(each == 1, false, chunks, subgroups);
+  const bool is_whole = each == 1 && depth % kChunk == 0 && chunks % (subgroups * way.ahead) == 0;
+  SpecValues spec{{"ROWS", each},       {"INVOCATIONS", subgroups * kLanes},
+                  {"TILES", in_group},  {"WHOLE", is_whole},
+                  {"AHEAD", way.ahead}, {"TURNS", way.turns},
+                  {"EARLY", way.early}, {"SPARED", way.spared}};
+  if (is_normed && has_room)
+    spec.insert(spec.end(), {{"STAGED", staged},
+                             {"STAGING", way.staging},
+                             {"PARTS", way.staging == 0 ? 1 : parts_of(way, chunks, subgroups)},
+                             {"ROW_FIRST", way.row_first}});
   const Macros macros{{"SCALES", std::to_string(scales_of(node))}, {"EMULATED", node.emulates_fragments() ? "1" : "0"}};
   return {"block_quads.comp", each, in_group * kTileColumns, spec, macros, true, has_room};
 }
