@@ -207,12 +207,8 @@ std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Atte
   int64_t subgroups = std::min(kInGroup, node.most_invocations() / kSubgroup);
   while (subgroups > 1 && bytes(subgroups) > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"))) subgroups /= 2;
   AttentionPlan plan{kRowQuadsShader};
-  plan.spec = {{"INVOCATIONS", subgroups * kSubgroup},
-               {"ROWS", rows},
-               {"BLOCKS", a.in_bytes() ? 2 : 1},
-               {"KEY_TURNS", kKeyTurns},
-               {"VALUE_TURNS", kValueTurns},
-               {"APART", kApart ? 1 : 0}};
+  plan.spec = {{"INVOCATIONS", subgroups * kSubgroup}, {"ROWS", rows},           {"BLOCKS", a.in_bytes() ? 2 : 1}, {"KEY_TURNS", kKeyTurns},
+               {"VALUE_TURNS", kValueTurns},           {"APART", kApart ? 1 : 0}};
   plan.counters = subgroups;
   plan.macros = {{"EMULATED", flag(node.emulates_fragments())}, {"QUERIES_SHARED", flag(in_shared)}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(shared_rows, rows));
