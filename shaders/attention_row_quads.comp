@@ -27,8 +27,12 @@
 
 layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 256u;
-layout(constant_id = 3) const uint ROWS = 4u;    // of all heads that share keys: at most sixteen
-layout(constant_id = 4) const uint BLOCKS = 1u;  // of sixteen keys
+layout(constant_id = 3) const uint ROWS = 4u;         // of all heads that share keys: at most sixteen
+layout(constant_id = 4) const uint BLOCKS = 1u;       // of sixteen keys
+layout(constant_id = 5) const uint KEY_TURNS = 1u;    // 2: keys of the next turn are read before those of this one are multiplied
+layout(constant_id = 6) const uint VALUE_TURNS = 1u;  // 2: so are its values
+layout(constant_id = 7) const uint AT_ONCE = 16u;     // parts that an invocation reads at once
+layout(constant_id = 8) const uint APART = 0u;        // 1: a subgroup puts the parts of its own results together and waits for no other
 #include "include/fragments.glsl"
 
 const uint SUBGROUPS = INVOCATIONS / kLanes, KEYS = BLOCKS * 16u;
@@ -39,7 +43,7 @@ const uint TILES = V_STEPS * 4u;                                           // of
 const uint FOURS = (V_SIZE + 3u) / 4u, PART = FOURS + 1u;                  // of a row; and of its part, with its terms
 const uint ITEMS = ROWS * FOURS, MERGED = SUBGROUPS * ITEMS;               // fours of all rows, and those that all subgroups have of them
 const uint SPREAD = INVOCATIONS > ITEMS ? INVOCATIONS / ITEMS : 1u;        // invocations that share the parts of a four
-const uint AT_ONCE = 16u;               // parts that an invocation reads at once
+const uint MEET_APART = kLanes % FOURS == 0u ? APART : 0u;  // results of a row, whose terms lie once, are those of one subgroup
 const float kHeadroom = 4096.0;         // weights are so many times larger than exponentials: small ones stay whole as halves
 const float kPowersOfTwo = 1.44269504;  // of two, in a power of e: log2(e)
 
@@ -47,11 +51,14 @@ shared vec4 meeting[MERGED > INVOCATIONS ? MERGED : INVOCATIONS];
 shared vec2 met_terms[INVOCATIONS];
 shared bool is_last;
 
-K_TYPE held_k[BLOCKS * K_STEPS * 2u], held_v[BLOCKS * V_STEPS * 4u];
+const uint HELD_K = BLOCKS * K_STEPS * 2u, HELD_V = BLOCKS * V_STEPS * 4u;  // of a turn
+K_TYPE held_k[KEY_TURNS * HELD_K], held_v[VALUE_TURNS * HELD_V];
 #if INT8
-float held_k_scale, held_v_scale;  // of the key and of the value that have the invocation's number among those of all blocks: two at most
+// Of the key and of the value that have the invocation's number among those of all blocks, which are two at most.
+float held_k_scale[KEY_TURNS], held_v_scale[VALUE_TURNS];
 #endif
 float scores[BLOCKS * kComponents];  // and then weights
+vec2 largest, sum;                   // of the invocation's two rows: the largest score and the sum of weights so far
 #if QUERIES_SHARED
 shared uvec4 shared_queries[K_STEPS * HALVES * kLanes];
 #else
@@ -126,44 +133,46 @@ void load_queries(uint image, uint kv_head) {
 }
 
 // The loads have no branch: past the last key the last one is loaded, and past the elements of a head its last ones.
-void load_keys(uint at, int key, int end) {
+void load_keys(uint turn, uint at, int key, int end) {
   FOR(i, BLOCKS * 2u) {
     const uint row = uint(min(key + int(i * 8u + LANE / 4u), end - 1));
     FOR(step, K_STEPS) {
       const uint eight = step * 4u + LANE % 4u;
-      held_k[(i / 2u * K_STEPS + step) * 2u + i % 2u] = k[(at + row * p.k_row) / 8u + min(eight, SIZE / 8u - 1u)];
+      held_k[turn * HELD_K + (i / 2u * K_STEPS + step) * 2u + i % 2u] = k[(at + row * p.k_row) / 8u + min(eight, SIZE / 8u - 1u)];
     }
   }
 #if INT8
-  held_k_scale = scale_of_k(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
+  held_k_scale[turn] = scale_of_k(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
 #endif
 }
 
-void load_values(uint at, int key, int end) {
+void load_values(uint turn, uint at, int key, int end) {
   FOR(i, BLOCKS * 4u) {
     const uint row = uint(min(key + int(i / 4u * 16u + LANE % 4u * 2u + i % 2u + i % 4u / 2u * 8u), end - 1));
-    FOR(step, V_STEPS)
-      held_v[(i / 4u * V_STEPS + step) * 4u + i % 4u] = v[(at + row * p.v_row) / 8u + min(step * 8u + LANE / 4u, V_SIZE / 8u - 1u)];
+    FOR(step, V_STEPS) {
+      const uint eight = min(step * 8u + LANE / 4u, V_SIZE / 8u - 1u);
+      held_v[turn * HELD_V + (i / 4u * V_STEPS + step) * 4u + i % 4u] = v[(at + row * p.v_row) / 8u + eight];
+    }
   }
 #if INT8
-  held_v_scale = scale_of_v(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
+  held_v_scale[turn] = scale_of_v(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
 #endif
 }
 
 // The products of the rows with the sixteen keys of a block.
-void multiply_keys(uint block) {
+void multiply_keys(uint turn, uint block) {
   SUMS(products);
   FOR(step, K_STEPS) {
+    const uint at = turn * HELD_K + (block * K_STEPS + step) * 2u;
     RIGHT(low);
     RIGHT(high);
 #if INT8
-    const uvec2 a = held_k[(block * K_STEPS + step) * 2u], b = held_k[(block * K_STEPS + step) * 2u + 1u];
+    const uvec2 a = held_k[at], b = held_k[at + 1u];
     SET_COMPONENTS(low, pair_of(a.x), pair_of(a.x >> 8), pair_of(b.x), pair_of(b.x >> 8))
     SET_COMPONENTS(high, pair_of(a.y), pair_of(a.y >> 8), pair_of(b.y), pair_of(b.y >> 8))
 #else
     const bool inside = SIZE % 32u == 0u || step * 4u + LANE % 4u < SIZE / 8u;
-    const uvec4 a = or_zeros(held_k[(block * K_STEPS + step) * 2u], inside);
-    const uvec4 b = or_zeros(held_k[(block * K_STEPS + step) * 2u + 1u], inside);
+    const uvec4 a = or_zeros(held_k[at], inside), b = or_zeros(held_k[at + 1u], inside);
     SET_COMPONENTS(low, PAIR(a.x), PAIR(a.y), PAIR(b.x), PAIR(b.y))
     SET_COMPONENTS(high, PAIR(a.z), PAIR(a.w), PAIR(b.z), PAIR(b.w))
 #endif
@@ -182,7 +191,7 @@ void multiply_keys(uint block) {
 #endif
   }
 #if INT8
-  const vec4 scales = scales_of_block(held_k_scale, block);
+  const vec4 scales = scales_of_block(held_k_scale[turn], block);
   FOR(i, SCORED) scores[block * kComponents + i] = products[i] * scales[i % 4u];
 #else
   FOR(i, SCORED) scores[block * kComponents + i] = products[i];
@@ -197,14 +206,14 @@ void multiply_keys(uint block) {
 #endif
 
 // Adds the values of a block's keys, by their weights.
-void multiply_values(uint block) {
+void multiply_values(uint turn, uint block) {
   RIGHT(shares);
   FOR(i, kComponents) shares[i] = i < SCORED ? AS_ELEMENT(scores[block * kComponents + i]) : AS_ELEMENT(0.0);
 #if INT8
-  const vec4 scales = scales_of_block(held_v_scale, block);
+  const vec4 scales = scales_of_block(held_v_scale[turn], block);
 #endif
   FOR(step, V_STEPS) FOR(word, 4u) {
-    const uint first = (block * V_STEPS + step) * 4u, tile = step * 4u + word;
+    const uint first = turn * HELD_V + (block * V_STEPS + step) * 4u, tile = step * 4u + word;
     const Pair a = PAIR_OF_VALUES(0u), b = PAIR_OF_VALUES(1u), c = PAIR_OF_VALUES(2u), d = PAIR_OF_VALUES(3u);
     LEFT(values);
     SET_COMPONENTS(values, Pair(a.x, b.x), Pair(c.x, d.x), Pair(a.y, b.y), Pair(c.y, d.y))
@@ -284,6 +293,25 @@ Four of_parts(uint item, uint first, uint step, uint count) {
   return whole;
 }
 
+// The same as meet() of a subgroup's own results. FROM_LANE of an emulated subgroup waits for the whole workgroup.
+void meet_apart(uint image, uint kv_head, uint count) {
+#if EMULATED
+  barrier();  // this subgroup's part is there
+#else
+  if (SUBGROUP_NUMBER * kLanes >= ITEMS) return;
+  subgroupBarrier();  // this subgroup's part is there
+#endif
+  memoryBarrierBuffer();
+  const uint place = number_of_rows() * SUBGROUPS + SUBGROUP_NUMBER;
+  uint before = 0u;
+  if (LANE == 0u) before = atomicAdd(finished[place], 1u);
+  if (uint(FROM_LANE(float(before), 0u)) + 1u != count) return;
+  if (LANE == 0u) atomicExchange(finished[place], 0u);
+  memoryBarrierBuffer();
+  for (uint item = gl_LocalInvocationIndex; item < ITEMS; item += INVOCATIONS)
+    store_whole(item, image, kv_head, of_parts(item, 0u, 1u, count));
+}
+
 // Puts the parts of the rows together, where no other workgroup has a part of them still to finish.
 void meet(uint image, uint kv_head, uint count) {
   memoryBarrierBuffer();
@@ -335,77 +363,118 @@ void store_own(vec2 largest, vec2 sum, float unit) {
   }
 }
 
+// What an invocation's two rows see, and the part of the keys that the workgroup has.
+struct Seen {
+  uint image, at_k, at_v;      // at_k, at_v: where the head's keys and values begin
+  int end;                     // of the part
+  ivec2 all, row_a, row_b;     // keys that all rows see, and those that each of the two does
+  uvec2 place_a, place_b;
+  float unit;                  // of scores as powers of two
+  bool by_score;
+};
+
+Seen seen;
+
+// Brings the scores of a turn's keys to what weigh() takes.
+void limit_scores(int key) {
+#if MASKED
+  FOR(b, BLOCKS) FOR(i, SCORED) {
+    const uint at = min(uint(key) + b * 16u + COLUMN_OF(i), max(p.keys, 1u) - 1u);
+    const uvec2 place = i < 4u ? seen.place_a : seen.place_b;
+    scores[b * kComponents + i] = score_of(seen.image, place.x, place.y, at, scores[b * kComponents + i]);
+  }
+#else
+  if (seen.by_score) FOR(b, BLOCKS) FOR(i, SCORED) scores[b * kComponents + i] = scaled(scores[b * kComponents + i]);
+#endif
+  if (key < seen.all.x || key + int(KEYS) > seen.all.y)
+    FOR(b, BLOCKS) FOR(i, SCORED) {
+      const int at = key + int(b * 16u + COLUMN_OF(i));
+      const ivec2 sees = i < 4u ? seen.row_a : seen.row_b;
+      if (at < sees.x || at >= min(sees.y, seen.end)) scores[b * kComponents + i] = minus_infinity;
+    }
+}
+
+// Makes weights of the scores, relative to the largest ones so far, and the sums before relative to those too.
+void weigh() {
+  const float unit = seen.unit;
+  vec2 now = largest;
+  FOR(b, BLOCKS) FOR(i, SCORED) now[i >> 2] = max(now[i >> 2], scores[b * kComponents + i]);
+  now = largest_of_row(now);
+  const vec2 reference = vec2(reference_of(now.x), reference_of(now.y));
+  const vec2 factor = vec2(POWER(largest.x, reference.x, unit), POWER(largest.y, reference.y, unit));
+  largest = now;
+  sum *= factor;
+  FOR(b, BLOCKS) FOR(i, SCORED) {
+    const uint at = b * kComponents + i;
+    scores[at] = POWER(scores[at], reference[i >> 2], unit) * kHeadroom;
+    sum[i >> 2] += scores[at];
+  }
+  FOR(c, SCORED / 2u) {
+    const uint component = (c & 1u) + (c >> 1) * 2u, lane = (LANE % 4u * 2u + (c & 1u)) * 4u;
+    const float kept = FROM_LANE(c < 2u ? factor.x : factor.y, lane);
+    FOR(tile, TILES) sums[tile][component] *= kept, sums[tile][component + 4u] *= kept;
+  }
+}
+
+// Adds the keys of one turn, from `key` on, and reads those of the next one, from `next` on. `even`: 0 or 1, of every other turn.
+void take(uint even, int key, int next) {
+  const uint key_turn = even % KEY_TURNS, value_turn = even % VALUE_TURNS;
+  if (KEY_TURNS == 2u) load_keys(1u - key_turn, seen.at_k, next, seen.end);
+  if (VALUE_TURNS == 2u) load_values(1u - value_turn, seen.at_v, next, seen.end);
+  FOR(b, BLOCKS) multiply_keys(key_turn, b);
+  if (KEY_TURNS == 1u) load_keys(0u, seen.at_k, next, seen.end);
+  limit_scores(key);
+  weigh();
+  FOR(b, BLOCKS) multiply_values(value_turn, b);
+  if (VALUE_TURNS == 1u) load_values(0u, seen.at_v, next, seen.end);
+}
+
 void main() {
   const uint kv_heads = p.heads / p.group, image = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
   // The keys that any row sees and that all see, and those of this workgroup's part.
   const ivec2 seen_first = seen_keys(image, 0u), seen_last = seen_keys(image, p.rows - 1u);
-  const uint seen = uint(max(seen_last.y - seen_first.x, 0)), turn = SUBGROUPS * KEYS;
-  const uint stretch = max((seen + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn;
-  const uint count = max((seen + stretch - 1u) / stretch, 1u), part = grid_group().z;
+  const uint keys = uint(max(seen_last.y - seen_first.x, 0)), turn = SUBGROUPS * KEYS;
+  const uint stretch = max((keys + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn;
+  const uint count = max((keys + stretch - 1u) / stretch, 1u), part = grid_group().z;
   if (part >= count) return;
   const int begin = seen_first.x + int(part * stretch), end = min(begin + int(stretch), seen_last.y);
-  const ivec2 all = ivec2(seen_last.x, min(seen_first.y, end));
-  const uint at_k = first_k(image, kv_head * p.group), at_v = first_v(image, kv_head * p.group);
-  const uvec2 place_a = place_of(LANE / 4u, kv_head), place_b = place_of(LANE / 4u + 8u, kv_head);
-  const ivec2 seen_a = seen_keys(image, place_a.y), seen_b = seen_keys(image, place_b.y);
+  seen.image = image, seen.end = end, seen.all = ivec2(seen_last.x, min(seen_first.y, end));
+  seen.at_k = first_k(image, kv_head * p.group), seen.at_v = first_v(image, kv_head * p.group);
+  seen.place_a = place_of(LANE / 4u, kv_head), seen.place_b = place_of(LANE / 4u + 8u, kv_head);
+  seen.row_a = seen_keys(image, seen.place_a.y), seen.row_b = seen_keys(image, seen.place_b.y);
 #if MASKED
-  const float unit = kPowersOfTwo;
+  seen.unit = kPowersOfTwo;
 #else
   // A scale that does not keep the order of scores, or is too small for a unit, and a cap are applied to each score.
-  const bool by_score = !(p.scale > 1e-30) || p.softcap != 0.0;
-  const float unit = by_score ? kPowersOfTwo : p.scale * kPowersOfTwo;
+  seen.by_score = !(p.scale > 1e-30) || p.softcap != 0.0;
+  seen.unit = seen.by_score ? kPowersOfTwo : p.scale * kPowersOfTwo;
 #endif
-  vec2 largest = vec2(minus_infinity), sum = vec2(0.0);
+  largest = vec2(minus_infinity), sum = vec2(0.0);
   FOR(tile, TILES) FOR(i, kComponents) sums[tile][i] = 0.0;
   int key = begin + int(SUBGROUP_NUMBER * KEYS);
   if (begin < end) {
-    load_keys(at_k, key, end);
-    load_values(at_v, key, end);
+    load_keys(0u, seen.at_k, key, end);
+    load_values(0u, seen.at_v, key, end);
   }
   load_queries(image, kv_head);
-  for (int first = begin; first < end; first += int(turn), key += int(turn)) {
-#if !EMULATED
-    if (key >= end) break;
-#endif
-    FOR(b, BLOCKS) multiply_keys(b);
-    load_keys(at_k, key + int(turn), end);
-#if MASKED
-    FOR(b, BLOCKS) FOR(i, SCORED) {
-      const uint at = min(uint(key) + b * 16u + COLUMN_OF(i), max(p.keys, 1u) - 1u);
-      const uvec2 place = i < 4u ? place_a : place_b;
-      scores[b * kComponents + i] = score_of(image, place.x, place.y, at, scores[b * kComponents + i]);
-    }
+  // Subgroups of emulated units wait for each other, so that none of them is done before the others.
+#if EMULATED
+  const int own = int(SUBGROUP_NUMBER * KEYS);
 #else
-    if (by_score) FOR(b, BLOCKS) FOR(i, SCORED) scores[b * kComponents + i] = scaled(scores[b * kComponents + i]);
+  const int own = 0;
 #endif
-    if (key < all.x || key + int(KEYS) > all.y)
-      FOR(b, BLOCKS) FOR(i, SCORED) {
-        const int at = key + int(b * 16u + COLUMN_OF(i));
-        const ivec2 sees = i < 4u ? seen_a : seen_b;
-        if (at < sees.x || at >= min(sees.y, end)) scores[b * kComponents + i] = minus_infinity;
-      }
-    vec2 now = largest;
-    FOR(b, BLOCKS) FOR(i, SCORED) now[i >> 2] = max(now[i >> 2], scores[b * kComponents + i]);
-    now = largest_of_row(now);
-    const vec2 reference = vec2(reference_of(now.x), reference_of(now.y));
-    const vec2 factor = vec2(POWER(largest.x, reference.x, unit), POWER(largest.y, reference.y, unit));
-    largest = now;
-    sum *= factor;
-    FOR(b, BLOCKS) FOR(i, SCORED) {
-      const uint at = b * kComponents + i;
-      scores[at] = POWER(scores[at], reference[i >> 2], unit) * kHeadroom;
-      sum[i >> 2] += scores[at];
+  const int step = int(turn);
+  while (key - own < end) {
+    take(0u, key, key + step);
+    key += step;
+    if (KEY_TURNS == 2u || VALUE_TURNS == 2u) {
+      if (key - own >= end) break;
+      take(1u, key, key + step);
+      key += step;
     }
-    FOR(c, SCORED / 2u) {
-      const uint component = (c & 1u) + (c >> 1) * 2u, lane = (LANE % 4u * 2u + (c & 1u)) * 4u;
-      const float kept = FROM_LANE(c < 2u ? factor.x : factor.y, lane);
-      FOR(tile, TILES) sums[tile][component] *= kept, sums[tile][component + 4u] *= kept;
-    }
-    FOR(b, BLOCKS) multiply_values(b);
-    load_values(at_v, key + int(turn), end);
   }
   sum = sum_of_row(sum);
-  store_own(largest, sum, unit);
+  store_own(largest, sum, seen.unit);
   barrier();  // what the subgroups have is there
   for (uint item = gl_LocalInvocationIndex; item < ITEMS; item += INVOCATIONS) {
     const Four whole = met(item, item / FOURS, ITEMS, ROWS, SUBGROUPS);
@@ -420,6 +489,7 @@ void main() {
     store_whole(item, image, kv_head, whole);
   }
 #if MEETS
-  if (count > 1u) meet(image, kv_head, count);
+  if (count > 1u && MEET_APART == 1u) meet_apart(image, kv_head, count);
+  if (count > 1u && MEET_APART == 0u) meet(image, kv_head, count);
 #endif
 }

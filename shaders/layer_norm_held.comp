@@ -16,6 +16,9 @@ layout(push_constant) uniform parameter {
 #endif
   float epsilon;
   uint x_offset, y_offset;
+#if RESIDUAL
+  uint residual_offset;
+#endif
 #if HAS_MEAN
   uint mean_of_offset;
 #endif
@@ -40,6 +43,12 @@ layout(binding = 4) buffer Mean { STATISTIC mean_of[]; };
 #endif
 #if HAS_DEVIATION
 layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
+#endif
+#if RESIDUAL
+layout(binding = 6) readonly buffer R { sfpvec4 residual[]; };
+#define FINISHED(v, k) epilogue(v, pm_load_vec4(residual, p.residual_offset / 4u + ROW * p.quads + FOUR(k)))
+#else
+#define FINISHED(v, k) epilogue(v)
 #endif
 #if CHANNELS == 2
 shared vec2 lines[TEAMS * MOST_CHANNELS];  // factors and biases, by the channels of a team's row
@@ -95,7 +104,7 @@ void main() {
     const vec2 line = lines[TEAM_NUMBER * MOST_CHANNELS + uint((float(FOUR(k)) + 0.5) * p.plane_inverse)];
     precise vec4 delta = (held_four(k) - mean) - rest;
     const vec4 v = delta * line.x + line.y;
-    store_four(k, epilogue(v));
+    store_four(k, FINISHED(v, k));
   }
 #else
   FOR_HELD(k) {
@@ -105,7 +114,7 @@ void main() {
 #if HAS_BIAS
     v += bias[FACTOR_AT(k)];
 #endif
-    store_four(k, epilogue(v));
+    store_four(k, FINISHED(v, k));
   }
 #endif
 }

@@ -28,7 +28,21 @@ layout(push_constant) uniform parameter {
   uint channels_fastest;
 #endif
   uint x_offset, y_offset;
+#if RESIDUAL
+  uint residual_offset;
+#endif
 } p;
+#if RESIDUAL
+#if VEC4 || PLANES
+layout(binding = 3) readonly buffer R { sfpvec4 residual[]; };
+vec4 finished(vec4 v, uint at) { return epilogue(v, pm_load_vec4(residual, (at - p.y_offset + p.residual_offset) / 4u)); }
+#else
+layout(binding = 3) readonly buffer R { sfp residual[]; };
+float finished(float v, uint at) { return epilogue(v, pm_load(residual, at - p.y_offset + p.residual_offset)); }
+#endif
+#else
+#define finished(v, at) epilogue(v)
+#endif
 
 float normalised(float x, uint f) {
   precise float distance = (x - factors[f].x) - factors[f].w;
@@ -45,7 +59,7 @@ void main() {
     const vec4 factor = factors[image * p.factor_stride_n + plane - image * p.channels];
     precise vec4 distance = pm_load_vec4(x, p.x_offset / 4u + i) - factor.x - factor.w;
     const vec4 v = distance * factor.y + factor.z;
-    pm_store_vec4(y, p.y_offset / 4u + i, epilogue(v));
+    pm_store_vec4(y, p.y_offset / 4u + i, finished(v, p.y_offset + i * 4u));
   }
 }
 #else
@@ -70,10 +84,10 @@ void main() {
   const uint f = rest * p.factor_stride_n + c;
 #if VEC4
   const vec4 v = pm_load_vec4(x, from >> 2);
-  pm_store_vec4(y, to >> 2, vec4(epilogue(normalised(v.x, f)), epilogue(normalised(v.y, f + 1u)), epilogue(normalised(v.z, f + 2u)),
-                                 epilogue(normalised(v.w, f + 3u))));
+  const vec4 made = vec4(normalised(v.x, f), normalised(v.y, f + 1u), normalised(v.z, f + 2u), normalised(v.w, f + 3u));
+  pm_store_vec4(y, to >> 2, finished(made, to));
 #else
-  pm_store(y, to, epilogue(normalised(pm_load(x, from), f)));
+  pm_store(y, to, finished(normalised(pm_load(x, from), f), to));
 #endif
 }
 #endif

@@ -1,33 +1,59 @@
 // Combines the stretches' statistics of each (image, group of channels) into the factors that norm_apply takes for each channel.
+// TEAM 1: an invocation has a channel; else so many of them share its stretches, which are many.
 #version 450
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #include "include/grid.glsl"
 #include "include/math.glsl"
 layout(local_size_x = 64) in;
+#if TEAM > 1
+#include "include/team.glsl"
+#endif
 layout(binding = 0) readonly buffer X { vec2 x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
 layout(binding = 2) readonly buffer Bias { float bias[]; };
 layout(binding = 3) writeonly buffer Y { vec4 y[]; };
-layout(push_constant) uniform parameter { 
+layout(push_constant) uniform parameter {
   uint images, channels, groups;
   uint pixels, stretch, stretches;  // pixels of a group, and its stretches
   float epsilon;
 } p;
+// Pixels, their mean and the sum of their squared deviations.
+vec3 merged(vec3 a, vec3 b) {
+  if (b.x == 0.0) return a;
+  if (a.x == 0.0) return b;
+  const float total = a.x + b.x;
+  precise float delta = b.y - a.y;
+  return vec3(total, a.y + delta * pm_divide(b.x, total), a.z + (b.z + delta * delta * pm_divide(a.x * b.x, total)));
+}
+
+#if TEAM > 1
+shared vec3 meeting[64 + 16];
+PM_GATHER(gather_merged, vec3, meeting, merged)
+#endif
+
 void main() {
-  const uint id = grid_invocation();
-  if (id >= p.images * p.channels) return;
+#if TEAM > 1
+  const uint id = grid_group() * (64u / TEAM) + TEAM_NUMBER, member = TEAM_MEMBER, members = TEAM;
+#else
+  const uint id = grid_invocation(), member = 0u, members = 1u;
+#endif
+  const bool is_there = id < p.images * p.channels;  // teams past the last one only meet
   const uint image = id / p.channels, channel = id - image * p.channels, group = channel / (p.channels / p.groups);
   const uint first = image * p.stretches * p.groups + group;
-  const float origin = x[first].x;  // means are counted from it, so that they lose nothing by being added up
-  float count = 0.0, mean = 0.0, squares = 0.0;
-  for (uint i = 0u; i < p.stretches; ++i) {
+  const float origin = is_there ? x[first].x : 0.0;  // means are counted from it, so that they lose nothing by being added up
+  vec3 all = vec3(0.0);
+  for (uint i = is_there ? member : p.stretches; i < p.stretches; i += members) {
     const vec2 part = x[first + i * p.groups];
-    const float more = float(min(p.stretch, p.pixels - i * p.stretch)), total = count + more;
-    precise float delta = (part.x - origin) - mean;
-    mean += delta * pm_divide(more, total);
-    squares += part.y + delta * delta * pm_divide(count * more, total);
-    count = total;
+    all = merged(all, vec3(float(min(p.stretch, p.pixels - i * p.stretch)), part.x - origin, part.y));
   }
+#if TEAM > 1
+  all = gather_merged(all);
+  if (member != 0u) return;
+#endif
+  if (!is_there) return;
+  const float mean = all.y;
   precise float whole = origin + mean, rest = mean - (whole - origin);
-  const float factor = scale[channel] * pm_divide(1.0, pm_sqrt(pm_divide(squares, float(p.pixels)) + p.epsilon));
+  const float factor = scale[channel] * pm_divide(1.0, pm_sqrt(pm_divide(all.z, float(p.pixels)) + p.epsilon));
   y[id] = vec4(whole, factor, bias[channel], rest);
 }

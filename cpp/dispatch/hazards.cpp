@@ -6,6 +6,7 @@ namespace pumice {
 namespace {
 
 bool are_apart(const Lane& a, const Lane& b) {
+  if (a.writer != 0 && a.writer == b.writer && a.origin == b.origin && a.part != b.part) return true;
   return a.period != 0 && a.period == b.period && a.origin == b.origin && (a.end <= b.begin || b.end <= a.begin);
 }
 

@@ -28,6 +28,7 @@ from . import (
     dv_packing,
     few_rows,
     first_use,
+    images,
     kernels,
     launch,
     layers,
@@ -68,6 +69,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "text": text,
     "layers": layers,
     "models": models,
+    "images": images,
     "architectures": architectures,
     "nnapi": nnapi,
     "first_use": first_use,
@@ -82,7 +84,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "dv_packing": dv_packing,
     "sharing": sharing,
 }
-PER_MODEL = ("models", "memory", "profiling", "tuned", "dv")
+PER_MODEL = ("models", "images", "memory", "profiling", "tuned", "dv")
 
 
 def arguments() -> argparse.Namespace:

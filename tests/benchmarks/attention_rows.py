@@ -23,6 +23,7 @@ US = 1e6
 WARM, ROUNDS, RUNS = 0.3, 4, 3
 CACHE = 160 << 20  # bytes that are read between two runs of a cache: more than a GPU's cache holds
 UNBOUNDED = 1 << 30
+MOST_SUBGROUPS = 16
 OFFSETS = ("q_offset", "k_offset", "v_offset", "y_offset", "mask_offset", "counts_offset")
 
 
@@ -57,23 +58,32 @@ class Quads:
     blocks: int
     of_core: int
     macros: tuple[tuple[str, str], ...] = ()
+    spec: tuple[tuple[str, int], ...] = ()
+    lacks: tuple[str, ...] = ()  # lines of the kernel that are left out: it is wrong then, and its time alone is told
 
     shader = "attention_row_quads"
 
     def __str__(self) -> str:
-        more = "".join(f", {name} {value}" for name, value in self.macros)
-        return f"quads {self.subgroups}, {self.blocks}, {self.of_core}{more}"
+        more = "".join(f", {name} {value}" for name, value in (*self.macros, *self.spec))
+        less = ", without the meeting" if self.lacks else ""
+        return f"quads {self.subgroups}, {self.blocks}, {self.of_core}{more}{less}"
 
     def parts(self, shape: Shape, cores: int) -> int:
         most = -(-shape.keys // (self.subgroups * self.blocks * 16))
         return max(min(cores * self.of_core // (shape.batch * shape.groups), most), 1)
 
     def kernel(self, shape: Shape, parts: int, context: pumice.Context) -> pumice.Kernel:
-        spec = {"INVOCATIONS": self.subgroups * 32, "ROWS": shape.shared, "BLOCKS": self.blocks}
-        return kernel_of(self.shader, dict(self.macros), {**spec, "SIZE": shape.size, "V_SIZE": shape.size}, context)
+        spec = {"INVOCATIONS": self.subgroups * 32, "ROWS": shape.shared, "BLOCKS": self.blocks, **dict(self.spec)}
+        sizes = {"SIZE": shape.size, "V_SIZE": shape.size}
+        macros = {"EMULATED": "0", "QUERIES_SHARED": "0", **dict(self.macros)}
+        return kernel_of(self.shader, macros, {**spec, **sizes}, context, self.lacks)
 
     def floats_of_part(self, shape: Shape) -> int:
         return shape.size + 4
+
+    def fits(self, shape: Shape) -> bool:
+        """Two turns of heads of 256 are more than an invocation has registers for."""
+        return shape.size <= 128 or not self.spec
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,7 @@ class Teams:
     of_core: int
 
     shader = "attention_rows"
+    lacks = ()
 
     def __str__(self) -> str:
         return f"teams {self.team}, {self.teams}, {self.of_core}"
@@ -103,6 +114,9 @@ class Teams:
     def floats_of_part(self, shape: Shape) -> int:
         return shape.size + 2
 
+    def fits(self, shape: Shape) -> bool:
+        return True
+
 
 Way = Quads | Teams
 HEADS = ((32, 8, 128), (32, 32, 128), (32, 8, 64), (8, 4, 256))
@@ -114,17 +128,43 @@ SHAPES = tuple(
 )
 ON_SOFTWARE = (Shape(1, 4, 2, 256, 32),)
 SHARED = (("QUERIES_SHARED", "1"),)
+EMULATED = (("EMULATED", "1"),)
+KEYS_AHEAD, VALUES_AHEAD, APART = ("KEY_TURNS", 2), ("VALUE_TURNS", 2), ("APART", 1)
+MEETING = (
+    "  if (count > 1u && MEET_APART == 1u) meet_apart(image, kv_head, count);\n",
+    "  if (count > 1u && MEET_APART == 0u) meet(image, kv_head, count);\n",
+)
+UNCOUNTED = (("COUNTED", "0"),)
 WAYS: tuple[Way, ...] = (
     Teams(16, 16, 4),
-    Teams(16, 8, 4),
-    *(Quads(4, 1, of_core) for of_core in (1, 2, 3, 4)),
-    *(Quads(*way) for way in ((2, 1, 4), (8, 1, 1), (8, 1, 2), (16, 1, 1), (4, 2, 2), (8, 2, 1))),
+    *(Quads(4, 1, of_core) for of_core in (1, 2, 3)),
+    *(Quads(*way) for way in ((8, 1, 1), (8, 1, 2), (4, 2, 2))),
+    # How long a meeting takes, and the number of keys.
+    Quads(4, 1, 2, lacks=MEETING),
+    Quads(4, 1, 2, UNCOUNTED),
+    Quads(4, 1, 2, UNCOUNTED, lacks=MEETING),
+    # Parts read at once, and meetings of subgroups alone.
+    Quads(4, 1, 2, spec=(("AT_ONCE", 8),)),
+    Quads(4, 1, 2, spec=(("AT_ONCE", 17),)),
+    *(Quads(4, 1, 2, spec=(APART, ("AT_ONCE", count))) for count in (8, 16, 17)),
+    Quads(8, 1, 1, spec=(APART,)),
+    # The next turn on its way while one is multiplied.
+    *(Quads(4, 1, of_core, spec=(KEYS_AHEAD,)) for of_core in (1, 2)),
+    Quads(4, 1, 2, spec=(VALUES_AHEAD,)),
+    *(Quads(*way, spec=(KEYS_AHEAD, VALUES_AHEAD)) for way in ((4, 1, 1), (4, 1, 2), (8, 1, 1))),
+    Quads(2, 1, 4, spec=(KEYS_AHEAD, VALUES_AHEAD)),
+    Quads(4, 1, 2, spec=(KEYS_AHEAD, APART)),
+    Quads(8, 1, 1, spec=(KEYS_AHEAD, APART)),
+    *(Quads(*way, spec=(KEYS_AHEAD, VALUES_AHEAD, APART)) for way in ((4, 1, 1), (4, 1, 2), (8, 1, 1))),
     *(Quads(*way, SHARED) for way in ((4, 1, 2), (8, 1, 1))),
 )
 WAYS_ON_SOFTWARE: tuple[Way, ...] = (
     Teams(16, 4, 1),
-    Quads(2, 1, 1, (("EMULATED", "1"),)),
-    Quads(2, 2, 1, (("EMULATED", "1"), *SHARED)),
+    Quads(2, 1, 1, EMULATED),
+    Quads(2, 2, 1, (*EMULATED, *SHARED)),
+    Quads(2, 1, 1, EMULATED, (KEYS_AHEAD, VALUES_AHEAD, APART)),
+    Quads(2, 2, 1, EMULATED, (KEYS_AHEAD, ("AT_ONCE", 3))),
+    Quads(2, 1, 1, EMULATED, (VALUES_AHEAD, APART, ("AT_ONCE", 2))),
 )
 
 
@@ -140,12 +180,18 @@ def built(
     return pumice.Kernel(text, context, name, dict(macros), dict(spec), include_dirs=[SHADERS], options=options)
 
 
-def kernel_of(name: str, macros: dict[str, str], spec: dict[str, float], context: pumice.Context) -> pumice.Kernel:
+def kernel_of(
+    name: str, macros: dict[str, str], spec: dict[str, float], context: pumice.Context, lacks: tuple[str, ...] = ()
+) -> pumice.Kernel:
     shared = {"MASKED": "0", "COUNTED": "1", "ZERO_EMPTY": "1", "Y_VEC4": "1", "MEETS": "1", "EPILOGUE(x)": "x"}
     all_macros = {**shared, "PARTS": "0", **macros}
     if all_macros["PARTS"] == "0" and name == Teams.shader:
         all_macros["MEETS"] = "0"
     text = (SHADERS / f"{name}.comp").read_text()
+    for line in lacks:
+        if line not in text:
+            raise ValueError(f"{name}.comp has no line {line!r} that could be left out")
+        text = text.replace(line, "")
     return built(text, context, name, frozenset(all_macros.items()), frozenset(spec.items()))
 
 
@@ -173,7 +219,7 @@ class Memory:
             "v": filled(shape.elements, 2),
             "y": pumice.empty([shape.batch * shape.heads * shape.size // 4, 4], "float16", context),
             "counts": pumice.tensor(counts.view(np.uint32).reshape(-1, 2), context),
-            "finished": pumice.tensor(np.zeros(shape.batch * shape.groups, np.uint32), context),
+            "finished": pumice.tensor(np.zeros(shape.batch * shape.groups * MOST_SUBGROUPS, np.uint32), context),
         }
         return cls(shape, copies, tensors)
 
@@ -203,6 +249,8 @@ def bound(memory: Memory, way: Way, kernel: pumice.Kernel, parts: int, copy: int
         made = [floats // 4, 4] if isinstance(way, Quads) else [floats]
         tensors |= {"finished": memory.tensors["finished"], "parts": pumice.empty(made, "float32", context)}
     groups = (across, shape.batch * shape.groups, parts)
+    names = {one["name"] for one in kernel.shader.interface["bindings"]}
+    tensors = {name: one for name, one in tensors.items() if name in names}
     return kernel.bind(**tensors, **numbers, groups=groups)
 
 
@@ -262,6 +310,37 @@ def measured(lists: list[pumice.CommandList], copies: int, software: bool) -> li
     return [sorted(one for turn in rounds for one in turn[i]) for i in range(len(lists))]
 
 
+READ = """#extension GL_EXT_control_flow_attributes : require
+layout(local_size_x = 256) in;
+layout(binding = 0) readonly buffer K { uvec4 k[]; };
+layout(binding = 1) readonly buffer V { uvec4 v[]; };
+layout(binding = 2) writeonly buffer Y { uint y[]; };
+layout(push_constant) uniform parameter { uint first, fours; } p;
+void main() {
+  uvec4 any = uvec4(0u);
+  [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+    const uint at = p.first + min((gl_WorkGroupID.x * 4u + i) * 256u + gl_LocalInvocationID.x, p.fours - 1u);
+    any |= k[at] | v[at];
+  }
+  if (any == uvec4(0xfedcba98u)) y[0] = 1u;
+}
+"""
+
+
+def reading(memory: Memory) -> pumice.CommandList:
+    """A list that reads as many bytes as each cache has, and does nothing else."""
+    shape, context = memory.shape, memory.tensors["q"].context
+    kernel, fours = pumice.Kernel(READ, context, "read"), shape.elements // 8
+    caches = {name: memory.tensors[name] for name in "kv"}
+    flag = pumice.empty([1], "uint32", context)
+    commands = pumice.CommandList(context)
+    for copy in range(memory.copies):
+        numbers = {"first": copy * fours, "fours": fours}
+        commands.dispatch(kernel.bind(**caches, y=flag, **numbers, groups=-(-fours // 1024)))
+    commands.commit(timing=True)
+    return commands
+
+
 def told_of(kernel: pumice.Kernel) -> str:
     try:
         told = kernel.statistics()
@@ -276,12 +355,17 @@ def rows_of(shape: Shape, ways: tuple[Way, ...], session: Session) -> Iterator[R
     bytes_read = shape.elements * 4
     copies = 2 if session.software else max(1, min(64, CACHE // bytes_read + 1))
     memory = Memory.of(shape, copies, context)
+    ways = tuple(way for way in ways if way.fits(shape))
     all_parts = [way.parts(shape, cores) for way in ways]
     lists = [
         recorded(way, memory, way.kernel(shape, parts, context), parts, context)
         for way, parts in zip(ways, all_parts, strict=True)
     ]
-    for way, parts, seconds in zip(ways, all_parts, measured(lists, copies, session.software), strict=True):
+    all_seconds = measured([*lists, reading(memory)], copies, session.software)
+    floor = all_seconds.pop()
+    rate = f"{bytes_read / floor[0] / 1e12:.2f} TB/s"
+    yield Row("  as many bytes read, no more", floor[0] * US, floor[len(floor) // 2] * US, note=rate)
+    for way, parts, seconds in zip(ways, all_parts, all_seconds, strict=True):
         best, median = seconds[0], seconds[len(seconds) // 2]
         yield Row(f"  {way}", best * US, median * US, note=f"{bytes_read / best / 1e12:.2f} TB/s, {parts} parts")
 
@@ -292,6 +376,8 @@ def checks(ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
     shapes = (Shape(2, 4, 2, 250, 32),) if session.software else (Shape(2, 32, 8, 3001, 128), Shape(2, 8, 4, 3001, 256))
     for shape in shapes:
         for way in ways:
+            if not way.fits(shape) or way.lacks:
+                continue
             error = error_of(way, shape, cores, session.context)
             told = told_of(way.kernel(shape, way.parts(shape, cores), session.context))
             yield Row(f"  {way}, heads of {shape.size}", error * 1e3, error * 1e3, wrong=not error < 4e-3, note=told)

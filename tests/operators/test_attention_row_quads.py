@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 
 import pumice
+from benchmarks import attention_rows
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -170,6 +171,18 @@ LONG = [
 def test_rows_are_right_on_the_units_themselves(case: Case, units: pumice.Context) -> None:
     """The same on a device that has such units; on others there is nothing to run."""
     check(case, units)
+
+
+TURNS_AHEAD = [way for way in attention_rows.WAYS_ON_SOFTWARE if isinstance(way, attention_rows.Quads) and way.spec]
+
+
+@pytest.mark.parametrize(
+    "way", [*TURNS_AHEAD[:1], *(pytest.param(w, marks=pytest.mark.slow) for w in TURNS_AHEAD[1:])], ids=str
+)
+def test_ways_that_are_only_measured_are_right(way: attention_rows.Quads, pumice_context: pumice.Context) -> None:
+    """The next turn's keys or values on their way, and meetings of subgroups alone, in parts that are uneven."""
+    shape = attention_rows.Shape(2, 4, 2, 250, 32)
+    assert attention_rows.error_of(way, shape, 8, pumice_context) < 4e-3
 
 
 def test_small_weights_are_not_lost(emulating: pumice.Context) -> None:

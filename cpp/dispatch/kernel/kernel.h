@@ -170,6 +170,8 @@ class KernelLibrary {
 // up to `end`. Parts of one tensor that interleave are told apart by it. Period 0: all of them.
 struct Lane {
   uint64_t origin = 0, period = 0, begin = 0, end = 0;
+  uint64_t writer = 0;  // one of its kind in the process; parts with other numbers that it makes share no element. 0: there are no parts
+  uint32_t part = 0;
 };
 
 // One run of a kernel: its buffers, push constants and workgroups. Everything that runs is a list of dispatches.

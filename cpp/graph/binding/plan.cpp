@@ -1,6 +1,7 @@
 #include "graph/binding/plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "core/error.h"
@@ -362,6 +363,8 @@ class Binder {
   void add_steps(const ProgramNode& node, const LoweredNode& lowered) {
     const auto first_temporary = static_cast<uint32_t>(placement_.roots.size());
     for (const uint64_t bytes : lowered.temporaries) placement_.roots.push_back({round_up(bytes, kTensorGrain)});
+    static std::atomic<uint64_t> writers = 0;
+    const uint64_t writer = ++writers;
     blocks_.clear();
     for (const auto& bytes : lowered.host_blocks) blocks_.push_back({append_host_bytes(bytes), round_up(bytes.size(), kTensorGrain)});
     for (const Step& step : lowered.steps) {
@@ -370,7 +373,7 @@ class Binder {
       PlannedStep& planned = steps_.emplace_back();
       planned.operands.reserve(step.operands.size());
       for (size_t k = 0; k < step.operands.size(); ++k)
-        planned.operands.push_back(resolved(step.operands[k], step.kernel->interface().bindings[k], first_temporary));
+        planned.operands.push_back(resolved(step.operands[k], step.kernel->interface().bindings[k], first_temporary, writer));
       planned.kernel = step.kernel;
       planned.push = step.push;
       planned.groups = step.groups;
@@ -393,7 +396,7 @@ class Binder {
     add_once(kernels, kernel);
   }
 
-  PlannedOperand resolved(const Operand& operand, const BindingInterface& binding, uint32_t first_temporary) const {
+  PlannedOperand resolved(const Operand& operand, const BindingInterface& binding, uint32_t first_temporary, uint64_t writer) const {
     PlannedOperand result;
     switch (operand.place) {
       case Place::input:
@@ -416,6 +419,7 @@ class Binder {
     }
     result.byte_offset += operand.byte_offset;
     result.touched = operand.bytes, result.is_exact = operand.is_exact;
+    if (operand.part != 0) result.lane.writer = writer, result.lane.part = operand.part;
     result.bytes = result.bytes > operand.byte_offset ? result.bytes - operand.byte_offset : 0;
     return result;
   }

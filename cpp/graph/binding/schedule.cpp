@@ -49,11 +49,31 @@ class Families {
   std::vector<std::vector<Index>> inside_;
 };
 
+// The steps that made what a storage holds: one of them, or several that made its parts beside each other.
+struct Writers {
+  std::vector<Index> steps, before;  // before: what all of several parts wait for
+  uint64_t writer = 0;
+
+  // Whether a write of that writer is of one more part. Nothing has read the others yet.
+  bool joined_by(uint64_t other, const std::vector<Index>& readers) const { return other != 0 && other == writer && readers.empty(); }
+
+  void add(Index step, uint64_t other, const std::vector<Index>& readers) {
+    if (!joined_by(other, readers)) {
+      before = std::move(steps);
+      before.insert(before.end(), readers.begin(), readers.end());
+      steps.clear();
+      writer = other;
+    }
+    steps.push_back(step);
+  }
+};
+
 // The steps that have to wait for others.
 class Dependencies {
  public:
   Dependencies(const ScheduleProblem& problem, const Families& families) : waits_(problem.steps(), 0), first_(problem.steps() + 1, 0) {
-    std::vector<std::vector<Index>> writers(problem.storages.size()), readers(problem.storages.size());
+    std::vector<Writers> writers(problem.storages.size());
+    std::vector<std::vector<Index>> readers(problem.storages.size());
     std::vector<std::pair<Index, Index>> edges;
     for (Index step = 0; step < problem.steps(); ++step) {
       const auto after = [&](const std::vector<Index>& earlier) {
@@ -62,12 +82,13 @@ class Dependencies {
       };
       for (const auto& access : accesses_of(problem, step))
         families.visit(access.storage, [&](Index storage) {
-          after(writers[storage]);
+          const bool joins = storage == access.storage && access.write && writers[storage].joined_by(access.writer, readers[storage]);
+          after(joins ? writers[storage].before : writers[storage].steps);
           if (access.write) after(readers[storage]);
         });
       for (const auto& access : accesses_of(problem, step)) {
         if (access.write) {
-          writers[access.storage].assign(1, step);
+          writers[access.storage].add(step, access.writer, readers[access.storage]);
           readers[access.storage].clear();
         } else {
           readers[access.storage].push_back(step);

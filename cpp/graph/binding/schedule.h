@@ -16,6 +16,7 @@ struct ScheduledStorage {
 struct ScheduledAccess {
   uint32_t storage = 0;
   bool write = false;
+  uint64_t writer = 0;  // steps with the same number write parts of the storage that share no element; 0: all others
 };
 
 // Steps in an order in which they can run one after the other; step i has the accesses from begins[i] to begins[i + 1].

@@ -59,7 +59,7 @@ class StepOrder {
     for (const PlannedStep& step : steps_) {
       for (size_t k = 0; k < step.operands.size(); ++k)
         if (step.operands[k].place == Place::temporary)
-          problem.accesses.push_back({step.operands[k].index, step.kernel->interface().bindings[k].access != Access::read});
+          problem.accesses.push_back({step.operands[k].index, writes(step, k), step.operands[k].lane.writer});
       problem.end_step();
     }
     return problem;
@@ -121,7 +121,9 @@ class StepOrder {
     operand.place = output >= 0 ? Place::output : Place::temporary;
     operand.index = output >= 0 ? static_cast<uint32_t>(output) : 0;
     operand.byte_offset += base;
-    if (own.lane.period != 0) operand.lane = {base - own.offset, own.lane.period, own.lane.begin, own.lane.end};
+    if (own.lane.period == 0) return;
+    operand.lane.origin = base - own.offset, operand.lane.period = own.lane.period;
+    operand.lane.begin = own.lane.begin, operand.lane.end = own.lane.end;
   }
 
   std::vector<PlannedStep> steps_;

@@ -25,6 +25,7 @@ struct AttentionPlan {
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
   int64_t parts = 1, stretch = 0;  // parts of the keys, and keys of a part; 0: the kernel cuts them
   int64_t part_floats = 0;         // of all rows, where it is not what attention_parts.glsl has
+  int64_t counters = 1;            // of finished parts, of a workgroup's rows
 };
 
 std::string flag(bool set) {
@@ -186,7 +187,8 @@ constexpr int64_t kFewRows = 16, kMostOfHead = 4;  // that share keys, and of a 
 // as many parts of the keys as there are workgroups at a time on all cores: registers for the keys that are waited for leave room for
 // two or three on each. How many keys there are may be told by the device alone: the kernel cuts those that it finds.
 std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostHeld = 128;
+  constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostHeld = 128, kKeyTurns = 1, kValueTurns = 1;
+  constexpr bool kApart = false;
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min(shared_rows, kFewRows), keys = a.k.rows();
   const auto suits = [&](const Heads& heads, DType dtype) {
     return heads.in_vectors(dtype, 8) && heads.size() <= (rows > 8 ? 128 : kLargest);
@@ -205,7 +207,9 @@ std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Atte
   int64_t subgroups = std::min(kInGroup, node.most_invocations() / kSubgroup);
   while (subgroups > 1 && bytes(subgroups) > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"))) subgroups /= 2;
   AttentionPlan plan{kRowQuadsShader};
-  plan.spec = {{"INVOCATIONS", subgroups * kSubgroup}, {"ROWS", rows}, {"BLOCKS", a.in_bytes() ? 2 : 1}};
+  plan.spec = {{"INVOCATIONS", subgroups * kSubgroup}, {"ROWS", rows},           {"BLOCKS", a.in_bytes() ? 2 : 1}, {"KEY_TURNS", kKeyTurns},
+               {"VALUE_TURNS", kValueTurns},           {"APART", kApart ? 1 : 0}};
+  plan.counters = subgroups;
   plan.macros = {{"EMULATED", flag(node.emulates_fragments())}, {"QUERIES_SHARED", flag(in_shared)}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(shared_rows, rows));
   plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
@@ -328,7 +332,8 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   if (!in_parts) return node.add(step.build());
   const Operand parts = node.temporary(static_cast<uint64_t>(plan.parts * (in_quads ? plan.part_floats : rows * (a.v.size() + 2))) * 4);
   // How many parts of its rows have finished. The last one sets it to zero again. No run of a plan begins before the one before has ended.
-  if (meets) step.bind("finished", node.host_block(std::vector<std::byte>(plan.groups_x * plan.groups_y * 4)));
+  const uint64_t counters = plan.groups_x * plan.groups_y * static_cast<uint64_t>(plan.counters);
+  if (meets) step.bind("finished", node.host_block(std::vector<std::byte>(counters * 4)));
   node.add(step.bind("parts", parts).build());
   if (meets) return;
   const Macros macros = {

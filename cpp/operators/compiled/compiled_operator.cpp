@@ -116,7 +116,7 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
     for (size_t i = 0; i < step.operands.size(); ++i) {
       const BufferRange& base = base_of(step.operands[i], ranges, host_values);
       dispatch.buffers.push_back(resolve(step, i, base, limits, dispatch.push));
-      if (step.operands[i].lane.period == 0) continue;
+      if (step.operands[i].lane.period == 0 && step.operands[i].lane.writer == 0) continue;
       dispatch.lanes.resize(step.operands.size());
       dispatch.lanes[i] = step.operands[i].lane;
       dispatch.lanes[i].origin += base.offset;

@@ -271,7 +271,9 @@ void lower_conv_transpose(LowerContext& node) {
       part.tap_first = rows.tap * kernel.w + columns.tap, part.tap_row = rows.tap_step * kernel.w, part.tap_column = columns.tap_step;
       part.y_first = h * c.y.sh + w * c.y.sw;
       part.y.sh *= steps.h, part.y.sw *= steps.w;
-      add_contraction(node, part, node.in(0), weights, bias, node.out(0));
+      Operand y = node.out(0);
+      y.part = static_cast<uint32_t>(h * steps.w + w + 1);
+      add_contraction(node, part, node.in(0), weights, bias, y);
     }
   }
 }

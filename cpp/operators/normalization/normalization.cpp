@@ -1,5 +1,6 @@
 // Lowerings of the normalisations.
 #include <algorithm>
+#include <bit>
 
 #include "core/error.h"
 #include "core/number_text.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr int64_t kMostStretches = 256;
 constexpr int64_t kMostHeldChannels = 128;  // channels of a group
 constexpr int64_t kFewestInStretch = 4096;  // elements that a workgroup walks
+constexpr int64_t kFewestPixels = 32;       // pixels that an invocation walks where many run at a time
 
 int64_t axis_of(const LowerContext& node, int64_t fallback) {
   const int64_t axis = node.attributes->integer("axis", fallback);
@@ -32,13 +34,23 @@ bool has_quad_planes(const LowerContext& node, const Planes& x) {
   return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && begins_in_fours(node);
 }
 
+// Tells a kernel of the residual that the epilogue reads, if there is one.
+void tell_residual(const LowerContext& node, Macros& macros) {
+  if (node.residual()) macros.emplace_back("RESIDUAL", "1");
+}
+void bind_residual(const LowerContext& node, StepBuilder& step) {
+  if (const Operand* residual = node.residual()) step.bind("residual", *residual);
+}
+
 // Adds y = (x - mean) * factor + bias for each channel; the factors are vec4s of [images, channels] or of [channels] alone.
 void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
   const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = planes || vec4 ? 4 : 1;
   const DType dtype = node.input(0).dtype;
-  const Macros macros = {{"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
+  Macros macros = {{"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
+  tell_residual(node, macros);
   StepBuilder step(node.kernel("norm_apply.comp", dtype, macros));
+  bind_residual(node, step);
   step.bind("x", node.in(0)).bind("factors", factors).bind("y", node.out(0)).set("elements", y.elements() / unit);
   step.set("channels", vec4 ? y.c / 4 : y.c).set("factor_stride_n", factor_stride_n);
   if (planes) {
@@ -62,6 +74,48 @@ bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& pac
 
 namespace {
 
+// How the pixels of channels that are the fastest axis are held: a team has four channels of an image.
+struct HeldChannels {
+  int64_t team, teams, held;
+  bool halves;
+};
+
+std::optional<HeldChannels> held_channels(const LowerContext& node, const Planes& x, const Planes& y) {
+  constexpr int64_t kFewHeld = 8, kMostHeld = 8, kMostHalves = 16, kLeastTeam = 128, kMostTeams = 4;
+  const bool is_dense = x.sh == x.w * x.sw && y.sh == y.w * y.sw;
+  if (node.prefers_lanes() || !is_dense || !x.has_vector_channels(4) || !y.has_vector_channels(4) || !begins_in_fours(node)) return {};
+  const bool halves = is_half_width(node.input(0).dtype);
+  const int64_t pixels = x.h * x.w, fours = x.c / 4, most_held = halves ? kMostHalves : kMostHeld, largest = node.most_invocations();
+  // Teams of a workgroup share the sectors of memory that they read. A device is to be full all the same.
+  for (int64_t teams = node.subgroup() > 0 ? kMostTeams : 1; teams >= 1; teams /= 2) {
+    if (teams > 1 && (fours % teams != 0 || x.n * fours / teams < node.multiprocessors())) continue;
+    int64_t team = kLeastTeam;
+    while (team * 2 * teams <= largest && ceil_div(pixels, team) > kFewHeld) team *= 2;
+    const auto held = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(pixels, team))));
+    if (team * teams <= largest && held <= most_held) return HeldChannels{team, teams, held, halves};
+  }
+  return {};
+}
+
+// Normalises each channel of an image in one dispatch.
+void add_held_channels(LowerContext& node, const Planes& x, const Planes& y, const HeldChannels& how, double epsilon) {
+  const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
+  Macros macros = {{"TEAM", number(how.team)},
+                   {"TEAMS", number(how.teams)},
+                   {"HELD", number(how.held)},
+                   {"HOLDS_HALVES", flag(how.halves)},
+                   {"SUBGROUP", std::to_string(node.subgroup())},
+                   {"EPILOGUE(x)", node.epilogue()}};
+  tell_residual(node, macros);
+  StepBuilder step(node.kernel("norm_channels_held.comp", node.input(0).dtype, macros));
+  bind_residual(node, step);
+  step.bind("x", node.in(0)).bind("y", node.out(0)).bind("scale", node.packed(1)).bind("bias", node.packed(2));
+  step.set("images", x.n).set("fours", x.c / 4).set("pixels", x.h * x.w).set("epsilon", epsilon);
+  step.set("x_stride_n", x.sn).set("x_stride_w", x.sw).set("y_stride_n", y.sn).set("y_stride_w", y.sw);
+  node.tell_additions(how.held + meeting_additions(how.team, node.subgroup(), false));
+  node.add(step.groups(static_cast<uint64_t>(ceil_div(x.n * x.c / 4, how.teams))).build());
+}
+
 // Normalises each of `groups` groups of an image's channels by its own mean and deviation; where they have several channels all is dense.
 void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_t groups) {
   const int64_t channels = x.c / groups, pixels = channels * x.h * x.w;
@@ -69,21 +123,25 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
   const Operand scale = node.packed(1), bias = node.packed(2);
   const bool quads = has_quad_planes(node, x) && !node.prefers_lanes();
   if (const auto held = quads && channels <= kMostHeldChannels ? held_rows(node, pixels, true) : std::nullopt) {
-    const Macros macros = {{"CHANNELS", channels == 1 ? "1" : "2"},
-                           {"HAS_BIAS", "1"},
-                           {"CENTRED", "1"},
-                           {"EPILOGUE(x)", node.epilogue()},
-                           {"MOST_CHANNELS", std::to_string(kMostHeldChannels)}};
+    Macros macros = {{"CHANNELS", channels == 1 ? "1" : "2"},
+                     {"HAS_BIAS", "1"},
+                     {"CENTRED", "1"},
+                     {"EPILOGUE(x)", node.epilogue()},
+                     {"MOST_CHANNELS", std::to_string(kMostHeldChannels)}};
+    tell_residual(node, macros);
     StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * groups, pixels);
+    bind_residual(node, step);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
     const double plane = static_cast<double>(x.h * x.w) / 4;  // in whole fours where there are several
     node.tell_additions(held_additions(node, *held));
     return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
+  if (const auto held = groups == x.c ? held_channels(node, x, y) : std::nullopt) return add_held_channels(node, x, y, *held, epsilon);
   // A plane is cut into stretches, so that one large plane still keeps many invocations busy; their statistics are combined afterwards. A
   // stretch of 60,000 stays below the 65,535 iterations after which lavapipe ends a loop.
-  const int64_t least = quads ? kFewestInStretch : 64;
-  const int64_t stretch = round_up(std::clamp<int64_t>(ceil_div(pixels, kMostStretches), std::min(pixels, least), 60000), 4);
+  const int64_t least = quads ? kFewestInStretch : node.prefers_lanes() ? 64 : kFewestPixels;
+  const int64_t most = node.prefers_lanes() || quads ? kMostStretches : kMostStretches * 4;
+  const int64_t stretch = round_up(std::clamp<int64_t>(ceil_div(pixels, most), std::min(pixels, least), 60000), 4);
   const int64_t stretches = ceil_div(pixels, stretch);
   const Operand parts = node.temporary(static_cast<uint64_t>(x.n * stretches * groups) * 8),
                 factors = node.temporary(static_cast<uint64_t>(x.n * x.c) * 16);
@@ -103,11 +161,19 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
   }
   const auto units = static_cast<uint64_t>(x.n * stretches * groups);
   node.add((quads ? statistics.groups(units) : statistics.threads(units)).build());
-  StepBuilder combine(node.kernel("norm_combine.comp", DType::float32));
+  constexpr int64_t kInGroup = 64, kTeam = 16;  // invocations of a workgroup, and the fewest of them that share stretches
+  const int64_t team = node.prefers_lanes() || stretches <= kTeam ? 1 : stretches <= kInGroup ? kTeam : kInGroup;
+  StepBuilder combine(
+      node.kernel("norm_combine.comp", DType::float32, {{"TEAM", std::to_string(team)}, {"SUBGROUP", std::to_string(node.subgroup())}}));
   combine.bind("x", parts).bind("scale", scale).bind("bias", bias).bind("y", factors);
   combine.set("images", x.n).set("channels", x.c).set("groups", groups).set("pixels", pixels).set("stretch", stretch);
   combine.set("stretches", stretches);
-  node.add(combine.set("epsilon", epsilon).threads(static_cast<uint64_t>(x.n * x.c)).build());
+  combine.set("epsilon", epsilon);
+  const auto factors_made = static_cast<uint64_t>(x.n * x.c);
+  if (team == 1)
+    node.add(combine.threads(factors_made).build());
+  else
+    node.add(combine.groups(ceil_div(factors_made, static_cast<uint64_t>(kInGroup / team))).build());
   add_apply(node, x, y, factors, x.c);
 }
 

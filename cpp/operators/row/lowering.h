@@ -30,6 +30,7 @@ struct Operand {
   uint64_t bytes = 0;         // that a step reads or writes from there on; 0: all up to the end
   uint32_t element_bits = 0;  // of a tensor in scratch memory, which no description tells of; 0: as the kernel declares its array
   bool is_exact = false;      // `bytes` are all that is bound: the kernel may ask for its array's length
+  uint32_t part = 0;          // of a result: steps that write parts with other numbers write no element of this one; 0: the whole
 };
 
 // One dispatch before its memory is known. Built through LowerContext::dispatch().

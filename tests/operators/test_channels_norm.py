@@ -1,0 +1,163 @@
+"""InstanceNormalization of tensors whose channels are their fastest axis, as convolutions make them, by the kernels of GPUs: held in
+registers where they fit, and otherwise in stretches whose statistics meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import pumice
+from pumice.testing import assert_close
+
+Array = npt.NDArray[Any]
+HELD, STRETCHES = "norm_channels_held.comp", "norm_combine.comp"
+EPSILON = 1e-3
+
+
+@dataclass(frozen=True)
+class Case:
+    """offset: the mean of all elements, beside deviations of about one; kernel: what has to be there; then: what follows, Add: of the
+    input, and a Relu.
+    """
+
+    images: int
+    channels: int
+    height: int
+    width: int
+    kernel: str = HELD
+    offset: float = 0.0
+    then: str = ""
+
+    @property
+    def shape(self) -> list[int]:
+        return [self.images, self.channels, self.height, self.width]
+
+    def numbers(self) -> tuple[Array, Array, Array]:
+        """What is normalised, before its offset, and scale and bias."""
+        random = np.random.default_rng(self.channels)
+        x = random.standard_normal(self.shape).astype(np.float16)
+        scale, bias = random.standard_normal((2, self.channels)).astype(np.float32)
+        return x, scale, bias
+
+    def program(self, context: pumice.Context, precision: str) -> pumice.Program:
+        """A convolution that passes its input and the offset on, the normalisation of that, and a convolution that passes it on."""
+        _, scale, bias = self.numbers()
+        graph = pumice.Graph(str(self))
+        x = graph.input("x", "float32", self.shape)
+        kernel = np.eye(self.channels, dtype=np.float32)[:, :, None, None]
+        made = graph.add("Conv", x, kernel, np.full(self.channels, self.offset, np.float32))
+        made = graph.add("InstanceNormalization", made, scale, bias, epsilon=EPSILON)
+        if self.then == "Add":
+            made = graph.add("Relu", graph.add("Add", made, graph.add("Conv", x, kernel)))
+        elif self.then:
+            made = graph.add(self.then, made)
+        graph.output("y", graph.add("Conv", made, kernel))
+        return graph.compile(context, precision=precision)
+
+    def expected(self) -> Array:
+        x, scale, bias = (array.astype(np.float64) for array in self.numbers())
+        distance = x - x.mean((2, 3), keepdims=True)
+        made = distance / np.sqrt((distance**2).mean((2, 3), keepdims=True) + EPSILON)
+        made = made * scale[:, None, None] + bias[:, None, None] + (x if self.then == "Add" else 0)
+        return np.asarray(np.maximum(made, 0) if self.then else made)
+
+
+CASES = [
+    Case(1, 4, 1, 1),
+    Case(1, 8, 5, 7),
+    Case(2, 16, 11, 13, then="Relu"),
+    Case(1, 64, 31, 33),
+    Case(3, 12, 33, 31, offset=1000.0),
+    Case(1, 4, 61, 67, then="Relu"),
+    Case(1, 6, 9, 11, STRETCHES),
+    Case(1, 10, 41, 51, STRETCHES, offset=1000.0),
+    Case(2, 4, 131, 137, STRETCHES),
+    Case(2, 8, 9, 11, then="Add"),
+    Case(1, 6, 9, 11, STRETCHES, then="Add"),
+    Case(1, 4, 131, 137, STRETCHES, then="Add"),
+]
+
+
+@pytest.fixture(scope="module")
+def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A device for which the kernels of CPU drivers are not taken."""
+    without = ["subgroupShuffle"] if pumice_context.info.kind == "software" else []
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
+        yield made
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_channels_are_normalised(case: Case, precision: str, gpu_kernels: pumice.Context) -> None:
+    if case.offset and precision == "fp16":
+        pytest.skip("the convolution's result has lost what is asked for")
+    program = case.program(gpu_kernels, precision)
+    kernels = [step["kernel"] for step in program.plan([case.shape])]
+    assert case.kernel in kernels, kernels
+    assert "map.comp" not in kernels or precision == "fp16", kernels  # what follows is a part of the normalisation
+    (made,) = program.call((case.numbers()[0].astype(np.float32),))
+    tolerance = 4e-3 if precision == "fp16" else 2e-3 if case.offset else 2e-5
+    assert_close(made, case.expected(), rtol=tolerance, atol=tolerance)
+
+
+def test_an_outlier_costs_nothing(gpu_kernels: pumice.Context) -> None:
+    """One element is a million times as large as the others, in the first place and in a later one."""
+    for place in (0, 777):
+        case = Case(1, 4, 31, 33)
+        x = case.numbers()[0].astype(np.float32)
+        x.reshape(4, -1)[:, place] = 1e6
+        graph = pumice.Graph()
+        given = graph.input("x", "float32", case.shape)
+        made = graph.add("Conv", given, np.eye(4, dtype=np.float32)[:, :, None, None])
+        made = graph.add("InstanceNormalization", made, np.ones(4, np.float32), np.zeros(4, np.float32))
+        graph.output("y", graph.add("Conv", made, np.eye(4, dtype=np.float32)[:, :, None, None]))
+        (y,) = graph.compile(gpu_kernels).call((x,))
+        flat = x.reshape(4, -1).astype(np.float64)
+        distance = flat - flat.mean(-1, keepdims=True)
+        expected = distance / np.sqrt((distance**2).mean(-1, keepdims=True) + 1e-5)
+        assert_close(y.reshape(4, -1), expected, rtol=1e-5, atol=1e-5)
+
+
+def transposed(context: pumice.Context, precision: str) -> pumice.Program:
+    """A convolution's result, twice as large each way: four products, one for each place within the strides."""
+    graph = pumice.Graph()
+    random = np.random.default_rng(0)
+    x = graph.input("x", "float32", [2, 8, 9, 11])
+    made = graph.add("Conv", x, np.eye(8, dtype=np.float32)[:, :, None, None])
+    weights = (random.standard_normal((8, 5, 3, 3)) / 8).astype(np.float32)
+    up = graph.add("ConvTranspose", made, weights, strides=[2, 2])
+    graph.output("y", graph.add("Relu", up))
+    return graph.compile(context, precision=precision)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_phases_of_a_transposed_convolution_do_not_wait(precision: str, gpu_kernels: pumice.Context) -> None:
+    """Its products write elements of one result beside each other: one wave, and no barrier between them."""
+    program = transposed(gpu_kernels, precision)
+    steps = [
+        step for step in program.plan([[2, 8, 9, 11]]) if "ConvTranspose" in step["label"] or "up" in step["label"]
+    ]
+    steps = [step for step in steps if step["kernel"].startswith("conv_")]
+    assert len(steps) == 4
+    assert len({step["wave"] for step in steps}) == 1
+    assert [step["barrier"] for step in steps[1:]] == [False] * 3
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_phases_without_barriers_are_right(precision: str, gpu_kernels: pumice.Context) -> None:
+    random = np.random.default_rng(1)
+    x = random.standard_normal((2, 8, 9, 11)).astype(np.float32)
+    (y,) = transposed(gpu_kernels, precision).call((x,))
+    weights = (np.random.default_rng(0).standard_normal((8, 5, 3, 3)) / 8).astype(np.float32)
+    expected = np.zeros((2, 5, 19, 23))
+    for h in range(3):
+        for w in range(3):
+            expected[:, :, h : h + 17 : 2, w : w + 21 : 2] += np.einsum("nchw,co->nohw", x, weights[:, :, h, w])
+    tolerance = 4e-3 if precision == "fp16" else 1e-5
+    assert_close(y, np.maximum(expected, 0), rtol=tolerance, atol=tolerance)
