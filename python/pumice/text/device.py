@@ -105,6 +105,7 @@ class Words:
     def __init__(self, context: Context, batch: int, words: int, roomy: RoomyRecipe, logits: str) -> None:
         self.context, self.batch, self.words, self.roomy = context, batch, words, roomy
         self._choosers: dict[int, Words] = {}
+        self._arena: Buffer | None = None
         wide = 2 if roomy.words_dtype == "int64" else 1
         ids, ids_words = TensorDesc(roomy.words_dtype, [batch, 1]), TensorDesc("uint32", [batch, wide])
         self.ids, self.ids_words = _seen_twice(context, ids, ids_words)
@@ -128,6 +129,16 @@ class Words:
         self.ring = Tensor(TensorDesc("uint32", [SLOTS, batch]), self._ring)
         self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
 
+    def arena(self, size: int) -> Buffer | None:
+        """Memory for what a run of `size` temporary bytes computes on the way. Runs come one after the other, so that all use the same."""
+        if size and (self._arena is None or self._arena.bytes < size):
+            self._arena = Buffer(self.context, size)
+        return self._arena if size else None
+
+    def drop_arena(self) -> None:
+        """Frees the arena, once no recorded run uses it."""
+        self._arena = None
+
     def chooser(self, wanted: int) -> Words:
         """What the choice of a token behind each of `wanted` rows of one text works with: itself where it is one row."""
         if wanted == 1:
@@ -140,8 +151,8 @@ class Words:
 class Recorded:
     """A list that runs the decoder once, with what it is bound to."""
 
-    def __init__(self, commands: CommandList, logits: Tensor, kept: Sequence[Any]) -> None:
-        self.commands, self.logits, self._kept = commands, logits, kept
+    def __init__(self, commands: CommandList, logits: Tensor, arena: Buffer | None, kept: Sequence[Any]) -> None:
+        self.commands, self.logits, self.arena, self._kept = commands, logits, arena, kept
 
     def run(self) -> Submission:
         return self.commands.exec()
@@ -238,7 +249,7 @@ class Device:
             bound |= {names.name: scales, names.output: output}
         table.bind(**bound)
         needs = operator.binding_properties
-        arena = Buffer(self.context, needs.temporary_bytes) if needs.temporary_bytes else None
+        arena = words.arena(needs.temporary_bytes)
         if arena is not None:
             table.bind_temporary(arena)
         if needs.persistent_bytes:
@@ -249,7 +260,7 @@ class Device:
         if choose:
             self._record_choice(commands, words.chooser(wanted.desc.shape[1]), choose, advance=1)
         commands.commit(profile=profile)
-        return Recorded(commands, logits, (table, arena, made, caches, words, inputs))
+        return Recorded(commands, logits, arena, (table, made, caches, words, inputs))
 
     def _record_all(self, commands: CommandList, made: Caches, caches: Caches, count: int, past: Tensor) -> None:
         """Has the first `count` rows of all caches, and their scales, written into others from row `past` on."""

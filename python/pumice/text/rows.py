@@ -83,6 +83,7 @@ class Rows:
             self.caches.users -= 1
         self.caches = None
         self._recorded.clear()
+        self.words.drop_arena()
 
     def forked(self) -> Rows:
         """The same texts, which share the caches until one of both goes on."""
