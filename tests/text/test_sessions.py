@@ -123,7 +123,9 @@ def test_runs_of_all_numbers_of_rows_share_their_temporary_memory(generator: Gen
     assert rows.caches is not None
     assert len(rows._recorded) >= 3
     needs = [
-        device.program.compiled(device.roomy.shapes(1, count, wanted, rows.caches.room)).binding_properties.temporary_bytes
+        device.program.compiled(
+            device.roomy.shapes(1, count, wanted, rows.caches.room)
+        ).binding_properties.temporary_bytes
         for count, wanted, _ in rows._recorded
     ]
     buffers = {prompt.recorded.arena.id: prompt.recorded.arena.bytes for prompt in rows._recorded.values()}
