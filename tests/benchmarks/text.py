@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from pumice.importer.load import graph_of
 from pumice.text.device import Choice, Device, settings_of
 from pumice.text.folder import Folder
 from pumice.text.room import in_room
-from pumice.text.rows import Rows
+from pumice.text.rows import Prompt, Rows
 
 from .contender import Array
 from .rows import Row, Table
@@ -129,13 +129,19 @@ class Writer:
         return Recipe(shape.name, inputs, self.constants, self.nodes, outputs, [])
 
 
-def device_of(shape: Shape, places: int, context: pumice.Context, in_int8: bool = False) -> tuple[Device, int]:
-    """The decoder on the device, whose caches may be int8, and the bytes of its weights."""
+def device_of(
+    shape: Shape,
+    places: int,
+    context: pumice.Context,
+    in_int8: bool = False,
+    variants: Mapping[str, str] | None = None,
+) -> tuple[Device, int]:
+    """The decoder on the device, whose caches may be int8, and the bytes of its weights. variants: of steps by kind, as measured."""
     precision = "fp16" if context.info.kind != "software" else "fp32"
     folder = Folder("", "", "model.onnx", "")
     recipe = Writer(shape, places).recipe()
     roomy = in_room(recipe, folder, precision, in_int8)
-    program = graph_of(roomy.recipe).compile(context, precision)
+    program = graph_of(roomy.recipe).compile(context, precision, measured=variants)
     products = sum(
         one.shape[0] * one.shape[1] * BLOCK // 2 for one in recipe.constants.values() if one.name.endswith(".q")
     )
@@ -194,19 +200,31 @@ def host_time(rows: Rows) -> Row:
     return row
 
 
-def checked_row(rows: Rows, width: int) -> Row:
-    """Seconds of a run that checks so many proposed tokens, of 32 behind each other."""
-    count = len(rows.tokens[0])
-    rows.make_room(count + width)
-    chooser, run = rows.words.chooser(width + 1), rows._prompt(width + 1, width + 1, "greedy")
-    chooser.settings.upload(settings_of([LIKELIEST] * (width + 1), [count] * (width + 1)))
-    chooser.past.upload(np.arange(count, count + width + 1))
-    rows._run(run, np.ones((1, width + 1), np.int64), [count - 1], np.arange(width + 1)[None]).wait()
+def checked_run(rows: Rows, count: int) -> Prompt:
+    """The recorded run of the text's last token with `count` - 1 behind it, all of which are chosen for; it has run once."""
+    before = len(rows.tokens[0]) - 1
+    rows.make_room(before + count)
+    run = rows._prompt(count, count, "greedy")
+    if count > 1:
+        chooser = rows.words.chooser(count)
+        chooser.settings.upload(settings_of([LIKELIEST] * count, [before + 1] * count))
+        chooser.past.upload(np.arange(before, before + count))
+    rows._run(run, np.ones((1, count), rows.device.roomy.words_dtype), [before]).wait()
+    return run
+
+
+def seconds_of_run(run: Prompt, times: int = 32) -> float:
+    """Seconds of a run, of so many behind each other."""
     begin = time.perf_counter()
-    for _ in range(32):
+    for _ in range(times):
         submission = run.recorded.run()
     submission.wait()
-    seconds = (time.perf_counter() - begin) / 32
+    return (time.perf_counter() - begin) / times
+
+
+def checked_row(rows: Rows, width: int) -> Row:
+    """Seconds of a run that checks so many proposed tokens, of 32 behind each other."""
+    seconds = seconds_of_run(checked_run(rows, width + 1))
     return Row(f"  a run that checks {width} proposed tokens, ms", seconds * MS, seconds * MS)
 
 
@@ -215,14 +233,15 @@ def bytes_of(step: dict[str, Any]) -> int:
     return sum(operand["end"] - operand["begin"] for operand in step["operands"])
 
 
-def kernel_rows(rows: Rows) -> list[Row]:
-    """Where the time of a step of one token goes: a row for each kernel and size, the one that takes the most in all first.
+def kernel_rows(rows: Rows, count: int = 1) -> list[Row]:
+    """Where the time of a run of `count` rows goes: a row for each kernel and size, the one that takes the most in all first.
 
     Between dispatches that are measured the device waits, so that their sum is more than the step takes.
     """
     device, caches, words = rows.device, rows.make_room(len(rows.tokens[0])), rows.words
-    recorded = device.record(caches, words, (words.ids, words.first), words.logits, choose="greedy", profile=True)
-    plan = device.program.plan(device.roomy.shapes(len(rows.tokens), 1, 1, caches.room))
+    run = rows._prompt(count, count, "greedy")
+    recorded = device.record(caches, words, (run.ids, run.wanted), run.recorded.logits, choose="greedy", profile=True)
+    plan = device.program.plan(device.roomy.shapes(len(rows.tokens), count, count, caches.room))
     plan = [step for step in plan if step["kernel"] != "copy_words.comp"]  # left out: caches are bound in place
     samples = []
     for _ in range(12):
@@ -268,12 +287,8 @@ def profile_table(shape: Shape, session: Session, count: int, in_int8: bool = Fa
 
 def step_row(rows: Rows) -> Row:
     """Seconds of a step on the device, alone and behind others."""
-    recorded = rows._prompt(1, 1, "greedy").recorded
-    begin = time.perf_counter()
-    for _ in range(32):
-        submission = recorded.run()
-    submission.wait()
-    seconds = (time.perf_counter() - begin) / 32
+    run = rows._prompt(1, 1, "greedy")
+    recorded, seconds = run.recorded, seconds_of_run(run)
     note = f"{recorded.commands.dispatches} dispatches, {recorded.commands.barriers} barriers"
     return Row("  a step, of 32 behind each other", seconds * US, seconds * US, note=note)
 

@@ -56,7 +56,9 @@ class Case:
             made.append(np.array(self.counts, np.int64))
         return made
 
-    def program(self, context: pumice.Context, precision: str = "fp16") -> pumice.Program:
+    def program(
+        self, context: pumice.Context, precision: str = "fp16", measured: dict[str, str] | None = None
+    ) -> pumice.Program:
         graph = pumice.Graph(str(self))
         names = ["q", "k", "v", *(["mask"] if self.mask else []), *(["counts"] if self.counts else [])]
         inputs: list[pumice.Value | None] = []
@@ -69,7 +71,7 @@ class Case:
             more["scale"] = self.scale
         made = graph.add("Attention", *inputs, **more)
         graph.output("y", graph.add(self.then, made) if self.then else made)
-        return graph.compile(context, precision)
+        return graph.compile(context, precision, measured=measured)
 
     def expected(self, given: list[Array]) -> Array:
         """In float64; a row that sees no key is zero."""
@@ -209,6 +211,30 @@ def test_small_weights_are_not_lost(emulating: pumice.Context) -> None:
 def test_others_are_left_to_other_kernels(case: Case, precision: str, emulating: pumice.Context) -> None:
     steps = case.program(emulating, precision).plan([list(shape) for shape in case.shapes])
     assert all(step["kernel"] != KERNEL for step in steps)
+
+
+MANY = {"attention of 3 rows": "attention_quads"}
+
+
+def test_few_rows_take_the_kernel_of_many_where_they_are_told_to(units: pumice.Context) -> None:
+    case = Case(6, 2, 3, 70, 40, 24, causal=True, before=1, cap=2.0)
+    program, given = case.program(units, measured=MANY), case.given()
+    (step,) = program.plan([array.shape for array in given])
+    assert step["kernel"] == "attention_quads.comp"
+    assert "attention_quads for attention_row_quads" in program.report()[0]["note"]
+    assert_close(program.call(tuple(given))[0], case.expected(given), rtol=4e-3, atol=4e-3)
+
+
+def test_a_kernel_that_cannot_be_taken_is_named(emulating: pumice.Context) -> None:
+    """There are no matrix units for the one of many rows, and nobody knows another."""
+    for name in ("attention_quads", "nothing"):
+        case = Case(6, 2, 3, 70, 40, 24)
+        program = case.program(emulating, measured={"attention of 3 rows": name})
+        (step,) = program.plan([list(shape) for shape in case.shapes])
+        assert step["kernel"] == KERNEL
+        assert f"cannot take {name}" in program.report()[0]["note"]
+    (step,) = case.program(emulating, measured={"attention of 4 rows": "nothing"}).plan(case.shapes)
+    assert "choice" not in step
 
 
 def test_scores_that_are_wanted_are_made_by_other_kernels(emulating: pumice.Context) -> None:

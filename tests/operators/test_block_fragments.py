@@ -367,7 +367,30 @@ def test_a_workgroup_has_two_tiles_of_very_many_columns(emulating: pumice.Contex
     assert step["groups"][0] == -(-case.columns // 32)
 
 
-def check_program(case: Case, normed: bool, context: pumice.Context, fragments: bool = True) -> pumice.Program:
+BEFORE = "normalised before"
+
+
+@pytest.mark.parametrize(
+    "case", [Case(3, 40, 160, 32), pytest.param(Case(2, 32, 128, 32, gated=True), marks=pytest.mark.slow)], ids=str
+)
+def test_rows_are_normalised_before_where_that_was_measured(case: Case, emulating: pumice.Context) -> None:
+    """By a kernel of their own, in place of each workgroup of the product."""
+    measured = {f"block product of {case.rows} normalised rows": BEFORE}
+    for told, kernels in (({}, 1), (measured, 2)):
+        program = check_program(case, True, emulating, measured=told)
+        steps = program.plan([[case.rows, case.depth]])
+        assert len(steps) == kernels
+    (choice,) = (step["choice"] for step in steps if "choice" in step)
+    assert (choice["own"], choice["taken"]) == ("normalised inside", BEFORE)
+
+
+def check_program(
+    case: Case,
+    normed: bool,
+    context: pumice.Context,
+    fragments: bool = True,
+    measured: dict[str, str] | None = None,
+) -> pumice.Program:
     """Few rows by the kernel of fragments, many by floats that are made of them. Squares of 1 with 3 for epsilon: halves, exactly."""
     graph = pumice.Graph("blocks")
     x = (np.random.default_rng(3).integers(0, 2, (40, case.depth)) * 2 - 1).astype(np.float16)
@@ -379,7 +402,7 @@ def check_program(case: Case, normed: bool, context: pumice.Context, fragments: 
     scale = np.array(2.0**-8 if case.gated else 1, np.float16)
     result = graph.add("Mul", graph.add("Mul", graph.add("Relu", made[1]), scale), made[0]) if case.gated else made[0]
     graph.output("y", result)
-    program = graph.compile(context, "fp16")
+    program = graph.compile(context, "fp16", measured=measured)
     factors = x.astype(np.float64) * (gain / 2 if normed else 1)
     products = [factors @ matrix.floats(case.block).T for matrix in matrices]
     expected = np.maximum(products[1], 0) * float(scale) * products[0] if case.gated else products[0]

@@ -330,6 +330,7 @@ NO_INDICES = {
     "pumice::Compress.starts": "counts that pumice::CountNonZero made",
     "pumice::FloorDivide.a": "numbers",
     "pumice::FloorDivide.b": "numbers",
+    "pumice::JoinedRows.past": "how many rows are in use, of which more than there are mean all",
     "pumice::NonZero.starts": "counts that pumice::CountNonZero made",
     "pumice::QuantizedAttention.counts": "what the importer made of the rows in use, where nothing is checked",
     "pumice::QuantizedCaches.position_ids": "those of the RotaryEmbedding in it, where nothing is checked",

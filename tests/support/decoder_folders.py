@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,27 @@ def write_folder(folder: Path, model: onnx.ModelProto, words: int, context: int 
     }
     (folder / "genai_config.json").write_text(json.dumps({"model": {**settings, **changes}, "search": {}}))
     write_tokenizer(folder, words)
+    return folder
+
+
+def with_word(model: onnx.ModelProto, word: int, value: float) -> onnx.ModelProto:
+    """The model with this value alone as a word's embedding."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    looked_up = next(
+        node.input[0] for node in changed.graph.node if node.op_type == "Gather" and "ids" in node.input[1]
+    )
+    (table,) = (one for one in changed.graph.initializer if one.name == looked_up)
+    array = onnx.numpy_helper.to_array(table).copy()
+    array[word] = value
+    table.CopyFrom(onnx.numpy_helper.from_array(array, table.name))
+    return changed
+
+
+def story_with_word(folder: Path, word: int, value: float) -> Path:
+    """The example's folder with this value alone as a word's embedding."""
+    shutil.copytree(STORY, folder, dirs_exist_ok=True)
+    onnx.save(with_word(onnx.load(str(STORY / "model.onnx")), word, value), str(folder / "model.onnx"))
     return folder
 
 

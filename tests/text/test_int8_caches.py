@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 import pumice
 from benchmarks.text import TINY, Writer
 from corpus.store import load
-from decoder_folders import DECODERS, STORY, WORDS, assert_steps_are_recorded, perplexity, write_folder
+from decoder_folders import DECODERS, STORY, WORDS, assert_steps_are_recorded, perplexity, with_word, write_folder
 from process import python
 from pumice.importer.file.recipe import Recipe
 from pumice.importer.load import graph_of
@@ -188,7 +187,7 @@ def test_the_first_layer_stores_its_rows_to_half_a_level(
 def test_what_is_no_number_is_seen_by_all_later_rows(name: str, tmp_path: Path, context: pumice.Context) -> None:
     """A word whose embedding is NaN has such keys and values."""
     bad = 7
-    folder = write_folder(tmp_path, with_nan(load(name).model, bad), WORDS)
+    folder = write_folder(tmp_path, with_word(load(name).model, bad, np.nan), WORDS)
     with Generator(folder, context, cache="int8") as generator, generator.session() as session:
         session.stream([1, 2, 3])
         assert np.isfinite(session.logits()).all()
@@ -196,21 +195,6 @@ def test_what_is_no_number_is_seen_by_all_later_rows(name: str, tmp_path: Path, 
         assert np.isnan(session.logits()).all()
         session.stream([6])
         assert np.isnan(session.logits()).all()
-
-
-def with_nan(model: Any, word: int) -> Any:
-    """The model with an embedding of NaN for a word."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    gathered = {node.input[0] for node in changed.graph.node if node.op_type == "Gather"}
-    found = [
-        one for one in changed.graph.initializer if one.name in gathered and len(one.dims) == 2 and one.dims[0] == WORDS
-    ]
-    (table,) = found
-    array = onnx.numpy_helper.to_array(table).copy()
-    array[word] = np.nan
-    table.CopyFrom(onnx.numpy_helper.from_array(array, table.name))
-    return changed
 
 
 def with_attributes(numbers: dict[str, int]) -> Recipe:

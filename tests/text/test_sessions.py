@@ -113,6 +113,28 @@ def test_rewinding_takes_back_tokens(generator: Generator) -> None:
         session.rewind(len(tokens) + 1)
 
 
+def test_runs_of_all_numbers_of_rows_share_their_temporary_memory(generator: Generator) -> None:
+    """They come one after the other: the largest is all that there is, and a session that is closed has none."""
+    session = generator.session()
+    for count in (300, 20, 5, 1):
+        session.stream(generator.encoded("the fox ")[:2] * (count // 2) or [5])
+        session.logits()
+    rows, device = session._rows, generator.device
+    assert rows.caches is not None
+    assert len(rows._recorded) >= 3
+    needs = [
+        device.program.compiled(
+            device.roomy.shapes(1, count, wanted, rows.caches.room)
+        ).binding_properties.temporary_bytes
+        for count, wanted, _ in rows._recorded
+    ]
+    buffers = {prompt.recorded.arena.id: prompt.recorded.arena.bytes for prompt in rows._recorded.values()}
+    assert sum(buffers.values()) == max(needs)
+    session.close()
+    assert rows.words.arena(0) is None
+    assert rows.words.arena(64).bytes == 64
+
+
 def test_forks_share_the_caches_until_one_goes_on(generator: Generator) -> None:
     session = generator.session()
     session(PROMPT, max_tokens=20)

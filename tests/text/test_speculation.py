@@ -285,20 +285,46 @@ def test_places_are_int64_whatever_numpy_takes_by_default(
     assert generator(PROMPT, max_tokens=20, speculate=generator) == expected
 
 
-def test_models_that_join_their_caches(tmp_path: Path, context: pumice.Context) -> None:
-    folder = write_folder(tmp_path, load("llama.script").model, WORDS)
-    with Generator(folder, context) as generator:
-        expected, session = generator.session(), generator.session()
-        expected([5, 17, 3], max_tokens=60)
-        session([5, 17, 3], max_tokens=60, speculate=generator)
-        assert session.tokens == expected.tokens
+JOINING = ["llama.script", "llama.dynamo", "mixture_of_experts.script", "llama.fp16"]
+
+
+@pytest.mark.parametrize("cache", [None, "int8"])
+@pytest.mark.parametrize("name", JOINING)
+def test_models_that_join_their_caches(name: str, cache: str | None, tmp_path: Path, context: pumice.Context) -> None:
+    """Also where these are rounded: rows that are checked together see each other as the cache has them."""
+    folder = write_folder(tmp_path, load(name).model, WORDS)
+    with Generator(folder, context, cache=cache) as generator:
+        assert generator.device.roomy.is_apart
+        for options in OPTIONS[:3]:
+            expected, session = generator.session(), generator.session()
+            expected([5, 17, 3], max_tokens=60, **options)
+            session([5, 17, 3], max_tokens=60, speculate=generator, width=7, **options)
+            assert session.tokens == expected.tokens
+            assert session.timing.runs < 30
+        told = generator.session()
+        told([*expected.tokens, 5, 17, 3], max_tokens=30, speculate="ngram")
+        expected([5, 17, 3], max_tokens=30, **OPTIONS[0])
+        assert told.tokens == expected.tokens
+
+
+@pytest.mark.parametrize("name", JOINING)
+def test_rows_of_a_run_see_rounded_rows(name: str, tmp_path: Path, context: pumice.Context) -> None:
+    """The caches hold what those of rows hold that are read one at a time, but for what kernels of one row and of several round."""
+    folder = write_folder(tmp_path, load(name).model, WORDS)
     with Generator(folder, context, cache="int8") as generator:
-        session = generator.session()
-        with pytest.raises(
-            pumice.Error, match="^speculate: expected caches of floats, or ones that GroupQueryAttention takes"
-        ):
-            session.stream([5, 17, 3], speculate="ngram")
-        assert session.tokens == []
+        made = []
+        for widths in ([1] * 8, [8]):
+            rows, tokens = Rows(generator.device, 1, None), [5, 17, 3, 9, 11, 2, 40, 8]
+            for width in widths:
+                rows.tokens[0] += tokens[len(rows.tokens[0]) : len(rows.tokens[0]) + width]
+                rows.read()
+            assert rows.caches is not None
+            made.append((rows.logits()[0].astype(np.float64), [one.numpy()[:, :, :8] for one in rows.caches.tensors]))
+            rows.close()
+        (alone, levels), (together, others) = made
+        assert np.abs(together - alone).max() <= 2e-3 * np.abs(alone).max()
+        for one, other in zip(levels, others, strict=True):
+            assert np.abs(one.astype(int) - other).max() <= 1
 
 
 @pytest.fixture(scope="module")

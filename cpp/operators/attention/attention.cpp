@@ -9,6 +9,7 @@
 #include "core/rounding.h"
 #include "operators/attention/attention_parts.h"
 #include "operators/means/strided.h"
+#include "operators/row/measured_variants.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {
@@ -26,6 +27,7 @@ struct AttentionPlan {
   int64_t parts = 1, stretch = 0;  // parts of the keys, and keys of a part; 0: the kernel cuts them
   int64_t part_floats = 0;         // of all rows, where it is not what attention_parts.glsl has
   int64_t counters = 1;            // of finished parts, of a workgroup's rows
+  std::shared_ptr<const StepChoice> choice = nullptr;
 };
 
 std::string flag(bool set) {
@@ -221,11 +223,23 @@ std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Atte
   return plan;
 }
 
+// A plan for few rows, which on matrix units may also be the one of many, where it was measured to be quicker (docs/tuning.md).
+std::optional<AttentionPlan> few_rows_plan(const LowerContext& node, const Attention& a) {
+  std::optional<AttentionPlan> plan = row_quads_plan(node, a);
+  if (!plan) return plan;
+  const std::optional<AttentionPlan> other = a.in_bytes() ? std::nullopt : matrix_plan(node, a);
+  const std::string kind = "attention of " + std::to_string(a.q.rows()) + " rows", own = "attention_row_quads";
+  auto choice = told_choice(node.measured, kind, own, {other ? "attention_quads" : own});
+  if (choice && choice->taken != own) plan = other;
+  plan->choice = std::move(choice);
+  return plan;
+}
+
 AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_terms) {
   constexpr int64_t kLaneBytes = 64;  // shared ones of a column of values
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
   if (!has_terms)
-    if (const auto plan = row_quads_plan(node, a)) return *plan;
+    if (const auto plan = few_rows_plan(node, a)) return *plan;
   if (!node.prefers_lanes()) {
     if (shared_rows <= kFewRows || a.in_bytes()) return rows_plan(node, a);
     const auto plan = matrix_plan(node, a);
@@ -329,12 +343,16 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   step.set("stretch", std::max<int64_t>(plan.stretch, a.k.rows() * (plan.stretch == 0)));
   step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
   if (!in_parts || meets) step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
-  if (!in_parts) return node.add(step.build());
+  const auto chosen = [&plan](Step made) {
+    made.choice = plan.choice;
+    return made;
+  };
+  if (!in_parts) return node.add(chosen(step.build()));
   const Operand parts = node.temporary(static_cast<uint64_t>(plan.parts * (in_quads ? plan.part_floats : rows * (a.v.size() + 2))) * 4);
   // How many parts of its rows have finished. The last one sets it to zero again. No run of a plan begins before the one before has ended.
   const uint64_t counters = plan.groups_x * plan.groups_y * static_cast<uint64_t>(plan.counters);
   if (meets) step.bind("finished", node.host_block(std::vector<std::byte>(counters * 4)));
-  node.add(step.bind("parts", parts).build());
+  node.add(chosen(step.bind("parts", parts).build()));
   if (meets) return;
   const Macros macros = {
       {"Y_VEC4", flag(y_fours)}, {"TERMS", flag(terms.has_value())}, {"ZERO_EMPTY", flag(a.zero_empty)}, {"EPILOGUE(x)", node.epilogue()}};

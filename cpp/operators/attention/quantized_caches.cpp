@@ -29,12 +29,8 @@ void check_quantized(const ShapeContext& node, size_t keys, size_t values, size_
   if (shape.size() != 4 || node.input(values).shape != shape)
     node.fail("caches of one shape [batch, heads, room, size] expected; given " + to_string(shape) + " and " +
               to_string(node.input(values).shape));
-  if (shape[3] % kBytesInWord != 0 || shape[3] == 0)
-    node.fail("caches of int8 with heads of a multiple of 4 elements expected; given " + std::to_string(shape[3]));
-  for (const size_t scales : {key_scales, value_scales})
-    if (node.input(scales).shape != Shape{shape[0], shape[1], shape[2]})
-      node.fail("scales of shape " + to_string(Shape{shape[0], shape[1], shape[2]}) + " expected; given " +
-                to_string(node.input(scales).shape));
+  check_bytes(node, keys);
+  for (const size_t scales : {key_scales, value_scales}) check_scales(node, keys, scales);
 }
 
 void check_tables(const ShapeContext& node) {
@@ -68,18 +64,6 @@ RowTeam team_of_row(const LowerContext& node, int64_t size) {
            {"SUBGROUP", std::to_string(node.subgroup())}}};
 }
 
-// Keys or values of int8 from a boundary of 16 bytes on.
-Heads cache_bytes(LowerContext& node, size_t i) {
-  const TensorDesc& x = node.input(i);
-  Operand operand = dense_input(node, i);
-  if (phase_of(node, operand) != 0) {
-    const Operand copy = node.temporary(buffer_size(x.dtype, x.shape));
-    add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {operand}, {copy});
-    operand = copy;
-  }
-  return heads_of(node, TensorDesc(x.dtype, x.shape), operand);
-}
-
 // Has the keys or values that count unpacked to floats.
 Heads unpacked_cache(LowerContext& node, const Attention& a, const Heads& bytes, const Operand& scales) {
   const int64_t rows = bytes.batch() * bytes.heads() * bytes.rows(), words = rows * bytes.size() / kBytesInWord;
@@ -93,6 +77,30 @@ Heads unpacked_cache(LowerContext& node, const Attention& a, const Heads& bytes,
 }
 
 }  // namespace
+
+void check_bytes(const ShapeContext& node, size_t cache) {
+  const int64_t size = node.input(cache).shape[3];
+  if (size % kBytesInWord != 0 || size == 0)
+    node.fail("caches of int8 with heads of a multiple of 4 elements expected; given " + std::to_string(size));
+}
+
+void check_scales(const ShapeContext& node, size_t cache, size_t scales) {
+  const Shape& shape = node.input(cache).shape;
+  if (node.input(scales).shape != Shape{shape[0], shape[1], shape[2]})
+    node.fail("scales of shape " + to_string(Shape{shape[0], shape[1], shape[2]}) + " expected; given " +
+              to_string(node.input(scales).shape));
+}
+
+Heads cache_bytes(LowerContext& node, size_t i) {
+  const TensorDesc& x = node.input(i);
+  Operand operand = dense_input(node, i);
+  if (phase_of(node, operand) != 0) {
+    const Operand copy = node.temporary(buffer_size(x.dtype, x.shape));
+    add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {operand}, {copy});
+    operand = copy;
+  }
+  return heads_of(node, TensorDesc(x.dtype, x.shape), operand);
+}
 
 void shape_of_quantized_caches(ShapeContext& node) {
   const Shape &q = node.input(CacheStore::q).shape, &k = node.input(CacheStore::k).shape, &v = node.input(CacheStore::v).shape,
@@ -201,7 +209,19 @@ Rows quantized_cache_rows() {
            .shape = shape_of_quantized_attention,
            .lower = lower_quantized_attention,
            .strides = RowStrides::any_in,
-           .epilogue = true}};
+           .epilogue = true},
+          // Concat of a cache and new rows, with zeros for rows of the cache past the first `past`.
+          {.name = "pumice::JoinedRows",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("cache", kFloats | set_of(DType::int8)), floats("rows"), value("past", kInt64),
+                                 optional_floats("scales")},
+                      .outputs = {floats("y")},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_joined_rows,
+           .lower = lower_joined_rows,
+           .strides = RowStrides::any_in,
+           .permuted_inputs = host_bits(1)}};
 }
 
 }  // namespace pumice

@@ -202,6 +202,7 @@ struct BlockProduct {
   std::string epilogue;
   const Operand* residual = nullptr;
   bool is_gated = false, is_normed = false;  // the gate, and the normalisation of x, are parts of the kernel
+  std::shared_ptr<const StepChoice> choice = nullptr;
 };
 
 void add_kernel(LowerContext& node, const BlockTiling& tiling, const BlockProduct& product) {
@@ -224,7 +225,9 @@ void add_kernel(LowerContext& node, const BlockTiling& tiling, const BlockProduc
   const int64_t columns = node.input(kW).shape[0], rows = product.y.desc.elements() / columns;
   set_matrix(node, step, product.matrix).set("rows", rows);
   step.groups(static_cast<uint64_t>(ceil_div(columns, tiling.columns)), static_cast<uint64_t>(ceil_div(rows, tiling.rows)));
-  node.add(step.build());
+  Step made = step.build();
+  made.choice = product.choice;
+  node.add(std::move(made));
 }
 
 constexpr int64_t kFloatColumns = 8;  // of an invocation of block_floats that makes [depth, columns]
@@ -296,6 +299,13 @@ Piece normalised(LowerContext& node, Composition& parts) {
   return made;
 }
 
+// Rows that a kernel can normalise may be normalised by another one before, where that was measured to be quicker (docs/tuning.md).
+constexpr std::string_view kInside = "normalised inside", kBefore = "normalised before";
+
+std::shared_ptr<const StepChoice> choice_of_norm(const LowerContext& node, int64_t rows) {
+  return told_choice(node.measured, "block product of " + std::to_string(rows) + " normalised rows", kInside, {kBefore});
+}
+
 }  // namespace
 
 // Inputs: a [.., depth], w [columns, depth], scale [columns, blocks], zero points [columns, blocks]; a second matrix with its own, the
@@ -347,6 +357,8 @@ void lower_block_matmul(LowerContext& node) {
   const int64_t rows = product.y.desc.elements() / node.input(kW).shape[0], block = node.attributes->integer("block_size");
   auto tiling = block_tiling(node, product.x.operand, rows, block);
   product.is_normed = node.has_input(kGain) && tiling && tiling->has_norm;
+  product.choice = product.is_normed ? choice_of_norm(node, rows) : nullptr;
+  if (product.choice && product.choice->taken != kInside) product.is_normed = false;
   if (!product.is_normed) {
     product.x = normalised(node, parts);
     tiling = block_tiling(node, product.x.operand, rows, block);

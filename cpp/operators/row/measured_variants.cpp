@@ -5,6 +5,17 @@
 
 namespace pumice {
 
+std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
+                                              std::initializer_list<std::string_view> others) {
+  if (!measured) return nullptr;
+  const auto found = measured->taken.find(kind);
+  if (found == measured->taken.end()) return nullptr;
+  const std::string& wanted = found->second;
+  const bool is_known = wanted == own || std::ranges::find(others, wanted) != others.end();
+  return std::make_shared<const StepChoice>(
+      StepChoice{std::string(kind), std::string(own), is_known ? wanted : std::string(own), is_known ? "" : wanted, {}});
+}
+
 std::string size_class(int64_t size) {
   if (size < 1) return std::to_string(size);
   const auto bits = static_cast<uint64_t>(size);

@@ -61,6 +61,12 @@ def _text(name: str) -> str:
         return file.read()
 
 
+def _seen_twice(context: Context, first: TensorDesc, second: TensorDesc) -> tuple[Tensor, Tensor]:
+    """Two tensors on the same new memory, of as many bytes: what a program and what a kernel takes it for."""
+    memory = Buffer(context, max(first.bytes, 16))
+    return Tensor(first, memory), Tensor(second, memory)
+
+
 class Caches:
     """The caches of all layers, for a number of images and rows. `users`: how many sessions read them."""
 
@@ -82,10 +88,10 @@ class Caches:
             self.tensors.append(_pumice.empty([*shape, one.size], one.dtype, context))
             self.words.append(self.tensors[-1])
             return
-        desc = TensorDesc(one.dtype, [*shape, one.size])
-        memory = Buffer(context, max(desc.bytes, 16))
-        self.tensors.append(Tensor(desc, memory))
-        self.words.append(Tensor(TensorDesc("uint32", [*shape, one.size // 4]), memory))
+        whole, in_words = TensorDesc(one.dtype, [*shape, one.size]), TensorDesc("uint32", [*shape, one.size // 4])
+        levels, words = _seen_twice(context, whole, in_words)
+        self.tensors.append(levels)
+        self.words.append(words)
         self.scales.append(_pumice.empty(shape, one.scales.dtype, context))
 
     @property
@@ -99,18 +105,17 @@ class Words:
     def __init__(self, context: Context, batch: int, words: int, roomy: RoomyRecipe, logits: str) -> None:
         self.context, self.batch, self.words, self.roomy = context, batch, words, roomy
         self._choosers: dict[int, Words] = {}
+        self._arena: Buffer | None = None
         wide = 2 if roomy.words_dtype == "int64" else 1
-        self._ids, self._past = (Buffer(context, max(4 * wide * batch, 16)), Buffer(context, max(8 * batch, 16)))
-        self.ids = Tensor(TensorDesc(roomy.words_dtype, [batch, 1]), self._ids)
-        self.past = Tensor(TensorDesc("int64", [batch]), self._past)
-        self.ids_words = Tensor(TensorDesc("uint32", [batch, wide]), self._ids)
-        self.past_words = Tensor(TensorDesc("uint32", [batch, 2]), self._past)
+        ids, ids_words = TensorDesc(roomy.words_dtype, [batch, 1]), TensorDesc("uint32", [batch, wide])
+        self.ids, self.ids_words = _seen_twice(context, ids, ids_words)
+        past, past_words = TensorDesc("int64", [batch]), TensorDesc("uint32", [batch, 2])
+        self.past, self.past_words = _seen_twice(context, past, past_words)
         self.first = _pumice.empty([batch, 1], "int64", context)
         self.first.fill(0)
-        desc = TensorDesc(logits, [batch, 1, words])
-        memory = Buffer(context, max(desc.bytes, 16))
-        self.logits = Tensor(desc, memory)
-        self.row_logits = Tensor(TensorDesc(logits, [1, batch, words]), memory)  # of so many rows of one text
+        # Of so many texts, and of so many rows of one text.
+        of_texts, of_rows = (TensorDesc(logits, shape) for shape in ([batch, 1, words], [1, batch, words]))
+        self.logits, self.row_logits = _seen_twice(context, of_texts, of_rows)
         self.seen = _pumice.empty([batch, (words + 31) // 32], "uint32", context)
         self.settings = _pumice.empty([batch * _SETTING.itemsize], "uint8", context)
         self.stretches = max(1, min(_STRETCHES, words // _LEAST_STRETCH))
@@ -124,6 +129,16 @@ class Words:
         self.ring = Tensor(TensorDesc("uint32", [SLOTS, batch]), self._ring)
         self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
 
+    def arena(self, size: int) -> Buffer | None:
+        """Memory for what a run of `size` temporary bytes computes on the way. Runs come one after the other, so that all use the same."""
+        if size and (self._arena is None or self._arena.bytes < size):
+            self._arena = Buffer(self.context, size)
+        return self._arena if size else None
+
+    def drop_arena(self) -> None:
+        """Frees the arena, once no recorded run uses it."""
+        self._arena = None
+
     def chooser(self, wanted: int) -> Words:
         """What the choice of a token behind each of `wanted` rows of one text works with: itself where it is one row."""
         if wanted == 1:
@@ -136,8 +151,8 @@ class Words:
 class Recorded:
     """A list that runs the decoder once, with what it is bound to."""
 
-    def __init__(self, commands: CommandList, logits: Tensor, kept: Sequence[Any]) -> None:
-        self.commands, self.logits, self._kept = commands, logits, kept
+    def __init__(self, commands: CommandList, logits: Tensor, arena: Buffer | None, kept: Sequence[Any]) -> None:
+        self.commands, self.logits, self.arena, self._kept = commands, logits, arena, kept
 
     def run(self) -> Submission:
         return self.commands.exec()
@@ -234,7 +249,7 @@ class Device:
             bound |= {names.name: scales, names.output: output}
         table.bind(**bound)
         needs = operator.binding_properties
-        arena = Buffer(self.context, needs.temporary_bytes) if needs.temporary_bytes else None
+        arena = words.arena(needs.temporary_bytes)
         if arena is not None:
             table.bind_temporary(arena)
         if needs.persistent_bytes:
@@ -245,7 +260,7 @@ class Device:
         if choose:
             self._record_choice(commands, words.chooser(wanted.desc.shape[1]), choose, advance=1)
         commands.commit(profile=profile)
-        return Recorded(commands, logits, (table, arena, made, caches, words, inputs))
+        return Recorded(commands, logits, arena, (table, made, caches, words, inputs))
 
     def _record_all(self, commands: CommandList, made: Caches, caches: Caches, count: int, past: Tensor) -> None:
         """Has the first `count` rows of all caches, and their scales, written into others from row `past` on."""

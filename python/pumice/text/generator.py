@@ -238,8 +238,7 @@ class Session:
         kept = _whole("rewind", tokens, -count, count, f"a number of tokens from {-count} to {count}")
         kept = kept if kept >= 0 else count + kept
         rows.turn += 1
-        del rows.tokens[0][kept:]
-        rows.cached[0] = min(rows.cached[0], kept)
+        rows.take_back(kept)
 
     def fork(self) -> Session:
         """Another session with the same text, which shares the caches until one of both goes on."""

@@ -201,6 +201,9 @@ class _Rewriter:
         """The cache with elements of the precision's own type, as which the program computes with floats of any, or of int8."""
         if self.in_int8:
             return self.as_int8(cache)
+        if not self.grouped_nodes():
+            joined = self.joining(cache.name)
+            self.nodes[self.nodes.index(joined)] = self.in_use_joined(joined, joined.inputs)
         if cache.dtype == self.stored:
             return cache
         name, output = f"{cache.name}.stored", f"{cache.output}.stored"
@@ -216,7 +219,9 @@ class _Rewriter:
         made = cache._replace(name=f"{cache.name}.levels", output=f"{cache.output}.levels", dtype=INT8, scales=scales)
         floats, nodes = self.floats_of(cache, made.name, scales.name)
         self.front += nodes
-        self.renamed[cache.name] = floats
+        joined = self.joining(cache.name)
+        others = [node for node in self.nodes if cache.name in node.reads and node is not joined and node.op != "Shape"]
+        self.renamed[cache.name] = floats if others else made.name
         self.round_rows(cache, made, scales)
         return made
 
@@ -250,8 +255,15 @@ class _Rewriter:
             NodeRecipe("QuantizedCaches", made.output, inputs, outputs, {}, "pumice"),
             NodeRecipe("Cast", scales.output, [made_scales], [scales.output], to),
             *nodes,
-            joined._replace(inputs=[joined.inputs[0], floats]),
+            self.in_use_joined(joined, [made.name, floats], scales.name),
         ]
+
+    def in_use_joined(self, joined: NodeRecipe, inputs: list[str], *scales: str) -> NodeRecipe:
+        """What joins a cache and new rows in place of a Concat: with zeros for rows of the cache that are not in use.
+
+        A mask hides these, but by weights of zero, and what was taken back may be no number.
+        """
+        return NodeRecipe("JoinedRows", joined.name, [*inputs, PAST, *scales], joined.outputs, {}, "pumice")
 
     def no_rows(self, cache: Cache) -> tuple[str, str, str]:
         """Zeros: levels and scales of as many rows as there are new ones, and the place 0 of each image's first."""

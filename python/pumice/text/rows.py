@@ -68,6 +68,8 @@ class Rows:
         self._way: Way = "greedy"
         self._runs: int | None = None  # of a turn with proposals
         self.closed = False
+        # Whether no row in the caches was read beside what is no number; None: the logits of the last run tell.
+        self._sound: bool | None = True
         self.turn = 0  # counts what changes the tokens, so that a stream of before notices
 
     # ---- memory
@@ -83,6 +85,7 @@ class Rows:
             self.caches.users -= 1
         self.caches = None
         self._recorded.clear()
+        self.words.drop_arena()
 
     def forked(self) -> Rows:
         """The same texts, which share the caches until one of both goes on."""
@@ -91,7 +94,25 @@ class Rows:
         if self.caches is not None:
             self.caches.users += 1
             made.caches = self.caches
+            made._sound = self._is_sound()
         return made
+
+    def take_back(self, kept: int) -> None:
+        """Takes back the tokens of a batch of one behind the first `kept`, whose rows stay in the caches.
+
+        Rows that were read beside what is no number are read again: a row of a run has weights of zero for those behind it, and zero times
+        NaN is NaN. Where the logits are numbers no row is such a one, since each sees those before it.
+        """
+        del self.tokens[0][kept:]
+        if kept >= self.cached[0]:
+            return
+        is_sound = self._is_sound()
+        self.cached[0], self._sound = kept if is_sound else 0, True
+
+    def _is_sound(self) -> bool:
+        if self._sound is None:
+            self._sound = not np.isnan(self.logits().astype(np.float32)).any()
+        return self._sound
 
     def check_context(self, more: int) -> None:
         """Raises ContextError where a text with `more` tokens is longer than the model's context."""
@@ -168,16 +189,23 @@ class Rows:
     def _read_chunk(self, rows: int, lengths: list[int]) -> None:
         """Runs `rows` tokens of each text: the next ones, or where there are fewer the last ones."""
         starts = [min(cached, max(length - rows, 0)) for cached, length in zip(self.cached, lengths, strict=True)]
-        ids = np.zeros((len(lengths), rows), self.device.roomy.words_dtype)
-        for row, tokens, start in zip(ids, self.tokens, starts, strict=True):
-            part = tokens[start : start + rows]
-            row[: len(part)] = part
+        texts = zip(self.tokens, starts, strict=True)
+        ids = np.stack([self._words_of(tokens[start : start + rows], rows) for tokens, start in texts])
+        if self._sound:
+            self._sound = None
         last = [min(length - 1 - start, rows - 1) for length, start in zip(lengths, starts, strict=True)]
         prompt = self._prompt(rows, 1, None)
         if prompt.wanted is not self.words.first:
             prompt.wanted.upload(np.array(last, np.int64)[:, None])
         self._run(prompt, ids, starts)
         self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
+
+    def _words_of(self, tokens: Sequence[int], rows: int) -> Array:
+        """The tokens as words of a run, and behind them the last one again: another word might have keys that are no numbers."""
+        made = np.zeros(rows, self.device.roomy.words_dtype)
+        made[: len(tokens)] = tokens
+        made[len(tokens) :] = tokens[-1:] or 0
+        return made
 
     def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int]) -> Submission:
         """Runs these words, the first of which have so many before them in the caches."""
@@ -192,11 +220,9 @@ class Rows:
         found = np.empty((len(tokens), self.device.words), self.words.logits.desc.dtype)
         for begin in range(0, len(tokens), rows):
             start = min(begin, max(len(tokens) - rows, 0))
-            ids = np.zeros((1, rows), self.device.roomy.words_dtype)
             part = tokens[start : start + rows]
-            ids[0, : len(part)] = part
             prompt = self._prompt(rows, rows, None)
-            self._run(prompt, ids, [start])
+            self._run(prompt, self._words_of(part, rows)[None], [start])
             found[start : start + len(part)] = prompt.recorded.logits.numpy()[0, : len(part)]
         return found
 
@@ -247,6 +273,7 @@ class Rows:
             yield tokens
 
     def _check_chosen(self, text: int, token: int) -> None:
+        self._sound = token != _NO_NUMBER and self._sound is not False
         if token == _NO_NUMBER:
             raise Error(f"{self._said or f'text {text}'}: expected a finite number among the logits, given none")
 
@@ -317,10 +344,8 @@ class Rows:
         rows = width + 1 if is_wide else 1
         self._room_for(count - 1 + rows, more)
         run, chooser = self._prompt(rows, rows, self._way), self.words.chooser(rows)
-        ids = np.zeros((1, rows), self.device.roomy.words_dtype)
-        ids[0, 0] = tokens[-1]
+        ids = self._words_of([tokens[-1], *proposed[: rows - 1]], rows)[None]
         if is_wide:
-            ids[0, 1 : 1 + len(proposed)] = proposed
             chooser.past.upload(np.arange(count - 1, count - 1 + rows, dtype=np.int64))
         if seen is not None:
             chooser.seen.upload(seen.rows(tokens, proposed, rows))
@@ -329,6 +354,8 @@ class Rows:
         right = 0
         while right < len(proposed) and is_wide and chosen[right] == proposed[right]:
             right += 1
+        if is_wide and chosen[right] == _NO_NUMBER:  # which a proposal behind it may have made of it
+            return self._checked(seen, [], width, first, more)
         return chosen[: right + 1]
 
     def called(self, choose: Choose, most: int) -> Iterator[list[int]]:

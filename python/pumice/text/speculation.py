@@ -91,16 +91,7 @@ def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
 
 
 def check_decoder(speculate: Generator | str, device: Device) -> None:
-    """Whether proposals can be made for a decoder, and checked by it.
-
-    Raises InputError for a draft that knows other words, and for a decoder whose rows of one run do not see each other as they see those
-    of the cache; StateError for a draft that is closed.
-    """
-    if device.roomy.is_apart and device.roomy.scales:
-        raise InputError(
-            "speculate: expected caches of floats, or ones that GroupQueryAttention takes, given caches of int8 that Concat joins: "
-            "rows that are checked together would see each other before they are rounded"
-        )
+    """Raises InputError for a draft that knows other words than the decoder, StateError for one that is closed."""
     if not isinstance(speculate, str) and speculate.device.words != device.words:
         raise InputError(
             f"speculate: expected a generator of {device.words} words, as the model has them, given one of {speculate.device.words}"

@@ -1,0 +1,76 @@
+// A cache of keys or values, [batch, heads, room, size], with new rows behind all its room: [batch, heads, room + rows, size]. Of each image
+// `past` rows of the cache are in use, and zeros stand in place of the others, whatever they hold. An invocation makes an item of a row: of
+// sixteen bytes (WORDS), four elements (VEC4), or one. INT8: the cache is bytes, of which each row has a scale.
+#version 450
+#define GRID_AXES 3
+#include "include/grid.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+layout(constant_id = 0) const uint ITEMS = 1u;  // of a row
+layout(push_constant) uniform parameter {
+  uint rows, room, heads, images;  // rows: of the result
+  uint x_batch, x_head, x_row;
+  uint cache_offset, x_offset, past_offset, y_offset;
+#if INT8
+  uint scales_offset;
+#endif
+} p;
+#if WORDS
+const uint STEP = 4u * uint(PM_GRAIN);  // elements of sixteen bytes
+#define ELEMENTS uvec4
+#define VALUE uvec4
+#define LOAD(from, at) from[(at) / STEP]
+#define STORE(at, value) y[(at) / STEP] = value
+#elif VEC4
+const uint STEP = 4u;
+#define ELEMENTS sfpvec4
+#define VALUE vec4
+#define LOAD(from, at) pm_load_vec4(from, (at) / STEP)
+#define STORE(at, value) pm_store_vec4(y, (at) / STEP, value)
+#else
+const uint STEP = 1u;
+#define ELEMENTS sfp
+#define VALUE float
+#define LOAD(from, at) pm_load(from, at)
+#define STORE(at, value) pm_store(y, at, value)
+#endif
+#if INT8
+layout(binding = 0) readonly buffer Cache { uint cache[]; };
+layout(binding = 4) readonly buffer Scales { sfp scales[]; };
+#else
+layout(binding = 0) readonly buffer Cache { ELEMENTS cache[]; };
+#endif
+layout(binding = 1) readonly buffer X { ELEMENTS x[]; };
+layout(binding = 2) readonly buffer Past { ivec2 past[]; };
+layout(binding = 3) buffer Y { ELEMENTS y[]; };
+
+// The elements of the cache from `at` on, in row `row` of all of them.
+VALUE of_cache(uint at, uint row) {
+#if INT8
+  const vec4 four = vec4(pm_unpack_i8(cache[(p.cache_offset + at) >> 2])) * pm_load(scales, p.scales_offset + row);
+#if VEC4
+  return four;
+#else
+  return four[at & 3u];
+#endif
+#else
+  return LOAD(cache, p.cache_offset + at);
+#endif
+}
+
+void main() {
+  const uint items = ITEMS * p.rows;
+  const uvec3 group = grid_group((items + gl_WorkGroupSize.x - 1u) / gl_WorkGroupSize.x, p.heads);
+  const uint item = group.x * gl_WorkGroupSize.x + gl_LocalInvocationID.x, head = group.y, image = group.z;
+  if (is_past_grid(group, p.images) || item >= items) return;
+  const uint column = item % ITEMS * STEP, row = item / ITEMS, plane = image * p.heads + head, size = ITEMS * STEP;
+  VALUE value = VALUE(0);
+  if (row >= p.room) {
+    value = LOAD(x, p.x_offset + image * p.x_batch + head * p.x_head + (row - p.room) * p.x_row + column);
+  } else {
+    const ivec2 used = past[p.past_offset + image];
+    const uint own = plane * p.room + row;
+    if (used.y > 0 || (used.y == 0 && row < uint(used.x))) value = of_cache(own * size + column, own);
+  }
+  STORE(p.y_offset + (plane * p.rows + row) * size + column, value);
+}
