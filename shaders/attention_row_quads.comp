@@ -29,10 +29,6 @@ layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 256u;
 layout(constant_id = 3) const uint ROWS = 4u;         // of all heads that share keys: at most sixteen
 layout(constant_id = 4) const uint BLOCKS = 1u;       // of sixteen keys
-layout(constant_id = 5) const uint KEY_TURNS = 1u;    // 2: keys of the next turn are read before those of this one are multiplied
-layout(constant_id = 6) const uint VALUE_TURNS = 1u;  // 2: so are its values
-layout(constant_id = 7) const uint AT_ONCE = 16u;     // parts that an invocation reads at once
-layout(constant_id = 8) const uint APART = 0u;        // 1: a subgroup puts the parts of its own results together and waits for no other
 #include "include/fragments.glsl"
 
 const uint SUBGROUPS = INVOCATIONS / kLanes, KEYS = BLOCKS * 16u;
@@ -43,7 +39,9 @@ const uint TILES = V_STEPS * 4u;                                           // of
 const uint FOURS = (V_SIZE + 3u) / 4u, PART = FOURS + 1u;                  // of a row; and of its part, with its terms
 const uint ITEMS = ROWS * FOURS, MERGED = SUBGROUPS * ITEMS;               // fours of all rows, and those that all subgroups have of them
 const uint SPREAD = INVOCATIONS > ITEMS ? INVOCATIONS / ITEMS : 1u;        // invocations that share the parts of a four
-const uint MEET_APART = kLanes % FOURS == 0u ? APART : 0u;  // results of a row, whose terms lie once, are those of one subgroup
+// The results of a row, whose terms lie once, are those of one subgroup, which puts the parts of them together and waits for no other.
+const bool APART = kLanes % FOURS == 0u;
+const uint AT_ONCE = 16u;               // parts that an invocation reads at once
 const float kHeadroom = 4096.0;         // weights are so many times larger than exponentials: small ones stay whole as halves
 const float kPowersOfTwo = 1.44269504;  // of two, in a power of e: log2(e)
 
@@ -52,10 +50,10 @@ shared vec2 met_terms[INVOCATIONS];
 shared bool is_last;
 
 const uint HELD_K = BLOCKS * K_STEPS * 2u, HELD_V = BLOCKS * V_STEPS * 4u;  // of a turn
-K_TYPE held_k[KEY_TURNS * HELD_K], held_v[VALUE_TURNS * HELD_V];
+K_TYPE held_k[HELD_K], held_v[HELD_V];
 #if INT8
 // Of the key and of the value that have the invocation's number among those of all blocks, which are two at most.
-float held_k_scale[KEY_TURNS], held_v_scale[VALUE_TURNS];
+float held_k_scale, held_v_scale;
 #endif
 float scores[BLOCKS * kComponents];  // and then weights
 vec2 largest, sum;                   // of the invocation's two rows: the largest score and the sum of weights so far
@@ -133,37 +131,37 @@ void load_queries(uint image, uint kv_head) {
 }
 
 // The loads have no branch: past the last key the last one is loaded, and past the elements of a head its last ones.
-void load_keys(uint turn, uint at, int key, int end) {
+void load_keys(uint at, int key, int end) {
   FOR(i, BLOCKS * 2u) {
     const uint row = uint(min(key + int(i * 8u + LANE / 4u), end - 1));
     FOR(step, K_STEPS) {
       const uint eight = step * 4u + LANE % 4u;
-      held_k[turn * HELD_K + (i / 2u * K_STEPS + step) * 2u + i % 2u] = k[(at + row * p.k_row) / 8u + min(eight, SIZE / 8u - 1u)];
+      held_k[(i / 2u * K_STEPS + step) * 2u + i % 2u] = k[(at + row * p.k_row) / 8u + min(eight, SIZE / 8u - 1u)];
     }
   }
 #if INT8
-  held_k_scale[turn] = scale_of_k(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
+  held_k_scale = scale_of_k(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
 #endif
 }
 
-void load_values(uint turn, uint at, int key, int end) {
+void load_values(uint at, int key, int end) {
   FOR(i, BLOCKS * 4u) {
     const uint row = uint(min(key + int(i / 4u * 16u + LANE % 4u * 2u + i % 2u + i % 4u / 2u * 8u), end - 1));
     FOR(step, V_STEPS) {
       const uint eight = min(step * 8u + LANE / 4u, V_SIZE / 8u - 1u);
-      held_v[turn * HELD_V + (i / 4u * V_STEPS + step) * 4u + i % 4u] = v[(at + row * p.v_row) / 8u + eight];
+      held_v[(i / 4u * V_STEPS + step) * 4u + i % 4u] = v[(at + row * p.v_row) / 8u + eight];
     }
   }
 #if INT8
-  held_v_scale[turn] = scale_of_v(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
+  held_v_scale = scale_of_v(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
 #endif
 }
 
 // The products of the rows with the sixteen keys of a block.
-void multiply_keys(uint turn, uint block) {
+void multiply_keys(uint block) {
   SUMS(products);
   FOR(step, K_STEPS) {
-    const uint at = turn * HELD_K + (block * K_STEPS + step) * 2u;
+    const uint at = (block * K_STEPS + step) * 2u;
     RIGHT(low);
     RIGHT(high);
 #if INT8
@@ -191,7 +189,7 @@ void multiply_keys(uint turn, uint block) {
 #endif
   }
 #if INT8
-  const vec4 scales = scales_of_block(held_k_scale[turn], block);
+  const vec4 scales = scales_of_block(held_k_scale, block);
   FOR(i, SCORED) scores[block * kComponents + i] = products[i] * scales[i % 4u];
 #else
   FOR(i, SCORED) scores[block * kComponents + i] = products[i];
@@ -206,14 +204,14 @@ void multiply_keys(uint turn, uint block) {
 #endif
 
 // Adds the values of a block's keys, by their weights.
-void multiply_values(uint turn, uint block) {
+void multiply_values(uint block) {
   RIGHT(shares);
   FOR(i, kComponents) shares[i] = i < SCORED ? AS_ELEMENT(scores[block * kComponents + i]) : AS_ELEMENT(0.0);
 #if INT8
-  const vec4 scales = scales_of_block(held_v_scale[turn], block);
+  const vec4 scales = scales_of_block(held_v_scale, block);
 #endif
   FOR(step, V_STEPS) FOR(word, 4u) {
-    const uint first = turn * HELD_V + (block * V_STEPS + step) * 4u, tile = step * 4u + word;
+    const uint first = (block * V_STEPS + step) * 4u, tile = step * 4u + word;
     const Pair a = PAIR_OF_VALUES(0u), b = PAIR_OF_VALUES(1u), c = PAIR_OF_VALUES(2u), d = PAIR_OF_VALUES(3u);
     LEFT(values);
     SET_COMPONENTS(values, Pair(a.x, b.x), Pair(c.x, d.x), Pair(a.y, b.y), Pair(c.y, d.y))
@@ -416,17 +414,14 @@ void weigh() {
   }
 }
 
-// Adds the keys of one turn, from `key` on, and reads those of the next one, from `next` on. `even`: 0 or 1, of every other turn.
-void take(uint even, int key, int next) {
-  const uint key_turn = even % KEY_TURNS, value_turn = even % VALUE_TURNS;
-  if (KEY_TURNS == 2u) load_keys(1u - key_turn, seen.at_k, next, seen.end);
-  if (VALUE_TURNS == 2u) load_values(1u - value_turn, seen.at_v, next, seen.end);
-  FOR(b, BLOCKS) multiply_keys(key_turn, b);
-  if (KEY_TURNS == 1u) load_keys(0u, seen.at_k, next, seen.end);
+// Adds the keys of one turn, from `key` on, and reads those of the next one, from `next` on, as soon as these have been taken.
+void take(int key, int next) {
+  FOR(b, BLOCKS) multiply_keys(b);
+  load_keys(seen.at_k, next, seen.end);
   limit_scores(key);
   weigh();
-  FOR(b, BLOCKS) multiply_values(value_turn, b);
-  if (VALUE_TURNS == 1u) load_values(0u, seen.at_v, next, seen.end);
+  FOR(b, BLOCKS) multiply_values(b);
+  load_values(seen.at_v, next, seen.end);
 }
 
 void main() {
@@ -453,8 +448,8 @@ void main() {
   FOR(tile, TILES) FOR(i, kComponents) sums[tile][i] = 0.0;
   int key = begin + int(SUBGROUP_NUMBER * KEYS);
   if (begin < end) {
-    load_keys(0u, seen.at_k, key, end);
-    load_values(0u, seen.at_v, key, end);
+    load_keys(seen.at_k, key, end);
+    load_values(seen.at_v, key, end);
   }
   load_queries(image, kv_head);
   // Subgroups of emulated units wait for each other, so that none of them is done before the others.
@@ -464,15 +459,7 @@ void main() {
   const int own = 0;
 #endif
   const int step = int(turn);
-  while (key - own < end) {
-    take(0u, key, key + step);
-    key += step;
-    if (KEY_TURNS == 2u || VALUE_TURNS == 2u) {
-      if (key - own >= end) break;
-      take(1u, key, key + step);
-      key += step;
-    }
-  }
+  for (; key - own < end; key += step) take(key, key + step);
   sum = sum_of_row(sum);
   store_own(largest, sum, seen.unit);
   barrier();  // what the subgroups have is there
@@ -489,7 +476,7 @@ void main() {
     store_whole(item, image, kv_head, whole);
   }
 #if MEETS
-  if (count > 1u && MEET_APART == 1u) meet_apart(image, kv_head, count);
-  if (count > 1u && MEET_APART == 0u) meet(image, kv_head, count);
+  if (count > 1u && APART) meet_apart(image, kv_head, count);
+  if (count > 1u && !APART) meet(image, kv_head, count);
 #endif
 }

@@ -58,13 +58,12 @@ class Quads:
     blocks: int
     of_core: int
     macros: tuple[tuple[str, str], ...] = ()
-    spec: tuple[tuple[str, int], ...] = ()
     lacks: tuple[str, ...] = ()  # lines of the kernel that are left out: it is wrong then, and its time alone is told
 
     shader = "attention_row_quads"
 
     def __str__(self) -> str:
-        more = "".join(f", {name} {value}" for name, value in (*self.macros, *self.spec))
+        more = "".join(f", {name} {value}" for name, value in self.macros)
         less = ", without the meeting" if self.lacks else ""
         return f"quads {self.subgroups}, {self.blocks}, {self.of_core}{more}{less}"
 
@@ -73,7 +72,7 @@ class Quads:
         return max(min(cores * self.of_core // (shape.batch * shape.groups), most), 1)
 
     def kernel(self, shape: Shape, parts: int, context: pumice.Context) -> pumice.Kernel:
-        spec = {"INVOCATIONS": self.subgroups * 32, "ROWS": shape.shared, "BLOCKS": self.blocks, **dict(self.spec)}
+        spec = {"INVOCATIONS": self.subgroups * 32, "ROWS": shape.shared, "BLOCKS": self.blocks}
         sizes = {"SIZE": shape.size, "V_SIZE": shape.size}
         macros = {"EMULATED": "0", "QUERIES_SHARED": "0", **dict(self.macros)}
         return kernel_of(self.shader, macros, {**spec, **sizes}, context, self.lacks)
@@ -82,8 +81,7 @@ class Quads:
         return shape.size + 4
 
     def fits(self, shape: Shape) -> bool:
-        """Two turns of heads of 256 are more than an invocation has registers for."""
-        return shape.size <= 128 or not self.spec
+        return True
 
 
 @dataclass(frozen=True)
@@ -129,10 +127,9 @@ SHAPES = tuple(
 ON_SOFTWARE = (Shape(1, 4, 2, 256, 32),)
 SHARED = (("QUERIES_SHARED", "1"),)
 EMULATED = (("EMULATED", "1"),)
-KEYS_AHEAD, VALUES_AHEAD, APART = ("KEY_TURNS", 2), ("VALUE_TURNS", 2), ("APART", 1)
 MEETING = (
-    "  if (count > 1u && MEET_APART == 1u) meet_apart(image, kv_head, count);\n",
-    "  if (count > 1u && MEET_APART == 0u) meet(image, kv_head, count);\n",
+    "  if (count > 1u && APART) meet_apart(image, kv_head, count);\n",
+    "  if (count > 1u && !APART) meet(image, kv_head, count);\n",
 )
 UNCOUNTED = (("COUNTED", "0"),)
 WAYS: tuple[Way, ...] = (
@@ -143,28 +140,12 @@ WAYS: tuple[Way, ...] = (
     Quads(4, 1, 2, lacks=MEETING),
     Quads(4, 1, 2, UNCOUNTED),
     Quads(4, 1, 2, UNCOUNTED, lacks=MEETING),
-    # Parts read at once, and meetings of subgroups alone.
-    Quads(4, 1, 2, spec=(("AT_ONCE", 8),)),
-    Quads(4, 1, 2, spec=(("AT_ONCE", 17),)),
-    *(Quads(4, 1, 2, spec=(APART, ("AT_ONCE", count))) for count in (8, 16, 17)),
-    Quads(8, 1, 1, spec=(APART,)),
-    # The next turn on its way while one is multiplied.
-    *(Quads(4, 1, of_core, spec=(KEYS_AHEAD,)) for of_core in (1, 2)),
-    Quads(4, 1, 2, spec=(VALUES_AHEAD,)),
-    *(Quads(*way, spec=(KEYS_AHEAD, VALUES_AHEAD)) for way in ((4, 1, 1), (4, 1, 2), (8, 1, 1))),
-    Quads(2, 1, 4, spec=(KEYS_AHEAD, VALUES_AHEAD)),
-    Quads(4, 1, 2, spec=(KEYS_AHEAD, APART)),
-    Quads(8, 1, 1, spec=(KEYS_AHEAD, APART)),
-    *(Quads(*way, spec=(KEYS_AHEAD, VALUES_AHEAD, APART)) for way in ((4, 1, 1), (4, 1, 2), (8, 1, 1))),
     *(Quads(*way, SHARED) for way in ((4, 1, 2), (8, 1, 1))),
 )
 WAYS_ON_SOFTWARE: tuple[Way, ...] = (
     Teams(16, 4, 1),
     Quads(2, 1, 1, EMULATED),
     Quads(2, 2, 1, (*EMULATED, *SHARED)),
-    Quads(2, 1, 1, EMULATED, (KEYS_AHEAD, VALUES_AHEAD, APART)),
-    Quads(2, 2, 1, EMULATED, (KEYS_AHEAD, ("AT_ONCE", 3))),
-    Quads(2, 1, 1, EMULATED, (VALUES_AHEAD, APART, ("AT_ONCE", 2))),
 )
 
 

@@ -189,8 +189,7 @@ constexpr int64_t kFewRows = 16, kMostOfHead = 4;  // that share keys, and of a 
 // as many parts of the keys as there are workgroups at a time on all cores: registers for the keys that are waited for leave room for
 // two or three on each. How many keys there are may be told by the device alone: the kernel cuts those that it finds.
 std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostHeld = 128, kKeyTurns = 1, kValueTurns = 1;
-  constexpr bool kApart = false;
+  constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostHeld = 128;
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min(shared_rows, kFewRows), keys = a.k.rows();
   const auto suits = [&](const Heads& heads, DType dtype) {
     return heads.in_vectors(dtype, 8) && heads.size() <= (rows > 8 ? 128 : kLargest);
@@ -209,8 +208,7 @@ std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Atte
   int64_t subgroups = std::min(kInGroup, node.most_invocations() / kSubgroup);
   while (subgroups > 1 && bytes(subgroups) > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"))) subgroups /= 2;
   AttentionPlan plan{kRowQuadsShader};
-  plan.spec = {{"INVOCATIONS", subgroups * kSubgroup}, {"ROWS", rows},           {"BLOCKS", a.in_bytes() ? 2 : 1}, {"KEY_TURNS", kKeyTurns},
-               {"VALUE_TURNS", kValueTurns},           {"APART", kApart ? 1 : 0}};
+  plan.spec = {{"INVOCATIONS", subgroups * kSubgroup}, {"ROWS", rows}, {"BLOCKS", a.in_bytes() ? 2 : 1}};
   plan.counters = subgroups;
   plan.macros = {{"EMULATED", flag(node.emulates_fragments())}, {"QUERIES_SHARED", flag(in_shared)}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(shared_rows, rows));
