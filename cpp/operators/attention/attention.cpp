@@ -23,11 +23,11 @@ struct AttentionPlan {
   std::string_view shader;
   Macros macros = {};
   SpecValues spec = {};
+  std::shared_ptr<const StepChoice> choice = nullptr;
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
   int64_t parts = 1, stretch = 0;  // parts of the keys, and keys of a part; 0: the kernel cuts them
   int64_t part_floats = 0;         // of all rows, where it is not what attention_parts.glsl has
   int64_t counters = 1;            // of finished parts, of a workgroup's rows
-  std::shared_ptr<const StepChoice> choice = nullptr;
 };
 
 std::string flag(bool set) {

@@ -1,5 +1,5 @@
-// Caches of int8 and what reads them: the rows "pumice::QuantizedCaches", "pumice::QuantizedAttention" and "pumice::JoinedRows", which takes
-// caches of floats as well.
+// Caches of int8 and what reads them: the rows "pumice::QuantizedCaches", "pumice::QuantizedAttention" and "pumice::JoinedRows", to which
+// caches of floats may be given as well.
 #pragma once
 
 #include "operators/attention/attention_terms.h"
