@@ -6,13 +6,14 @@
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
+#include "include/mixed.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 #if VEC4 || PLANES
-layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+layout(binding = 0) readonly buffer X { XFP4 x[]; };
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
-layout(binding = 0) readonly buffer X { sfp x[]; };
-layout(binding = 2) buffer Y { sfp y[]; };
+layout(binding = 0) readonly buffer X { XFP x[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 layout(binding = 1) readonly buffer F { vec4 factors[]; };  // mean, factor, bias, and what the mean leaves out
 layout(push_constant) uniform parameter {
@@ -43,9 +44,9 @@ void main() {
     if (i >= p.elements) return;
     const uint plane = i / p.quads, image = plane / p.channels;
     const vec4 factor = factors[image * p.factor_stride_n + plane - image * p.channels];
-    precise vec4 distance = pm_load_vec4(x, p.x_offset / 4u + i) - factor.x - factor.w;
+    precise vec4 distance = X4_AT(p.x_offset / 4u + i) - factor.x - factor.w;
     const vec4 v = distance * factor.y + factor.z;
-    pm_store_vec4(y, p.y_offset / 4u + i, epilogue(v));
+    SET_Y4(p.y_offset / 4u + i, epilogue(v));
   }
 }
 #else
@@ -69,11 +70,11 @@ void main() {
   const uint to = p.y_offset + rest * p.y_stride_n + h * p.y_stride_h + w * p.y_stride_w + c * p.y_stride_c;
   const uint f = rest * p.factor_stride_n + c;
 #if VEC4
-  const vec4 v = pm_load_vec4(x, from >> 2);
-  pm_store_vec4(y, to >> 2, vec4(epilogue(normalised(v.x, f)), epilogue(normalised(v.y, f + 1u)), epilogue(normalised(v.z, f + 2u)),
+  const vec4 v = X4_AT(from >> 2);
+  SET_Y4(to >> 2, vec4(epilogue(normalised(v.x, f)), epilogue(normalised(v.y, f + 1u)), epilogue(normalised(v.z, f + 2u)),
                                  epilogue(normalised(v.w, f + 3u))));
 #else
-  pm_store(y, to, epilogue(normalised(pm_load(x, from), f)));
+  SET_Y(to, epilogue(normalised(X_AT(from), f)));
 #endif
 }
 #endif

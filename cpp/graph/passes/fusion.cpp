@@ -170,6 +170,37 @@ class MapFusion {
     return found == form.operands.end() ? kAbsent : *found;
   }
 
+  // Whether all maps behind a value, as far as each alone reads the one before it, could become part of an epilogue: none of them has
+  // further operands that vary. A map that has some would take up those before it, and round nothing in between.
+  bool ends_in_epilogue(ValueId made) const {
+    for (int32_t next = only_consumer(made); next >= 0; next = only_consumer(made)) {
+      const ProgramNode& reader = graph_.nodes[static_cast<size_t>(next)];
+      const auto form = form_of(reader);
+      if (!form || !value(made).shape || value(made).shape != value(reader.outputs[0]).shape) return true;
+      bool scaled = false;
+      if (!continued(*form, made, kAbsent, Expression::name("x"), scaled)) return false;
+      made = reader.outputs[0];
+    }
+    return true;
+  }
+
+  // Whether the node is a Cast that the passes have put before maps alone, which read either size of floats.
+  bool is_before_map(const ProgramNode& node) const {
+    if (!node.row->casts || !graph_.report[node.report].added) return false;
+    const int32_t next = only_consumer(node.outputs[0]);
+    return next >= 0 && form_of(graph_.nodes[static_cast<size_t>(next)]).has_value();
+  }
+
+  // Whether the producer's kernel stores what the consumer makes of its result of floats of `dtype`. Any other Cast from 16 bits asks for
+  // the rounding, which an epilogue leaves out.
+  bool can_store(const ProgramNode& producer, const ProgramNode& consumer, DType dtype) const {
+    const DType made = value(consumer.outputs[0]).dtype;
+    if (made == dtype) return true;
+    if (!producer.row->stores_either || !is_working_float(made)) return false;
+    if (dtype != DType::float32) return made == DType::float32 && (!consumer.row->casts || is_before_map(consumer));
+    return made == graph_.float_dtype && ends_in_epilogue(consumer.outputs[0]);
+  }
+
   void fuse_epilogue(size_t at) {
     ProgramNode& producer = node(at);
     if (producer.on_host || producer.outputs.size() != 1) return;
@@ -182,7 +213,7 @@ class MapFusion {
       if (next < 0 || !is_working_float(dtype)) return;
       const auto form = form_of(node(static_cast<size_t>(next)));
       if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;  // a CastLike may ask for its type alone
-      if (value(node(static_cast<size_t>(next)).outputs[0]).dtype != dtype) return;
+      if (!can_store(producer, node(static_cast<size_t>(next)), dtype)) return;
       const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
       const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();
       const Fusion fusion = reads_it ? Fusion::residual : Fusion::epilogue;

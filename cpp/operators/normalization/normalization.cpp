@@ -6,6 +6,7 @@
 #include "core/rounding.h"
 #include "operators/means/compose.h"
 #include "operators/means/held_rows.h"
+#include "operators/means/mixed_arrays.h"
 #include "operators/means/planes.h"
 #include "operators/normalization/lowerings.h"
 #include "operators/reduction/reduce.h"
@@ -36,9 +37,10 @@ bool has_quad_planes(const LowerContext& node, const Planes& x) {
 void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
   const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = planes || vec4 ? 4 : 1;
-  const DType dtype = node.input(0).dtype;
-  const Macros macros = {{"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
-  StepBuilder step(node.kernel("norm_apply.comp", dtype, macros));
+  const MixedArrays arrays = mixed_arrays({{"X", node.input(0).dtype}, {"Y", node.output(0).dtype}});
+  Macros macros = {{"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
+  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  StepBuilder step(node.kernel("norm_apply.comp", arrays.storage, macros));
   step.bind("x", node.in(0)).bind("factors", factors).bind("y", node.out(0)).set("elements", y.elements() / unit);
   step.set("channels", vec4 ? y.c / 4 : y.c).set("factor_stride_n", factor_stride_n);
   if (planes) {
@@ -48,7 +50,7 @@ void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Opera
     set_strides(step, 'x', x);
     set_strides(step, 'y', y);
   }
-  const int64_t each = planes && is_half_width(dtype) ? 2 : 1;
+  const int64_t each = planes && is_half_width(arrays.storage) ? 2 : 1;
   node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements() / unit, each))).build());
 }
 
@@ -212,7 +214,9 @@ void lower_layer_norm(LowerContext& node) {
   macros.emplace_back("LANES", flag(node.prefers_lanes()));
   const bool is_short = has_short_rows(node, size);
   macros.emplace_back("SHORT", flag(is_short));
-  const auto kernel = node.kernel("layer_norm.comp", x.dtype, macros);
+  const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", y.dtype}});
+  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  const auto kernel = node.kernel("layer_norm.comp", arrays.storage, macros);
   node.tell_additions(row_additions(node, *kernel, is_short, size));
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("size", size).groups(row_groups(*kernel, is_short, rows));

@@ -1,0 +1,114 @@
+"""Nodes in float32 read 16 bits and store 16 bits in their own kernels: the bits are those of a cast beside the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+
+import pumice
+from cases import CASES, Case
+
+Array = np.ndarray[Any, Any]
+
+READING = {  # the inputs that are read in 16 bits
+    "Conv": (0,),
+    "ConvTranspose": (0,),
+    "Gemm": (0, 1),
+    "MatMul": (0, 1),
+    "LayerNormalization": (0,),
+    "RMSNormalization": (0,),
+    "InstanceNormalization": (0,),
+    "GroupNormalization": (0,),
+    "BatchNormalization": (0,),
+    "Softmax": (0,),
+    "LogSoftmax": (0,),
+    "Hardmax": (0,),
+}
+STORING = READING.keys() - {"Softmax", "LogSoftmax", "Hardmax"}
+TEAMS = ("Normalization", "Softmax")
+MODES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "fp16": ("fp16", "float16", ()),
+    "fp16_packed": ("fp16", "float16", ("storageBuffer16BitAccess",)),
+    "bf16_packed": ("bf16", "bfloat16", ()),
+    "fp16_tiled": ("fp16", "float16", ("subgroupShuffle",)),
+}
+NUMBERS = {"float16": (np.float16, 10), "bfloat16": (bfloat16, 16)}  # NumPy's type, and ONNX's number of it
+
+
+@pytest.fixture(scope="module")
+def contexts(pumice_context: pumice.Context) -> Iterator[dict[str, pumice.Context]]:
+    made = {
+        mode: pumice.Context(f"uuid:{pumice_context.info.uuid}", without=list(lacking))
+        for mode, (_, _, lacking) in MODES.items()
+    }
+    yield made
+    for context in made.values():
+        context.close()
+
+
+def parameters() -> Iterator[Any]:
+    for case in CASES:
+        if case.op not in READING or case.large or case.outputs != 1 or case.note.startswith("timed"):
+            continue
+        first = case.inputs[0]
+        if first is not None and not first.constant and first.dtype == "float32":
+            yield from (pytest.param(case, mode, id=f"{case}-{mode}") for mode in MODES)
+
+
+def reversed_rows(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    """What a node of 16 bits makes of an input, which the operator behind it reads."""
+    ends = [np.array([number], np.int64) for number in (-1, np.iinfo(np.int64).min, 0, -1)]
+    return graph.add("Slice", x, *ends)
+
+
+def graph_of(case: Case, dtype: str, stored: bool) -> tuple[pumice.Graph, dict[str, Array]]:
+    """The case behind nodes that make the inputs of READING; `stored`: with a Cast behind it."""
+    graph, given, values = pumice.Graph("case"), dict[str, Array](), list[Any]()
+    kind, number = NUMBERS[dtype]
+    for k, (one, array) in enumerate(zip(case.inputs, case.arrays(), strict=True)):
+        if one is None or array is None:
+            values.append(None)
+        elif one.constant:
+            values.append(graph.constant(array))
+        else:
+            read = k in READING[case.op]
+            given[f"i{k}"] = array.astype(kind).astype(np.float32)[::-1] if read else array
+            value = graph.input(f"i{k}", one.dtype, list(one.shape))
+            values.append(reversed_rows(graph, value) if read else value)
+    made = graph.add(case.op, *values, name="operator", **case.attributes)
+    graph.output("y", graph.add("Cast", made, to=number, name="stored") if stored else made)
+    return graph, given
+
+
+def kernels_of(program: pumice.Program, given: dict[str, Array]) -> list[tuple[str, str]]:
+    """Without the casts of the inputs."""
+    steps = program.plan([list(array.shape) for array in given.values()])
+    return sorted((step["label"], step["kernel"]) for step in steps if not step["label"].startswith("cast 'i"))
+
+
+@pytest.mark.parametrize(("case", "mode"), list(parameters()))
+def test_the_bits_are_those_of_casts_beside_the_operator(
+    case: Case, mode: str, contexts: dict[str, pumice.Context]
+) -> None:
+    precision, dtype, _ = MODES[mode]
+    context = contexts[mode]
+    apart, given = graph_of(case, dtype, False)
+    program = apart.compile(context)
+    expected, kernels = program(given, loop_timeout=None)["y"], kernels_of(program, given)
+    mixed, given = graph_of(case, dtype, case.op in STORING)
+    program = mixed.compile(context, precision, float32_nodes=["operator"])
+    actual = program(given, loop_timeout=None)["y"]
+    if case.op in STORING:
+        with np.errstate(over="ignore"):
+            expected = expected.astype(NUMBERS[dtype][0])
+    assert actual.dtype == expected.dtype
+    if mode == "fp16_tiled" and case.op.endswith(TEAMS):  # teams of invocations, which sum in another order, read halves
+        np.testing.assert_allclose(actual, expected, rtol=1e-3 if case.op in STORING else 1e-6, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(actual, expected)
+    made = kernels_of(program, given)
+    assert made == kernels if mode != "fp16_tiled" else len(made) <= len(kernels)  # no cast
