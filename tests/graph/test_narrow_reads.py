@@ -62,7 +62,8 @@ def parameters() -> Iterator[Any]:
 def reversed_rows(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
     """What a node of 16 bits makes of an input, which the operator behind it reads."""
     ends = [np.array([number], np.int64) for number in (-1, np.iinfo(np.int64).min, 0, -1)]
-    return graph.add("Slice", x, *ends)
+    made: pumice.Value = graph.add("Slice", x, *ends)
+    return made
 
 
 def graph_of(case: Case, dtype: str, stored: bool) -> tuple[pumice.Graph, dict[str, Array]]:
@@ -106,9 +107,69 @@ def test_the_bits_are_those_of_casts_beside_the_operator(
         with np.errstate(over="ignore"):
             expected = expected.astype(NUMBERS[dtype][0])
     assert actual.dtype == expected.dtype
-    if mode == "fp16_tiled" and case.op.endswith(TEAMS):  # teams of invocations, which sum in another order, read halves
+    if mode == "fp16_tiled" and case.op.endswith(
+        TEAMS
+    ):  # teams of invocations, which sum in another order, read halves
         np.testing.assert_allclose(actual, expected, rtol=1e-3 if case.op in STORING else 1e-6, atol=1e-6)
     else:
         np.testing.assert_array_equal(actual, expected)
     made = kernels_of(program, given)
     assert made == kernels if mode != "fp16_tiled" else len(made) <= len(kernels)  # no cast
+
+
+def behind_a_product(name: str, weights: Array, **others: Array) -> pumice.Graph:
+    """A product of 16 bits, whose rows are turned round, and a product named "wide" of that; `others` are added to its result."""
+    graph = pumice.Graph(name)
+    made = reversed_rows(graph, graph.input("x", "float32", [6, 16]))
+    made = graph.add("MatMul", made, weights, name="wide")
+    for added, array in others.items():
+        made = graph.add("Add", made, array, name=added)
+    graph.output("y", made)
+    return graph
+
+
+ROWS = np.random.default_rng(3).integers(-128, 129, (6, 16)).astype(np.float32) / 64
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_weights_that_16_bits_hold_are_kept_in_16_bits(context: pumice.Context, precision: str) -> None:
+    """A product in float32 of numbers of 16 bits takes no more memory than one of 16 bits, and its results are those in float32."""
+    exact, other = np.eye(16, dtype=np.float32) * 3, np.eye(16, dtype=np.float32) / 3
+    sizes = {}
+    for name, weights in (("exact", exact), ("other", other)):
+        graph = behind_a_product(name, weights)
+        program = graph.compile(context, precision, float32_nodes=["wide"])
+        expected = graph.compile(context)({"x": ROWS}, loop_timeout=None)["y"]
+        made = program({"x": ROWS}, loop_timeout=None)["y"]
+        if precision == "fp16":  # which holds the rows
+            np.testing.assert_array_equal(made, expected)
+        sizes[name] = program.arena([[6, 16]])["persistent_bytes"]
+    assert 2 * sizes["exact"] == sizes["other"]
+
+
+def test_numbers_beyond_16_bits_come_out_of_products_of_16_bits(context: pumice.Context) -> None:
+    graph = behind_a_product("large", np.full((16, 16), 1024, np.float32))
+    rows = np.full((6, 16), 64, np.float32)
+    program = graph.compile(context, "fp16", float32_nodes=["wide"])
+    np.testing.assert_array_equal(program({"x": rows}, loop_timeout=None)["y"], 16 * 64 * 1024)
+
+
+def test_a_product_of_16_bits_stores_what_a_map_in_float32_makes_of_it(context: pumice.Context) -> None:
+    """The map is part of its kernel, and nothing is rounded in between."""
+    offset = np.array(1e6, np.float32)
+    graph = behind_a_product("offset", np.eye(16, dtype=np.float32), far=offset)
+    program = graph.compile(context, "fp16", float32_nodes=["far"])
+    np.testing.assert_array_equal(program({"x": ROWS}, loop_timeout=None)["y"], ROWS[::-1] + offset)
+    assert [row["fusion"] for row in program.report() if row["node"] == "far"] == ["epilogue"]
+    assert [label for label, _ in kernels_of(program, {"x": ROWS})] == ["Slice_0", "cast 'x' to float16", "wide"]
+
+
+def test_a_residual_of_16_bits_is_read_by_a_kernel_that_stores_float32(context: pumice.Context) -> None:
+    graph = pumice.Graph("stream")
+    stream = reversed_rows(graph, graph.input("x", "float32", [6, 16]))
+    layer = graph.add("MatMul", stream, np.eye(16, dtype=np.float32) * 60000, name="layer")
+    graph.output("y", graph.add("Add", stream, layer, name="sum"))
+    program = graph.compile(context, "fp16", float32_nodes=["sum"])
+    rows = np.ones((6, 16), np.float32) * 2
+    np.testing.assert_array_equal(program({"x": rows}, loop_timeout=None)["y"], 120002)
+    assert [label for label, _ in kernels_of(program, {"x": rows})] == ["Slice_0", "cast 'x' to float16", "layer"]

@@ -156,15 +156,28 @@ class MapFusion {
     return weights && producer.row->residual(producer.attributes, weights->desc);
   }
 
+  // What a kernel that reads floats of either size reads in the place of a value: what the passes have cast to float32.
+  ValueId before_cast(ValueId id) const {
+    const int32_t at = producers_[static_cast<size_t>(id)];
+    if (at < 0) return id;
+    const ProgramNode& cast = graph_.nodes[static_cast<size_t>(at)];
+    if (!cast.row->casts || cast.expression || !graph_.report[cast.report].added || value(cast.inputs[0]).constant) return id;
+    const bool widens = value(cast.inputs[0]).dtype == graph_.float_dtype && value(id).dtype == DType::float32;
+    return widens ? cast.inputs[0] : id;
+  }
+
   // The first operand beside `made` of its shape, as far as that is known, which is there before the producer runs; kAbsent where there is
   // none.
   ValueId residual_of(size_t at, const MapForm& form, ValueId made) const {
     if (!takes_residual(graph_.nodes[at])) return kAbsent;
+    const bool takes_either = graph_.nodes[at].row->stores_either;
     const auto fits = [&](ValueId id) {
-      const GraphValue& other = value(id);
+      const ValueId read = takes_either ? before_cast(id) : id;
+      const GraphValue& other = value(read);
       const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
-      return id != made && producers_[static_cast<size_t>(id)] < static_cast<int32_t>(at) && dtype == value(made).dtype && other.shape &&
-             other.shape == value(made).shape && !literal_of(id, rank_of(made));
+      return id != made && producers_[static_cast<size_t>(read)] < static_cast<int32_t>(at) &&
+             (dtype == value(made).dtype || (takes_either && is_working_float(dtype))) && other.shape && other.shape == value(made).shape &&
+             !literal_of(id, rank_of(made));
     };
     const auto found = std::ranges::find_if(form.operands, fits);
     return found == form.operands.end() ? kAbsent : *found;
@@ -230,7 +243,7 @@ class MapFusion {
       if (reads_it && residual == kAbsent) {
         residual = beside;
         producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
-        producer.inputs[kResidualInput] = residual;
+        producer.inputs[kResidualInput] = producer.row->stores_either ? before_cast(residual) : residual;
         producer.has_residual = true;
       }
       if (producer.has_residual) producer.expression = chain;
