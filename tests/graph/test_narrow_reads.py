@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ml_dtypes import bfloat16
+from ml_dtypes import bfloat16, finfo
 
 import pumice
 from cases import CASES, Case
@@ -29,7 +29,6 @@ READING = {  # the inputs that are read in 16 bits
     "Hardmax": (0,),
 }
 STORING = READING.keys() - {"Softmax", "LogSoftmax", "Hardmax"}
-TEAMS = ("Normalization", "Softmax")
 MODES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "fp16": ("fp16", "float16", ()),
     "fp16_packed": ("fp16", "float16", ("storageBuffer16BitAccess",)),
@@ -107,14 +106,20 @@ def test_the_bits_are_those_of_casts_beside_the_operator(
         with np.errstate(over="ignore"):
             expected = expected.astype(NUMBERS[dtype][0])
     assert actual.dtype == expected.dtype
-    if mode == "fp16_tiled" and case.op.endswith(
-        TEAMS
-    ):  # teams of invocations, which sum in another order, read halves
-        np.testing.assert_allclose(actual, expected, rtol=1e-3 if case.op in STORING else 1e-6, atol=1e-6)
+    made = kernels_of(program, given)
+    assert not [label for label, _ in made if label.startswith("cast")]
+    if context.info.kind != "software" or mode == "fp16_tiled":  # halves have kernels there that sum in another order
+        units = 1e-5 if expected.dtype == np.float32 else 2 * float(finfo(expected.dtype).eps)
+        finite = np.nan_to_num(expected.astype(np.float64), posinf=0, neginf=0)
+        np.testing.assert_allclose(
+            actual.astype(np.float64),
+            expected.astype(np.float64),
+            rtol=units,
+            atol=units * float(np.abs(finite).max(initial=0)),
+        )
     else:
         np.testing.assert_array_equal(actual, expected)
-    made = kernels_of(program, given)
-    assert made == kernels if mode != "fp16_tiled" else len(made) <= len(kernels)  # no cast
+        assert made == kernels
 
 
 def behind_a_product(name: str, weights: Array, **others: Array) -> pumice.Graph:
@@ -144,7 +149,8 @@ def test_weights_that_16_bits_hold_are_kept_in_16_bits(context: pumice.Context, 
         if precision == "fp16":  # which holds the rows
             np.testing.assert_array_equal(made, expected)
         sizes[name] = program.arena([[6, 16]])["persistent_bytes"]
-    assert 2 * sizes["exact"] == sizes["other"]
+    if context.info.kind == "software":  # others may pack a matrix of 16 bits in larger blocks
+        assert 2 * sizes["exact"] == sizes["other"]
 
 
 def test_numbers_beyond_16_bits_come_out_of_products_of_16_bits(context: pumice.Context) -> None:
