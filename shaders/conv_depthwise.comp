@@ -7,6 +7,7 @@
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
+#include "include/mixed.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(constant_id = 0) const int KERNEL_H = 3;
 layout(constant_id = 1) const int KERNEL_W = 3;
@@ -14,18 +15,18 @@ layout(constant_id = 2) const int STEP_W = 1;
 layout(constant_id = 3) const int DILATION_W = 1;
 #if VEC4
 #define Numbers vec4
-layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
-#define LOAD_X(i) pm_load_vec4(x, (i) >> 2)
+layout(binding = 0) readonly buffer X { XFP4 x[]; };
+#define LOAD_X(i) X4_AT((i) >> 2)
 #else
 #define Numbers float
-layout(binding = 0) readonly buffer X { sfp x[]; };
-#define LOAD_X(i) pm_load(x, i)
+layout(binding = 0) readonly buffer X { XFP x[]; };
+#define LOAD_X(i) X_AT(i)
 #endif
-layout(binding = 1) readonly buffer W { sfp w[]; };
+layout(binding = 1) readonly buffer W { WFP w[]; };
 #if VEC4 || ROWS
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
-layout(binding = 2) buffer Y { sfp y[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 #if HAS_BIAS
 layout(binding = 3) readonly buffer B { float b[]; };
@@ -45,9 +46,9 @@ const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // elements of a
 Numbers weight_of(uint channel, uint tap) {
   const uint taps = uint(KERNEL_H * KERNEL_W), at = p.w_offset + channel * taps + tap;
 #if VEC4
-  return vec4(pm_load(w, at), pm_load(w, at + taps), pm_load(w, at + 2u * taps), pm_load(w, at + 3u * taps));
+  return vec4(W_AT(at), W_AT(at + taps), W_AT(at + 2u * taps), W_AT(at + 3u * taps));
 #else
-  return pm_load(w, at);
+  return W_AT(at);
 #endif
 }
 
@@ -94,14 +95,14 @@ void main() {
   }
   const uint to = p.y_offset + image * p.y_stride_n + channel * p.y_stride_c + row * p.y_stride_h + column * p.y_stride_w;
 #if ROWS
-  pm_store_vec4(y, to >> 2, epilogue(vec4(sums[0], sums[1], sums[2], sums[3])));
+  SET_Y4(to >> 2, epilogue(vec4(sums[0], sums[1], sums[2], sums[3])));
 #else
   [[unroll]] for (uint j = 0u; j < 4u; ++j) {
     if (column + j >= p.out_w) break;
 #if VEC4
-    pm_store_vec4(y, (to + j * p.y_stride_w) >> 2, epilogue(sums[j]));
+    SET_Y4((to + j * p.y_stride_w) >> 2, epilogue(sums[j]));
 #else
-    pm_store(y, to + j * p.y_stride_w, epilogue(sums[j]));
+    SET_Y(to + j * p.y_stride_w, epilogue(sums[j]));
 #endif
   }
 #endif

@@ -36,9 +36,9 @@ layout(constant_id = 7) const uint SPLIT = 1u;
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #if Y_VEC4
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
-layout(binding = 2) buffer Y { sfp y[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 
 const uint EIGHTS_X = DEPTH / 8u, EIGHTS_W = TILE_C / 8u;  // in a row of a tile
@@ -190,11 +190,11 @@ void main() {
       for (uint j = 0u; j < 4u; ++j) sum[j] += element_bias(pixel, channel + j * APART);
 #if Y_VEC4
       const uint place = at + y_channel(channel);
-      pm_store_vec4(y, place >> 2, finished(sum, place));
+      SET_Y4(place >> 2, finished(sum, place));
 #else
       for (uint j = 0u; j < 4u; ++j) {
         const uint place = at + y_channel(channel + j * APART);
-        if (channel + j * APART < p.channels_out) pm_store(y, place, finished(sum[j], place));
+        if (channel + j * APART < p.channels_out) SET_Y(place, finished(sum[j], place));
       }
 #endif
     }

@@ -4,6 +4,7 @@
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
+#include "include/mixed.glsl"
 layout(local_size_x = 64) in;
 #include "include/volume.glsl"
 // INTEGER: of 8-bit integers, signed where X_SIGNED and W_SIGNED say so, in arrays of words, summed as int32.
@@ -24,12 +25,12 @@ layout(binding = 5) readonly buffer WZero { int w_zero[]; };  // by output chann
 #endif
 #else
 #define Number float
-layout(binding = 0) readonly buffer X { sfp x[]; };
-layout(binding = 1) readonly buffer W { sfp w[]; };
-layout(binding = 2) buffer Y { sfp y[]; };
-#define LOAD_X(i) pm_load(x, i)
-#define LOAD_W(i) pm_load(w, i)
-#define STORE_Y(i, v) pm_store(y, i, v)
+layout(binding = 0) readonly buffer X { XFP x[]; };
+layout(binding = 1) readonly buffer W { WFP w[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
+#define LOAD_X(i) X_AT(i)
+#define LOAD_W(i) W_AT(i)
+#define STORE_Y(i, v) SET_Y(i, v)
 #define FINISHED(v) epilogue(v)
 #endif
 #if HAS_BIAS

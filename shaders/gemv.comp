@@ -17,9 +17,9 @@ layout(constant_id = 1) const uint ROWS = 1u;
 layout(constant_id = 2) const uint AHEAD = 8u;
 layout(constant_id = 3) const uint WHOLE = 0u;  // 1: the depth is a multiple of the rows of w that are read at once
 
-layout(binding = 0) readonly buffer X { sfp x[]; };
+layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer W { EIGHT w[]; };
-layout(binding = 2) buffer Y { sfp y[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
 
 const uint kColumns = 32u, kAcross = 4u;  // columns of a workgroup; invocations that read them
 const uint DEEP = INVOCATIONS / kAcross;  // rows of w side by side
@@ -31,7 +31,7 @@ shared float parts[ROWS * INVOCATIONS];        // [row][part][column]
 void store(uint row, uint channel, float sum) {
   if (row >= p.pixels || channel >= p.channels_out) return;
   const uint at = y_index(uvec3(0u, 0u, row)) + Y_GROUP + channel * p.y_stride_c;
-  pm_store(y, at, finished(sum + channel_bias(channel) + element_bias(row, channel), at));
+  SET_Y(at, finished(sum + channel_bias(channel) + element_bias(row, channel), at));
 }
 
 void main() {
@@ -49,7 +49,7 @@ void main() {
       const uint depth = begin + k * DEEP, at = WHOLE != 0u ? depth : min(depth, p.channels_in - 1u);
       held[k] = w[first_w + at * eights];
       [[unroll]] for (uint row = 0u; row < ROWS; ++row)
-        factors[row * AHEAD + k] = pm_load(x, first_x + min(row, p.pixels - 1u) * p.x_stride_w + at * p.x_stride_c);
+        factors[row * AHEAD + k] = X_AT(first_x + min(row, p.pixels - 1u) * p.x_stride_w + at * p.x_stride_c);
     }
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
       const bool deep = WHOLE != 0u || begin + k * DEEP < p.channels_in;

@@ -18,7 +18,13 @@ layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint AHEAD = 8u;
 layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the eights of a column are a multiple of those that a subgroup reads at once
 
-#if PM_GRAIN == 2
+#if PM_GRAIN == 2 && !X_FLOAT && W_FLOAT
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+EIGHT eight_of_x(uint at) {
+  const uvec4 v = x[at / 8u];
+  return EIGHT(vec4(pm_unpack_halves(v.x), pm_unpack_halves(v.y)), vec4(pm_unpack_halves(v.z), pm_unpack_halves(v.w)));
+}
+#elif PM_GRAIN == 2 && !X_FLOAT
 layout(binding = 0) readonly buffer X { EIGHT x[]; };
 EIGHT eight_of_x(uint at) { return x[at / 8u]; }
 #else
@@ -26,7 +32,7 @@ layout(binding = 0) readonly buffer X { vec4 x[]; };  // not eights, of which a 
 EIGHT eight_of_x(uint at) { return EIGHT(x[at / 4u], x[at / 4u + 1u]); }
 #endif
 layout(binding = 1) readonly buffer W { EIGHT w[]; };
-layout(binding = 2) buffer Y { sfp y[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
 
 void main() {
   const uint lane = gl_SubgroupInvocationID, channel = grid_group().y * (gl_WorkGroupSize.x / SUBGROUP) + gl_SubgroupID;
@@ -56,6 +62,6 @@ void main() {
     [[unroll]] for (uint mask = 1u; mask < SUBGROUP; mask <<= 1) sum += subgroupShuffleXor(sum, mask);
     if (lane != 0u || row >= p.pixels || channel >= p.channels_out) continue;
     const uint at = y_index(uvec3(0u, 0u, row)) + channel * p.y_stride_c;
-    pm_store(y, at, finished(sum + channel_bias(channel) + element_bias(row, channel), at));
+    SET_Y(at, finished(sum + channel_bias(channel) + element_bias(row, channel), at));
   }
 }

@@ -30,7 +30,7 @@ Number4 load_w(uint first, uint step, bool all) {
 #else
   const uvec4 channels = step * 4u + uvec4(0u, 1u, 2u, 3u);
   const uvec4 at = first + min(channels, uvec4(all ? ~0u : p.channels_in - 1u)) * p.w_stride_in;
-  const vec4 v = vec4(pm_load(w, at.x), pm_load(w, at.y), pm_load(w, at.z), pm_load(w, at.w));
+  const vec4 v = vec4(W_AT(at.x), W_AT(at.y), W_AT(at.z), W_AT(at.w));
   return all ? v : mix(vec4(0.0), v, lessThan(channels, uvec4(p.channels_in)));
 #endif
 }

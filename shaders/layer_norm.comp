@@ -13,10 +13,11 @@ layout(local_size_x = WORKGROUP) in;
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
+#include "include/mixed.glsl"
 #include "include/row.glsl"
-layout(binding = 0) readonly buffer X { sfp x[]; };
+layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
-layout(binding = 2) buffer Y { sfp y[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
 #if HAS_BIAS
 layout(binding = 3) readonly buffer Bias { float bias[]; };
 #endif
@@ -39,7 +40,7 @@ void main() {
   const uint from = p.x_offset + row * p.size, to = p.y_offset + row * p.size;
   float sum = 0.0;
 #if CENTRED
-  FOR_ROW(i, size) sum += pm_load(x, from + i);
+  FOR_ROW(i, size) sum += X_AT(from + i);
   const float mean = pm_divide(gather_sum(sum), float(p.size));
   sum = 0.0;
 #else
@@ -47,7 +48,7 @@ void main() {
 #endif
   float left = 0.0;
   FOR_ROW(i, size) {
-    precise float delta = pm_load(x, from + i) - mean;
+    precise float delta = X_AT(from + i) - mean;
     sum = fma(delta, delta, sum);
     left += delta;
   }
@@ -68,11 +69,11 @@ void main() {
 #endif
   }
   FOR_ROW(i, size) {
-    precise float delta = (pm_load(x, from + i) - mean) - rest;
+    precise float delta = (X_AT(from + i) - mean) - rest;
     float v = delta * factor * scale[i];
 #if HAS_BIAS
     v += bias[i];
 #endif
-    pm_store(y, to + i, epilogue(v));
+    SET_Y(to + i, epilogue(v));
   }
 }

@@ -45,8 +45,8 @@ layout(binding = 4) buffer Mean { STATISTIC mean_of[]; };
 layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
 #endif
 #if RESIDUAL
-layout(binding = 6) readonly buffer R { sfpvec4 residual[]; };
-#define FINISHED(v, k) epilogue(v, pm_load_vec4(residual, p.residual_offset / 4u + ROW * p.quads + FOUR(k)))
+layout(binding = 6) readonly buffer R { RFP4 residual[]; };
+#define FINISHED(v, k) epilogue(v, R4_AT(p.residual_offset / 4u + ROW * p.quads + FOUR(k)))
 #else
 #define FINISHED(v, k) epilogue(v)
 #endif

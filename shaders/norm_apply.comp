@@ -6,13 +6,14 @@
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
+#include "include/mixed.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 #if VEC4 || PLANES
-layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+layout(binding = 0) readonly buffer X { XFP4 x[]; };
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
-layout(binding = 0) readonly buffer X { sfp x[]; };
-layout(binding = 2) buffer Y { sfp y[]; };
+layout(binding = 0) readonly buffer X { XFP x[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 layout(binding = 1) readonly buffer F { vec4 factors[]; };  // mean, factor, bias, and what the mean leaves out
 layout(push_constant) uniform parameter {
@@ -34,11 +35,11 @@ layout(push_constant) uniform parameter {
 } p;
 #if RESIDUAL
 #if VEC4 || PLANES
-layout(binding = 3) readonly buffer R { sfpvec4 residual[]; };
-vec4 finished(vec4 v, uint at) { return epilogue(v, pm_load_vec4(residual, (at - p.y_offset + p.residual_offset) / 4u)); }
+layout(binding = 3) readonly buffer R { RFP4 residual[]; };
+vec4 finished(vec4 v, uint at) { return epilogue(v, R4_AT((at - p.y_offset + p.residual_offset) / 4u)); }
 #else
-layout(binding = 3) readonly buffer R { sfp residual[]; };
-float finished(float v, uint at) { return epilogue(v, pm_load(residual, at - p.y_offset + p.residual_offset)); }
+layout(binding = 3) readonly buffer R { RFP residual[]; };
+float finished(float v, uint at) { return epilogue(v, R_AT(at - p.y_offset + p.residual_offset)); }
 #endif
 #else
 #define finished(v, at) epilogue(v)
@@ -57,9 +58,9 @@ void main() {
     if (i >= p.elements) return;
     const uint plane = i / p.quads, image = plane / p.channels;
     const vec4 factor = factors[image * p.factor_stride_n + plane - image * p.channels];
-    precise vec4 distance = pm_load_vec4(x, p.x_offset / 4u + i) - factor.x - factor.w;
+    precise vec4 distance = X4_AT(p.x_offset / 4u + i) - factor.x - factor.w;
     const vec4 v = distance * factor.y + factor.z;
-    pm_store_vec4(y, p.y_offset / 4u + i, finished(v, p.y_offset + i * 4u));
+    SET_Y4(p.y_offset / 4u + i, finished(v, p.y_offset + i * 4u));
   }
 }
 #else
@@ -83,11 +84,11 @@ void main() {
   const uint to = p.y_offset + rest * p.y_stride_n + h * p.y_stride_h + w * p.y_stride_w + c * p.y_stride_c;
   const uint f = rest * p.factor_stride_n + c;
 #if VEC4
-  const vec4 v = pm_load_vec4(x, from >> 2);
+  const vec4 v = X4_AT(from >> 2);
   const vec4 made = vec4(normalised(v.x, f), normalised(v.y, f + 1u), normalised(v.z, f + 2u), normalised(v.w, f + 3u));
-  pm_store_vec4(y, to >> 2, finished(made, to));
+  SET_Y4(to >> 2, finished(made, to));
 #else
-  pm_store(y, to, finished(normalised(pm_load(x, from), f), to));
+  SET_Y(to, finished(normalised(X_AT(from), f), to));
 #endif
 }
 #endif

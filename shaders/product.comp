@@ -1,18 +1,18 @@
 // Matrix products of elements that the contraction kernels do not take (doubles, integers) and of strided tensors: an invocation sums one
-// element of y = alpha * a b + beta * c. The lowering gives, as macros, TYPE, ELEMENT, LOAD(t, i), STORE(i, v), RESULT(v) and
-// NUMBER(words).
+// element of y = alpha * a b + beta * c. The lowering gives, as macros, TYPE, for a, b, c and y the type of an element (A_ELEMENT) and how it
+// is loaded (LOAD_A(t, i)), STORE(i, v), RESULT(v) and NUMBER(words).
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
-layout(binding = 0) readonly buffer A { ELEMENT a[]; };
-layout(binding = 1) readonly buffer B { ELEMENT b[]; };
+layout(binding = 0) readonly buffer A { A_ELEMENT a[]; };
+layout(binding = 1) readonly buffer B { B_ELEMENT b[]; };
 #if ADDS
-layout(binding = 3) readonly buffer C { ELEMENT c[]; };
+layout(binding = 3) readonly buffer C { C_ELEMENT c[]; };
 #endif
-layout(binding = 2) buffer Y { ELEMENT y[]; };
+layout(binding = 2) buffer Y { Y_ELEMENT y[]; };
 // Sizes of rows, columns and two axes of the batch, and strides by tensor (0 where it has no such axis).
 layout(push_constant) uniform parameter {
   uint elements, depth;
@@ -40,13 +40,13 @@ void main() {
   uint from_b = p.b_offset + at[0] * p.b_stride[0] + at[1] * p.b_stride[1] + at[3] * p.b_stride[2];
   TYPE sum = TYPE(0);
   for (uint k = 0u; k < p.depth; ++k) {
-    sum += LOAD(a, from_a) * LOAD(b, from_b);
+    sum += LOAD_A(a, from_a) * LOAD_B(b, from_b);
     from_a += p.a_step;
     from_b += p.b_step;
   }
   sum *= NUMBER(p.alpha);
 #if ADDS
-  sum += NUMBER(p.beta) * LOAD(c, p.c_offset + at[2] * p.c_stride[0] + at[3] * p.c_stride[1]);
+  sum += NUMBER(p.beta) * LOAD_C(c, p.c_offset + at[2] * p.c_stride[0] + at[3] * p.c_stride[1]);
 #endif
   STORE(p.y_offset + at[0] * p.y_stride[0] + at[1] * p.y_stride[1] + at[2] * p.y_stride[2] + at[3] * p.y_stride[3], RESULT(sum));
 }

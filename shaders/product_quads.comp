@@ -28,9 +28,9 @@ layout(constant_id = 7) const uint WHOLE = 0u;  // 1: all subgroups take all of 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #if Y_VEC4
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
-layout(binding = 2) buffer Y { sfp y[]; };
+layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;
@@ -136,11 +136,11 @@ void main() {
     const uint at = y_index(place_of(pixel));
 #if Y_VEC4
     const uint place = at + y_channel(channel);
-    pm_store_vec4(y, place >> 2, finished(sum, place));
+    SET_Y4(place >> 2, finished(sum, place));
 #else
     for (uint j = 0u; j < 4u; ++j) {
       const uint place = at + y_channel(channel + j);
-      if (channel + j < p.channels_out) pm_store(y, place, finished(sum[j], place));
+      if (channel + j < p.channels_out) SET_Y(place, finished(sum[j], place));
     }
 #endif
   }

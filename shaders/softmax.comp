@@ -11,9 +11,10 @@ layout(local_size_x = WORKGROUP) in;
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
+#include "include/mixed.glsl"
 #include "include/row.glsl"
-layout(binding = 0) readonly buffer X { sfp x[]; };
-layout(binding = 1) buffer Y { sfp y[]; };
+layout(binding = 0) readonly buffer X { XFP x[]; };
+layout(binding = 1) buffer Y { YFP y[]; };
 layout(push_constant) uniform parameter {
   uint rows, inner, size;   // row r begins at (r / inner) * outer_stride + (r % inner) * inner_stride
   uint x_outer, x_inner, x_step;
@@ -26,28 +27,28 @@ void main() {
   const uint from = p.x_offset + row / p.inner * p.x_outer + row % p.inner * p.x_inner;
   const uint to = p.y_offset + row / p.inner * p.y_outer + row % p.inner * p.y_inner;
   float largest = uintBitsToFloat(0xff800000u);
-  FOR_ROW(i, size) largest = pm_max(largest, pm_load(x, from + i * p.x_step));
+  FOR_ROW(i, size) largest = pm_max(largest, X_AT(from + i * p.x_step));
   largest = gather_largest(largest);
 #if MODE == 2
   // The first maximum, which is NaN where there is one: the largest number counted from the end.
   float place = 0.0;
   FOR_ROW(i, size) {
-    const float v = pm_load(x, from + i * p.x_step);
+    const float v = X_AT(from + i * p.x_step);
     if (v == largest || (pm_isnan(v) && pm_isnan(largest))) place = pm_max(place, float(p.size - i));
   }
   const uint first = p.size - uint(gather_largest(place));
-  FOR_ROW(i, size) pm_store(y, to + i * p.y_step, i == first ? 1.0 : 0.0);
+  FOR_ROW(i, size) SET_Y(to + i * p.y_step, i == first ? 1.0 : 0.0);
 #else
   float sum = 0.0;
   FOR_ROW(i, size) {
-    precise float v = pm_load(x, from + i * p.x_step) - largest;
+    precise float v = X_AT(from + i * p.x_step) - largest;
     sum += exp(v);
   }
   sum = gather_sum(sum);
   const float log_sum = log(sum);
   FOR_ROW(i, size) {
-    precise float v = pm_load(x, from + i * p.x_step) - largest, logarithm = v - log_sum;
-    pm_store(y, to + i * p.y_step, MODE == 1 ? logarithm : exp(v) / sum);
+    precise float v = X_AT(from + i * p.x_step) - largest, logarithm = v - log_sum;
+    SET_Y(to + i * p.y_step, MODE == 1 ? logarithm : exp(v) / sum);
   }
 #endif
 }

@@ -6,10 +6,11 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
+#include "include/mixed.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
-layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+layout(binding = 0) readonly buffer X { XFP4 x[]; };
 layout(binding = 1) readonly buffer Columns { vec4 columns[]; };  // the largest of each, then the term of each
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(push_constant) uniform parameter {
   uint outer, size;
   uint inner, terms;  // in fours: columns side by side, and where the terms begin
@@ -24,15 +25,15 @@ void main() {
   const uint statistics = p.columns_offset / 4u + outer * p.inner + column;
   const vec4 largest = columns[statistics], term = columns[p.terms + statistics];
   vec4 held[ROWS];
-  [[unroll]] for (uint k = 0u; k < ROWS; ++k) held[k] = pm_load_vec4(x, p.x_offset / 4u + from + min(k, rows - 1u) * p.inner);
+  [[unroll]] for (uint k = 0u; k < ROWS; ++k) held[k] = X4_AT(p.x_offset / 4u + from + min(k, rows - 1u) * p.inner);
   [[unroll]] for (uint k = 0u; k < ROWS; ++k) {
     if (k >= rows) break;
     precise vec4 v = held[k] - largest;
 #if LOGARITHM
     precise vec4 logarithm = v - term;
-    pm_store_vec4(y, p.y_offset / 4u + from + k * p.inner, logarithm);
+    SET_Y4(p.y_offset / 4u + from + k * p.inner, logarithm);
 #else
-    pm_store_vec4(y, p.y_offset / 4u + from + k * p.inner, exp(v) * term);
+    SET_Y4(p.y_offset / 4u + from + k * p.inner, exp(v) * term);
 #endif
   }
 }

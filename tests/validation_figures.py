@@ -304,20 +304,23 @@ def lines_of(silent: Spoiler, told: Spoiler) -> Iterator[str]:
 
 
 def tuner(context: pumice.Context, options: argparse.Namespace) -> bool:
-    kept = {}
-    for name in TRAPS:
+    part, parts = map(int, options.part.split("/"))
+    kept, counts, begin = {}, [0, 0], time.perf_counter()
+    for name in [*TRAPS][part - 1 :: parts]:
         try:
-            kept[name] = tuned(context, name, options)
+            kept[name], own = tuned(context, name, options)
+            counts = [one + more for one, more in zip(counts, own, strict=True)]
         except Exception:  # the others are measured all the same
             traceback.print_exc()
             kept[name] = 0.0
     slow = [name for name, speed in kept.items() if speed < KEPT]
-    print(f"tuner: {len(kept) - len(slow)} of {len(kept)} keep at least {KEPT:.0%}; {', '.join(slow)}")
+    print(f"tuner: dispatches fp16 {counts[0]}, policies {counts[1]}; {time.perf_counter() - begin:.0f} s")
+    print(f"tuner: {len(kept) - len(slow)} of {len(kept)} keep at least {KEPT:.0%}; {', '.join(slow)}", flush=True)
     return not slow
 
 
-def tuned(context: pumice.Context, name: str, options: argparse.Namespace) -> float:
-    """The speed that one model keeps; of a slow one also where the time goes that the policy costs."""
+def tuned(context: pumice.Context, name: str, options: argparse.Namespace) -> tuple[float, tuple[int, int]]:
+    """The speed that one model keeps and its dispatches; of a slow one also where the time goes that the policy costs."""
     rows, width = (8, 32) if options.small else (4096, 512)
     proto, case = precision_model(name, rows=rows, width=width)
     found = pumice.tune_precision(proto, [case], limit=0.05, context=context, progress=False)
@@ -331,7 +334,7 @@ def tuned(context: pumice.Context, name: str, options: argparse.Namespace) -> fl
         change = {step: times[1].get(step, 0.0) - times[0].get(step, 0.0) for step in {*times[0], *times[1]}}
         for step, seconds in sorted(change.items(), key=lambda item: -item[1])[:5]:
             print(f"    {seconds * 1e6:+.1f} us of {sum(times[0].values()) * 1e6:.1f}: {step}", flush=True)
-    return found.speed_kept
+    return found.speed_kept, counts
 
 
 def steps_of(
@@ -358,7 +361,7 @@ def main() -> int:
     parser.add_argument("--precision", default="fp32,fp16,bf16")
     parser.add_argument("--layers", type=int, default=12, help="of the model of BERT-base's shape")
     parser.add_argument("--small", action="store_true", help="models of 8 rows of 32, for `tuner`")
-    parser.add_argument("--part", default="1/1", help="of the corpus, for `alarms`")
+    parser.add_argument("--part", default="1/1", help="of the corpus, for `alarms`, or of the models, for `tuner`")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes, for `alarms`")
     options = parser.parse_args()
     with pumice.Context() as context:

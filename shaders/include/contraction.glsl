@@ -4,6 +4,7 @@
 // MATRIX: a matrix product, which is a 1x1 convolution whose pixels are the rows and whose groups are the batch.
 // INTEGER: of 8-bit integers, signed where X_SIGNED and W_SIGNED say so, in arrays of words, summed as int32. X_ZERO, W_ZERO: from all of
 // them a zero point is taken, of x one for each row (convolutions: one), of w one for each channel.
+#include "include/mixed.glsl"
 layout(push_constant) uniform parameter {
   uint pixels;                      // images * out_h * out_w
   uint out_h, out_w;                // the output of this dispatch
@@ -90,11 +91,11 @@ layout(push_constant) uniform parameter {
 #if !RESIDUAL
 #define finished(sum, at) epilogue(sum)
 #elif Y_VEC4
-layout(binding = 6) readonly buffer R { sfpvec4 residual[]; };
-vec4 finished(vec4 sum, uint at) { return epilogue(sum, pm_load_vec4(residual, (at - p.y_offset + p.residual_offset) >> 2)); }
+layout(binding = 6) readonly buffer R { RFP4 residual[]; };
+vec4 finished(vec4 sum, uint at) { return epilogue(sum, R4_AT((at - p.y_offset + p.residual_offset) >> 2)); }
 #else
-layout(binding = 6) readonly buffer R { sfp residual[]; };
-float finished(float sum, uint at) { return epilogue(sum, pm_load(residual, at - p.y_offset + p.residual_offset)); }
+layout(binding = 6) readonly buffer R { RFP residual[]; };
+float finished(float sum, uint at) { return epilogue(sum, R_AT(at - p.y_offset + p.residual_offset)); }
 #endif
 #endif
 
@@ -167,7 +168,7 @@ uint y_index(uvec3 place) { return p.y_offset + place.x * p.y_stride_n + place.y
 #if HAS_BIAS == 1
 layout(binding = 3) readonly buffer B { Number b[]; };
 #elif HAS_BIAS == 2
-layout(binding = 3) readonly buffer B { sfp b[]; };
+layout(binding = 3) readonly buffer B { BFP b[]; };
 #endif
 
 Number channel_bias(uint channel) {
@@ -180,7 +181,7 @@ Number channel_bias(uint channel) {
 
 Number element_bias(uint pixel, uint channel) {
 #if HAS_BIAS == 2
-  return pm_load(b, p.b_offset + min(pixel, p.pixels - 1u) * p.b_stride_row + min(channel, p.channels_out - 1u) * p.b_stride_column) * p.b_scale;
+  return B_AT(p.b_offset + min(pixel, p.pixels - 1u) * p.b_stride_row + min(channel, p.channels_out - 1u) * p.b_stride_column) * p.b_scale;
 #else
   return Number(0);
 #endif

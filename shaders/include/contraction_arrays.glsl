@@ -8,18 +8,18 @@ layout(binding = 1) readonly buffer W { uint w[]; };
 #define LOAD_W4(four) UNPACK_W(w[four])
 #else
 #if X_VEC4
-layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+layout(binding = 0) readonly buffer X { XFP4 x[]; };
 #else
-layout(binding = 0) readonly buffer X { sfp x[]; };
+layout(binding = 0) readonly buffer X { XFP x[]; };
 #endif
 #if W_STRIDED && !W_VEC4
-layout(binding = 1) readonly buffer W { sfp w[]; };
+layout(binding = 1) readonly buffer W { WFP w[]; };
 #else
-layout(binding = 1) readonly buffer W { sfpvec4 w[]; };
+layout(binding = 1) readonly buffer W { WFP4 w[]; };
 #endif
-#define LOAD_X(i) pm_load(x, i)
-#define LOAD_X4(i) pm_load_vec4(x, (i) >> 2)
-#define LOAD_W4(four) pm_load_vec4(w, four)
+#define LOAD_X(i) X_AT(i)
+#define LOAD_X4(i) X4_AT((i) >> 2)
+#define LOAD_W4(four) W4_AT(four)
 #endif
 
 #if INTEGER && Y_VEC4
@@ -29,9 +29,9 @@ layout(binding = 2) writeonly buffer Y { ivec4 y[]; };
 layout(binding = 2) buffer Y { int y[]; };
 #define STORE_Y(i, v) y[i] = v
 #elif Y_VEC4
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
-#define STORE_Y4(i, v) pm_store_vec4(y, (i) >> 2, v)
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
+#define STORE_Y4(i, v) SET_Y4((i) >> 2, v)
 #else
-layout(binding = 2) buffer Y { sfp y[]; };
-#define STORE_Y(i, v) pm_store(y, i, v)
+layout(binding = 2) buffer Y { YFP y[]; };
+#define STORE_Y(i, v) SET_Y(i, v)
 #endif

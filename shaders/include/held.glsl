@@ -1,14 +1,15 @@
 // Dense rows of whole fours that their teams hold in registers: TEAM invocations a row, HELD fours an invocation, TEAMS rows a workgroup.
-// Before this stands the parameter block `p` with rows, quads (fours of a row), x_offset and y_offset.
+// Before this stand include/tensor.glsl and the parameter block `p` with rows, quads (fours of a row), x_offset and y_offset.
 layout(local_size_x = TEAM * TEAMS) in;
 #include "include/grid.glsl"
 #include "include/team.glsl"
+#include "include/mixed.glsl"
 #if HOLDS_HALVES
 layout(binding = 0) readonly buffer X { uvec2 x[]; };
 #else
-layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+layout(binding = 0) readonly buffer X { XFP4 x[]; };
 #endif
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 shared float meeting[TEAM * TEAMS + 16u];
 PM_GATHER(gather_sum, float, meeting, pm_sum)
 PM_GATHER(gather_largest, float, meeting, max)
@@ -32,8 +33,8 @@ void hold_row(float beyond) {
 #if HOLDS_HALVES
   FOR_HELD(k) held[k] = HAS_FOUR(k) ? x[from + FOUR(k)] : uvec2(packHalf2x16(vec2(beyond)));
 #else
-  FOR_HELD(k) held[k] = HAS_FOUR(k) ? pm_load_vec4(x, from + FOUR(k)) : vec4(beyond);
+  FOR_HELD(k) held[k] = HAS_FOUR(k) ? X4_AT(from + FOUR(k)) : vec4(beyond);
 #endif
 }
 
-void store_four(uint k, vec4 v) { pm_store_vec4(y, p.y_offset / 4u + ROW * p.quads + FOUR(k), v); }
+void store_four(uint k, vec4 v) { SET_Y4(p.y_offset / 4u + ROW * p.quads + FOUR(k), v); }

@@ -92,6 +92,9 @@ def largest_activations(proto: onnx.ModelProto) -> int:
 def peak(context: pumice.Context, proto: onnx.ModelProto, precision: str, mode: str) -> float:
     shape = [axis.dim_value for axis in proto.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(0).standard_normal(shape).astype(FLOAT)
+    small = model([node("Tanh", ["x"], ["h"]), node("Sin", ["h"], ["y"])], [value("x", [4, 4])])
+    with pumice.load(small, context, precision) as loaded:  # what comes once a process is no part of a model's peak
+        assert pumice.validate(loaded, [x[:4, :4]], mode=mode).ok
     with pumice.load(proto, context, precision) as loaded:
         tracemalloc.start()
         try:
@@ -112,8 +115,8 @@ LIMITS = {
     (u_net, "fp32", "both"): 1.7,
     (branches, "fp32", "both"): 2.5,
     (chain, "fp16", "isolated"): 1.95,
-    (residual, "fp16", "isolated"): 3.7,
-    (u_net, "fp16", "isolated"): 1.3,
+    (residual, "fp16", "isolated"): 2.7,
+    (u_net, "fp16", "isolated"): 1.05,
     (branches, "fp16", "isolated"): 1.8,
 }
 

@@ -156,18 +156,62 @@ class MapFusion {
     return weights && producer.row->residual(producer.attributes, weights->desc);
   }
 
+  // What a kernel that reads floats of either size reads in the place of a value: what the passes have cast to float32.
+  ValueId before_cast(ValueId id) const {
+    const int32_t at = producers_[static_cast<size_t>(id)];
+    if (at < 0) return id;
+    const ProgramNode& cast = graph_.nodes[static_cast<size_t>(at)];
+    if (!cast.row->casts || cast.expression || !graph_.report[cast.report].added || value(cast.inputs[0]).constant) return id;
+    const bool widens = value(cast.inputs[0]).dtype == graph_.float_dtype && value(id).dtype == DType::float32;
+    return widens ? cast.inputs[0] : id;
+  }
+
   // The first operand beside `made` of its shape, as far as that is known, which is there before the producer runs; kAbsent where there is
   // none.
   ValueId residual_of(size_t at, const MapForm& form, ValueId made) const {
     if (!takes_residual(graph_.nodes[at])) return kAbsent;
+    const bool takes_either = graph_.nodes[at].row->stores_either;
     const auto fits = [&](ValueId id) {
-      const GraphValue& other = value(id);
+      const ValueId read = takes_either ? before_cast(id) : id;
+      const GraphValue& other = value(read);
       const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
-      return id != made && producers_[static_cast<size_t>(id)] < static_cast<int32_t>(at) && dtype == value(made).dtype && other.shape &&
-             other.shape == value(made).shape && !literal_of(id, rank_of(made));
+      return id != made && producers_[static_cast<size_t>(read)] < static_cast<int32_t>(at) &&
+             (dtype == value(made).dtype || (takes_either && is_working_float(dtype))) && other.shape && other.shape == value(made).shape &&
+             !literal_of(id, rank_of(made));
     };
     const auto found = std::ranges::find_if(form.operands, fits);
     return found == form.operands.end() ? kAbsent : *found;
+  }
+
+  // Whether all maps behind a value, as far as each alone reads the one before it, could become part of an epilogue: none of them has
+  // further operands that vary. A map that has some would take up those before it, and round nothing in between.
+  bool ends_in_epilogue(ValueId made) const {
+    for (int32_t next = only_consumer(made); next >= 0; next = only_consumer(made)) {
+      const ProgramNode& reader = graph_.nodes[static_cast<size_t>(next)];
+      const auto form = form_of(reader);
+      if (!form || !value(made).shape || value(made).shape != value(reader.outputs[0]).shape) return true;
+      bool scaled = false;
+      if (!continued(*form, made, kAbsent, Expression::name("x"), scaled)) return false;
+      made = reader.outputs[0];
+    }
+    return true;
+  }
+
+  // Whether the node is a Cast that the passes have put before maps alone, which read either size of floats.
+  bool is_before_map(const ProgramNode& node) const {
+    if (!node.row->casts || !graph_.report[node.report].added) return false;
+    const int32_t next = only_consumer(node.outputs[0]);
+    return next >= 0 && form_of(graph_.nodes[static_cast<size_t>(next)]).has_value();
+  }
+
+  // Whether the producer's kernel stores what the consumer makes of its result of floats of `dtype`. Any other Cast from 16 bits asks for
+  // the rounding, which an epilogue leaves out.
+  bool can_store(const ProgramNode& producer, const ProgramNode& consumer, DType dtype) const {
+    const DType made = value(consumer.outputs[0]).dtype;
+    if (made == dtype) return true;
+    if (!producer.row->stores_either || !is_working_float(made)) return false;
+    if (dtype != DType::float32) return made == DType::float32 && (!consumer.row->casts || is_before_map(consumer));
+    return made == graph_.float_dtype && ends_in_epilogue(consumer.outputs[0]);
   }
 
   void fuse_epilogue(size_t at) {
@@ -182,7 +226,7 @@ class MapFusion {
       if (next < 0 || !is_working_float(dtype)) return;
       const auto form = form_of(node(static_cast<size_t>(next)));
       if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;  // a CastLike may ask for its type alone
-      if (value(node(static_cast<size_t>(next)).outputs[0]).dtype != dtype) return;
+      if (!can_store(producer, node(static_cast<size_t>(next)), dtype)) return;
       const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
       const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();
       const Fusion fusion = reads_it ? Fusion::residual : Fusion::epilogue;
@@ -199,7 +243,7 @@ class MapFusion {
       if (reads_it && residual == kAbsent) {
         residual = beside;
         producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
-        producer.inputs[kResidualInput] = residual;
+        producer.inputs[kResidualInput] = producer.row->stores_either ? before_cast(residual) : residual;
         producer.has_residual = true;
       }
       if (producer.has_residual) producer.expression = chain;

@@ -26,11 +26,12 @@ struct ProgramNode : GraphNode {
   std::string epilogue = "x";            // GLSL over x, and over residual where input kResidualInput is one
   std::optional<Expression> expression;  // of a fused map, over map_input_names(); of an epilogue with a residual, over these two
   bool has_residual = false;
-  uint32_t report;          // its row of the report
-  bool on_host = false;     // tried on the host at bind
-  bool demanded = false;    // because shapes depend on it, or there is no other way
-  bool wide = false;        // computes in float32 whatever the program does
-  bool only_shape = false;  // nobody reads more of its outputs than their shapes
+  uint32_t report;              // its row of the report
+  bool on_host = false;         // tried on the host at bind
+  bool demanded = false;        // because shapes depend on it, or there is no other way
+  bool wide = false;            // computes in float32 whatever the program does
+  bool narrow_factors = false;  // the factors of a wide node are numbers of the program's floats, and its weights are packed as such
+  bool only_shape = false;      // nobody reads more of its outputs than their shapes
 };
 
 // Nodes of a graph that run one after the other, without IF and WHILE, and what they exchange with the rest.
@@ -62,7 +63,7 @@ struct ProgramGraph {
   DType stored_dtype(const GraphValue& value) const {
     return !is_working_float(value.dtype) ? value.dtype : value.wide ? DType::float32 : float_dtype;
   }
-  DType float_dtype_of(const ProgramNode& node) const { return node.wide ? DType::float32 : float_dtype; }
+  DType float_dtype_of(const ProgramNode& node) const { return node.wide && !node.narrow_factors ? DType::float32 : float_dtype; }
   ValueId add_value(GraphValue made);
   // The row of a node that has become part of another one.
   void absorb(uint32_t row, uint32_t into, Fusion fusion) {

@@ -4,6 +4,7 @@
 #include "graph/passes/fusion.h"
 #include "graph/passes/index_checks.h"
 #include "graph/passes/input_checks.h"
+#include "graph/passes/narrow_reads.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/recognition.h"
 #include "graph/passes/recurrent_joins.h"
@@ -40,6 +41,7 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   program.checks = input_checks(program);
   if (!options.check_indices) join_caches(program, fuse);
   fuse_maps(program, fuse);
+  read_narrow_floats(program);
   join_block_products(program, fuse);
   if (options.check_indices) add_index_checks(program);
   return program;

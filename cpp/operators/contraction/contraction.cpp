@@ -7,6 +7,7 @@
 #include "operators/contraction/contraction_plan.h"
 #include "operators/contraction/contraction_tiling.h"
 #include "operators/means/held_rows.h"
+#include "operators/means/mixed_arrays.h"
 
 namespace pumice {
 namespace {
@@ -32,6 +33,24 @@ void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   if (!all) step.set("kernel_taps", c.weights.taps);
 }
 
+// The floats of an operand: those of the node's tensor that it is, else those inside.
+DType floats_of(const LowerContext& node, const Operand& operand) {
+  const bool is_input = operand.place == Place::input, is_output = operand.place == Place::output;
+  if (!is_input && !is_output) return node.float_dtype;
+  const DType dtype = is_input ? node.input(operand.index).dtype : node.output(operand.index).dtype;
+  return is_working_float(dtype) ? dtype : node.float_dtype;
+}
+
+// How the kernel of a contraction of floats stores its arrays.
+MixedArrays float_arrays(const LowerContext& node, const PlacedContraction& placed) {
+  const bool adds = placed.bias.kind == ContractionBias::Kind::matrix;
+  return mixed_arrays({{"X", placed.c.x_dtype},
+                       {"W", node.float_dtype},
+                       {"B", adds ? floats_of(node, placed.bias.operand) : node.float_dtype},
+                       {"R", node.residual() ? node.input(kResidualInput).dtype : node.float_dtype},
+                       {"Y", placed.c.y_dtype}});
+}
+
 // Adds the contraction as one dispatch.
 void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionPlan plan) {
   const Contraction& c = placed.c;
@@ -48,12 +67,14 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   }
   const Operand* residual = c.integers ? nullptr : node.residual();
   if (residual) macros.emplace_back("RESIDUAL", "1");
-  const DType x = c.integers ? c.integers->x : node.float_dtype, w = c.integers ? c.integers->w : node.float_dtype;
-  const DType sums = c.integers ? DType::int32 : node.float_dtype;
-  StepBuilder step(node.kernel(plan.shader, sums, macros, plan.spec));
+  const DType x = c.integers ? c.integers->x : c.x_dtype, w = c.integers ? c.integers->w : node.float_dtype;
+  const DType sums = c.integers ? DType::int32 : c.y_dtype;
+  const MixedArrays arrays = c.integers ? MixedArrays{sums} : float_arrays(node, placed);
+  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  StepBuilder step(node.kernel(plan.shader, arrays.storage, macros, plan.spec));
   step.bind("x", placed.x, c.x_first, x_span(c), bits(x)).bind("w", placed.w, c.w_first, w_span(node, c), bits(w));
   step.bind("y", placed.y, c.y_first, y_span(c), bits(sums));
-  if (residual) step.bind("residual", *residual, c.y_first, y_span(c), bits(sums));
+  if (residual) step.bind("residual", *residual, c.y_first, y_span(c), bits(node.input(kResidualInput).dtype));
   if (c.integers) bind_zero_points(step, *c.integers);
   if (bias.kind == ContractionBias::Kind::channels) step.bind("b", bias.operand).set("b_first", bias.first);
   step.set("pixels", placed.pixels()).set("out_h", c.out_h).set("out_w", c.out_w);
@@ -71,7 +92,7 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
     if (c.order == WeightOrder::strides) step.set("w_stride_in", c.weights.stride_in).set("w_stride_out", c.weights.stride_out);
     if (bias.kind == ContractionBias::Kind::matrix) {
       const int64_t span = (placed.pixels() - 1) * bias.stride_row + (c.weights.channels_out - 1) * bias.stride_column + 1;
-      step.bind("b", bias.operand, bias.first, span, bits(node.float_dtype));
+      step.bind("b", bias.operand, bias.first, span, bits(floats_of(node, bias.operand)));
     }
   }
   step.set("channels_in", c.weights.channels_in).set("channels_out", c.weights.channels_out);
@@ -97,7 +118,7 @@ void add_placed(LowerContext& node, const PlacedContraction& placed) {
   // gemv_lanes takes all rows of a dispatch at once; of matrices that only it reads there may be more.
   const DispatchRoom room{c.order == WeightOrder::strides ? kMostLaneRows : most_groups(node, "0") * plan.tile_pixels,
                           std::min(most_groups(node, "2"), group > 0 ? std::max<int64_t>(bytes / group, 1) : INT32_MAX), bytes};
-  if (const Parts parts = pixel_parts(node, placed, room); !parts.empty()) {
+  if (const Parts parts = pixel_parts(placed, room); !parts.empty()) {
     for (const PlacedContraction& part : parts) add_placed(node, part);
     return;
   }
@@ -109,7 +130,10 @@ void add_placed(LowerContext& node, const PlacedContraction& placed) {
 void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
                      const Operand& y) {
   if (c.x.n * c.out_h * c.out_w == 0 || c.weights.channels_out == 0 || c.weights.groups == 0) return;
-  add_placed(node, {c, x, w, bias, y});
+  PlacedContraction placed{c, x, w, bias, y};
+  placed.c.x_dtype = floats_of(node, x);
+  placed.c.y_dtype = floats_of(node, y);
+  add_placed(node, placed);
 }
 
 ContractionBias bias_of(LowerContext& node) {

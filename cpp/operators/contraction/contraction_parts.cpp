@@ -122,9 +122,9 @@ struct TensorBytes {
   int64_t whole, least;
 };
 
-TensorBytes tensor_bytes(const LowerContext& node, const PlacedContraction& whole, const std::vector<OutputAxis>& axes) {
+TensorBytes tensor_bytes(const PlacedContraction& whole, const std::vector<OutputAxis>& axes) {
   const auto bytes_of = [&](const Contraction& c) {
-    const DType x = c.integers ? c.integers->x : node.float_dtype, y = c.integers ? DType::int32 : node.float_dtype;
+    const DType x = c.integers ? c.integers->x : c.x_dtype, y = c.integers ? DType::int32 : c.y_dtype;
     return std::max(x_span(c) * bits(x), y_span(c) * bits(y)) / 8;
   };
   PlacedContraction one = whole;
@@ -166,7 +166,7 @@ Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int
   return parts;
 }
 
-Parts pixel_parts(const LowerContext& node, const PlacedContraction& whole, const DispatchRoom& room) {
+Parts pixel_parts(const PlacedContraction& whole, const DispatchRoom& room) {
   const Contraction& c = whole.c;
   // The axes, from the one whose parts lie farthest from each other to the one whose parts lie nearest.
   std::vector<OutputAxis> axes{{c.x.n, c.out_h * c.out_w, skip_images}, {c.weights.groups, 0, skip_groups}};
@@ -176,7 +176,7 @@ Parts pixel_parts(const LowerContext& node, const PlacedContraction& whole, cons
   if (whole.pixels() > room.pixels)
     for (const OutputAxis& axis : axes)
       if (axis.pixels > 0 && axis.count > 1) return cut(whole, axis, std::max<int64_t>(room.pixels / axis.pixels, 1));
-  const TensorBytes bytes = tensor_bytes(node, whole, axes);
+  const TensorBytes bytes = tensor_bytes(whole, axes);
   if (bytes.whole <= room.bytes || bytes.least > room.bytes) return {};
   for (const OutputAxis& axis : axes)
     if (axis.count > 1) return cut(whole, axis, ceil_div(axis.count, 2));

@@ -37,6 +37,6 @@ using Parts = std::vector<PlacedContraction>;
 Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int64_t columns);
 // Cuts into parts of fewer images, groups, rows or pixels; none where there is room for the whole, or where no cut would make a tensor's
 // part small enough. A part may have to be cut again.
-Parts pixel_parts(const LowerContext& node, const PlacedContraction& whole, const DispatchRoom& room);
+Parts pixel_parts(const PlacedContraction& whole, const DispatchRoom& room);
 
 }  // namespace pumice

@@ -54,6 +54,8 @@ struct Contraction {
   WeightOrder order = WeightOrder::blocks;        // of the weights
   std::vector<WeightOrder> orders = {};           // that a constant matrix can have, the engine's own choice first; empty: `order` alone
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
+  // Elements of x and y where these are floats; those of the weights are the node's own. See float_arrays().
+  DType x_dtype = DType::float32, y_dtype = DType::float32;
 };
 
 // A number that is added to each result: a packed one (of integers: int32) for each channel, from number `first` on, or one of a matrix.

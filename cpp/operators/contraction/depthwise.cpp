@@ -2,6 +2,7 @@
 
 #include "core/rounding.h"
 #include "operators/means/held_rows.h"
+#include "operators/means/mixed_arrays.h"
 #include "operators/reduction/reduce.h"
 
 namespace pumice {
@@ -36,13 +37,15 @@ void add_depthwise(LowerContext& node, const WindowGeometry& window, const Contr
   if (y.elements() == 0) return;
   const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4) && begins_in_fours(node), rows = !vec4 && has_vector_rows(node, y);
   const bool has_bias = bias.kind != ContractionBias::Kind::none;
-  const Macros macros = {
+  Macros macros = {
       {"VEC4", vec4 ? "1" : "0"}, {"ROWS", rows ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}};
   const SpecValues spec = {{"KERNEL_H", first_of_two(window.kernel, 1)},
                            {"KERNEL_W", window.kernel.back()},
                            {"STEP_W", window.strides.back()},
                            {"DILATION_W", window.dilations.back()}};
-  StepBuilder step(node.kernel("conv_depthwise.comp", node.float_dtype, macros, spec));
+  const MixedArrays arrays = mixed_arrays({{"X", node.input(0).dtype}, {"W", node.input(1).dtype}, {"Y", node.output(0).dtype}});
+  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  StepBuilder step(node.kernel("conv_depthwise.comp", arrays.storage, macros, spec));
   step.bind("x", node.in(0)).bind("w", node.in(1)).bind("y", node.out(0));
   if (has_bias) step.bind("b", bias.operand);
   const int64_t channels = vec4 ? y.c / 4 : y.c, fours = ceil_div(y.w, 4);

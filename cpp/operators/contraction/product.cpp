@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "operators/means/mixed_arrays.h"
 #include "operators/means/strided.h"
 
 namespace pumice {
@@ -13,7 +14,8 @@ struct ElementText {
   std::string type, element, load, store, number;
 };
 
-ElementText text_of(const NodeContext& node, DType dtype) {
+// `storage`: the kernel's, beside which an array may be float32.
+ElementText text_of(const NodeContext& node, DType dtype, DType storage) {
   node.check_arithmetic(dtype);
   const auto plain = [](const std::string& type, const std::string& number) {
     return ElementText{type, type, "t[i]", "y[i] = (v)", number};
@@ -30,6 +32,7 @@ ElementText text_of(const NodeContext& node, DType dtype) {
     case DType::uint64:
       return plain("uint64_t", "packUint2x32(uvec2(w[0], w[1]))");
     default:
+      if (dtype != storage) return plain("float", "uintBitsToFloat(w[0])");
       return {"float", "sfp", "pm_load(t, i)", "pm_store(y, i, v)", "uintBitsToFloat(w[0])"};
   }
 }
@@ -63,13 +66,19 @@ void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, c
   y_stride.insert(y_stride.end(), {last(y.strides, 2), last(y.strides, 1)});
   const int64_t depth = last(a.shape, 1);
   node.check_loops(depth);
-  const ElementText text = text_of(node, y.dtype);
-  Macros macros = {{"TYPE", text.type},         {"ELEMENT", text.element},  {"LOAD(t, i)", text.load},
-                   {"STORE(i, v)", text.store}, {"NUMBER(w)", text.number}, {"ADDS", c ? "1" : "0"}};
+  const DType storage = is_working_float(y.dtype) ? mixed_arrays({{"A", a.dtype}, {"B", b.dtype}, {"Y", y.dtype}}).storage : y.dtype;
+  const ElementText text = text_of(node, y.dtype, storage);
+  Macros macros = {{"TYPE", text.type}, {"STORE(i, v)", text.store}, {"NUMBER(w)", text.number}, {"ADDS", c ? "1" : "0"}};
+  macros.emplace_back("Y_ELEMENT", text.element);
+  for (const auto& [array, dtype] : {std::pair("A", a.dtype), std::pair("B", b.dtype), std::pair("C", c ? node.input(2).dtype : y.dtype)}) {
+    const ElementText element = text_of(node, dtype, storage);
+    macros.emplace_back(std::string(array) + "_ELEMENT", element.element);
+    macros.emplace_back("LOAD_" + std::string(array) + "(t, i)", element.load);
+  }
   if (bits(y.dtype) == 64) macros.emplace_back(is_float(y.dtype) ? "PM_HAS_FLOAT64" : "PM_HAS_INT64", "1");
   macros.emplace_back("RESULT(v)", is_working_float(y.dtype) ? "epilogue(v)" : "(v)");
   if (is_working_float(y.dtype)) macros.emplace_back("EPILOGUE(x)", node.epilogue());
-  StepBuilder step(node.kernel("product.comp", y.dtype, macros));
+  StepBuilder step(node.kernel("product.comp", storage, macros));
   step.bind("a", node.in(0)).bind("b", node.in(1)).bind("y", node.out(0)).set("elements", y.elements()).set("depth", depth);
   step.set("size", size).set("a_stride", a_stride).set("b_stride", b_stride).set("y_stride", y_stride);
   step.set("a_step", last(a.strides, 1)).set("b_step", last(b.strides, 2));

@@ -1,6 +1,7 @@
 #include "operators/contraction/volume.h"
 
 #include "core/error.h"
+#include "operators/means/mixed_arrays.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {
@@ -50,7 +51,9 @@ void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& 
   if (integers)
     for (auto& macro : integer_macros(*integers)) macros.push_back(std::move(macro));
   if (!integers) macros.emplace_back("EPILOGUE(x)", node.epilogue());
-  StepBuilder step(node.kernel("conv_volume.comp", y.dtype, macros, volume_constants(window)));
+  const MixedArrays arrays = integers ? MixedArrays{y.dtype} : mixed_arrays({{"X", x.dtype}, {"W", w.dtype}, {"Y", y.dtype}});
+  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  StepBuilder step(node.kernel("conv_volume.comp", arrays.storage, macros, volume_constants(window)));
   step.bind("x", node.in(0)).bind("w", weights).bind("y", made);
   if (has_bias) step.bind("b", bias.operand);
   if (integers) bind_zero_points(step, *integers);

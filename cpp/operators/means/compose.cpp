@@ -135,7 +135,9 @@ void lower_apart(LowerContext& node, Shape shape) {
   LowerContext part = node;
   part.epilogue_text = "x";
   part.expression = nullptr;
-  const Piece made = Composition(node).scratch(node.output(0).dtype, std::move(shape));
+  // A node that computes in float32 may round to 16 bits what the map makes, and no sooner.
+  const DType dtype = node.float_dtype == DType::float32 ? DType::float32 : node.output(0).dtype;
+  const Piece made = Composition(node).scratch(dtype, std::move(shape));
   part.outputs[0] = made.desc;
   lower_row(part);
   std::vector<Operand> inputs;
@@ -154,8 +156,8 @@ void lower_residual(LowerContext& node) {
   if (Shape shape = own_shape(node); shape != y.shape) return lower_apart(node, std::move(shape));
   node.residual_operand = node.in(kResidualInput);
   if (residual.shape != y.shape || residual.strides != y.strides || node.input_phase(kResidualInput) != 0) {
-    const Operand copy = node.temporary(buffer_size(y.dtype, y.shape, &y.strides));
-    add_strided_copy(node, y.dtype, {y.shape, {broadcast_strides(residual.shape, residual.strides, y.shape), y.strides}},
+    const Operand copy = node.temporary(buffer_size(residual.dtype, y.shape, &y.strides));
+    add_strided_copy(node, residual.dtype, {y.shape, {broadcast_strides(residual.shape, residual.strides, y.shape), y.strides}},
                      {node.in(kResidualInput)}, {copy});
     node.residual_operand = copy;
   }
@@ -200,7 +202,7 @@ void lower_inside(LowerContext& node, DType inside) {
     inputs.push_back(node.in(i));
     const bool is_read = node.has_input(i) && !node.host(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
     if (!is_read || !is_working_float(node.input(i).dtype) || node.input(i).dtype == inside) continue;
-    if (node.input(i).dtype == DType::float32 && has_bit(node.row->wide_inputs, i)) continue;
+    if (has_bit(node.input(i).dtype == DType::float32 ? node.row->wide_inputs : node.row->narrow_inputs, i)) continue;
     const Piece converted = composition.scratch(inside, node.input(i).shape);
     composition.map("a0", {{node.input(i), node.in(i)}}, converted);
     inputs[i] = converted.operand;

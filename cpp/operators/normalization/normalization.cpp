@@ -7,6 +7,7 @@
 #include "core/rounding.h"
 #include "operators/means/compose.h"
 #include "operators/means/held_rows.h"
+#include "operators/means/mixed_arrays.h"
 #include "operators/means/planes.h"
 #include "operators/normalization/lowerings.h"
 #include "operators/reduction/reduce.h"
@@ -42,14 +43,20 @@ void bind_residual(const LowerContext& node, StepBuilder& step) {
   if (const Operand* residual = node.residual()) step.bind("residual", *residual);
 }
 
+// Of the residual, or of the input where there is none.
+DType residual_dtype(const LowerContext& node) {
+  return node.residual() ? node.input(kResidualInput).dtype : node.input(0).dtype;
+}
+
 // Adds y = (x - mean) * factor + bias for each channel; the factors are vec4s of [images, channels] or of [channels] alone.
 void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
   const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = planes || vec4 ? 4 : 1;
-  const DType dtype = node.input(0).dtype;
+  const MixedArrays arrays = mixed_arrays({{"X", node.input(0).dtype}, {"Y", node.output(0).dtype}, {"R", residual_dtype(node)}});
   Macros macros = {{"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
+  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
   tell_residual(node, macros);
-  StepBuilder step(node.kernel("norm_apply.comp", dtype, macros));
+  StepBuilder step(node.kernel("norm_apply.comp", arrays.storage, macros));
   bind_residual(node, step);
   step.bind("x", node.in(0)).bind("factors", factors).bind("y", node.out(0)).set("elements", y.elements() / unit);
   step.set("channels", vec4 ? y.c / 4 : y.c).set("factor_stride_n", factor_stride_n);
@@ -60,7 +67,7 @@ void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Opera
     set_strides(step, 'x', x);
     set_strides(step, 'y', y);
   }
-  const int64_t each = planes && is_half_width(dtype) ? 2 : 1;
+  const int64_t each = planes && is_half_width(arrays.storage) ? 2 : 1;
   node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements() / unit, each))).build());
 }
 
@@ -83,6 +90,8 @@ struct HeldChannels {
 std::optional<HeldChannels> held_channels(const LowerContext& node, const Planes& x, const Planes& y) {
   constexpr int64_t kFewHeld = 8, kMostHeld = 8, kMostHalves = 16, kLeastTeam = 128, kMostTeams = 4;
   const bool is_dense = x.sh == x.w * x.sw && y.sh == y.w * y.sw;
+  const DType dtype = node.input(0).dtype;  // of all arrays: the kernel mixes none
+  if (node.output(0).dtype != dtype || residual_dtype(node) != dtype) return {};
   if (node.prefers_lanes() || !is_dense || !x.has_vector_channels(4) || !y.has_vector_channels(4) || !begins_in_fours(node)) return {};
   const bool halves = is_half_width(node.input(0).dtype);
   const int64_t pixels = x.h * x.w, fours = x.c / 4, most_held = halves ? kMostHalves : kMostHeld, largest = node.most_invocations();
@@ -278,7 +287,9 @@ void lower_layer_norm(LowerContext& node) {
   macros.emplace_back("LANES", flag(node.prefers_lanes()));
   const bool is_short = has_short_rows(node, size);
   macros.emplace_back("SHORT", flag(is_short));
-  const auto kernel = node.kernel("layer_norm.comp", x.dtype, macros);
+  const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", y.dtype}});
+  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  const auto kernel = node.kernel("layer_norm.comp", arrays.storage, macros);
   node.tell_additions(row_additions(node, *kernel, is_short, size));
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("size", size).groups(row_groups(*kernel, is_short, rows));

@@ -116,7 +116,8 @@ OperatorRow softmax(std::string_view name, DTypeSet dtypes) {
           .shape = shape_of_softmax,
           .lower = lower_softmax,
           .strides = RowStrides::packed,
-          .cut = cut_beside_axis};
+          .cut = cut_beside_axis,
+          .narrow_inputs = 1};
 }
 
 }  // namespace
@@ -135,6 +136,8 @@ Rows normalization_rows() {
            .pack = pack_instance_norm,
            .strides = RowStrides::image,
            .cut = cut_instance_norms,
+           .narrow_inputs = 1,
+           .stores_either = true,
            .epilogue = true,
            .residual = [](const Attributes&, const TensorDesc&) { return true; }},
           {.name = "BatchNormalization",
@@ -150,6 +153,8 @@ Rows normalization_rows() {
            .pack = pack_batch_norm,
            .strides = RowStrides::image,
            .cut = cut_batch_norms,
+           .narrow_inputs = 1,
+           .stores_either = true,
            .epilogue = true},
           {.name = "LayerNormalization",
            .skeleton = Skeleton::reduce,
@@ -162,6 +167,8 @@ Rows normalization_rows() {
            .pack = pack_layer_norm,
            .strides = RowStrides::packed,
            .cut = cut_before_axis,
+           .narrow_inputs = 1,
+           .stores_either = true,
            .epilogue = true},
           {.name = "RMSNormalization",
            .skeleton = Skeleton::reduce,
@@ -174,6 +181,8 @@ Rows normalization_rows() {
            .pack = pack_layer_norm,
            .strides = RowStrides::packed,
            .cut = cut_before_axis,
+           .narrow_inputs = 1,
+           .stores_either = true,
            .epilogue = true},
           softmax("Hardmax", kFloats),
           {.name = "GroupNormalization",
@@ -187,6 +196,8 @@ Rows normalization_rows() {
            .pack = pack_instance_norm,
            .strides = RowStrides::packed,
            .cut = cut_group_norms,
+           .narrow_inputs = 1,
+           .stores_either = true,
            .epilogue = true},
           {.name = "MeanVarianceNormalization",
            .skeleton = Skeleton::reduce,

@@ -3,6 +3,7 @@
 #include "core/rounding.h"
 #include "operators/means/compose.h"
 #include "operators/means/held_rows.h"
+#include "operators/means/mixed_arrays.h"
 #include "operators/normalization/lowerings.h"
 #include "operators/reduction/reduce.h"
 #include "operators/row/operator_table.h"
@@ -28,8 +29,10 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   const bool fits = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8 <= largest_range(*node.context);
   if (inner % 4 == 0 && begins_in_fours(node) && fits) {
     constexpr int64_t kRows = 8;  // rows that an invocation makes
-    const Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
-    StepBuilder step(node.kernel("softmax_columns.comp", x.dtype, macros));
+    const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", node.output(0).dtype}});
+    Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
+    macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+    StepBuilder step(node.kernel("softmax_columns.comp", arrays.storage, macros));
     step.bind("x", node.in(0)).bind("columns", largest).bind("y", node.out(0));
     step.set("outer", outer).set("size", size).set("inner", inner / 4).set("terms", terms_first / 4);
     return node.add(step.threads(static_cast<uint64_t>(outer * ceil_div(size, kRows) * inner / 4)).build());
@@ -90,8 +93,10 @@ void lower_softmax(LowerContext& node) {
   node.check_loops(iterations);
   const std::string mode = name == "Softmax" ? "0" : name == "LogSoftmax" ? "1" : "2";
   const bool is_short = has_short_rows(node, size);
-  const auto kernel =
-      node.kernel("softmax.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"SHORT", is_short ? "1" : "0"}, {"MODE", mode}});
+  const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", y.dtype}});
+  Macros macros = {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"SHORT", is_short ? "1" : "0"}, {"MODE", mode}};
+  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  const auto kernel = node.kernel("softmax.comp", arrays.storage, macros);
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("inner", inner).set("size", size);
   step.set("x_outer", size * inner)

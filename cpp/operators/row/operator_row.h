@@ -148,9 +148,15 @@ struct OperatorRow {
   bool mixes_floats = false;  // the kernels read floats of either size and make floats of the dtype that they are told
   // Bit i of these masks: the kernels of a row that computes with one size of floats read input i, or make output i, as float32 too.
   uint32_t wide_inputs = 0, wide_outputs = 0;
-  bool elementwise = false;  // packed tensors of one shape may be taken as vectors
-  bool casts = false;        // the result is input 0 as another dtype; a second input tells that dtype alone
-  bool epilogue = false;     // the kernels apply an expression to every element that they store
+  // Bit i: the kernels of a row that computes with float32 read input i as floats of 16 bits too.
+  uint32_t narrow_inputs = 0;
+  // Bit i: input i is a factor of products, which the kernels sum in float32. A node in float32 whose factors are all numbers of 16 bits
+  // computes from these as they are, as a node of 16 bits does that stores float32.
+  uint32_t factors = 0;
+  bool stores_either = false;  // the kernels of a row that computes with one size of floats store output 0, behind an epilogue, in either
+  bool elementwise = false;    // packed tensors of one shape may be taken as vectors
+  bool casts = false;          // the result is input 0 as another dtype; a second input tells that dtype alone
+  bool epilogue = false;       // the kernels apply an expression to every element that they store
   // The epilogue may read an element of a second tensor of the result's shape, where the constant `weights` are input 1; null: never.
   bool (*residual)(const Attributes&, const TensorDesc& weights) = nullptr;
   const ReductionFold* fold = nullptr;  // how the elements of a reduction or a running sum are folded

@@ -10,7 +10,7 @@ import numpy as np
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import same_bits
-from .bounds.blocks import Collector, Read
+from .bounds.blocks import Collector, Read, Retyped
 from .bounds.blockwise import MAPS, OLDEST, blocks_of
 from .bounds.bounded import Bounded
 from .bounds.bounded import stored as as_stored
@@ -481,7 +481,7 @@ def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
     made = _as(array, expected.dtype)
     if made is array:
         return array, expected
-    return made, Bounded(expected.value, expected.error, made.dtype, expected.stored, expected.constant)
+    return made, Retyped(expected, made.dtype)
 
 
 def _as(array: Array, dtype: Any) -> Array:

@@ -106,6 +106,26 @@ class Packed(Deferred):
         return Bounded(value, error, self.dtype, self.stored, self.constant)
 
 
+class Retyped(Deferred):
+    """Another value as one of another type, whose numbers are the same."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Bounded, dtype: Any) -> None:
+        super().__init__(inner.shape, dtype, inner.stored, inner.constant)
+        self._inner = inner
+
+    @property
+    def exact(self) -> bool:
+        """Whether all errors are zero."""
+        return self._inner.exact
+
+    def part(self, index: Index) -> Bounded:
+        """The numbers that an index selects."""
+        one = self._inner.part(index)
+        return Bounded(one.value, one.error, self.dtype, self.stored, self.constant)
+
+
 class Collector:
     """Joins the blocks of a value. beside: what the device has of it, beside which it is packed where nothing is lost by that."""
 

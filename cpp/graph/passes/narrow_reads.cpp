@@ -1,0 +1,108 @@
+#include "graph/passes/narrow_reads.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/half.h"
+#include "operators/row/lowering.h"
+
+namespace pumice {
+namespace {
+
+bool is_exact(float number, DType dtype) {
+  const auto bits = std::bit_cast<uint32_t>(number);
+  if (dtype == DType::bfloat16) return (bits & 0xffffu) == 0;
+  return std::bit_cast<uint32_t>(float_from_half(half_from_float(number))) == bits;
+}
+
+// Whether numbers of 16 bits are those of the constant.
+bool holds(const HostTensor& constant, DType dtype) {
+  constexpr int64_t kRun = int64_t{1} << 14;
+  const int64_t count = constant.desc.elements();
+  std::vector<float> numbers(static_cast<size_t>(std::min(kRun, count)));
+  for (int64_t begin = 0; begin < count; begin += kRun) {
+    const auto run = std::span(numbers).first(static_cast<size_t>(std::min(kRun, count - begin)));
+    constant.convert_to(DType::float32, begin, std::as_writable_bytes(run));
+    if (!std::ranges::all_of(run, [&](float number) { return is_exact(number, dtype); })) return false;
+  }
+  return true;
+}
+
+class NarrowReads {
+ public:
+  explicit NarrowReads(ProgramGraph& graph) : graph_(graph), from_(graph.values.size(), kAbsent) {}
+
+  void run() {
+    for (const ProgramNode& node : graph_.nodes)
+      if (widens(node)) from_[index(node.outputs[0])] = node.inputs[0];
+    for (ProgramNode& node : graph_.nodes) {
+      if (node.on_host) continue;
+      if (node.wide && node.row->factors != 0) read_factors(node);
+      for (size_t k = 0; k < node.inputs.size(); ++k)
+        if (is_cast(node.inputs[k]) && takes_narrow(node, k)) node.inputs[k] = from_[index(node.inputs[k])];
+    }
+    const std::vector<uint32_t> uses = graph_.uses();
+    std::erase_if(graph_.nodes, [&](const ProgramNode& node) {
+      const bool left_out = node.row->casts && is_cast(node.outputs[0]) && uses[index(node.outputs[0])] == 0;
+      if (left_out) graph_.report[node.report].note = "not needed";
+      return left_out;
+    });
+  }
+
+ private:
+  // A Cast from the floats inside, where these have 16 bits, to float32.
+  bool widens(const ProgramNode& node) const {
+    if (!node.row->casts || node.on_host || node.inputs[0] == kAbsent) return false;
+    const GraphValue& from = graph_.value(node.inputs[0]);
+    return !from.constant && !from.owned && from.dtype == graph_.float_dtype && is_half_width(from.dtype) &&
+           graph_.value(node.outputs[0]).dtype == DType::float32;
+  }
+
+  bool is_cast(ValueId value) const { return value != kAbsent && index(value) < from_.size() && from_[index(value)] != kAbsent; }
+
+  static bool takes_narrow(const ProgramNode& node, size_t input) {
+    const bool is_residual = node.has_residual && input == kResidualInput;
+    return node.row->mixes_floats || (node.wide && (is_residual ? node.row->stores_either : has_bit(node.row->narrow_inputs, input)));
+  }
+
+  void read_factors(ProgramNode& node) {
+    if (node.attributes.real("alpha", 1) != 1) return;  // which scales the weights before they are stored
+    std::vector<ValueId> factors;
+    for (size_t k = 0; has_bit(node.row->factors, k); ++k) {
+      factors.push_back(is_cast(node.inputs[k]) ? from_[index(node.inputs[k])] : narrow_constant(node.inputs[k]));
+      if (factors.back() == kAbsent) return;
+    }
+    std::ranges::copy(factors, node.inputs.begin());
+    node.narrow_factors = true;
+  }
+
+  // A constant of the floats inside, which hold its numbers as they are; kAbsent where they do not.
+  ValueId narrow_constant(ValueId value) {
+    if (!graph_.value(value).constant || !is_working_float(graph_.value(value).dtype)) return kAbsent;
+    const auto [found, added] = constants_.try_emplace(value, kAbsent);
+    if (added && holds(*graph_.value(value).constant, graph_.float_dtype)) {
+      GraphValue made = graph_.value(value);
+      made.wide = false;
+      found->second = graph_.add_value(std::move(made));
+    }
+    return found->second;
+  }
+
+  ProgramGraph& graph_;
+  std::vector<ValueId> from_;             // by value: what it is a cast of
+  std::map<ValueId, ValueId> constants_;  // their copies in the floats inside
+};
+
+}  // namespace
+
+void read_narrow_floats(ProgramGraph& graph) {
+  if (graph.float_dtype == DType::float32) return;
+  NarrowReads(graph).run();
+}
+
+}  // namespace pumice

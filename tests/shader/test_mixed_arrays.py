@@ -1,0 +1,63 @@
+"""Kernels of which some arrays are float32 and others of 16 bits compile for every storage, on devices that are not here too."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+import pumice
+
+SHADERS = Path(__file__).resolve().parents[2] / "shaders"
+CONTRACTION = {"MATRIX": "1", "HAS_BIAS": "0", "EPILOGUE(x)": "max(x, 0.0)"}
+VECTORS = {"Y_VEC4": "1", "X_VEC4": "1"}
+HELD = {"TEAM": "16u", "TEAMS": "16u", "HELD": "2u", "SUBGROUP": "32", "EPILOGUE(x)": "x"}
+ROWS = {"LANES": "0", "SHORT": "1", "WORKGROUP": "64", "EPILOGUE(x)": "x"}
+NORM = {"HAS_BIAS": "1", "CENTRED": "1", "HAS_MEAN": "0", "HAS_DEVIATION": "0"}
+
+# By shader: the arrays that may be float32 beside 16 bits, and its macros.
+KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
+    ("conv_matrix.comp", ["", "Y", "BRY"], {**CONTRACTION, **VECTORS}),
+    ("conv_matrix.comp", ["", "Y", "BRY"], {**CONTRACTION, "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "2"}),
+    ("product_quads.comp", ["", "Y", "BRY"], {**CONTRACTION, **VECTORS}),
+    ("product_quads.comp", ["", "Y", "BRY"], {**CONTRACTION, "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "2"}),
+    ("gemv_columns.comp", ["", "Y", "W", "WY", "XW"], {**CONTRACTION, "SUBGROUP": "32"}),
+    ("gemv.comp", ["", "Y", "W", "WY", "XW"], CONTRACTION),
+    ("conv_tiled.comp", ["", "Y", "W", "WY", "XW"], {**CONTRACTION, **VECTORS}),
+    (
+        "conv_tiled.comp",
+        ["", "BRY", "W", "BRWY", "BRXW"],
+        {**CONTRACTION, "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "2"},
+    ),
+    ("conv_depthwise.comp", ["", "Y", "W", "WY", "XW"], {"VEC4": "1", "HAS_BIAS": "1", "EPILOGUE(x)": "x"}),
+    ("conv_depthwise.comp", ["", "Y", "W", "WY", "XW"], {"ROWS": "1", "HAS_BIAS": "1", "EPILOGUE(x)": "x"}),
+    ("layer_norm_held.comp", ["", "X", "Y"], {**HELD, **NORM, "CHANNELS": "0"}),
+    ("layer_norm_held.comp", ["", "Y"], {**HELD, **NORM, "CHANNELS": "0", "HOLDS_HALVES": "1"}),
+    ("layer_norm.comp", ["", "X", "Y"], {**ROWS, **NORM}),
+    ("softmax_held.comp", ["", "X", "Y"], {**HELD, "LOGARITHM": "0"}),
+    ("softmax.comp", ["", "X", "Y"], {**ROWS, "MODE": "0"}),
+    ("softmax_columns.comp", ["", "X", "Y"], {"LOGARITHM": "0", "ROWS": "8u"}),
+    ("norm_apply.comp", ["", "X", "Y"], {"PLANES": "1", "VEC4": "0", "EPILOGUE(x)": "x"}),
+]
+STORAGES = ("fp16", "fp16_packed", "bf16_packed")
+MATRICES = ("conv_matrix.comp", "product_quads.comp")  # of devices that store single elements of 16 bits
+
+
+def parameters() -> list[tuple[str, str, dict[str, str]]]:
+    found = []
+    for (name, floats, macros), storage in itertools.product(KERNELS, STORAGES):
+        if name in MATRICES and storage != "fp16":
+            continue
+        found += [(name, storage, {**macros, **{f"{one}_FLOAT": "1" for one in arrays}}) for arrays in floats]
+    return found
+
+
+@pytest.mark.parametrize(("name", "storage", "macros"), parameters())
+def test_arrays_of_either_size_compile(name: str, storage: str, macros: dict[str, str]) -> None:
+    options = pumice.ShaderOptions(storage=storage, fp16_arithmetic=storage == "fp16", vulkan_minor=3)
+    source = (SHADERS / name).read_text()
+    shader = pumice.compile(
+        source, options, macros={"LOCAL_SIZE": "64", **macros}, include_dirs=[str(SHADERS)], name=name
+    )
+    assert shader.spirv
