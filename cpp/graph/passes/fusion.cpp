@@ -45,7 +45,7 @@ class MapFusion {
 
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (!gone_[i] && node(i).row->epilogue) fuse_epilogue(i);
+      if (!gone_[i] && node(i).row->epilogue && !node(i).has_residual) fuse_epilogue(i);
     for (size_t i = 0; i < graph_.nodes.size() && wanted_.has(Fusion::elementwise); ++i)
       if (!gone_[i]) fuse_operands(i);
     size_t next = 0;
@@ -156,26 +156,42 @@ class MapFusion {
     return weights && producer.row->residual(producer.attributes, weights->desc);
   }
 
-  // The first operand beside `made` of its shape, as far as that is known, which is there before the producer runs; kAbsent where there is
-  // none.
+  bool is_after(size_t at, ValueId id) const { return producers_[static_cast<size_t>(id)] > static_cast<int32_t>(at); }
+
+  // Whether what makes a value takes up the node that alone reads it: a map, or a product that reads the other operand as its residual.
+  bool takes_reader(ValueId id) const {
+    const ProgramNode& maker = graph_.nodes[static_cast<size_t>(producers_[static_cast<size_t>(id)])];
+    return only_consumer(id) >= 0 && (takes_residual(maker) || form_of(maker));
+  }
+
+  // The first operand beside `made` of its shape, as far as that is known; kAbsent where there is none. Where it is made after the
+  // producer has run, the producer may run later: nobody but the map reads what it makes.
   ValueId residual_of(size_t at, const MapForm& form, ValueId made) const {
     if (!takes_residual(graph_.nodes[at])) return kAbsent;
     const auto fits = [&](ValueId id) {
       const GraphValue& other = value(id);
       const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
-      return id != made && producers_[static_cast<size_t>(id)] < static_cast<int32_t>(at) && dtype == value(made).dtype && other.shape &&
-             other.shape == value(made).shape && !literal_of(id, rank_of(made));
+      return id != made && dtype == value(made).dtype && other.shape && other.shape == value(made).shape &&
+             !literal_of(id, rank_of(made)) && !(is_after(at, id) && takes_reader(id));
     };
     const auto found = std::ranges::find_if(form.operands, fits);
     return found == form.operands.end() ? kAbsent : *found;
   }
 
+  // Puts a node in the place of one that is gone, further on, and returns the place.
+  size_t moved(size_t from, size_t to) {
+    if (const auto kernel = kernels_.extract(&node(from))) kernels_[&node(to)] = kernel.mapped();
+    node(to) = std::move(node(from));
+    gone_[from] = true, gone_[to] = false;
+    return to;
+  }
+
   void fuse_epilogue(size_t at) {
-    ProgramNode& producer = node(at);
-    if (producer.on_host || producer.outputs.size() != 1) return;
+    if (node(at).on_host || node(at).outputs.size() != 1) return;
     Expression chain = Expression::name("x");
     ValueId residual = kAbsent;
     for (bool scaled = false;;) {
+      ProgramNode& producer = node(at);
       const ValueId made = producer.outputs[0];
       const DType dtype = value(made).dtype;
       const int32_t next = only_consumer(made);
@@ -205,6 +221,7 @@ class MapFusion {
       if (producer.has_residual) producer.expression = chain;
       absorb(static_cast<size_t>(next), producer, fusion);
       producer.outputs[0] = node(static_cast<size_t>(next)).outputs[0];
+      if (residual != kAbsent && is_after(at, residual)) at = moved(at, static_cast<size_t>(next));
       note_node(at);
     }
   }
