@@ -13,6 +13,7 @@ constexpr std::array kFusions = {
     FusionKind{"block_products",
                "Products with weights of 4 or 8 bits in blocks read them as they are stored, and normalise what they multiply."},
     FusionKind{"batch_normalization", "BatchNormalization becomes part of the weights of the convolution before it."},
+    FusionKind{"crop", "A Slice that takes constant borders off what a ConvTranspose makes becomes a part of its pads."},
     FusionKind{
         "attention",
         "Products, scale, mask and Softmax become one attention, with the transpositions around it; rotary embedding and caches one node."},
