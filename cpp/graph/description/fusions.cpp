@@ -24,9 +24,10 @@ constexpr std::array kFusions = {
     FusionKind{"recurrent", "LSTM, GRU and RNN of both directions read and make their states and results apart for each, or side by side."},
     FusionKind{"bias", "A number for each column is added by the product itself."},
     FusionKind{"epilogue", "Maps of one varying operand are applied by the kernel that makes it, before it stores."},
-    FusionKind{"residual",
-               "A second tensor is added, or otherwise mapped with the result, by the product or convolution that stores; or a second "
-               "product is."},
+    FusionKind{
+        "residual",
+        "A second tensor is added, or otherwise mapped with the result, by the product, convolution or normalization that stores; or a "
+        "second product is."},
     FusionKind{"elementwise", "Maps of maps become one map."},
 };
 static_assert(kFusions.size() == static_cast<size_t>(Fusion::elementwise) + 1);
