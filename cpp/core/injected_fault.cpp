@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::array<std::string_view, 6> kFaults{"stale", "order", "in place", "steps", "push", "fold"};
+constexpr std::array<std::string_view, 7> kFaults{"stale", "order", "in place", "steps", "push", "fold", "reversed"};
 
 std::string read_fault() {
   const char* const given = std::getenv("PUMICE_FAULT");

@@ -175,21 +175,24 @@ def test_convolutions_in_groups_add_apart(context: pumice.Context, groups: int) 
     np.testing.assert_allclose(run(program, given)["y"], run(plain, given)["y"], rtol=1e-5, atol=1e-5)
 
 
-def test_what_comes_later_or_broadcasts_is_not_read(context: pumice.Context) -> None:
+def test_what_comes_later_is_waited_for_and_what_broadcasts_is_not_read(context: pumice.Context) -> None:
     def build(graph: pumice.Graph) -> list[Array]:
         x = graph.input("x", "float32", [2, 4, 8])
         row = graph.input("row", "float32", [1, 4, 6])
         made = graph.add("MatMul", x, numbers(8, 6), name="product")
-        later = graph.add("Softmax", x, name="later")
         graph.output("y", graph.add("Add", made, row, name="broadcast"))
         other = graph.add("MatMul", x, numbers(8, 8), name="other")
-        last = graph.add("Softmax", graph.add("Sqrt", later), name="last")
-        graph.output("z", graph.add("Add", other, last, name="sum"))
+        graph.output("z", graph.add("Add", other, graph.add("Softmax", x, name="later"), name="sum"))
+        alone = graph.add("MatMul", x, numbers(8, 8, seed=1), name="alone")
+        graph.output("u", graph.add("Add", alone, graph.add("Sqrt", graph.add("Abs", x)), name="map"))
         return [numbers(2, 4, 8), numbers(1, 4, 6)]
 
     program, given = compiled(build, context)
     plain, _ = compiled(build, context, fuse=False)
-    assert rows_of(program)["broadcast"] == rows_of(program)["sum"] == ("", "")
+    rows = rows_of(program)
+    assert rows["broadcast"] == ("", "")
+    assert rows["sum"] == ("fused into other", "residual")
+    assert rows["map"] == ("", "")  # takes up what comes before it
     for name, value in run(plain, given).items():
         np.testing.assert_allclose(run(program, given)[name], value, rtol=1e-5, atol=1e-5)
 
@@ -243,8 +246,11 @@ def everything(graph: pumice.Graph) -> list[Array]:
     wide = graph.constant(np.arange(16 * 16, dtype="int8").reshape(16, 16) % 11 - 5)
     matrix = graph.add("DequantizeLinear", wide, numbers(1, 16) * np.float32(0.1), axis=0, block_size=16)
     x4 = graph.add("MatMul", x3, matrix)
-    # batch_normalization, epilogue, integer_products
+    # crop
     image = graph.add("Reshape", x4, np.array([1, 8, 4, 4]))
+    image = graph.add("ConvTranspose", image, numbers(8, 8, 3, 3) / 8)
+    image = graph.add("Slice", image, np.array([1, 1]), np.array([-1, -1]), np.array([2, 3]))
+    # batch_normalization, epilogue, integer_products
     made = graph.add("Conv", image, numbers(8, 8, 1, 1))
     ones = np.ones(8, "float32")
     made = graph.add("BatchNormalization", made, numbers(8), numbers(8), numbers(8), ones)

@@ -51,10 +51,11 @@ class Case:
         graph = pumice.Graph(str(self))
         x = graph.input("x", "float32", self.shape)
         kernel = np.eye(self.channels, dtype=np.float32)[:, :, None, None]
+        beside = graph.add("Relu", graph.add("Conv", x, kernel)) if self.then == "Add" else x
         made = graph.add("Conv", x, kernel, np.full(self.channels, self.offset, np.float32))
-        made = graph.add("InstanceNormalization", made, scale, bias, epsilon=EPSILON)
+        made = graph.add("InstanceNormalization", made, scale, bias, epsilon=EPSILON, name="norm")
         if self.then == "Add":
-            made = graph.add("Relu", graph.add("Add", made, graph.add("Conv", x, kernel)))
+            made = graph.add("Relu", graph.add("Add", made, beside, name="sum"), name="last")
         elif self.then:
             made = graph.add(self.then, made)
         graph.output("y", graph.add("Conv", made, kernel))
@@ -64,7 +65,7 @@ class Case:
         x, scale, bias = (array.astype(np.float64) for array in self.numbers())
         distance = x - x.mean((2, 3), keepdims=True)
         made = distance / np.sqrt((distance**2).mean((2, 3), keepdims=True) + EPSILON)
-        made = made * scale[:, None, None] + bias[:, None, None] + (x if self.then == "Add" else 0)
+        made = made * scale[:, None, None] + bias[:, None, None] + (np.maximum(x, 0) if self.then == "Add" else 0)
         return np.asarray(np.maximum(made, 0) if self.then else made)
 
 
@@ -101,6 +102,8 @@ def test_channels_are_normalised(case: Case, precision: str, gpu_kernels: pumice
     kernels = [step["kernel"] for step in program.plan([case.shape])]
     assert case.kernel in kernels, kernels
     assert "map.comp" not in kernels or precision == "fp16", kernels  # what follows is a part of the normalisation
+    notes = {row["node"]: row["note"] for row in program.report()}
+    assert case.then != "Add" or notes["sum"] == notes["last"] == "fused into norm"
     (made,) = program.call((case.numbers()[0].astype(np.float32),))
     tolerance = 4e-3 if precision == "fp16" else 2e-3 if case.offset else 2e-5
     assert_close(made, case.expected(), rtol=tolerance, atol=tolerance)

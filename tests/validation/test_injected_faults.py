@@ -107,7 +107,10 @@ def test_a_fault_of_the_plan_is_found_at_its_kernels(context: pumice.Context) ->
 def test_a_plan_has_no_other_fault(context: pumice.Context) -> None:
     sample = {**task("convolutions", "fp32"), "fault": "none", "limits": {}}
     (found,) = run([sample])
-    assert "one of 'stale', 'order', 'in place', 'steps', 'push', 'fold' expected; given 'none'" in found["summary"]
+    assert (
+        "one of 'stale', 'order', 'in place', 'steps', 'push', 'fold', 'reversed' expected; given 'none'"
+        in found["summary"]
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

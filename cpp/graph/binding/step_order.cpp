@@ -20,6 +20,7 @@ class StepOrder {
     const ScheduleProblem wanted = problem();
     Schedule order = schedule(wanted);
     if (is_injected("order")) misplace(order.order);
+    if (is_injected("reversed")) reverse_waves(order);
     std::vector<ArenaInterval> intervals(placement_.roots.size(), {0, UINT32_MAX, 0});
     for (uint32_t i = 0; i < steps_.size(); ++i) {
       steps_[i].wave = order.waves[i];
@@ -98,6 +99,12 @@ class StepOrder {
       std::swap(order[i - 1], order[i]);
       return;
     }
+  }
+
+  // The order "reversed": nothing in a wave waits for another step of it, so that results are the same to the bit.
+  static void reverse_waves(Schedule& schedule) {
+    std::ranges::reverse(schedule.order);
+    std::ranges::stable_sort(schedule.order, {}, [&](uint32_t step) { return schedule.waves[step]; });
   }
 
   // The position of the last step that writes to each outermost storage.

@@ -13,6 +13,7 @@ constexpr std::array kFusions = {
     FusionKind{"block_products",
                "Products with weights of 4 or 8 bits in blocks read them as they are stored, and normalise what they multiply."},
     FusionKind{"batch_normalization", "BatchNormalization becomes part of the weights of the convolution before it."},
+    FusionKind{"crop", "A Slice that takes constant borders off what a ConvTranspose makes becomes a part of its pads."},
     FusionKind{
         "attention",
         "Products, scale, mask and Softmax become one attention, with the transpositions around it; rotary embedding and caches one node."},
@@ -23,9 +24,10 @@ constexpr std::array kFusions = {
     FusionKind{"recurrent", "LSTM, GRU and RNN of both directions read and make their states and results apart for each, or side by side."},
     FusionKind{"bias", "A number for each column is added by the product itself."},
     FusionKind{"epilogue", "Maps of one varying operand are applied by the kernel that makes it, before it stores."},
-    FusionKind{"residual",
-               "A second tensor is added, or otherwise mapped with the result, by the product or convolution that stores; or a second "
-               "product is."},
+    FusionKind{
+        "residual",
+        "A second tensor is added, or otherwise mapped with the result, by the product, convolution or normalization that stores; or a "
+        "second product is."},
     FusionKind{"elementwise", "Maps of maps become one map."},
 };
 static_assert(kFusions.size() == static_cast<size_t>(Fusion::elementwise) + 1);

@@ -14,6 +14,7 @@ enum class Fusion : uint8_t {
   integer_products,
   block_products,
   batch_normalization,
+  crop,
   attention,
   gelu,
   swish,

@@ -45,7 +45,7 @@ class MapFusion {
 
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (!gone_[i] && node(i).row->epilogue) fuse_epilogue(i);
+      if (!gone_[i] && node(i).row->epilogue && !node(i).has_residual) fuse_epilogue(i);
     for (size_t i = 0; i < graph_.nodes.size() && wanted_.has(Fusion::elementwise); ++i)
       if (!gone_[i]) fuse_operands(i);
     size_t next = 0;
@@ -166,18 +166,30 @@ class MapFusion {
     return widens ? cast.inputs[0] : id;
   }
 
-  // The first operand beside `made` of its shape, as far as that is known, which is there before the producer runs; kAbsent where there is
-  // none.
+  // What a node's kernel reads as its residual in the place of a value.
+  ValueId read_by(const ProgramNode& node, ValueId id) const { return node.row->stores_either ? before_cast(id) : id; }
+
+  bool is_after(size_t at, ValueId id) const { return producers_[static_cast<size_t>(id)] > static_cast<int32_t>(at); }
+
+  // Whether what makes a value takes up the node that alone reads it: a map, or a product that reads the other operand as its residual.
+  bool takes_reader(ValueId id) const {
+    const ProgramNode& maker = graph_.nodes[static_cast<size_t>(producers_[static_cast<size_t>(id)])];
+    return only_consumer(id) >= 0 && (takes_residual(maker) || form_of(maker));
+  }
+
+  // The first operand beside `made` of its shape, as far as that is known; kAbsent where there is none. Where it is made after the
+  // producer has run, the producer may run later: nobody but the map reads what it makes.
   ValueId residual_of(size_t at, const MapForm& form, ValueId made) const {
     if (!takes_residual(graph_.nodes[at])) return kAbsent;
     const bool takes_either = graph_.nodes[at].row->stores_either;
     const auto fits = [&](ValueId id) {
-      const ValueId read = takes_either ? before_cast(id) : id;
+      const ValueId read = read_by(graph_.nodes[at], id);
       const GraphValue& other = value(read);
       const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
-      return id != made && producers_[static_cast<size_t>(read)] < static_cast<int32_t>(at) &&
-             (dtype == value(made).dtype || (takes_either && is_working_float(dtype))) && other.shape && other.shape == value(made).shape &&
-             !literal_of(id, rank_of(made));
+      // A cast that is read over, and whatever is before it, stays where it is.
+      const bool is_there = !is_after(at, read) || (read == id && !takes_reader(id));
+      return id != made && is_there && (dtype == value(made).dtype || (takes_either && is_working_float(dtype))) && other.shape &&
+             other.shape == value(made).shape && !literal_of(id, rank_of(made));
     };
     const auto found = std::ranges::find_if(form.operands, fits);
     return found == form.operands.end() ? kAbsent : *found;
@@ -214,12 +226,20 @@ class MapFusion {
     return made == graph_.float_dtype && ends_in_epilogue(consumer.outputs[0]);
   }
 
+  // Puts a node in the place of one that is gone, further on, and returns the place.
+  size_t moved(size_t from, size_t to) {
+    if (const auto kernel = kernels_.extract(&node(from))) kernels_[&node(to)] = kernel.mapped();
+    node(to) = std::move(node(from));
+    gone_[from] = true, gone_[to] = false;
+    return to;
+  }
+
   void fuse_epilogue(size_t at) {
-    ProgramNode& producer = node(at);
-    if (producer.on_host || producer.outputs.size() != 1) return;
+    if (node(at).on_host || node(at).outputs.size() != 1) return;
     Expression chain = Expression::name("x");
     ValueId residual = kAbsent;
     for (bool scaled = false;;) {
+      ProgramNode& producer = node(at);
       const ValueId made = producer.outputs[0];
       const DType dtype = value(made).dtype;
       const int32_t next = only_consumer(made);
@@ -243,12 +263,13 @@ class MapFusion {
       if (reads_it && residual == kAbsent) {
         residual = beside;
         producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
-        producer.inputs[kResidualInput] = producer.row->stores_either ? before_cast(residual) : residual;
+        producer.inputs[kResidualInput] = read_by(producer, residual);
         producer.has_residual = true;
       }
       if (producer.has_residual) producer.expression = chain;
       absorb(static_cast<size_t>(next), producer, fusion);
       producer.outputs[0] = node(static_cast<size_t>(next)).outputs[0];
+      if (residual != kAbsent && is_after(at, read_by(producer, residual))) at = moved(at, static_cast<size_t>(next));
       note_node(at);
     }
   }

@@ -1,6 +1,7 @@
 // The order of the passes.
 #include "graph/passes/block_joins.h"
 #include "graph/passes/cache_joins.h"
+#include "graph/passes/crop_joins.h"
 #include "graph/passes/fusion.h"
 #include "graph/passes/index_checks.h"
 #include "graph/passes/input_checks.h"
@@ -32,6 +33,7 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   fold_constants(program);
   remove_dead_nodes(program);
   if (fuse.has(Fusion::batch_normalization)) recognise_norms(program);
+  join_crops(program, fuse);
   if (fuse.has(Fusion::attention)) recognise_attention(program);
   recognise_patterns(program, fuse);
   join_recurrences(program, fuse);

@@ -14,10 +14,11 @@ void shape_of_softmax(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// One value per channel in each of the inputs after the first.
+// One value per channel in each of the inputs after the first, up to `count` inputs in all.
+template <size_t count>
 void shape_of_channel_norm(ShapeContext& node) {
   if (node.input(0).rank() < 2) node.fail("input 0 has no channels: given " + to_string(node.input(0).shape));
-  for (size_t i = 1; i < node.input_count(); ++i) check_vector(node, i, node.input(0).shape[1], "a value for each channel");
+  for (size_t i = 1; i < count; ++i) check_vector(node, i, node.input(0).shape[1], "a value for each channel");
   shape_like_input(node);
 }
 
@@ -131,7 +132,7 @@ Rows normalization_rows() {
           {.name = "InstanceNormalization",
            .skeleton = Skeleton::reduce,
            .schema = {.inputs = scaled, .outputs = y, .attributes = {real("epsilon", 1e-5)}, .min_rank = 3},
-           .shape = shape_of_channel_norm,
+           .shape = shape_of_channel_norm<3>,
            .lower = lower_instance_norm,
            .pack = pack_instance_norm,
            .strides = RowStrides::image,
@@ -148,7 +149,7 @@ Rows normalization_rows() {
                                      real("momentum", 0.9),
                                      {"training_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}}}},
                       .min_rank = 2},
-           .shape = shape_of_channel_norm,
+           .shape = shape_of_channel_norm<5>,
            .lower = lower_batch_norm,
            .pack = pack_batch_norm,
            .strides = RowStrides::image,
