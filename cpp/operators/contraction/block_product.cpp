@@ -266,11 +266,13 @@ Piece normalised(LowerContext& node, Composition& parts) {
   return made;
 }
 
-// Rows that a kernel can normalise are normalised inside it, or by another one before. Inside is the engine's own choice.
+// Rows that a kernel can normalise are normalised inside it, or by another one before. On matrix units the second is quicker for more than
+// kMostNormedRows, since each workgroup normalises all of them for itself; a measured variant is taken in place of either (docs/tuning.md).
 constexpr std::string_view kInside = "normalised inside", kBefore = "normalised before";
+constexpr int64_t kMostNormedRows = 2;
 
 void choose_norm(const LowerContext& node, int64_t rows, BlockProduct& product) {
-  const std::string_view own = kInside;
+  const std::string_view own = is_in_fragments(node) && rows > kMostNormedRows ? kBefore : kInside;
   product.choice = told_choice(node.measured, "block product of " + std::to_string(rows) + " normalised rows", own, {kInside, kBefore});
   product.is_normed = (product.choice ? product.choice->taken : own) == kInside;
 }
