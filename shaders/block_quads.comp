@@ -1,11 +1,11 @@
 // Products of up to sixteen rows with a matrix in blocks, on matrix units: the matrix is the left operand, sixteen columns at a time, and
 // the rows are the right one, so that sixteen rows take no more multiplications than one. block_pack.comp has laid the integers out in the
 // order in which the matrix units take them, [columns / 16][depth / 128][2][BITS / 4][32 invocations][16 bytes]; an invocation reads what it
-// multiplies. An
-// integer less its zero point is exact as a half; what 32 steps of a block add up to is multiplied by the block's scale in float32.
+// multiplies. An integer less its zero point is exact as a half; what 32 steps of a block add up to is multiplied by the scale in float32.
 // The subgroups of a workgroup share the depth, and their sums meet in shared memory. GATED: TILES tiles of each of two matrices. NORMED:
-// the rows are normalised first, and stay in shared memory, by one of the ways of STAGING. HELD_X: there is one row, which is read beside
-// the matrix.
+// the rows are normalised. A subgroup puts what it multiplies itself into shared memory, and waits for no other: the rows times the gain, and
+// a power of two by which they are of the size of halves. Where sums meet, they are multiplied by the row's share of the squares of all.
+// HELD_X: there is one row, which is read beside the matrix.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -34,15 +34,8 @@ layout(constant_id = 3) const uint AHEAD = 1u;   // chunks of 128 steps that are
 layout(constant_id = 4) const uint STAGED = 1u;  // NORMED: eights of the rows, a row's and one more at a time
 layout(constant_id = 5) const uint WHOLE = 0u;   // 1: the subgroups have as many chunks, all full, so that none reads past the depth
 layout(constant_id = 6) const uint TURNS = 1u;   // 2: the chunks of a turn are read while those of the one before are multiplied
-layout(constant_id = 7) const uint EARLY = 0u;   // 1: of two turns, both are read before anything is multiplied
-layout(constant_id = 8) const uint SPARED = 0u;  // 1: nothing is read past the last turn; 0: no branch asks for it
-// NORMED: how the rows come into shared memory. 0: all invocations put them in, and read them twice. 1: all put them in, and keep what they
-// read between the squares and the products. 2: a subgroup puts in what it multiplies itself, times a power of two by which it is of the
-// size of halves, and waits for no other; sums are multiplied by the row's share of them all. 3: so does it, times the row's share, which
-// each subgroup finds from the whole row.
-layout(constant_id = 9) const uint STAGING = 0u;
-layout(constant_id = 10) const uint PARTS = 1u;      // NORMED: eights of a row that an invocation keeps, at most
-layout(constant_id = 11) const uint ROW_FIRST = 0u;  // NORMED: 1: the first row is asked for before the matrix, 0: after it
+layout(constant_id = 7) const uint SPARED = 0u;  // 1: of one turn, nothing is read past the last; 0: no branch asks for it
+layout(constant_id = 8) const uint PARTS = 1u;   // NORMED: eights of a row that an invocation puts into shared memory, at most
 #include "include/fragments.glsl"
 
 #if GATED
@@ -59,8 +52,7 @@ const uint kPieces = uint(BITS) / 4u;                                  // of six
 shared float meeting[SPLIT * SETS * 16u * MET];
 #if NORMED
 shared uvec4 staged[STAGED];
-shared float squares[STAGING == 0u ? INVOCATIONS + 16u : SPLIT * ROWS];  // later ways: [row][subgroup]
-shared float units[STAGING == 2u ? SPLIT * ROWS : 1u];                   // what a subgroup's sums of a row are multiplied by
+shared float squares[ROWS * SPLIT], units[ROWS * SPLIT];  // of a row and subgroup: their sum; what its sums are multiplied by
 uvec4 row_x[PARTS];
 vec4 row_gain[PARTS * 2u];
 #endif
@@ -88,8 +80,8 @@ uint component_of(uint i) {
 uvec4 eight_of(uint row, uint first_row, uint eight) {
 #if NORMED
   // Another subgroup may be writing what lies past the depth.
-  if (STAGING >= 2u && WHOLE == 0u && eight >= chunks * 16u) return uvec4(0u);
-  return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + (WHOLE == 1u ? eight : min(eight, chunks * 16u - 1u))];
+  if (WHOLE == 0u && eight >= chunks * 16u) return uvec4(0u);
+  return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + eight];
 #else
   const uint at = p.x_offset + (ROWS == 1u ? first_row : min(first_row + row, p.rows - 1u)) * p.depth;
   if (WHOLE == 1u) return x[at / 8u + eight];
@@ -204,175 +196,83 @@ float share_of(float sum) {
   return pm_divide(1.0, pm_sqrt(pm_divide(sum, float(p.depth)) + p.epsilon));
 }
 
-// Puts the rows, normalised and times the gain, into shared memory, as halves and with zeros past the depth.
-void stage_twice(uint first_row) {
-  const uint eights = p.depth / 8u, all = chunks * 16u;
-  for (uint r = 0u; r < ROWS; ++r) {
-    const uint at_x = (p.x_offset + min(first_row + r, p.rows - 1u) * p.depth) / 8u, at = r * (all + 1u);
-    float own = 0.0;
-    for (uint e = gl_LocalInvocationIndex; e < eights; e += INVOCATIONS) {
-      const uvec4 words = x[at_x + e];
-      FOR(i, 4u) {
-        const vec2 two = pm_unpack_halves(words[i]);
-        own += dot(two, two);
-      }
-    }
-    barrier();  // nobody reads the row before's squares any more
-    squares[gl_LocalInvocationIndex] = own;
-    barrier();  // the squares of all are there
-    if (gl_LocalInvocationIndex < 16u) {
-      float sixteenth = 0.0;
-      for (uint i = gl_LocalInvocationIndex; i < INVOCATIONS; i += 16u) sixteenth += squares[i];
-      squares[INVOCATIONS + gl_LocalInvocationIndex] = sixteenth;
-    }
-    barrier();  // so are their sums
-    float sum = 0.0;
-    FOR(i, 16u) sum += squares[INVOCATIONS + i];
-    const float share = share_of(sum);
-    for (uint e = gl_LocalInvocationIndex; e < all; e += INVOCATIONS) {
-      uvec4 made = uvec4(0u);
-      if (e < eights) {
-        const uvec4 words = x[at_x + e];
-        const vec4 low = gain[e * 2u] * share, high = gain[e * 2u + 1u] * share;
-        made.x = packHalf2x16(pm_unpack_halves(words.x) * low.xy);
-        made.y = packHalf2x16(pm_unpack_halves(words.y) * low.zw);
-        made.z = packHalf2x16(pm_unpack_halves(words.z) * high.xy);
-        made.w = packHalf2x16(pm_unpack_halves(words.w) * high.zw);
-      }
-      staged[at + e] = made;
-    }
-  }
-  barrier();  // the rows are there
-}
-
-// The i-th of the eights of a row that this invocation puts into shared memory: of the whole row, or of its subgroup's chunks.
+// The i-th of the eights of a row that this invocation puts into shared memory: those of its subgroup's chunks.
 uint own_eight(uint i) {
-  if (STAGING == 1u) return i * INVOCATIONS + gl_LocalInvocationIndex;
   const uint n = i * 2u + LANE / 16u;
   return ((n / AHEAD * SPLIT + SUBGROUP_NUMBER) * AHEAD + n % AHEAD) * 16u + LANE % 16u;
 }
 
-// Where row r begins, in eights.
-uint row_begin(uint first_row, uint r) {
-  return (p.x_offset + min(first_row + r, p.rows - 1u) * p.depth) / 8u;
-}
-
+// Reads them, and the gain.
 void load_row(uint first_row, uint r) {
+  const uint begin = (p.x_offset + min(first_row + r, p.rows - 1u) * p.depth) / 8u;
   FOR(i, PARTS) {
     const uint e = min(own_eight(i), p.depth / 8u - 1u);
-    row_x[i] = x[row_begin(first_row, r) + e];
+    row_x[i] = x[begin + e];
     row_gain[i * 2u] = gain[e * 2u];
     row_gain[i * 2u + 1u] = gain[e * 2u + 1u];
   }
 }
 
-float squares_of(uvec4 words) {
-  float sum = 0.0;
-  FOR(i, 4u) {
-    const vec2 two = pm_unpack_halves(words[i]);
-    sum += dot(two, two);
+// Two of the elements that this invocation has read, times the gain.
+vec2 own_pair(uint i, uint pair) {
+  const vec4 gains = row_gain[i * 2u + pair / 2u];
+  return pm_unpack_halves(row_x[i][pair]) * (pair % 2u == 0u ? gains.xy : gains.zw);
+}
+
+// Finds the sum of the squares that this subgroup has of row r, and the power of two that its elements are multiplied by before they are
+// made halves. Each step of the sum adds the same two numbers in both of two invocations, so that all have the same.
+float factor_of(uint r) {
+  float sum = 0.0, most = 0.0;
+  FOR(i, PARTS) FOR(pair, 4u) {
+    const bool inside = own_eight(i) < p.depth / 8u;
+    const vec2 two = pm_unpack_halves(row_x[i][pair]), scaled = abs(own_pair(i, pair));
+    sum += inside ? dot(two, two) : 0.0;
+    most = inside ? max(most, max(scaled.x, scaled.y)) : most;
   }
-  return sum;
-}
-
-// The sum of the subgroup's values. All have the same: each step adds the same two numbers in both of two invocations.
-float sum_of_subgroup(float x) {
-  [[unroll]] for (uint mask = 1u; mask < kLanes; mask <<= 1) x += FROM_OTHER(x, mask);
-  return x;
-}
-
-float most_of_subgroup(float x) {
-  [[unroll]] for (uint mask = 1u; mask < kLanes; mask <<= 1) x = max(x, FROM_OTHER(x, mask));
-  return x;
-}
-
-// The sum of the squares of row r that this invocation has, or, where its subgroup asks no other, of all of its 32nd part.
-float own_squares(uint first_row, uint r) {
-  float sum = 0.0;
-  if (STAGING == 3u) {
-    FOR(i, PARTS * SPLIT) {
-      const uint e = i * kLanes + LANE;
-      const uvec4 words = x[row_begin(first_row, r) + min(e, p.depth / 8u - 1u)];
-      sum += e < p.depth / 8u ? squares_of(words) : 0.0;
-    }
-  } else {
-    FOR(i, PARTS) sum += own_eight(i) < p.depth / 8u ? squares_of(row_x[i]) : 0.0;
+  [[unroll]] for (uint mask = 1u; mask < kLanes; mask <<= 1) {
+    sum += FROM_OTHER(sum, mask);
+    most = max(most, FROM_OTHER(most, mask));
   }
-  return sum;
+  // The largest becomes 2^14 or more, and less than 2^15, so that none is past the halves and as few as can be are below those that are
+  // normal. Floats have the exponent above 23 bits, from 127 on.
+  const uint exponent = clamp(floatBitsToUint(most) >> 23, 15u, 253u);
+  if (LANE == 0u) squares[r * SPLIT + SUBGROUP_NUMBER] = sum, units[r * SPLIT + SUBGROUP_NUMBER] = uintBitsToFloat((exponent - 14u) << 23);
+  return uintBitsToFloat((268u - exponent) << 23);
 }
 
-// The largest of the elements, times the gain, that this subgroup has.
-float own_most() {
-  float most = 0.0;
-  FOR(i, PARTS) FOR(j, 4u) {
-    const vec4 gains = row_gain[i * 2u + j / 2u];
-    const vec2 two = abs(pm_unpack_halves(row_x[i][j]) * (j % 2u == 0u ? gains.xy : gains.zw));
-    most = own_eight(i) < p.depth / 8u ? max(most, max(two.x, two.y)) : most;
-  }
-  return most_of_subgroup(most);
-}
-
-// What the elements of row r are multiplied by, besides the gain, before they are made halves.
-float factor_of(uint first_row, uint r) {
-  const float sum = sum_of_subgroup(own_squares(first_row, r));
-  if (STAGING == 3u) return share_of(sum);
-  if (LANE == 0u) squares[r * SPLIT + SUBGROUP_NUMBER] = sum;
-  if (STAGING == 2u) {
-    // The largest becomes 2^14 or more, and less than 2^15, so that none is past the halves and as few as can be are below those that are
-    // normal. Floats have the exponent above 23 bits, from 127 on.
-    const uint exponent = clamp(floatBitsToUint(own_most()) >> 23, 15u, 253u);
-    if (LANE == 0u) units[r * SPLIT + SUBGROUP_NUMBER] = uintBitsToFloat((exponent - 14u) << 23);
-    return uintBitsToFloat((268u - exponent) << 23);
-  }
-  barrier();  // the squares of all subgroups are there
-  float all = 0.0;
-  FOR(k, SPLIT) all += squares[r * SPLIT + k];
-  return share_of(all);
-}
-
-// The same by invocations that keep what they have read of a row. The first one is loaded already.
-void stage_kept(uint first_row) {
+// Puts this subgroup's part of the rows into shared memory, with zeros past the depth. The first row is loaded already.
+void stage_rows(uint first_row) {
   for (uint r = 0u; r < ROWS; ++r) {
     if (r > 0u) load_row(first_row, r);
-    const float factor = factor_of(first_row, r);
+    const float factor = factor_of(r);
     FOR(i, PARTS) {
       uvec4 made;
-      FOR(j, 4u) {
-        const vec4 gains = row_gain[i * 2u + j / 2u];
-        made[j] = packHalf2x16(pm_unpack_halves(row_x[i][j]) * (j % 2u == 0u ? gains.xy : gains.zw) * factor);
-      }
+      FOR(pair, 4u) made[pair] = packHalf2x16(own_pair(i, pair) * factor);
       const uint e = own_eight(i);
       if (e < chunks * 16u) staged[r * (chunks * 16u + 1u) + e] = e < p.depth / 8u ? made : uvec4(0u);
     }
   }
-  if (STAGING == 1u) {
-    barrier();  // the rows are there
-  } else {
-    SUBGROUP_MEETS();  // the subgroup's part of them is
-  }
+  SUBGROUP_MEETS();  // the subgroup's part of them is there
 }
 #endif
 
 // The sum of all subgroups for a column of a tile's and a row.
 float met(uint set, uint column, uint row) {
-  float sum = 0.0;
+  float sum = 0.0, all = 0.0;
+  FOR(k, SPLIT) {
+    const float part = meeting[((k * SETS + set) * 16u + column) * MET + row];
 #if NORMED
-  if (STAGING == 2u) {
-    float all = 0.0;
-    FOR(k, SPLIT) {
-      sum += meeting[((k * SETS + set) * 16u + column) * MET + row] * units[row * SPLIT + k];
-      all += squares[row * SPLIT + k];
-    }
-    return sum * share_of(all);
-  }
+    sum += part * units[row * SPLIT + k];
+    all += squares[row * SPLIT + k];
+#else
+    sum += part;
 #endif
-  FOR(k, SPLIT) sum += meeting[((k * SETS + set) * 16u + column) * MET + row];
+  }
+#if NORMED
+  return sum * share_of(all);
+#else
   return sum;
-}
-
-// Whether chunks of `next` turns on are read, where so many turns are left with this one.
-bool is_read(uint turns, uint next) {
-  return SPARED == 0u || turns > next;
+#endif
 }
 
 void main() {
@@ -383,29 +283,23 @@ void main() {
   uint begin = SUBGROUP_NUMBER * AHEAD;
   FOR(i, SETS * KEPT) sums[i] = 0.0;
 #if NORMED
-  if (STAGING > 0u && ROW_FIRST == 1u) load_row(first_row, 0u);
+  load_row(first_row, 0u);  // what is waited for first is asked for before the matrix
 #endif
   read(0u, begin, first_tile, first_row);
-  if (EARLY == 1u) read(1u, begin + step, first_tile, first_row);
 #if NORMED
-  if (STAGING > 0u && ROW_FIRST == 0u) load_row(first_row, 0u);
-  if (STAGING == 0u) stage_twice(first_row);
-  else stage_kept(first_row);
+  stage_rows(first_row);
 #endif
-  const uint next = EARLY == 1u ? 2u : 1u;  // so many turns on are the chunks that are read
   for (uint turns = (chunks + step - 1u) / step; turns > 0u; --turns, begin += step) {
     if (TURNS == 2u) {
-      if (EARLY == 0u && is_read(turns, next)) read(1u, begin + step, first_tile, first_row);
+      read(1u, begin + step, first_tile, first_row);
       multiply(0u, begin, first_row);
-      if (EARLY == 1u && is_read(turns, next)) read(0u, begin + step * 2u, first_tile, first_row);
       if (--turns == 0u) break;
       begin += step;
-      if (EARLY == 0u && is_read(turns, next)) read(0u, begin + step, first_tile, first_row);
+      read(0u, begin + step, first_tile, first_row);
       multiply(1u, begin, first_row);
-      if (EARLY == 1u && is_read(turns, next)) read(1u, begin + step * 2u, first_tile, first_row);
     } else {
       multiply(0u, begin, first_row);
-      if (is_read(turns, next)) read(0u, begin + step, first_tile, first_row);
+      if (SPARED == 0u || turns > 1u) read(0u, begin + step, first_tile, first_row);
     }
   }
   FOR(s, SETS) FOR(i, KEPT) {

@@ -74,9 +74,7 @@ class Shares:
 class Fragments:
     """block_quads: subgroups of a workgroup, tiles of sixteen columns, chunks that are on their way at once, and turns of them.
 
-    early: both turns are read before anything is multiplied. spared: nothing is read past the last. held: the row is read beside the
-    matrix. staging: how a row that is normalised comes into shared memory (0 to 3, see block_quads.comp). row_first: it is asked for
-    before the matrix.
+    held: the row is read beside the matrix. spared: of one turn, nothing is read past the last.
     """
 
     subgroups: int
@@ -84,21 +82,17 @@ class Fragments:
     ahead: int = 1
     turns: int = 1
     held: bool = False
-    early: bool = False
     spared: bool = False
-    staging: int = 0
-    row_first: bool = False
 
     shader = "block_quads"
     scale = "halves"
 
     def __str__(self) -> str:
-        said = [name for name in ("early", "spared", "held") if getattr(self, name)]
-        said += [f"staging {self.staging}"] * (self.staging > 0) + ["row first"] * self.row_first
-        return ", ".join([f"fragments, {self.subgroups}, {self.tiles}, {self.ahead}, {self.turns}", *said])
+        shares = f"fragments, {self.subgroups}, {self.tiles}, {self.ahead}, {self.turns}"
+        return shares + ", spared" * self.spared + ", held" * self.held
 
     def fits(self, product: Product) -> bool:
-        return self.subgroups * self.ahead * (2 if self.early else 1) <= product.depth // CHUNK
+        return self.subgroups * self.ahead <= product.depth // CHUNK and not (self.spared and self.turns > 1)
 
     def macros(self, subgroup: int) -> dict[str, str | float]:
         return {"SCALES": str(CHUNK // BLOCK), "HELD_X": str(int(self.held))}
@@ -110,17 +104,12 @@ class Fragments:
             "AHEAD": self.ahead,
             "TURNS": self.turns,
         }
-        shares |= {"EARLY": int(self.early), "SPARED": int(self.spared)}
         step = self.subgroups * self.ahead  # chunks of a turn
-        shares |= {"ROWS": 1, "WHOLE": int(product.depth % (CHUNK * step) == 0)}
+        shares |= {"SPARED": int(self.spared), "ROWS": 1, "WHOLE": int(product.depth % (CHUNK * step) == 0)}
         if not product.normed:
             return shares
         chunks = -(-product.depth // CHUNK)
-        own, invocations = (
-            (chunks, step // self.ahead * 32) if self.staging == 1 else (-(-chunks // step) * self.ahead, 32)
-        )
-        shares |= {"STAGED": chunks * 16 + 1, "STAGING": self.staging, "PARTS": -(-own * 16 // invocations)}
-        return shares | {"ROW_FIRST": int(self.row_first)}
+        return shares | {"STAGED": chunks * 16 + 1, "PARTS": -(-(-(-chunks // step) * self.ahead * 16) // 32)}
 
     def columns_of_group(self, product: Product) -> int:
         return self.tiles * 16
@@ -134,6 +123,7 @@ PRODUCTS = (
     Product(2048, 2048),
     Product(8192, 2048),
     Product(2048, 128256),
+    Product(2048, 128256, normed=True),
     Product(4096, 4096),
     Product(14336, 4096),
 )
@@ -149,32 +139,25 @@ SHARINGS: list[Choice] = [
     for subgroups, tiles in ((4, 1), (8, 1), (16, 1), (2, 1), (1, 2), (4, 2), (8, 2))
 ]
 FLOWS: list[Choice] = [
-    {"ahead": ahead, "turns": turns, "early": early}
-    for ahead, turns, early in (
+    {"ahead": ahead, "turns": turns, "spared": spared}
+    for ahead, turns, spared in (
         (1, 1, False),
+        (1, 1, True),
         (1, 2, False),
-        (1, 2, True),
         (2, 1, False),
         (2, 2, False),
-        (2, 2, True),
         (4, 1, False),
     )
 ]
-STAGINGS: list[Choice] = [
-    {"staging": staging, "row_first": row_first}
-    for staging in range(4)
-    for row_first in (False, True)
-    if staging or not row_first
-]
-SPARED: list[Choice] = [{"spared": spared} for spared in (False, True)]
 HELD: list[Choice] = [{"held": held} for held in (False, True)]
 
 
 def start_of(product: Product) -> Fragments:
     """Where a search begins: what block_product.cpp takes for the product on 132 multiprocessors."""
+    is_wide = product.columns > 100_000
     if product.normed:
-        return Fragments(4 if product.gated else 8, 1, turns=2)
-    return Fragments(1, 2, held=True) if product.columns > 100_000 else Fragments(16, 1, held=True)
+        return Fragments(4, 2) if is_wide else Fragments(4 if product.gated else 8, 1)
+    return Fragments(4, 2, held=True, spared=True) if is_wide else Fragments(16, 1, held=True, turns=2)
 
 
 def kernel_of(product: Product, shares: Shares | Fragments, subgroup: int, context: pumice.Context) -> pumice.Kernel:
@@ -299,7 +282,7 @@ class Trial:
     def searched(self) -> Iterator[Row]:
         """One choice at a time becomes the one that is the fastest with the others as they are; then the fastest are measured again."""
         best = start_of(self.product)
-        choices = [STAGINGS, FLOWS, SPARED, SHARINGS] if self.product.normed else [HELD, FLOWS, SPARED, SHARINGS]
+        choices = [FLOWS, SHARINGS] if self.product.normed else [HELD, FLOWS, SHARINGS]
         for _ in range(ROUNDS):
             for choice in choices:
                 ways = [best, *(replace(best, **changes) for changes in choice)]

@@ -5,7 +5,7 @@ what lies where is tested on any device. Integers and powers of two: exact in an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +37,7 @@ class Case:
     ahead: int = 1
     turns: int = 1
     held: bool = False  # the row is read beside the matrix
-    early: bool = False  # of two turns, both are read before anything is multiplied
-    spared: bool = False  # nothing is read past the last turn
-    staging: int = 0  # how rows that are normalised come into shared memory
-    row_first: bool = False  # the first of them is read before the matrix
+    spared: bool = False  # of one turn, nothing is read past the last
 
     @property
     def whole(self) -> bool:
@@ -49,10 +46,9 @@ class Case:
 
     @property
     def parts(self) -> int:
-        """Eights of a row that an invocation keeps as it is normalised: of the whole row, or of its subgroup's chunks."""
-        chunks = -(-self.depth // 128)
-        own = chunks if self.staging == 1 else -(-chunks // (self.subgroups * self.ahead)) * self.ahead
-        return -(-own * 16 // (32 * self.subgroups if self.staging == 1 else 32))
+        """Eights of a row that an invocation normalises: of its subgroup's chunks."""
+        own = -(-self.depth // (128 * self.subgroups * self.ahead)) * self.ahead
+        return -(-own * 16 // 32)
 
     @property
     def blocks(self) -> int:
@@ -130,9 +126,9 @@ def product(
 ) -> Array:
     each, all_eights = min(case.rows, 16), -(-case.depth // 128) * 16 + 1
     spec = {"ROWS": each, "INVOCATIONS": 32 * case.subgroups, "TILES": case.tiles, "AHEAD": case.ahead}
-    spec |= {"TURNS": case.turns, "WHOLE": int(case.whole), "EARLY": int(case.early), "SPARED": int(case.spared)}
+    spec |= {"TURNS": case.turns, "WHOLE": int(case.whole), "SPARED": int(case.spared)}
     if case.normed:
-        spec |= {"STAGING": case.staging, "PARTS": case.parts, "ROW_FIRST": int(case.row_first)}
+        spec |= {"STAGED": each * all_eights, "PARTS": case.parts}
     macros = {
         **case.macros,
         "EMULATED": str(int(emulated)),
@@ -142,7 +138,7 @@ def product(
     macros["HELD_X"] = str(int(case.held))
     if case.gated:
         macros |= {"RESIDUAL": "1", "GATE(x)": "x + 1.0", "EPILOGUE(x)": "x * 0.0078125 * residual"}
-    run = kernel(context, "block_quads.comp", macros=macros, spec={**spec, "STAGED": each * all_eights})
+    run = kernel(context, "block_quads.comp", macros=macros, spec=spec)
     made = pumice.tensor(np.zeros((case.rows, case.columns), np.float16), context)
     arguments = {
         "x": x.astype(np.float16).view(np.uint32),
@@ -174,10 +170,9 @@ CASES = [
     Case(1, 33, 1152, 64, turns=2, subgroups=3),
     Case(1, 35, 640, 128, held=True, gated=True, turns=2, subgroups=1),
     Case(5, 35, 640, 32, turns=2),
-    Case(5, 35, 640, 32, turns=2, early=True, spared=True),
-    Case(1, 33, 1152, 64, turns=2, subgroups=2, early=True, spared=True, held=True),
-    Case(1, 33, 1152, 64, turns=2, subgroups=3, spared=True),
-    Case(1, 33, 640, 32, subgroups=2, spared=True),
+    Case(5, 35, 640, 32, spared=True),
+    Case(1, 33, 1152, 64, spared=True, held=True, tiles=2),
+    Case(1, 33, 640, 32, subgroups=3, spared=True),
     Case(3, 20, 160, 32),
     Case(8, 33, 256, 64, subgroups=3),
     Case(9, 17, 384, 128, ahead=2),
@@ -227,23 +222,16 @@ NORMED = [
     Case(1, 24, 352, 32, normed=True, turns=2),
     Case(1, 40, 768, 64, normed=True, turns=2, gated=True),
     Case(9, 24, 128, 64, normed=True, tiles=2, gated=True),
-    *(
-        replace(case, normed=True, staging=staging)
-        for staging in (1, 2, 3)
-        for case in (
-            Case(1, 24, 352, 32),
-            Case(1, 33, 136, 32, subgroups=4, turns=2, early=True, row_first=True),
-            Case(1, 17, 4096, 32, subgroups=4, turns=2, ahead=2, early=True, spared=True),
-            Case(1, 17, 2048, 32, subgroups=8, turns=2, early=True, row_first=True, gated=True),
-            Case(1, 40, 1280, 64, turns=2, gated=True, ahead=3, row_first=True),
-            Case(2, 33, 136, 32, subgroups=1),
-            Case(7, 33, 136, 32, subgroups=3, turns=2, early=True),
-            Case(7, 24, 640, 32, spared=True),
-            Case(16, 33, 136, 32, spared=True),
-            Case(16, 35, 416, 64, tiles=2, gated=True, row_first=True),
-            Case(19, 24, 352, 32, bits=8),
-        )
-    ),
+    Case(1, 33, 136, 32, normed=True, turns=2, subgroups=4),
+    Case(1, 17, 4096, 32, normed=True, turns=2, subgroups=4, ahead=2),
+    Case(1, 17, 2048, 32, normed=True, subgroups=8, gated=True),
+    Case(1, 40, 1280, 64, normed=True, turns=2, ahead=3, gated=True),
+    Case(2, 33, 136, 32, normed=True, subgroups=1),
+    Case(7, 33, 136, 32, normed=True, subgroups=3),
+    Case(7, 24, 640, 32, normed=True, turns=2, spared=True),
+    Case(16, 33, 136, 32, normed=True),
+    Case(16, 35, 416, 64, normed=True, tiles=2, gated=True),
+    Case(19, 24, 352, 32, normed=True, bits=8),
 ]
 
 
@@ -257,16 +245,14 @@ def test_rows_are_normalised_on_the_units_themselves(case: Case, with_units: pum
     check_normalised(case, with_units, False)
 
 
-@pytest.mark.parametrize("staging", range(4))
 @pytest.mark.parametrize("size", [0.0, 2.0**-20, 60000.0])
-def test_rows_of_any_size_are_normalised(size: float, staging: int, context: pumice.Context) -> None:
+def test_rows_of_any_size_are_normalised(size: float, context: pumice.Context) -> None:
     """Products with the gain are past what a half holds, or below what is normal in one, or nothing."""
-    check_normalised(Case(2, 24, 352, 32, normed=True, staging=staging), context, True, size)
+    check_normalised(Case(2, 24, 352, 32, normed=True), context, True, size)
 
 
-@pytest.mark.parametrize("staging", range(4))
-def test_one_element_of_a_row_is_far_larger_than_others(staging: int, context: pumice.Context) -> None:
-    check_normalised(Case(1, 24, 352, 32, normed=True, staging=staging), context, True, first=30000.0)
+def test_one_element_of_a_row_is_far_larger_than_others(context: pumice.Context) -> None:
+    check_normalised(Case(1, 24, 352, 32, normed=True), context, True, first=30000.0)
 
 
 def check_normalised(
@@ -367,21 +353,28 @@ def test_a_workgroup_has_two_tiles_of_very_many_columns(emulating: pumice.Contex
     assert step["groups"][0] == -(-case.columns // 32)
 
 
-BEFORE = "normalised before"
+INSIDE, BEFORE = "normalised inside", "normalised before"
 
 
-@pytest.mark.parametrize(
-    "case", [Case(3, 40, 160, 32), pytest.param(Case(2, 32, 128, 32, gated=True), marks=pytest.mark.slow)], ids=str
-)
-def test_rows_are_normalised_before_where_that_was_measured(case: Case, emulating: pumice.Context) -> None:
-    """By a kernel of their own, in place of each workgroup of the product."""
-    measured = {f"block product of {case.rows} normalised rows": BEFORE}
-    for told, kernels in (({}, 1), (measured, 2)):
-        program = check_program(case, True, emulating, measured=told)
+@pytest.mark.parametrize(("case", "own"), [(Case(2, 40, 160, 32), INSIDE), (Case(3, 32, 128, 32), BEFORE)], ids=str)
+def test_few_rows_are_normalised_inside_a_product_and_more_before(
+    case: Case, own: str, emulating: pumice.Context
+) -> None:
+    """By a kernel of their own, in place of each workgroup of the product. What was measured is taken in place of either."""
+    kind = f"block product of {case.rows} normalised rows"
+    for measured in ({}, {kind: INSIDE}, {kind: BEFORE}):
+        program = check_program(case, True, emulating, measured=measured)
         steps = program.plan([[case.rows, case.depth]])
-        assert len(steps) == kernels
-    (choice,) = (step["choice"] for step in steps if "choice" in step)
-    assert (choice["own"], choice["taken"]) == ("normalised inside", BEFORE)
+        taken = measured.get(kind, own)
+        assert len(steps) == (1 if taken == INSIDE else 2)
+        choices = [(step["choice"]["own"], step["choice"]["taken"]) for step in steps if "choice" in step]
+        assert choices == ([(own, taken)] if measured else [])
+
+
+def test_a_row_without_room_in_shared_memory_is_normalised_before(emulating: pumice.Context) -> None:
+    depth = emulating.info.limits["maxComputeSharedMemorySize"] // 256 * 128  # halves
+    program = check_program(Case(1, 16, depth, 32), True, emulating)
+    assert len(program.plan([[1, depth]])) == 2
 
 
 def check_program(

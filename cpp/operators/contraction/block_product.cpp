@@ -89,69 +89,36 @@ BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t colum
           true};
 }
 
-// How block_quads reads: its constants of the same names (docs/tuning.md).
-struct QuadsWay {
-  int64_t staging, ahead, turns;
-  bool row_first, early, spared;
-};
-constexpr QuadsWay kOneRow{0, 1, 1, false, false, false}, kOneRowNormed{0, 1, 2, false, false, false};
-constexpr QuadsWay kRows{0, 1, 1, false, false, false}, kRowsNormed{0, 1, 1, false, false, false};
-constexpr int64_t kMostParts = 8;  // eights of a row that an invocation can keep in registers
-
-// Eights of a row that an invocation keeps.
-int64_t parts_of(const QuadsWay& way, int64_t chunks, int64_t subgroups) {
-  constexpr int64_t kEights = 16, kLanes = 32;  // of a chunk, of a subgroup
-  if (way.staging == 1) return ceil_div(chunks * kEights, subgroups * kLanes);
-  return ceil_div(ceil_div(chunks, subgroups * way.ahead) * way.ahead * kEights, kLanes);
-}
-
-// The way of a product whose rows the kernel normalises or does not; where an invocation has too much of a row, it reads it twice.
-QuadsWay quads_way(bool is_one, bool is_normed, int64_t chunks, int64_t subgroups) {
-  QuadsWay way = is_normed ? (is_one ? kOneRowNormed : kRowsNormed) : (is_one ? kOneRow : kRows);
-  if (parts_of(way, chunks, subgroups) > kMostParts) way.staging = 0;
-  return way;
-}
-
-// Bytes of shared memory for the squares of rows, and what they are met by.
-int64_t bytes_of_squares(const QuadsWay& way, int64_t rows, int64_t subgroups) {
-  return 4 * (way.staging == 0 ? 16 + subgroups * 32 : (way.staging == 2 ? 2 : 1) * subgroups * rows);
-}
-
 // Devices with matrix units take block_quads. There are so many subgroups of a tile's columns that every multiprocessor has several, half
-// as many where each has two matrices, and as many as the depth has chunks at most. Where the rows are normalised, which each workgroup
-// does for itself, they are four or eight. A workgroup has two tiles, whose words are on their way at once, where every multiprocessor has
-// many to do. One row alone is read beside the matrix, and asked for nothing past the depth where all subgroups have as many whole chunks;
-// rows that are normalised are multiplied while the next chunk is on its way (docs/tuning.md).
+// as many where each has two matrices, four or more, and as many as the depth has chunks at most. Where the rows are normalised, which each
+// workgroup does for itself, they are up to eight. A workgroup has two tiles, whose words are on their way at once, where every
+// multiprocessor has many to do. One row alone is read beside the matrix, and asked for nothing past the depth where all subgroups have as
+// many whole chunks. The most subgroups read the next chunk of it while they multiply one; of two tiles nothing is read past the last
+// (docs/tuning.md).
 BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kMostSubgroups = 16, kFewestOfNorm = 4, kMostOfNorm = 8;
-  constexpr int64_t kTilesOfCore = 48;
+  constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kFewestSubgroups = 4, kMostSubgroups = 16, kMostOfNorm = 8, kTilesOfCore = 48;
+  constexpr int64_t kMostParts = 8;  // eights of a row that an invocation can keep in registers as it normalises them
   const int64_t chunks = ceil_div(depth, kChunk), tiles = ceil_div(columns, kTileColumns), sets = is_gated(node) ? 2 : 1;
-  const int64_t wanted = ceil_div(node.multiprocessors() * kSubgroupsOfCore, tiles * sets);
+  const int64_t wanted = std::max(ceil_div(node.multiprocessors() * kSubgroupsOfCore, tiles * sets), kFewestSubgroups);
   const int64_t in_group = sets == 1 && tiles >= node.multiprocessors() * kTilesOfCore ? 2 : 1;
   const bool is_normed = node.has_input(kGain);
   const int64_t most = std::min({is_normed ? kMostOfNorm : kMostSubgroups, node.most_invocations() / kLanes, chunks});
-  int64_t subgroups = is_normed ? std::min(kFewestOfNorm, node.most_invocations() / kLanes) : 1;
+  int64_t subgroups = 1;
   while (subgroups * 2 <= most && subgroups < wanted) subgroups *= 2;
   const int64_t each = std::min(rows, kMostRows), staged = each * (chunks * 16 + 1);
   const int64_t of_lane = node.emulates_fragments() ? 68 : 0;  // operands of the units that are emulated, and values that meet
   const int64_t of_subgroup = in_group * sets * kTileColumns * (each > 8 ? 17 : 9) * 4 + kLanes * of_lane;
   const int64_t limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   while (subgroups > 1 && subgroups * of_subgroup > limit) subgroups /= 2;
-  const QuadsWay normed = quads_way(each == 1, is_normed, chunks, subgroups);
-  const bool has_room = staged * 16 + bytes_of_squares(normed, each, subgroups) + subgroups * of_subgroup <= limit;
-  const QuadsWay way = has_room ? normed : quads_way(each == 1, false, chunks, subgroups);
-  const bool is_whole = each == 1 && depth % kChunk == 0 && chunks % (subgroups * way.ahead) == 0;
-  SpecValues spec{{"ROWS", each},       {"INVOCATIONS", subgroups * kLanes},
-                  {"TILES", in_group},  {"WHOLE", is_whole},
-                  {"AHEAD", way.ahead}, {"TURNS", way.turns},
-                  {"EARLY", way.early}, {"SPARED", way.spared}};
-  if (is_normed && has_room)
-    spec.insert(spec.end(), {{"STAGED", staged},
-                             {"STAGING", way.staging},
-                             {"PARTS", way.staging == 0 ? 1 : parts_of(way, chunks, subgroups)},
-                             {"ROW_FIRST", way.row_first}});
+  const int64_t parts = ceil_div(ceil_div(chunks, subgroups) * kChunk, 8 * kLanes);
+  const bool has_norm = parts <= kMostParts && staged * 16 + subgroups * (of_subgroup + each * 8) <= limit;
+  const bool is_whole = each == 1 && depth % kChunk == 0 && chunks % subgroups == 0;
+  SpecValues spec{{"ROWS", each}, {"INVOCATIONS", subgroups * kLanes}, {"TILES", in_group}, {"WHOLE", is_whole}};
+  if (each == 1 && !is_normed && subgroups == kMostSubgroups) spec.emplace_back("TURNS", 2);
+  if (each == 1 && !is_normed && in_group == 2) spec.emplace_back("SPARED", 1);
+  if (is_normed && has_norm) spec.insert(spec.end(), {{"STAGED", staged}, {"PARTS", parts}});
   const Macros macros{{"SCALES", std::to_string(scales_of(node))}, {"EMULATED", node.emulates_fragments() ? "1" : "0"}};
-  return {"block_quads.comp", each, in_group * kTileColumns, spec, macros, true, has_room};
+  return {"block_quads.comp", each, in_group * kTileColumns, spec, macros, true, has_norm};
 }
 
 // The tiling of the kernel that multiplies so many rows with the matrix as it is; none where no kernel does.
@@ -299,11 +266,15 @@ Piece normalised(LowerContext& node, Composition& parts) {
   return made;
 }
 
-// Rows that a kernel can normalise may be normalised by another one before, where that was measured to be quicker (docs/tuning.md).
+// Rows that a kernel can normalise are normalised inside it, or by another one before. On matrix units the second is quicker for more than
+// kMostNormedRows, since each workgroup normalises all of them for itself; a measured variant is taken in place of either (docs/tuning.md).
 constexpr std::string_view kInside = "normalised inside", kBefore = "normalised before";
+constexpr int64_t kMostNormedRows = 2;
 
-std::shared_ptr<const StepChoice> choice_of_norm(const LowerContext& node, int64_t rows) {
-  return told_choice(node.measured, "block product of " + std::to_string(rows) + " normalised rows", kInside, {kBefore});
+void choose_norm(const LowerContext& node, int64_t rows, BlockProduct& product) {
+  const std::string_view own = is_in_fragments(node) && rows > kMostNormedRows ? kBefore : kInside;
+  product.choice = told_choice(node.measured, "block product of " + std::to_string(rows) + " normalised rows", own, {kInside, kBefore});
+  product.is_normed = (product.choice ? product.choice->taken : own) == kInside;
 }
 
 }  // namespace
@@ -356,9 +327,7 @@ void lower_block_matmul(LowerContext& node) {
   BlockProduct product{kMatrix, parts.input(kX), parts.output(0), node.epilogue(), node.residual()};
   const int64_t rows = product.y.desc.elements() / node.input(kW).shape[0], block = node.attributes->integer("block_size");
   auto tiling = block_tiling(node, product.x.operand, rows, block);
-  product.is_normed = node.has_input(kGain) && tiling && tiling->has_norm;
-  product.choice = product.is_normed ? choice_of_norm(node, rows) : nullptr;
-  if (product.choice && product.choice->taken != kInside) product.is_normed = false;
+  if (node.has_input(kGain) && tiling && tiling->has_norm) choose_norm(node, rows, product);
   if (!product.is_normed) {
     product.x = normalised(node, parts);
     tiling = block_tiling(node, product.x.operand, rows, block);
