@@ -129,9 +129,11 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   Shapes declared;
   for (size_t j = 0; j < graph.outputs().size(); ++j) declared.push_back(output_of(graph, j).shape);
   const auto is_known = [](const std::optional<Shape>& shape) { return shape && std::ranges::find(*shape, kUnknownSize) == shape->end(); };
-  if (std::ranges::all_of(declared, is_known)) return declared;
   const bool assumed = std::ranges::any_of(graph.inputs(), [&](ValueId id) { return graph.value(id).assumed; });
   const bool exact = !assumed && std::ranges::all_of(given, is_known);
+  // Outputs of sizes that are known do not tell that the nodes can take sizes which nobody knew when they were added.
+  const bool told_more = exact && !std::ranges::all_of(graph.inputs(), [&](ValueId id) { return is_known(graph.value(id).shape); });
+  if (!told_more && std::ranges::all_of(declared, is_known)) return declared;
   ShapeInference trials[kTrials];
   for (size_t t = 0; t < kTrials; ++t) {
     ShapeInference& known = trials[t];
