@@ -202,7 +202,8 @@ void lower_inside(LowerContext& node, DType inside) {
     inputs.push_back(node.in(i));
     const bool is_read = node.has_input(i) && !node.host(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
     if (!is_read || !is_working_float(node.input(i).dtype) || node.input(i).dtype == inside) continue;
-    if (has_bit(node.input(i).dtype == DType::float32 ? node.row->wide_inputs : node.row->narrow_inputs, i)) continue;
+    if (node.input(i).dtype == DType::float32 && has_bit(node.row->wide_inputs, i)) continue;
+    if (inside == DType::float32 && has_bit(node.row->narrow_inputs, i)) continue;  // two kinds of 16 bits do not mix
     const Piece converted = composition.scratch(inside, node.input(i).shape);
     composition.map("a0", {{node.input(i), node.in(i)}}, converted);
     inputs[i] = converted.operand;
