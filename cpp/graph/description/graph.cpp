@@ -217,11 +217,12 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
     throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
   value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(traits.quantization));
-  std::optional<std::array<Shape, kTrials>> tried;
-  if (value.shape) tried = named_trials_->of(*value.shape, value.dimension_names);
+  std::vector<TensorDesc> tried;
+  if (value.shape)
+    for (Shape& sizes : named_trials_->of(*value.shape, value.dimension_names)) tried.emplace_back(dtype, std::move(sizes));
   const bool known = value.is_known() && !traits.assumed;
   const ValueId id = add_value(std::move(value));
-  for (size_t t = 0; t < kTrials && tried; ++t) trials_[t]->set(id, TensorDesc(dtype, std::move((*tried)[t])));
+  for (size_t t = 0; t < tried.size(); ++t) trials_[t]->set(id, std::move(tried[t]));
   exact_ = exact_ && known;
   inputs_.push_back(id);
   return id;
