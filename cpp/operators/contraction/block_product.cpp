@@ -269,7 +269,7 @@ Piece normalised(LowerContext& node, Composition& parts) {
 // Rows that a kernel can normalise are normalised inside it, or by another one before. On matrix units the second is quicker for more than
 // kMostNormedRows, since each workgroup normalises all of them for itself; a measured variant is taken in place of either (docs/tuning.md).
 constexpr std::string_view kInside = "normalised inside", kBefore = "normalised before";
-constexpr int64_t kMostNormedRows = 2;
+constexpr int64_t kMostNormedRows = 1;
 
 void choose_norm(const LowerContext& node, int64_t rows, BlockProduct& product) {
   const std::string_view own = is_in_fragments(node) && rows > kMostNormedRows ? kBefore : kInside;
