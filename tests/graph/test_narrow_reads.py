@@ -179,3 +179,27 @@ def test_a_residual_of_16_bits_is_read_by_a_kernel_that_stores_float32(context: 
     rows = np.ones((6, 16), np.float32) * 2
     np.testing.assert_array_equal(program({"x": rows}, loop_timeout=None)["y"], 120002)
     assert [label for label, _ in kernels_of(program, {"x": rows})] == ["Slice_0", "cast 'x' to float16", "layer"]
+
+
+@pytest.mark.parametrize("op", ["Relu", "Tanh", "Mul", "Slice"])
+@pytest.mark.parametrize("producer", ["Conv", "MatMul", "InstanceNormalization"])
+@pytest.mark.parametrize("wide", [["sum"], ["made", "sum"], ["made", "sum", "beside"], ["sum", "beside"]], ids=str)
+def test_what_makes_a_residual_stays_where_its_cast_is_read_over(
+    context: pumice.Context, op: str, producer: str, wide: list[str]
+) -> None:
+    """The skip is a map of 16 bits, which the cast behind it could take up; nodes in float32 beside the sum may read that cast too."""
+    random = np.random.default_rng(7)
+    graph = pumice.Graph("skips")
+    x, z = (graph.input(name, "float32", [1, 8, 6, 8]) for name in "xz")
+    skip = graph.add(op, x, x) if op == "Mul" else reversed_rows(graph, x) if op == "Slice" else graph.add(op, x)
+    weights = {"Conv": [(8, 8, 1, 1)], "MatMul": [(8, 8)], "InstanceNormalization": [(8,), (8,)]}[producer]
+    constants = [graph.constant(random.standard_normal(shape).astype(np.float32)) for shape in weights]
+    made = graph.add(producer, z, *constants, name="made")
+    graph.output("y", graph.add("Add", made, skip, name="sum"))
+    if "beside" in wide:
+        graph.output("e", graph.add("Exp", skip, name="beside"))
+    given = {name: random.standard_normal((1, 8, 6, 8)).astype(np.float32) for name in "xz"}
+    expected = graph.compile(context)(given, loop_timeout=None)
+    found = graph.compile(context, "fp16", float32_nodes=wide)(given, loop_timeout=None)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=2e-2, atol=2e-2 * np.abs(array).max())

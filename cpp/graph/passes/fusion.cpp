@@ -263,7 +263,9 @@ class MapFusion {
       if (reads_it && residual == kAbsent) {
         residual = beside;
         producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
-        producer.inputs[kResidualInput] = read_by(producer, residual);
+        const ValueId read = read_by(producer, residual);
+        producer.inputs[kResidualInput] = read;
+        if (read != residual) ++uses_[index(read)];  // so that the cast does not take up what makes it
         producer.has_residual = true;
       }
       if (producer.has_residual) producer.expression = chain;
