@@ -358,7 +358,8 @@ void drop_idle_casts(ProgramGraph& graph) {
   const std::set<ValueId> inputs(graph.inputs.begin(), graph.inputs.end());
   std::erase_if(graph.nodes, [&](const ProgramNode& node) {
     if (node.row->name != "Cast" || graph.value(node.inputs[0]).constant) return false;
-    const ValueId from = node.inputs[0], to = node.outputs[0];
+    const auto before = same.find(node.inputs[0]);
+    const ValueId from = before == same.end() ? node.inputs[0] : before->second, to = node.outputs[0];
     const bool from_input = inputs.contains(from), is_output = outputs.contains(to);
     const DType dtype = graph.value(from).dtype;
     if (from_input == is_output || !is_working_float(dtype) || dtype != graph.value(to).dtype || outputs.contains(from)) return false;
