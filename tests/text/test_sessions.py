@@ -113,15 +113,19 @@ def test_rewinding_takes_back_tokens(generator: Generator) -> None:
         session.rewind(len(tokens) + 1)
 
 
-def test_runs_of_all_numbers_of_rows_share_their_temporary_memory(generator: Generator) -> None:
+@pytest.mark.parametrize("counts", [(300, 20, 5, 1), (1, 5, 20, 150)], ids=["falling", "rising"])
+def test_runs_of_all_numbers_of_rows_share_their_temporary_memory(
+    generator: Generator, counts: tuple[int, ...]
+) -> None:
     """They come one after the other: the largest is all that there is, and a session that is closed has none."""
     session = generator.session()
-    for count in (300, 20, 5, 1):
+    session._rows.make_room(512)
+    for count in counts:
         session.stream(generator.encoded("the fox ")[:2] * (count // 2) or [5])
         session.logits()
     rows, device = session._rows, generator.device
     assert rows.caches is not None
-    assert len(rows._recorded) >= 3
+    assert len(rows._recorded) >= (3 if counts[0] > counts[-1] else 1)
     needs = [
         device.program.compiled(
             device.roomy.shapes(1, count, wanted, rows.caches.room)

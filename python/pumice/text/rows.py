@@ -157,6 +157,12 @@ class Rows:
             elif wanted > 1:
                 logits = _pumice.empty([batch, wanted, self.device.words], self.device.logits_dtype, context)
             recorded = self.device.record(self.caches, words, (ids, places), logits, choose)
+            # Those with a smaller arena would keep it; they are recorded again where they are needed.
+            others = [
+                other for other, one in self._recorded.items() if one.recorded.arena not in (None, recorded.arena)
+            ]
+            for other in others if recorded.arena is not None else ():
+                del self._recorded[other]
             if places is not words.first:  # before it is kept: what is raised here leaves no recording of unknown rows
                 places.upload(np.tile(np.arange(wanted, dtype=np.int64), (batch, 1)))
             self._recorded[key] = Prompt(recorded, ids, places)
