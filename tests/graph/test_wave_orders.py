@@ -168,7 +168,7 @@ def in_order() -> dict[str, Array]:
 def test_waves_run_the_other_way_round_give_the_same_bits(in_order: dict[str, Array], tmp_path: Path) -> None:
     made = tmp_path / "made.npz"
     environment = {**os.environ, "PUMICE_FAULT": "reversed"}
-    subprocess.run([sys.executable, __file__, str(made)], env=environment, check=True, timeout=280)
+    subprocess.run([sys.executable, __file__, str(made)], env=environment, check=True)
     with np.load(made) as other:
         assert sorted(other) == sorted(in_order)
         apart = [name for name in in_order if in_order[name].tobytes() != other[name].tobytes()]

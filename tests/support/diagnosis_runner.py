@@ -25,18 +25,18 @@ SHADERS = Path(__file__).parent.parent.parent / "shaders"
 
 # Texts of shaders, and others in which the last bit of some numbers is other than it was in this memory at the run before.
 _TURNED = "uintBitsToFloat((floatBitsToUint(v) & ~1u) | ((floatBitsToUint(pm_load(y, to + i)) & 1u) ^ 1u))"
-_STORE = "    pm_store(y, to + i, epilogue(v));"
+_STORE = "    SET_Y(to + i, epilogue(v));"
 RESTLESS = {
     "norm": (
         "layer_norm.comp",
         _STORE,
-        f"    v = epilogue(v);\n    if (row == 7u && i < 16u) v = {_TURNED};\n    pm_store(y, to + i, v);",
+        f"    v = epilogue(v);\n    if (row == 7u && i < 16u) v = {_TURNED};\n    SET_Y(to + i, v);",
     ),
     "fused norm": (
         "layer_norm.comp",
         _STORE,
         f"    const float made = epilogue(v);\n    const bool fused = made != v;\n    v = made;\n"
-        f"    if (fused && row % 4u == 1u) v = {_TURNED};\n    pm_store(y, to + i, v);",
+        f"    if (fused && row % 4u == 1u) v = {_TURNED};\n    SET_Y(to + i, v);",
     ),
 }
 

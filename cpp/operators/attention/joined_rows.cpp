@@ -20,12 +20,15 @@ void shape_of_joined_rows(ShapeContext& node) {
   if (node.input(Joined::past).shape != Shape{cache[0]})
     node.fail("past of shape " + to_string(Shape{cache[0]}) + " expected; given " + to_string(node.input(Joined::past).shape));
   const bool in_bytes = node.input(Joined::cache).dtype == DType::int8;
-  if (in_bytes != node.has(Joined::scales)) node.fail("scales beside a cache of int8 and beside no other expected");
+  if (in_bytes != node.has(Joined::scales))
+    node.fail("scales beside a cache of int8 and beside no other expected; given a cache of " +
+              std::string(name(node.input(Joined::cache).dtype)) + (in_bytes ? " without scales" : " with scales"));
   if (in_bytes) {
     check_bytes(node, Joined::cache);
     check_scales(node, Joined::cache, Joined::scales);
   } else if (node.input(Joined::cache).dtype != node.input(Joined::rows).dtype) {
-    node.fail("a cache and rows of one dtype expected");
+    node.fail("a cache and rows of one dtype expected; given " + std::string(name(node.input(Joined::cache).dtype)) + " and " +
+              std::string(name(node.input(Joined::rows).dtype)));
   }
   node.output(0, node.input(Joined::rows).dtype, {cache[0], cache[1], checked_add(cache[2], rows[2], "rows"), cache[3]});
 }

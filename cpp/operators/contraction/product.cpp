@@ -66,11 +66,13 @@ void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, c
   y_stride.insert(y_stride.end(), {last(y.strides, 2), last(y.strides, 1)});
   const int64_t depth = last(a.shape, 1);
   node.check_loops(depth);
-  const DType storage = is_working_float(y.dtype) ? mixed_arrays({{"A", a.dtype}, {"B", b.dtype}, {"Y", y.dtype}}).storage : y.dtype;
+  const DType c_dtype = c ? node.input(2).dtype : y.dtype;
+  const DType storage =
+      is_working_float(y.dtype) ? mixed_arrays({{"A", a.dtype}, {"B", b.dtype}, {"C", c_dtype}, {"Y", y.dtype}}).storage : y.dtype;
   const ElementText text = text_of(node, y.dtype, storage);
   Macros macros = {{"TYPE", text.type}, {"STORE(i, v)", text.store}, {"NUMBER(w)", text.number}, {"ADDS", c ? "1" : "0"}};
   macros.emplace_back("Y_ELEMENT", text.element);
-  for (const auto& [array, dtype] : {std::pair("A", a.dtype), std::pair("B", b.dtype), std::pair("C", c ? node.input(2).dtype : y.dtype)}) {
+  for (const auto& [array, dtype] : {std::pair("A", a.dtype), std::pair("B", b.dtype), std::pair("C", c_dtype)}) {
     const ElementText element = text_of(node, dtype, storage);
     macros.emplace_back(std::string(array) + "_ELEMENT", element.element);
     macros.emplace_back("LOAD_" + std::string(array) + "(t, i)", element.load);
