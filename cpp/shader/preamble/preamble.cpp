@@ -1,6 +1,9 @@
 // The GLSL extension: one set of names whose meaning follows the storage and arithmetic types. Each of its parts is a catalogue of
 // macros and functions, and a shader gets those that it names, so that a long preamble costs a short shader nothing.
 #include <algorithm>
+#include <deque>
+#include <memory>
+#include <mutex>
 #include <unordered_set>
 
 #include "core/error.h"
@@ -118,6 +121,36 @@ std::string catalogue(const ShaderOptions& options, bool declares_wide) {
   return text + define("psc(x)", "((x) == 0 ? p.x : (x))");
 }
 
+// The catalogues of the options that shaders were compiled for last: a device's kernels have two or three, and to write and read one takes
+// as long as all else that is done for a kernel which the cache has.
+class Catalogues {
+ public:
+  std::shared_ptr<const CatalogueItems> of(const ShaderOptions& options, bool declares_wide) {
+    const std::scoped_lock lock(mutex_);
+    const auto known =
+        std::ranges::find_if(known_, [&](const Known& one) { return one.declares_wide == declares_wide && one.options == options; });
+    if (known != known_.end()) return known->items;
+    if (known_.size() == kMost) known_.pop_front();
+    return known_.emplace_back(Known{options, declares_wide, std::make_shared<CatalogueItems>(catalogue(options, declares_wide))}).items;
+  }
+
+ private:
+  static constexpr size_t kMost = 16;
+  struct Known {
+    ShaderOptions options;
+    bool declares_wide;
+    std::shared_ptr<const CatalogueItems> items;
+  };
+
+  std::mutex mutex_;
+  std::deque<Known> known_;
+};
+
+Catalogues& catalogues() {
+  static Catalogues all;
+  return all;
+}
+
 bool declares(std::string_view text, std::string_view structure) {
   const auto words = words_of(text);
   for (size_t i = 1; i < words.size(); ++i)
@@ -165,10 +198,10 @@ std::string preamble(const ShaderOptions& options, const std::vector<std::string
     pastes = pastes || text.find("##") != std::string_view::npos;
     declares_wide = declares_wide || (is_2024(options) && declares(text, "sfpvec8"));
   }
-  const std::string all = catalogue(options, declares_wide);
+  const auto all = catalogues().of(options, declares_wide);
   const std::string end = struct_allowance(options, declares_wide, words);
-  if (pastes) return extensions(options) + profile_macros(options, nullptr) + all + end;  // names that the words do not show
-  return extensions(options) + profile_macros(options, &words) + used_items(all, words) + end;
+  if (pastes) return extensions(options) + profile_macros(options, nullptr) + all->text() + end;  // names that the words do not show
+  return extensions(options) + profile_macros(options, &words) + all->used(words) + end;
 }
 
 }  // namespace pumice

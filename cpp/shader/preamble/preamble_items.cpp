@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <unordered_map>
+#include <utility>
 
 namespace pumice {
 namespace {
@@ -10,11 +10,6 @@ namespace {
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
-
-struct Item {
-  std::string_view name, text;
-  bool used = false;
-};
 
 // "#define name...", "type name(...)", "struct name {", "type name;"
 std::string_view name_of(std::string_view text) {
@@ -41,18 +36,6 @@ size_t item_length(std::string_view text) {
   return text.size();
 }
 
-std::vector<Item> items_of(std::string_view catalogue) {
-  std::vector<Item> items;
-  while (!catalogue.empty()) {
-    const std::string_view line = first_line(catalogue);
-    const bool skipped = line == "\n" || line.starts_with("//");
-    const size_t length = skipped ? line.size() : item_length(catalogue);
-    if (!skipped) items.push_back({name_of(catalogue.substr(0, length)), catalogue.substr(0, length)});
-    catalogue.remove_prefix(length);
-  }
-  return items;
-}
-
 }  // namespace
 
 std::vector<std::string_view> words_of(std::string_view text) {
@@ -66,25 +49,33 @@ std::vector<std::string_view> words_of(std::string_view text) {
   return words;
 }
 
-std::string used_items(std::string_view catalogue, const std::vector<std::string_view>& words) {
-  auto items = items_of(catalogue);
-  std::unordered_multimap<std::string_view, size_t> by_name;
-  for (size_t i = 0; i < items.size(); ++i) by_name.emplace(items[i].name, i);
+CatalogueItems::CatalogueItems(std::string catalogue) : text_(std::move(catalogue)) {
+  for (std::string_view rest = text_; !rest.empty();) {
+    const std::string_view line = first_line(rest);
+    const bool skipped = line == "\n" || line.starts_with("//");
+    const std::string_view text = rest.substr(0, skipped ? line.size() : item_length(rest));
+    if (!skipped) items_.push_back({name_of(text), text, words_of(text)});
+    rest.remove_prefix(text.size());
+  }
+  for (size_t i = 0; i < items_.size(); ++i) by_name_.emplace(items_[i].name, i);
+}
+
+std::string CatalogueItems::used(const std::vector<std::string_view>& words) const {
+  std::vector<bool> is_used(items_.size(), false);
   std::vector<std::string_view> open(words);
   while (!open.empty()) {
-    const auto [begin, end] = by_name.equal_range(open.back());
+    const auto [begin, end] = by_name_.equal_range(open.back());
     open.pop_back();
     for (auto found = begin; found != end; ++found) {
-      Item& item = items[found->second];
-      if (item.used) continue;
-      item.used = true;
-      const auto more = words_of(item.text);
+      if (is_used[found->second]) continue;
+      is_used[found->second] = true;
+      const auto& more = items_[found->second].words;
       open.insert(open.end(), more.begin(), more.end());
     }
   }
   std::string text;
-  for (const auto& item : items)
-    if (item.used) text += item.text;
+  for (size_t i = 0; i < items_.size(); ++i)
+    if (is_used[i]) text += items_[i].text;
   return text;
 }
 
