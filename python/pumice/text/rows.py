@@ -10,7 +10,7 @@ import numpy as np
 
 import pumice._pumice as _pumice
 
-from .._pumice import CommandList, Error, StateError, Submission
+from .._pumice import Buffer, CommandList, Error, StateError, Submission
 from ..base.element_types import Array
 from .device import SLOTS, Caches, Choice, Device, Recorded, Seen, Way, Words, bucket_of, seen_of, settings_of
 from .errors import ContextError
@@ -157,16 +157,18 @@ class Rows:
             elif wanted > 1:
                 logits = _pumice.empty([batch, wanted, self.device.words], self.device.logits_dtype, context)
             recorded = self.device.record(self.caches, words, (ids, places), logits, choose)
-            # Those with a smaller arena would keep it; they are recorded again where they are needed.
-            others = [
-                other for other, one in self._recorded.items() if one.recorded.arena not in (None, recorded.arena)
-            ]
-            for other in others if recorded.arena is not None else ():
-                del self._recorded[other]
+            if recorded.arena is not None:
+                self._drop_others(recorded.arena)
             if places is not words.first:  # before it is kept: what is raised here leaves no recording of unknown rows
                 places.upload(np.tile(np.arange(wanted, dtype=np.int64), (batch, 1)))
             self._recorded[key] = Prompt(recorded, ids, places)
         return self._recorded[key]
+
+    def _drop_others(self, arena: Buffer) -> None:
+        """Drops the recordings that keep a smaller arena than this one; they are made again where they are needed."""
+        others = [key for key, one in self._recorded.items() if one.recorded.arena not in (None, arena)]
+        for key in others:
+            del self._recorded[key]
 
     def read(self) -> int:
         """Runs the tokens that the caches lack; the logits behind each text's last token are then on the device.
