@@ -234,6 +234,14 @@ class MapFusion {
     return to;
   }
 
+  void give_residual(ProgramNode& producer, ValueId residual) {
+    producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
+    const ValueId read = read_by(producer, residual);
+    producer.inputs[kResidualInput] = read;
+    if (read != residual) ++uses_[index(read)];  // so that the cast does not take up what makes it
+    producer.has_residual = true;
+  }
+
   void fuse_epilogue(size_t at) {
     if (node(at).on_host || node(at).outputs.size() != 1) return;
     Expression chain = Expression::name("x");
@@ -262,11 +270,7 @@ class MapFusion {
       producer.epilogue = *text;
       if (reads_it && residual == kAbsent) {
         residual = beside;
-        producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
-        const ValueId read = read_by(producer, residual);
-        producer.inputs[kResidualInput] = read;
-        if (read != residual) ++uses_[index(read)];  // so that the cast does not take up what makes it
-        producer.has_residual = true;
+        give_residual(producer, residual);
       }
       if (producer.has_residual) producer.expression = chain;
       absorb(static_cast<size_t>(next), producer, fusion);
