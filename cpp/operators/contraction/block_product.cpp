@@ -93,8 +93,8 @@ BlockTiling columns_tiling(const LowerContext& node, int64_t rows, int64_t colum
 // as many where each has two matrices, four or more, and as many as the depth has chunks at most. Where the rows are normalised, which each
 // workgroup does for itself, they are up to eight. A workgroup has two tiles, whose words are on their way at once, where every
 // multiprocessor has many to do. One row alone is read beside the matrix, and asked for nothing past the depth where all subgroups have as
-// many whole chunks. The most subgroups read the next chunk of it while they multiply one; of two tiles nothing is read past the last
-// (docs/tuning.md).
+// many whole chunks. The most subgroups have room for two turns of chunks where each of them has one chunk alone; of two tiles nothing is
+// read past the last (docs/tuning.md).
 BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t depth) {
   constexpr int64_t kLanes = 32, kSubgroupsOfCore = 16, kFewestSubgroups = 4, kMostSubgroups = 16, kMostOfNorm = 8, kTilesOfCore = 48;
   constexpr int64_t kMostParts = 8;  // eights of a row that an invocation can keep in registers as it normalises them
@@ -114,7 +114,7 @@ BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns
   const bool has_norm = parts <= kMostParts && staged * 16 + subgroups * (of_subgroup + each * 8) <= limit;
   const bool is_whole = each == 1 && depth % kChunk == 0 && chunks % subgroups == 0;
   SpecValues spec{{"ROWS", each}, {"INVOCATIONS", subgroups * kLanes}, {"TILES", in_group}, {"WHOLE", is_whole}};
-  if (each == 1 && !is_normed && subgroups == kMostSubgroups) spec.emplace_back("TURNS", 2);
+  if (each == 1 && !is_normed && subgroups == kMostSubgroups && chunks == subgroups) spec.emplace_back("TURNS", 2);
   if (each == 1 && !is_normed && in_group == 2) spec.emplace_back("SPARED", 1);
   if (is_normed && has_norm) spec.insert(spec.end(), {{"STAGED", staged}, {"PARTS", parts}});
   const Macros macros{{"SCALES", std::to_string(scales_of(node))}, {"EMULATED", node.emulates_fragments() ? "1" : "0"}};
