@@ -4,7 +4,6 @@ hold, NaN neither, changes a bit. (Keys that a mask or a row's place hides are: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,19 +90,6 @@ def kernels(case: Case, context: pumice.Context, precision: str) -> set[str]:
     used = np.array(case.counts) > (case.rows if case.causal else 0)
     assert np.isfinite(zeros[used].astype(np.float32)).mean() > 0.9, "rows that see a key are numbers"
     return {step["kernel"] for step in program.plan([one.shape for one in case.given(precision, 0)])}
-
-
-@pytest.fixture(scope="module")
-def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device for which the kernels of CPU drivers are not taken."""
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as made:
-        yield made
 
 
 @pytest.mark.parametrize("precision", STORED)

@@ -4,7 +4,6 @@ matrix, and parts of the keys that follow from what the device finds to be there
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,12 +116,6 @@ MORE = [
     Case(2, 1, 1, 40, 256, 8),
     Case(4, 2, 1, 33, 16, scale=-0.5),
 ]
-
-
-@pytest.fixture(scope="module")
-def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

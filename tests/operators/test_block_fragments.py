@@ -4,7 +4,6 @@ what lies where is tested on any device. Integers and powers of two: exact in an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -280,13 +279,6 @@ def check_normalised(
 
 
 # ---- in a program
-
-
-@pytest.fixture(scope="module")
-def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device whose matrix units are emulated, so that it takes their kernels whether it has any or not."""
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as made:
-        yield made
 
 
 def constant(graph: pumice.Graph, values: Array, case: Case, name: str) -> pumice.Value:

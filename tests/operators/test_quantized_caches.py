@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,19 +161,6 @@ def test_few_rows_read_the_bytes(case: Case, precision: str, context: pumice.Con
 @pytest.mark.parametrize("case", MANY, ids=str)
 def test_many_rows_have_them_unpacked(case: Case, precision: str, context: pumice.Context) -> None:
     check(case, context, precision, "quantized_rows.comp")
-
-
-@pytest.fixture(scope="module")
-def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device for which the kernels of CPU drivers are not taken."""
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
-        yield made
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -1,0 +1,23 @@
+"""Devices that several tests of operators ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import pumice
+
+
+@pytest.fixture(scope="module")
+def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A device whose matrix units are emulated, so that it takes their kernels whether it has any or not."""
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A device for which the kernels of CPU drivers are not taken."""
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
+        yield made
