@@ -166,7 +166,7 @@ class MapFusion {
     return widens ? cast.inputs[0] : id;
   }
 
-  // What a node's kernel reads as its residual in the place of a value.
+  // The value that a node's kernel reads as its residual in the place of `id`.
   ValueId read_by(const ProgramNode& node, ValueId id) const { return node.row->stores_either ? before_cast(id) : id; }
 
   bool is_after(size_t at, ValueId id) const { return producers_[static_cast<size_t>(id)] > static_cast<int32_t>(at); }

@@ -43,7 +43,7 @@ void bind_residual(const LowerContext& node, StepBuilder& step) {
   if (const Operand* residual = node.residual()) step.bind("residual", *residual);
 }
 
-// Of the residual, or of the input where there is none.
+// The type of the residual's elements; that of the input's where there is none.
 DType residual_dtype(const LowerContext& node) {
   return node.residual() ? node.input(kResidualInput).dtype : node.input(0).dtype;
 }

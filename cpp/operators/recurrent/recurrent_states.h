@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// What the dispatches of a recurrent layer need to know of it.
+// The facts of a recurrent layer that its dispatches need.
 struct StateSizes {
   int64_t directions, batch, units, width;  // `width` elements in a row of the layer's memory
   bool batch_first;
