@@ -256,7 +256,8 @@ def test_random_chains(context: pumice.Context, case: tuple[onnx.ModelProto, Arr
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("_part", range(5))
 @given(case=chains())
-@settings(max_examples=500, deadline=None, suppress_health_check=QUIET)
-def test_many_random_chains(context: pumice.Context, case: tuple[onnx.ModelProto, Array]) -> None:
+@settings(max_examples=100, deadline=None, suppress_health_check=QUIET)
+def test_many_random_chains(context: pumice.Context, _part: int, case: tuple[onnx.ModelProto, Array]) -> None:
     check(context, *case)

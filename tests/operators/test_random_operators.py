@@ -242,7 +242,8 @@ def test_random_operators(context: pumice.Context, case: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("_part", range(10))
 @given(case=cases())
-@settings(max_examples=2000, deadline=None, suppress_health_check=QUIET)
-def test_many_random_operators(context: pumice.Context, case: Any) -> None:
+@settings(max_examples=200, deadline=None, suppress_health_check=QUIET)
+def test_many_random_operators(context: pumice.Context, _part: int, case: Any) -> None:
     check(context, case)

@@ -156,7 +156,8 @@ def test_one_cell_keeps_the_ids(plugin_project: PluginProject) -> None:
 
 @pytest.fixture
 def two_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The software driver is there twice, as two devices of one UUID."""
+    """The driver is there twice, with two devices of one UUID. A variable that lists UUIDs leaves one of them, so it is taken away."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     file = os.environ.get("VK_DRIVER_FILES", "")
     if not file.endswith(".json") or os.pathsep in file or len(pumice.devices()) != 1:
         pytest.skip("VK_DRIVER_FILES does not name one driver")
