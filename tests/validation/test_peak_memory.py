@@ -22,7 +22,7 @@ from pumice.validation.bounds.types import Types
 
 FLOAT = np.float32
 SIDE = 512
-SMALL = 1 << 13  # numbers of a block, which is to be small beside a tensor here, as it is beside large ones
+SMALL = 1 << 12  # numbers of a block, which is to be small beside a tensor here, as it is beside large ones
 
 
 def chain() -> onnx.ModelProto:
@@ -104,31 +104,17 @@ def peak(context: pumice.Context, proto: onnx.ModelProto, precision: str, mode: 
             tracemalloc.stop()
 
 
-# A tenth above what was measured; when nodes were evaluated at once and doubles were kept, these were from 2 for the U-net to 12.
-LIMITS = {
-    (chain, "fp32", "isolated"): 2.35,
-    (residual, "fp32", "isolated"): 2.45,
-    (u_net, "fp32", "isolated"): 0.85,
-    (branches, "fp32", "isolated"): 1.95,
-    (chain, "fp32", "both"): 2.6,
-    (residual, "fp32", "both"): 3.15,
-    (u_net, "fp32", "both"): 1.7,
-    (branches, "fp32", "both"): 2.5,
-    (chain, "fp16", "isolated"): 1.95,
-    (residual, "fp16", "isolated"): 2.7,
-    (u_net, "fp16", "isolated"): 1.05,
-    (branches, "fp16", "isolated"): 1.8,
-}
-
-
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (cuts, blocks, blockwise, bounded):
         monkeypatch.setattr(module, "BLOCK", SMALL)
+    monkeypatch.setattr(blockwise, "LEAST_ROWS", 32)
 
 
-@pytest.mark.parametrize(("make", "precision", "mode"), LIMITS)
-def test_a_few_times_the_largest_activations_are_kept(
+@pytest.mark.parametrize("mode", ["isolated", "both"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("make", [chain, residual, u_net, branches])
+def test_twice_the_largest_activations_are_kept(
     context: pumice.Context,
     monkeypatch: pytest.MonkeyPatch,
     small_blocks: None,
@@ -136,8 +122,9 @@ def test_a_few_times_the_largest_activations_are_kept(
     precision: str,
     mode: str,
 ) -> None:
+    """When nodes were evaluated at once and doubles were kept, it was two (the U-net) to twelve times."""
     monkeypatch.setattr(streaming, "WINDOW", 4 * SIDE * SIDE)
-    assert peak(context, make(), precision, mode) <= LIMITS[make, precision, mode]
+    assert peak(context, make(), precision, mode) <= 2
 
 
 def numbers(count: int = 1 << 15) -> tuple[Any, Bounded]:

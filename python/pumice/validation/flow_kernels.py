@@ -11,7 +11,8 @@ from onnx import AttributeProto
 from .._pumice import Program
 from ..base.element_types import Array
 from .bounds.run import attributes_of
-from .kernels import UNKNOWN, Judged, ShippedKernels
+from .kernel_members import UNKNOWN
+from .kernels import Judged, ShippedKernels
 from .reference import BodyReference, Reference, ReferenceNode
 from .report import ValidationRow
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,15 +10,16 @@ import numpy as np
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import same_bits
-from .bounds.blocks import Collector, Read, Retyped
-from .bounds.blockwise import MAPS, OLDEST, blocks_of
+from .bounds.blocks import Read, Retyped
+from .bounds.blockwise import MAPS, OLDEST
 from .bounds.bounded import Bounded
 from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import NOTHING, REREAD, TOLD, Runner, Told, from_device
+from .bounds.run import REREAD, TOLD, Told, from_device
 from .bounds.types import HALVES, Types, is_float
-from .carried import Carried, decided, folded
+from .carried import Carried, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
+from .kernel_members import Members, Missing
 from .reference import Reference, ReferenceNode
 from .statistics import Statistics, statistics
 
@@ -27,7 +28,6 @@ _READS_WITHOUT = (
     "Shape",
     "Size",
 )  # parts of the first are written where they belong; the others read sizes alone
-UNKNOWN = "nothing is known of "  # of what a kernel reads: begins the note of a tensor that is not judged
 _PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 _SCALES = {"BatchNormalization", "Div", "Mul"}  # whose constants may be multiplied into those of products
 
@@ -69,113 +69,6 @@ class Judged(NamedTuple):
     def verdict(self) -> str:
         """ "right", "wrong" or "unproved"."""
         return self.deviation.verdict if self.deviation else UNPROVED
-
-
-class _Missing(Exception):
-    """No rule covers a member of a kernel."""
-
-    def __init__(self, node: str, note: str) -> None:
-        super().__init__(note)
-        self.node = node
-
-
-class _Inside:
-    """What the members of one kernel make of what it reads, the values inside it by one view of its roundings."""
-
-    def __init__(
-        self, kernels: ShippedKernels, known: Carried, held: Mapping[str, Value], told: Mapping[str, Told]
-    ) -> None:
-        self._kernels = kernels
-        self._told = told  # by member
-        self._known = known
-        self._made: dict[str, Value] = {}
-        self._held = held  # what the kernel reads
-        self.is_chosen = False  # it rests on a choice that the program of single nodes made
-
-    def __getitem__(self, name: str) -> Value:
-        # A tensor that another kernel has stored is a member's own result here, unless this kernel reads it.
-        if name in self._made:
-            return self._made[name]
-        return self._held[name] if name in self._held else self._known[name]
-
-    def run(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
-        """A member's results. Raises _Missing."""
-        runner = self._kernels.reference.runner if is_last else self._known.runner
-        choices = self._kernels.choices
-        try:
-            given = {name: self._read(node, name, runner) for name in node.inputs}
-            made = node.run(given, runner, self._told.get(node.name, NOTHING))
-        except Undecided as error:
-            if is_last or not set(node.outputs) <= set(choices):
-                raise _Missing(node.name, f"undecided: {error}") from None
-            made = {name: from_device(choices[name], runner.types) for name in node.outputs}
-            self.is_chosen = True
-        except Unproved as error:
-            raise _Missing(node.name, str(error)) from None
-        except IndexError as error:
-            raise _Missing(node.name, f"an index is out of range: {error}") from None
-        except KeyError as error:
-            raise _Missing(node.name, f"{UNKNOWN}{error}") from None
-        except MemoryError as error:
-            raise _Missing(node.name, f"the reference fails: {type(error).__name__}: {error}") from None
-        if not is_last:
-            self._made.update({name: self._agreed(name, value) for name, value in made.items()})
-        return made
-
-    def run_maps(self, nodes: Sequence[ReferenceNode], name: str, beside: Array) -> Value | None:
-        """The result of that name of members that make each number of one of each that they read, from the first to the last, by blocks.
-
-        None where it is small, or where it rests on a choice.
-        """
-        made = {output for node in nodes for output in node.outputs}
-        if not self._kernels.choices.keys().isdisjoint(made):
-            return None
-        try:
-            inputs = {one: self[one] for node in nodes for one in node.inputs if one not in made}
-        except KeyError:
-            return None
-        parts = blocks_of(inputs.values())
-        if parts is None or parts.shape != beside.shape:
-            return None
-        known, runner = self._known, self._kernels.reference.runner
-        joined = Collector(parts.shape, beside)
-        last = {one: node for node in nodes for one in [*node.inputs, *node.outputs]}
-        for index in parts.blocks:
-            values: dict[str, Value] = dict(zip(inputs, parts.inputs(index), strict=True))
-            for node in nodes:
-                view = runner if node is nodes[-1] else known.runner
-                given = {
-                    one: self._kernels.reference.read(node, one, values[one], view.at(node.precision).types)
-                    for one in node.inputs
-                }
-                try:
-                    values.update(node.run(given, view, self._told.get(node.name, NOTHING)))
-                except (Undecided, Unproved, IndexError, KeyError, MemoryError):
-                    return None  # it is said which where they run one by one
-                for one in node.inputs:
-                    if last[one] is node:
-                        values.pop(one, None)
-            block = values[name]
-            if not isinstance(block, Bounded):
-                return None
-            joined.add(index, block)
-        return joined.value()
-
-    def forget(self, names: Iterable[str]) -> None:
-        """Drops what no member reads any more."""
-        for name in names:
-            self._made.pop(name, None)
-
-    def _read(self, node: ReferenceNode, name: str, runner: Runner) -> Value:
-        return self._kernels.reference.read(node, name, self[name], runner.at(node.precision).types)
-
-    def _agreed(self, name: str, value: Value) -> Value:
-        """Any choice that explains what the kernel has stored is right; that of the program of single nodes may."""
-        if not isinstance(value, Bounded) or name not in self._kernels.choices:
-            return value
-        agreed = decided(value, from_device(self._kernels.choices[name], self._kernels.types))
-        self.is_chosen = self.is_chosen or agreed is not value
-        return agreed
 
 
 class ShippedKernels:
@@ -348,6 +241,15 @@ class ShippedKernels:
             self._stored.pop(name, None)
         return found
 
+    def reads(self, node: ReferenceNode, name: str) -> bool:
+        """Whether `judged` reads the numbers of this output in `local`; of others it reads the type."""
+        tensors = self._stored.get(name, ())
+        return any(self._is_alone(node, self._kernel(node, one.reads, self._held)[0]) for one in tensors)
+
+    def _is_alone(self, node: ReferenceNode, members: Sequence[ReferenceNode]) -> bool:
+        """Whether a kernel does what the program of single nodes does, with the same numbers."""
+        return len(members) == 1 and self._same.issuperset(node.inputs)
+
     def _pass(self, node: ReferenceNode, other: Mapping[str, Array]) -> None:
         """Keeps constants that are computed beforehand, and what has no floats and follows from inputs, which the host may compute."""
         if not all(name in self._known[0].held or name in self.reference.constants for name in node.inputs):
@@ -400,7 +302,7 @@ class ShippedKernels:
         blank = Judged(name, stored, tuple(one.name for one in members), None, "", ())
         if name in stored.reads:
             return self._cast(blank, node, allowed)
-        if local is not None and len(members) == 1 and self._same.issuperset(node.inputs):
+        if local is not None and self._is_alone(node, members):
             return self._verdict(blank, node, local.get(name), False, allowed)
         found = []
         ops = {member.op for member in members}
@@ -409,16 +311,19 @@ class ShippedKernels:
         for known in self._known:
             if known.runner.types.constants == "scaled" and not is_scaled:
                 continue
-            inside = _Inside(self, known, self._held, self._told(members, stored))
+            inside = Members(self.reference, self.choices, known, self._held, self._told(members, stored))
             value: Value = None
             try:
                 begin = len(members) - self._maps_at_end(members)
                 for i, member in enumerate(members):
-                    if i == begin and (value := inside.run_maps(members[begin:], name, stored.array)) is not None:
+                    if 0 <= begin - 1 == i < len(members) - 1 and member.op == "MatMul":
+                        if (value := inside.run_maps(members[begin:], name, stored.array, member)) is not None:
+                            break
+                    elif i == begin and (value := inside.run_maps(members[begin:], name, stored.array)) is not None:
                         break
                     value = inside.run(member, member is node).get(name)
                     inside.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
-            except _Missing as error:
+            except Missing as error:
                 found.append(blank._replace(note=str(error), unproved=(error.node,)))
                 continue
             found.append(self._verdict(blank, node, value, inside.is_chosen, allowed))

@@ -14,6 +14,7 @@ from ..importer.load import load_graph
 from ..model.model import Model
 from . import streaming
 from .against import Against
+from .bounds.blocks import largest
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.types import Types, is_float
@@ -175,7 +176,10 @@ class Proof:
         # Where tensors are many they are kept in few bytes.
         packed = ours if isinstance(ours, Windowed) and self.against.judges_kernels else {}
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
-        near, kernels = self._judged_alone(node, ours, alone, local), self._kernels(node, ours, local, case)
+        near = self._judged_alone(node, ours, alone, local)
+        if packed and local is not None and not node.folded:  # a value that nothing reads goes before others are made
+            local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
+        kernels = self._kernels(node, ours, local, case)
         if packed and self.options.mode == "both" and local is not None and not node.folded:
             local = {name: None if name in ours else one for name, one in local.items()}
         far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, packed, case)
@@ -216,6 +220,12 @@ class Proof:
         given = alone.of(node) if local is not None and self.against.reads_values else {}
         expected = self.against.node(node, given, local) or {}
         return {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
+
+    def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
+        """Of a value that has been judged, what is read later: all of it, or its type alone."""
+        if not is_judged or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads(node, name)):
+            return value
+        return Bounded(np.zeros(0), None, value.dtype)
 
     def _near(self, node: ReferenceNode, name: str, actual: Array, expected: Value) -> Deviation | None:
         types = self.reference.runner.types.at(node.precision)
@@ -354,7 +364,8 @@ class Proof:
     def _parts(self, chain: Carried) -> dict[str, Value]:
         """Of outputs that are sequences or optional values, the tensors that the program makes of such values, with their errors."""
         known = chain.known()
-        lists = {value.name: known[value.name] for value in self.fused.outputs if value.name in known}
+        tensors = {value.name for value in self.fused.program.outputs}
+        lists = {value.name: known[value.name] for value in self.fused.outputs if value.name in known.keys() - tensors}
         values = self.fused.packed_outputs({name: _arrays(one, False) for name, one in lists.items()})
         errors = self.fused.packed_outputs({name: _arrays(one, True) for name, one in lists.items()})
         made: dict[str, Value] = {}
@@ -416,10 +427,7 @@ class Proof:
             return
         for finding in drifts.findings(name, case, self.types.storage(result.dtype).unit):
             self._find(finding)
-        with np.errstate(all="ignore"):
-            finite = np.isfinite(expected.value)
-            scale = float(np.max(np.abs(expected.value), initial=0.0, where=finite))
-            bound = float(np.max(expected.errors(), initial=0.0, where=finite))
+        scale, bound = largest(expected)
         if bound > _ILL * scale:
             text = f"output '{name}' may be off by {bound:.2g} at this precision, its largest number being {scale:.3g}"
             self._find(Finding("ill-conditioned", name, text, bound / scale if scale else np.inf, case))

@@ -18,7 +18,7 @@ from ..importer.parse import opsets, parse
 from ..model.policy import Policy, Precision, policy_of
 from .bounds.bounded import Bounded, apart
 from .bounds.registry import Value
-from .bounds.run import NOTHING, Runner, Told, constant, constant_of
+from .bounds.run import NOTHING, Evaluation, Runner, Told, constant, constant_of
 from .bounds.types import Types
 
 if TYPE_CHECKING:
@@ -75,6 +75,11 @@ class ReferenceNode:
         given = [values[name] if name else None for name in self.proto.input]
         made = runner.at(self.precision).node(self.proto, given, values, told)
         return {name: one for name, one in zip(self.proto.output, made, strict=False) if name}
+
+    def by_blocks(self, values: Mapping[str, Value], runner: Runner, told: Told) -> Evaluation | None:
+        """How to evaluate the node a block at a time, where that can be done."""
+        given = [values[name] if name else None for name in self.proto.input]
+        return runner.at(self.precision).by_blocks(self.proto, given, values, told)
 
 
 class Reference:

@@ -68,6 +68,18 @@ def pairs(array: Array, value: Bounded) -> Iterator[tuple[Index, Array, Bounded]
         yield index, array[index], value.part(index)
 
 
+def largest(value: Bounded) -> tuple[float, float]:
+    """The largest magnitude of the finite numbers, and the largest error among these."""
+    scale = error = 0.0
+    for index in blocks(value.shape):
+        block = value.part(index)
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(block.value)
+            scale = max(scale, float(np.max(np.abs(block.value), initial=0.0, where=finite)))
+            error = max(error, float(np.max(block.errors(), initial=0.0, where=finite)))
+    return scale, error
+
+
 class Read(Deferred):
     """A tensor of the device, of which `make` makes a value, number by number."""
 
@@ -104,6 +116,37 @@ class Packed(Deferred):
             value += self._distance[index]
         error = None if self._error is None else self._error[index].astype(np.float64)
         return Bounded(value, error, self.dtype, self.stored, self.constant)
+
+
+class Fed(Deferred):
+    """A value that is evaluated a block at a time, for one reader: what is there is the block that `indices` is at."""
+
+    __slots__ = ("_at", "_block", "_evaluate", "_ways")
+
+    def __init__(self, shape: tuple[int, ...], ways: Iterator[Index], evaluate: Callable[[Index], Bounded]) -> None:
+        self._ways, self._evaluate = ways, evaluate
+        self._at = next(ways)
+        self._block = evaluate(self._at)
+        super().__init__(shape, self._block.dtype, self._block.stored, self._block.constant)
+
+    def indices(self) -> Iterator[Index]:
+        """What selects each block of BLOCK numbers, within the larger blocks that are evaluated."""
+        while True:
+            for inner in blocks(self._block.shape):
+                yield tuple(
+                    slice(one.start + at.start, one.stop + at.start) for one, at in zip(inner, self._at, strict=True)
+                )
+            at = next(self._ways, None)
+            if at is None:
+                return
+            del self._block  # before the next one is made
+            self._at, self._block = at, self._evaluate(at)
+
+    def part(self, index: Index) -> Bounded:
+        """The numbers that an index selects, all of which are in the block that is there."""
+        return self._block.part(
+            tuple(slice(one.start - at.start, one.stop - at.start) for one, at in zip(index, self._at, strict=True))
+        )
 
 
 class Retyped(Deferred):

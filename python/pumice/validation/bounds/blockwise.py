@@ -23,7 +23,7 @@ _ROWS = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "RMSNormaliz
 BLOCKWISE = {*MAPS, *_ROWS, "BatchNormalization", "Concat", "MatMul"}
 READS_ATTRIBUTES = BLOCKWISE - MAPS - {"MatMul"}
 OLDEST = 13  # operator set; those before have other ways to broadcast, and rows of several axes
-_LEAST_ROWS = 256  # of a product, which are many to what each block does with the other matrix
+LEAST_ROWS = 256  # of a product, which are many to what each block does with the other matrix
 
 Cut = Callable[[Index], list[Any]]
 
@@ -133,7 +133,7 @@ def _of_product(inputs: Sequence[Any]) -> Blockwise | None:
         cuts = blocks(shape, len(shape) - 2)
         return Blockwise(shape, cuts, lambda index: [_rows(a, index, 2), _rows(b, index, 2)])
     whole = b.whole()
-    cuts = blocks(shape, len(shape) - 1, max(4 * BLOCK, _LEAST_ROWS * shape[-1]))
+    cuts = blocks(shape, len(shape) - 1, max(4 * BLOCK, LEAST_ROWS * shape[-1]))
     return Blockwise(shape, cuts, lambda index: [_rows(a, index, 1), whole])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ from ...base.element_types import Array
 from .blocks import Collector, packed
 from .blockwise import READS_ATTRIBUTES, blockwise
 from .bounded import Bounded, apart, stored
+from .cuts import Index
 from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
 from .types import FloatType, Types, is_float
 
@@ -139,6 +140,14 @@ class Told(NamedTuple):
 NOTHING = Told()
 
 
+class Evaluation(NamedTuple):
+    """A node whose only output is evaluated a block at a time: its shape, what selects its blocks, and what makes one."""
+
+    shape: tuple[int, ...]
+    blocks: Iterator[Index]
+    block: Callable[[Index], Bounded]
+
+
 class Runner:
     """Evaluates nodes by the rules, with the operator sets of one model."""
 
@@ -169,8 +178,11 @@ class Runner:
         """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if (found := self._by_blocks(node, inputs, outer, told)) is not None:
-                return found
+            if (found := self.by_blocks(node, inputs, outer, told)) is not None:
+                joined = Collector(found.shape, told.beside.get(node.output[0]))
+                for index in found.blocks:
+                    joined.add(index, found.block(index))
+                return [joined.value()]
             whole = [one.whole() if isinstance(one, Bounded) else one for one in inputs]
             made = self._made(node, whole, outer, told)
             made = [stored(one, self.types) if isinstance(one, Bounded) else one for one in made]
@@ -182,20 +194,21 @@ class Runner:
             for one, name in zip(made, names, strict=False)
         ]
 
-    def _by_blocks(
-        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told
-    ) -> list[Value] | None:
-        """The only output of a node that is evaluated a block at a time; None where it is not."""
+    def by_blocks(
+        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told = NOTHING
+    ) -> Evaluation | None:
+        """How to evaluate a node a block at a time; None where it is evaluated at once. A block raises what `node` does."""
         if node.domain not in ("", "ai.onnx") or node.op_type in self.operators or not node.output[0]:
             return None
         attributes = attributes_of(node) if node.op_type in READS_ATTRIBUTES else {}
         plan = blockwise(node.op_type, self.opsets.get("", 1), attributes, inputs, len([*filter(None, node.output)]))
         if plan is None:
             return None
-        made = Collector(plan.shape, told.beside.get(node.output[0]))
-        for index in plan.blocks:
-            made.add(index, stored(self._made(node, plan.inputs(index), outer, told)[0], self.types))
-        return [made.value()]
+
+        def block(index: Index) -> Bounded:
+            return stored(self._made(node, plan.inputs(index), outer, told)[0], self.types)
+
+        return Evaluation(plan.shape, plan.blocks, block)
 
     def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told) -> list[Any]:
         if node.op_type in RANDOM:

@@ -1,0 +1,154 @@
+"""What the model's nodes in one kernel make of what the kernel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ..base.element_types import Array
+from .bounds.blocks import Collector, Fed
+from .bounds.blockwise import blocks_of
+from .bounds.bounded import Bounded
+from .bounds.registry import Undecided, Unproved, Value
+from .bounds.run import NOTHING, Runner, Told, from_device
+from .carried import Carried, decided
+from .reference import Reference, ReferenceNode
+
+UNKNOWN = "nothing is known of "  # of what a kernel reads: begins the note of a tensor that is not judged
+# What a member raises where no rule makes anything of what it reads.
+_CANNOT = (Undecided, Unproved, IndexError, KeyError, MemoryError)
+
+
+class Missing(Exception):
+    """No rule covers a member of a kernel."""
+
+    def __init__(self, node: str, note: str) -> None:
+        super().__init__(note)
+        self.node = node
+
+
+class Members:
+    """What the members of one kernel make of what it reads, the values inside it by one view of its roundings.
+
+    choices: what has no floats, of the program of single nodes. known: inputs, constants and what follows from them without a kernel, by
+    that view. held: what the kernel reads. told: by member.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        choices: Mapping[str, Array],
+        known: Carried,
+        held: Mapping[str, Value],
+        told: Mapping[str, Told],
+    ) -> None:
+        self._reference = reference
+        self._choices = choices
+        self._told = told
+        self._known = known
+        self._made: dict[str, Value] = {}
+        self._held = held
+        self.is_chosen = False  # it rests on a choice that the program of single nodes made
+
+    def __getitem__(self, name: str) -> Value:
+        # A tensor that another kernel has stored is a member's own result here, unless this kernel reads it.
+        if name in self._made:
+            return self._made[name]
+        return self._held[name] if name in self._held else self._known[name]
+
+    def run(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
+        """A member's results. Raises Missing."""
+        runner = self._reference.runner if is_last else self._known.runner
+        choices = self._choices
+        try:
+            given = {name: self._read(node, name, runner) for name in node.inputs}
+            made = node.run(given, runner, self._told.get(node.name, NOTHING))
+        except Undecided as error:
+            if is_last or not set(node.outputs) <= set(choices):
+                raise Missing(node.name, f"undecided: {error}") from None
+            made = {name: from_device(choices[name], runner.types) for name in node.outputs}
+            self.is_chosen = True
+        except Unproved as error:
+            raise Missing(node.name, str(error)) from None
+        except IndexError as error:
+            raise Missing(node.name, f"an index is out of range: {error}") from None
+        except KeyError as error:
+            raise Missing(node.name, f"{UNKNOWN}{error}") from None
+        except MemoryError as error:
+            raise Missing(node.name, f"the reference fails: {type(error).__name__}: {error}") from None
+        if not is_last:
+            self._made.update({name: self._agreed(name, value) for name, value in made.items()})
+        return made
+
+    def run_maps(
+        self, nodes: Sequence[ReferenceNode], name: str, beside: Array, first: ReferenceNode | None = None
+    ) -> Value | None:
+        """The result of that name of members that make each number of one of each that they read, from the first to the last, by blocks.
+
+        first: a member before them, whose result is made by blocks too, and read by these alone. None where the result is small, where it
+        rests on a choice, or where blocks cannot be had.
+        """
+        made = {output for node in [*nodes, *([first] if first else [])] for output in node.outputs}
+        if not self._choices.keys().isdisjoint(made):
+            return None
+        try:
+            inputs = {one: self[one] for node in nodes for one in node.inputs if one not in made}
+            fed = self._fed(first) if first else None
+        except _CANNOT:
+            return None
+        if first and fed is None:
+            return None
+        parts = blocks_of([*inputs.values(), *([fed] if fed else [])])
+        if parts is None or parts.shape != beside.shape or (fed and fed.shape != beside.shape):
+            return None
+        joined = Collector(parts.shape, beside)
+        names = [*inputs, *(first.outputs if first else ())]
+        with np.errstate(all="ignore"):
+            for index in fed.indices() if fed else parts.blocks:
+                try:
+                    block = self._mapped(nodes, dict(zip(names, parts.inputs(index), strict=True)))[name]
+                except _CANNOT:
+                    return None  # it is said which where they run one by one
+                if not isinstance(block, Bounded):
+                    return None
+                joined.add(index, block)
+        return joined.value()
+
+    def _fed(self, node: ReferenceNode) -> Fed | None:
+        """The result of a member that is made by blocks."""
+        runner = self._known.runner
+        given = {name: self._read(node, name, runner) for name in node.inputs}
+        found = node.by_blocks(given, runner, self._told.get(node.name, NOTHING))
+        return found and Fed(found.shape, found.blocks, found.block)
+
+    def _mapped(self, nodes: Sequence[ReferenceNode], values: dict[str, Value]) -> dict[str, Value]:
+        """What the last of such members makes of a block of all that they read."""
+        known, runner = self._known, self._reference.runner
+        last = {one: node for node in nodes for one in [*node.inputs, *node.outputs]}
+        for node in nodes:
+            view = runner if node is nodes[-1] else known.runner
+            given = {
+                one: self._reference.read(node, one, values[one], view.at(node.precision).types) for one in node.inputs
+            }
+            values.update(node.run(given, view, self._told.get(node.name, NOTHING)))
+            for one in node.inputs:
+                if last[one] is node:
+                    values.pop(one, None)
+        return values
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drops what no member reads any more."""
+        for name in names:
+            self._made.pop(name, None)
+
+    def _read(self, node: ReferenceNode, name: str, runner: Runner) -> Value:
+        return self._reference.read(node, name, self[name], runner.at(node.precision).types)
+
+    def _agreed(self, name: str, value: Value) -> Value:
+        """Any choice that explains what the kernel has stored is right; that of the program of single nodes may."""
+        if not isinstance(value, Bounded) or name not in self._choices:
+            return value
+        agreed = decided(value, from_device(self._choices[name], self._reference.types))
+        self.is_chosen = self.is_chosen or agreed is not value
+        return agreed
