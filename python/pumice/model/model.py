@@ -20,8 +20,7 @@ from ..device.context import Place, checked_context, context_at, default_context
 from ..importer.file.model_file import Folder, ModelFile, Source, bytes_of, portable, reread
 from ..importer.load import graph_of, load_recipe
 from .declarations import Declarations, declared_value, dimensions
-from .options import chosen_variants, kernel_table, listed, refuse_unknown, shown_bar
-from .policy import Precision, policy_of
+from .options import chosen_policy, chosen_variants, kernel_table, listed, refuse_unknown, shown_bar
 from .runs import ModelRun, Outputs, mapped, targets_of
 from .values import ModelValue, Packing, fits, rearrangement, sizes_text
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable
     from ..importer.kernel_operator import KernelOperator, KernelTable
+    from .policy import Precision
     from .report import ModelReport
     from .step_tuning import StepTuning
 else:
@@ -100,7 +100,7 @@ class Model:
         **unknown: NoReturn,
     ) -> None:
         refuse_unknown(unknown)
-        context, policy = checked_context(context), policy_of(precision)
+        context, policy = checked_context(context), chosen_policy(precision)
         source = reread(source)
         if operators:
             from ..importer.expression_operator import with_operators
