@@ -13,6 +13,7 @@ import numpy as np
 from .._pumice import cache_directory
 from ..base.element_types import PRECISIONS
 from ..base.errors import binding_error
+from ..base.log import at_terminal
 
 if TYPE_CHECKING:
     from .._pumice import Context
@@ -125,7 +126,7 @@ def chosen_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVa
 
 def shown_bar(what: str, wanted: bool) -> AbstractContextManager[Progress | None]:
     """A bar for what a load counts; None where it would not be shown, as without a terminal, and is not imported."""
-    if not wanted or not ((sys.stderr.isatty() and sys.stdout.isatty()) or "ipykernel" in sys.modules):
+    if not wanted or not (at_terminal() or "ipykernel" in sys.modules):
         return nullcontext()
     from ..base.progress import Progress
 
