@@ -6,7 +6,7 @@ from typing import Any
 
 MOST = 16  # pairs of a model and shapes that are noted
 
-# By the model's identity and the shapes of its arguments: the model and these arguments. None: nobody asks.
+# The calls by the model's identity and the shapes of its arguments: the model and these arguments. None: nobody asks.
 noted: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] | None = None
 
 
