@@ -47,7 +47,7 @@ MixedArrays float_arrays(const LowerContext& node, const PlacedContraction& plac
   return mixed_arrays({{"X", placed.c.x_dtype},
                        {"W", node.float_dtype},
                        {"B", adds ? floats_of(node, placed.bias.operand) : node.float_dtype},
-                       {"R", node.residual() ? node.input(kResidualInput).dtype : node.float_dtype},
+                       {"R", node.residual_dtype(node.float_dtype)},
                        {"Y", placed.c.y_dtype}});
 }
 
