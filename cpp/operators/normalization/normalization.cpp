@@ -50,7 +50,7 @@ void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Opera
   const DType dtype = node.input(0).dtype;
   const MixedArrays arrays = mixed_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
   Macros macros = {{"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
-  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  arrays.tell(macros);
   tell_residual(node, macros);
   StepBuilder step(node.kernel("norm_apply.comp", arrays.storage, macros));
   bind_residual(node, step);
@@ -284,7 +284,7 @@ void lower_layer_norm(LowerContext& node) {
   const bool is_short = has_short_rows(node, size);
   macros.emplace_back("SHORT", flag(is_short));
   const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", y.dtype}});
-  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  arrays.tell(macros);
   const auto kernel = node.kernel("layer_norm.comp", arrays.storage, macros);
   node.tell_additions(row_additions(node, *kernel, is_short, size));
   StepBuilder step(kernel);
