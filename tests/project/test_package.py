@@ -194,7 +194,7 @@ print(" ".join(brought))
     output_of("-c", code, **environment)  # makes the recipe, with the package onnx
     brought = {*output_of("-c", code, **environment).split()}
     packages = {"importer", "importer.build", "importer.file", "model"}
-    modules = {"base.model_calls", "importer.load"}
+    modules = {"importer.load"}
     modules |= {f"importer.build.{name}" for name in ("builder", "compounds")}
     modules |= {f"importer.file.{name}" for name in ("model_file", "recipe")}
     modules |= {f"model.{name}" for name in ("declarations", "loading", "model", "options", "runs", "values")}

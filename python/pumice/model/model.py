@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .._pumice import Context, DeviceInfo, StateError, UploadMemory
-from ..base import model_calls
 from ..base.element_types import Array, array_of, numpy_dtype
 from ..base.errors import binding_error, bounded
 from ..base.host_arrays import as_array
@@ -19,6 +18,7 @@ from ..base.log import forward_log, log_warning
 from ..device.context import Place, checked_context, context_at, default_context, made_default_context, place_of
 from ..importer.file.model_file import Folder, ModelFile, Source, bytes_of, portable, reread
 from ..importer.load import graph_of, load_recipe
+from . import runs
 from .declarations import Declarations, declared_value, dimensions
 from .options import chosen_policy, chosen_variants, kernel_table, listed, refuse_unknown, shown_bar
 from .runs import ModelRun, Outputs, mapped, targets_of
@@ -296,8 +296,8 @@ class Model:
             if len(self._checked) >= _MOST_SIGNATURES:
                 self._checked.clear()
             self._checked.add(signature)
-        if model_calls.noted is not None:
-            model_calls.note(self, signature, given)
+        if runs.noted is not None:
+            runs.note_call(self, signature, given)
         return given
 
     def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
