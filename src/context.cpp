@@ -224,7 +224,7 @@ void bind_context_choice(ContextClass& context) {
            py::arg("index"), "The device at this position of devices().");
 }
 
-// What a context is and counts.
+// Binds what a context is and counts.
 void bind_context_facts(ContextClass& context) {
   context
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
@@ -242,7 +242,7 @@ void bind_context_facts(ContextClass& context) {
       .def_property_readonly("submitted", &Context::submitted, "Id of the last execution submitted.");
 }
 
-// What a context waits for, and its end.
+// Binds what a context waits for, and its end.
 void bind_context_work(ContextClass& context) {
   context
       .def(

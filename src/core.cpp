@@ -130,7 +130,7 @@ void bind_desc_fields(py::class_<TensorDesc>& desc) {
       .def_readonly("channel_axis", &TensorDesc::channel_axis);
 }
 
-// What follows from these.
+// Binds what follows from dtype, shape and strides.
 void bind_desc_facts(py::class_<TensorDesc>& desc) {
   desc.def_property_readonly("rank", &TensorDesc::rank)
       .def_property_readonly("elements", &TensorDesc::elements)

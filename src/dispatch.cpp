@@ -201,7 +201,7 @@ void bind_submissions(py::module_& module) {
       });
 }
 
-// What is recorded into a list.
+// Binds what is recorded into a list.
 void bind_recording(py::class_<CommandList>& list) {
   list.def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
       .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, std::shared_ptr<const BindingTable>>(&CommandList::dispatch),
@@ -262,7 +262,7 @@ void bind_running(py::class_<CommandList>& list) {
           "and wait do.");
 }
 
-// What a list has and tells of its executions.
+// Binds what a list has and tells of its executions.
 void bind_list_facts(py::class_<CommandList>& list) {
   list.def_property_readonly("barriers", [](const CommandList& self) { return self.recording() ? self.recording()->barrier_count() : 0; })
       .def_property_readonly("dispatches",
@@ -285,7 +285,7 @@ void bind_lists(py::module_& module) {
   bind_list_facts(list);
 }
 
-// What can be dispatched, and what it needs bound.
+// Binds what can be dispatched, and what it needs bound.
 void bind_dispatchables(py::module_& module) {
   py::class_<BindingProperties>(module, "BindingProperties", "The numbers of descriptors and bytes that a dispatchable needs bound.")
       .def_readonly("descriptors", &BindingProperties::descriptors)

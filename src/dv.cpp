@@ -304,7 +304,7 @@ void bind_dv_memory(py::module_& module) {
   module.def("dv_total_size", &dv::Memory::total_bytes, "Bytes of all dv memories of the process.");
 }
 
-// What is added to a list, and how it runs.
+// Binds what is added to a list, and how it runs.
 void bind_list_commands(py::class_<HeldList>& bound) {
   bound
       .def(py::init([](const HeldContext& context) { return HeldList{std::make_shared<dv::CommandList>(context.get()), "CommandList"}; }),
@@ -345,7 +345,7 @@ void bind_list_commands(py::class_<HeldList>& bound) {
           "Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.");
 }
 
-// What a list tells of its executions.
+// Binds what a list tells of its executions.
 void bind_list_times(py::class_<HeldList>& bound) {
   bound
       .def_property_readonly(

@@ -25,7 +25,7 @@ py::object make_class(py::module_& module, const char* name, const char* doc, co
   return made;
 }
 
-// What an error tells beside its text becomes attributes of the exception.
+// The exception has as attributes what an error tells beside its text.
 void add_facts(py::object&, const Error&) {}
 void add_facts(py::object& instance, const BindingError& error) {
   instance.attr("rule") = error.rule;
@@ -131,7 +131,7 @@ void make_placed_classes(py::module_& module, Classes& all) {
                  py::make_tuple(all.error, builtin(PyExc_IndexError)));
 }
 
-// What the attributes are of an error that Python code raises itself.
+// Sets the attributes that an error has which Python code raises itself.
 void set_attributes(const Classes& all) {
   all.output_size.attr("output") = "";
   all.output_size.attr("shape") = py::tuple();

@@ -86,7 +86,7 @@ std::optional<py::bytes> skeleton_of(const py::object& object, const std::string
 
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
-// What a program is compiled at where nothing is said.
+// The precision that a program is compiled at: the graph's own where none is given.
 std::string precision_of(const Graph& graph, const std::optional<std::string>& given) {
   return given.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
 }
@@ -141,7 +141,7 @@ void bind_upload_memory(py::module_& module) {
            "Says about how many bytes of constants there will be on the device.");
 }
 
-// What there is of rules and fusions.
+// Binds the tables of rules and fusions.
 void bind_graph_tables(py::module_& module) {
   module.def(
       "graph_rules",
@@ -239,31 +239,53 @@ void bind_graph_values(GraphClass& graph_class) {
            "Raises GraphError.");
 }
 
-// Nodes that are added.
+// Binds the adding of nodes.
 void bind_graph_nodes(GraphClass& graph_class) {
+  graph_class.def(
+      "add",
+      [](const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs, std::string name,
+         std::vector<std::string> output_names, const py::kwargs& attributes) {
+        return add_node(self, op, inputs, outputs, {std::move(name), std::move(output_names)}, attributes);
+      },
+      py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
+      "Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; "
+      "attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own "
+      "('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of "
+      "int32, float32 or bool, and scale, zero_point and dtype are the output's. 'nnapi::IF' takes a condition, two "
+      "Graphs and their inputs, 'nnapi::WHILE' the Graphs of condition and body, then the carried values, of which there are as "
+      "many as outputs, the body's states, and what does not change.\n"
+      "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, "
+      "shapes where they are known).");
+}
+
+// Binds the nodes that run other graphs.
+void bind_graph_flow(GraphClass& graph_class) {
   graph_class
-      .def("add", &add_node, py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "",
-           py::arg("output_names") = std::vector<std::string>(),
-           "Adds a node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; "
-           "attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own "
-           "('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of "
-           "int32, float32 or bool, and scale, zero_point and dtype are the output's. 'nnapi::IF' takes a condition, two "
-           "Graphs and their inputs, 'nnapi::WHILE' the Graphs of condition and body, then the carried values, of which there are as "
-           "many as outputs, the body's states, and what does not change.\n"
-           "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, "
-           "shapes where they are known).")
-      .def("if_", &add_if, py::arg("condition"), py::arg("then"), py::arg("orelse"), py::arg("inputs") = std::vector<py::object>(),
-           py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
-           "Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. "
-           "Without a condition (None) it fails when it runs. A graph that it names is finished.\n"
-           "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).")
-      .def("while_", &add_while, py::arg("condition"), py::arg("body"), py::arg("carried"), py::arg("state") = std::vector<py::object>(),
-           py::arg("invariant") = std::vector<py::object>(), py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
-           "Runs the Graph `body` as long as the Graph `condition` gives true (bool, shape [1]), asked before every iteration. Both take "
-           "carried, state and invariant values in this order; the body gives the next carried and state values. The results are the "
-           "carried "
-           "ones, after no iteration as they were given.\n"
-           "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).");
+      .def(
+          "if_",
+          [](const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
+             const std::vector<py::object>& inputs, std::string name, std::vector<std::string> output_names) {
+            return add_if(self, condition, then, orelse, inputs, {std::move(name), std::move(output_names)});
+          },
+          py::arg("condition"), py::arg("then"), py::arg("orelse"), py::arg("inputs") = std::vector<py::object>(), py::arg("name") = "",
+          py::arg("output_names") = std::vector<std::string>(),
+          "Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. "
+          "Without a condition (None) it fails when it runs. A graph that it names is finished.\n"
+          "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).")
+      .def(
+          "while_",
+          [](const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body, std::vector<py::object> carried,
+             std::vector<py::object> state, std::vector<py::object> invariant, std::string name, std::vector<std::string> output_names) {
+            return add_while(self, condition, body, {std::move(carried), std::move(state), std::move(invariant)},
+                             {std::move(name), std::move(output_names)});
+          },
+          py::arg("condition"), py::arg("body"), py::arg("carried"), py::arg("state") = std::vector<py::object>(),
+          py::arg("invariant") = std::vector<py::object>(), py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
+          "Runs the Graph `body` as long as the Graph `condition` gives true (bool, shape [1]), asked before every iteration. Both take "
+          "carried, state and invariant values in this order; the body gives the next carried and state values. The results are the "
+          "carried "
+          "ones, after no iteration as they were given.\n"
+          "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).");
 }
 
 void bind_graph_outputs(GraphClass& graph_class) {
@@ -315,7 +337,7 @@ void bind_graph_hints(GraphClass& graph_class) {
           "value of others is as good when the graph runs.");
 }
 
-// What a graph has.
+// Binds what a graph has.
 void bind_graph_facts(GraphClass& graph_class) {
   graph_class.def_property_readonly("exact", &Graph::exact, "Whether all sizes are known, and none depends on what only a device knows.")
       .def("finish", &Graph::finish, "Ends the graph: later changes raise StateError. Idempotent.")
@@ -348,7 +370,7 @@ void bind_graph_facts(GraphClass& graph_class) {
                     "graphs that an IF or WHILE runs follow the one that is compiled.");
 }
 
-// What a graph becomes.
+// Binds what a graph becomes.
 void bind_graph_programs(GraphClass& graph_class) {
   graph_class
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = py::none(), py::arg("keep_all") = false,
@@ -405,6 +427,7 @@ void bind_graph(py::module_& module) {
   bind_nodes(node_class);
   bind_graph_values(graph_class);
   bind_graph_nodes(graph_class);
+  bind_graph_flow(graph_class);
   bind_graph_outputs(graph_class);
   bind_graph_hints(graph_class);
   bind_graph_facts(graph_class);

@@ -32,12 +32,6 @@ py::object result_of(const std::shared_ptr<Graph>& self, const std::vector<Value
   return tuple_of(self, made);
 }
 
-// The names of a node and of its outputs, as far as they are given.
-struct NodeNames {
-  const std::string& node;
-  std::vector<std::string> outputs;
-};
-
 py::object add_operation(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& given_outputs,
                          NodeNames names, const py::kwargs& attributes) {
   const std::string& name = names.node;
@@ -86,28 +80,28 @@ std::shared_ptr<Graph> graph_argument(const py::object& graph, const std::string
 }
 
 Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
-              const std::vector<py::object>& inputs, const std::string& name, std::vector<std::string> output_names) {
-  const std::string user = name.empty() ? "If" : name;
+              const std::vector<py::object>& inputs, NodeNames names) {
+  const std::string user = names.node.empty() ? "If" : names.node;
   const auto first = graph_argument(then, "then", user), second = graph_argument(orelse, "else", user);
   const ValueId decides = value_argument(self, condition, user);
-  return tuple_of(self, self->if_(decides, first, second, value_arguments(self, inputs, user), name, std::move(output_names)));
+  return tuple_of(self, self->if_(decides, first, second, value_arguments(self, inputs, user), names.node, std::move(names.outputs)));
 }
 
-Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body,
-                 const std::vector<py::object>& carried, const std::vector<py::object>& state, const std::vector<py::object>& invariant,
-                 const std::string& name, std::vector<std::string> output_names) {
-  const std::string user = name.empty() ? "While" : name;
+Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body, const LoopArguments& given,
+                 NodeNames names) {
+  const std::string user = names.node.empty() ? "While" : names.node;
   const auto first = graph_argument(condition, "condition", user), second = graph_argument(body, "body", user);
-  LoopValues values{value_arguments(self, carried, user), value_arguments(self, state, user), value_arguments(self, invariant, user)};
-  return tuple_of(self, self->while_(first, second, std::move(values), name, std::move(output_names)));
+  LoopValues values{value_arguments(self, given.carried, user), value_arguments(self, given.state, user),
+                    value_arguments(self, given.invariant, user)};
+  return tuple_of(self, self->while_(first, second, std::move(values), names.node, std::move(names.outputs)));
 }
 
 // A model of NNAPI is several graphs, so that errors of its operations name the one that they were added to, where it has a name.
 py::object add_node(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs,
-                    const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
+                    NodeNames names, const py::kwargs& attributes) {
   const bool names_graph = op.starts_with("nnapi::") && !self->name().empty();
   const auto place = [&] { return names_graph ? "in '" + self->name() + "'" : std::string(); };
-  return told_of_path(place, [&] { return add_operation(self, op, inputs, outputs, {name, std::move(output_names)}, attributes); });
+  return told_of_path(place, [&] { return add_operation(self, op, inputs, outputs, std::move(names), attributes); });
 }
 
 }  // namespace pumice

@@ -32,14 +32,24 @@ using Values = py::typing::Tuple<PyValue, py::ellipsis>;
 ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers = false);
 std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user);
 
+// The names of a node and of its outputs, as far as they are given.
+struct NodeNames {
+  std::string node;
+  std::vector<std::string> outputs;
+};
+
+// The values that a loop is given: those that it carries and gives, those of its body alone, and those that stay.
+struct LoopArguments {
+  std::vector<py::object> carried, state, invariant;
+};
+
 // Graph.add, .if_ and .while_.
 py::object add_node(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs,
-                    const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes);
+                    NodeNames names, const py::kwargs& attributes);
 Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
-              const std::vector<py::object>& inputs, const std::string& name, std::vector<std::string> output_names);
-Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body,
-                 const std::vector<py::object>& carried, const std::vector<py::object>& state, const std::vector<py::object>& invariant,
-                 const std::string& name, std::vector<std::string> output_names);
+              const std::vector<py::object>& inputs, NodeNames names);
+Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body, const LoopArguments& given,
+                 NodeNames names);
 
 // Adds NNAPI's IF ("nnapi::IF") or WHILE, with that system's own order of operands.
 std::vector<ValueId> add_nnapi_flow(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& operands, size_t outputs,

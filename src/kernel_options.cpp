@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// What a mapping of names to values may change of a device's options: one of these, or what change_of() knows besides.
+// Switches that a mapping of names to values may change of a device's options; change_of() knows the others.
 constexpr std::pair<std::string_view, bool ShaderOptions::*> kSwitches[] = {
     {"fp16_arithmetic", &ShaderOptions::fp16_arithmetic},
     {"fp16_uniform", &ShaderOptions::fp16_uniform},

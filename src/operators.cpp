@@ -190,7 +190,7 @@ py::typing::Tuple<py::str, py::str> glsl_of(const Expression& self, const std::m
   return py::make_tuple(text, std::string(glsl_name(result)));
 }
 
-// What an operator takes and gives.
+// Binds the classes that tell what an operator takes and gives.
 void bind_schemas(py::module_& module) {
   py::class_<ValueRole>(module, "ValueRole", "An input or output of an operator.")
       .def_property_readonly("name", [](const ValueRole& self) { return self.name; })

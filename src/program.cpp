@@ -123,7 +123,7 @@ class GivenOutputs {
   std::vector<std::byte*> targets_;
 };
 
-// What a wait calls: checks signals, and the time since it was made. A timeout ends all of an execution's waits.
+// A Deadline is called by a wait: it checks signals, and the time since it was made. A timeout ends all of an execution's waits.
 class Deadline {
  public:
   explicit Deadline(std::optional<double> timeout) : timeout_(timeout) {}

@@ -19,24 +19,9 @@ namespace {
 
 constexpr std::string_view kVersion = "450";
 
-// Whether a text names a version: few do, and those that do not need not be taken apart.
-bool names_version(std::string_view source) {
-  constexpr std::string_view kWord = "version";
-  for (size_t at = source.find(kWord); at != std::string_view::npos; at = source.find(kWord, at + 1))
-    if (at > 0 && !std::isalnum(static_cast<unsigned char>(source[at - 1]))) return true;
-  return false;
-}
-
-// The tokens of a leading `#version` line, from `version` on; empty where there is none.
-std::vector<Token> version_line(std::string_view source) {
-  if (!names_version(source)) return {};
-  const auto lines = directives(tokenize(source), "version");
-  return lines.empty() ? std::vector<Token>{} : lines.front();
-}
-
 std::string version_text(const SourceSet& sources) {
   const SourceFile& file = sources.files().front();
-  const auto line = version_line(file.text);
+  const auto& line = file.facts->version;
   if (line.empty()) return "#version " + std::string(kVersion) + "\n";
   const std::string number(line.size() > 1 ? line[1].text : ""), profile(line.size() > 2 ? line[2].text : "");
   const bool known = number.size() == 3 && number >= kVersion && number.find_first_not_of("0123456789") == std::string::npos &&
@@ -48,9 +33,10 @@ std::string version_text(const SourceSet& sources) {
 }
 
 // The user's text with its #version line, which now stands before the preamble, blanked out.
-std::string without_version(std::string text) {
+std::string without_version(const SourceFile& file) {
+  std::string text = file.text;
   if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor fails at a string that ends within a line
-  const auto line = version_line(text);
+  const auto& line = file.facts->version;
   if (line.empty()) return text;
   const size_t hash = text.rfind('#', line.front().offset), end = line.back().offset + line.back().text.size();
   std::replace_if(
@@ -193,8 +179,8 @@ bool may_lack_local_size(const Interface& interface) {
 
 ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, const Macros& macros) {
   std::string given = macro_text(macros);
-  std::vector<std::string_view> texts{given};
-  for (const auto& file : sources.files()) texts.emplace_back(file.text);
+  std::vector texts{std::make_shared<const TextFacts>(given)};
+  for (const auto& file : sources.files()) texts.push_back(file.facts);
   std::string before = version_text(sources) + preamble(options, texts);
   return {std::move(before), std::move(given)};
 }
@@ -205,8 +191,7 @@ CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head
   const TextSize size = check_size(sources, head);
   DebugText debug(sources, head.macros, options);
   const SourceFile& user = debug.sources().files().front();
-  const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", debug.macros()},
-      own{user.alias, without_version(user.text)};
+  const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", debug.macros()}, own{user.alias, without_version(user)};
   // Text that is put before the user's own ends with this, so that messages count the user's lines.
   const std::string first_line = "#line 1 \"" + user.alias + "\"\n";
   Run run(sources, debug, options, debug.wanted() ? kMaxSourceDepth : size.depth);

@@ -65,7 +65,7 @@ def _float_type(array: Array) -> str:
 
 
 def default_tolerance(actual: Array, expected: Array) -> tuple[float, float]:
-    """Of the less precise of the two types."""
+    """The tolerances of the less precise of the two types."""
     pairs = [TOLERANCES[name] for name in (_float_type(actual), _float_type(expected)) if name]
     return max(pairs, default=(0.0, 0.0))
 
@@ -87,7 +87,7 @@ def _ordered(array: Array) -> Array:
 
 
 def _ulps(actual: Array, expected: Array) -> Array | None:
-    """In steps of the less precise type; infinity where only one is NaN."""
+    """Differences in steps of the less precise type; infinity where only one is NaN."""
     names = [name for name in (_float_type(actual), _float_type(expected)) if name]
     if not names:
         return None

@@ -38,9 +38,6 @@ MANY_PARAMETERS_IN_CPP = {
     "cpp/dv/c/packing.cpp:dmp_dv_pack_fc_weights",
     "src/core.cpp:make_desc",
     "src/graph.cpp:compile_graph",
-    "src/graph_nodes.cpp:add_if",
-    "src/graph_nodes.cpp:add_node",
-    "src/graph_nodes.cpp:add_while",
     "src/shader.cpp:make_options",
 }
 

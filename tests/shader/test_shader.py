@@ -26,6 +26,28 @@ def test_an_include_may_end_without_a_new_line() -> None:
     assert shader.interface["bindings"][0]["name"] == "x"
 
 
+@pytest.mark.parametrize("before", ["#", " \t#\t ", "#/* a */", "# /* a\nb */ ", "#\\\n", "#\\\n  ", "/* a */ # "])
+def test_a_directive_is_found_however_it_is_spaced(before: str) -> None:
+    text = f'{before}version 460\n{before}include "part"\nvoid main() {{ x[0] = 1.0; }}'
+    shader = pumice.compile(text, includes={"part": BODY.partition("\n")[0]})
+    assert shader.interface["bindings"][0]["name"] == "x"
+    assert shader.preamble.startswith("#version 460")
+
+
+@pytest.mark.parametrize("line", ['// include "part"', '/* #\ninclude "part" */', "int include = 1, version = 2;"])
+def test_words_of_directives_elsewhere_are_none(line: str) -> None:
+    shader = pumice.compile(f"{line}\n{BODY}", includes={"part": "#error included"})
+    assert shader.preamble.startswith("#version 450\n")
+
+
+def test_an_included_text_that_changes_is_read_again() -> None:
+    """What is known of a text is found by what it says, not by its name."""
+    for member in ("x", "z"):
+        part = BODY.partition("\n")[0].replace("x[]", f"{member}[]")
+        shader = pumice.compile(f'#include "part"\nvoid main() {{ {member}[0] = 1.0; }}', includes={"part": part})
+        assert shader.interface["bindings"][0]["name"] == member
+
+
 @pytest.mark.parametrize("signed", ["0", "1"])
 @pytest.mark.parametrize("zero", ["0", "1"])
 def test_the_kernel_of_integer_matrices_compiles_where_no_device_has_them(signed: str, zero: str) -> None:

@@ -91,7 +91,7 @@ struct Checker {
   }
 };
 
-// What is known of the inputs and constants of a graph at a trial of unknown sizes.
+// Tells `known` of the inputs and constants of a graph at a trial of unknown sizes.
 void set_known(const Graph& graph, const Shapes& given, size_t trial, ShapeInference& known) {
   for (size_t i = 0; i < given.size(); ++i)
     if (const auto shape = merged(given[i], input_of(graph, i).shape))

@@ -89,8 +89,20 @@ bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
   return false;
 }
 
-// The ranks of outputs whose sizes depend on elements that are known only when the program runs: the rule is run with sizes and counts of 1
-// in their place, or for Split with one that takes all.
+// The elements that a node's row guesses for an input whose own are known only when the program runs; `x`: the shape of the node's input 0.
+HostTensor guessed_elements(const GraphNode& node, const TensorDesc& input, const Shape& x) {
+  int64_t first = node.row->guess == HostGuess::shape ? -1 : 1, others = 1;
+  if (node.row->guess == HostGuess::parts && !x.empty()) {
+    const auto rank = static_cast<int64_t>(x.size()), axis = node.attributes.integer("axis");
+    first = x[static_cast<size_t>(((axis % rank) + rank) % rank)], others = 0;
+  }
+  HostWriter writer(input);
+  for (int64_t k = 0; k < input.elements(); ++k) writer.store(k, k == 0 ? first : others);
+  return writer.take();
+}
+
+// The ranks of outputs whose sizes depend on elements that are known only when the program runs: the rule is run with what the row guesses
+// in their place.
 std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, const ShapeInference& known) {
   std::vector<const TensorDesc*> inputs(node.inputs.size());
   std::vector<const HostTensor*> hosts(node.inputs.size());
@@ -102,14 +114,7 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
     if (!inputs[i]) return {};
     if (hosts[i] || !has_bit(node.row->host_inputs, i)) continue;
     if (inputs[i]->elements() > kMostDemandedElements) return {};  // so many are no sizes or counts
-    HostWriter writer(*inputs[i]);
-    int64_t first = node.row->name == "Reshape" ? -1 : 1, others = 1;
-    if (const Shape& sizes = inputs[0]->shape; node.row->name == "Split" && !sizes.empty()) {
-      const auto rank = static_cast<int64_t>(sizes.size()), axis = node.attributes.integer("axis");
-      first = sizes[static_cast<size_t>(((axis % rank) + rank) % rank)], others = 0;
-    }
-    for (int64_t k = 0; k < inputs[i]->elements(); ++k) writer.store(k, k == 0 ? first : others);
-    guesses[i] = writer.take();
+    guesses[i] = guessed_elements(node, *inputs[i], inputs[0]->shape);
     hosts[i] = &guesses[i];
   }
   try {

@@ -213,7 +213,7 @@ bool ShapeInference::run(const GraphNode& node) {
 }
 
 bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
-  if (node.row->name != "Reshape" || node.inputs.size() < 2) return false;
+  if (node.row->guess != HostGuess::shape || node.inputs.size() < 2) return false;
   const HostTensor* sizes = host(node.inputs[1]);
   if (!sizes || sizes->desc.rank() != 1 || sizes->desc.elements() > kMaxRank) return false;
   Shape shape = sizes->as_int64();

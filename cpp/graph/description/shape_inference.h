@@ -23,8 +23,8 @@ inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 
 inline constexpr size_t kTrials = 8, kLargeTrials = 6;
 Shape trial_shape(const Shape& shape, size_t trial);
 
-// What is tried for sizes of inputs that have names: sizes of one name are one size, whichever axes they are of, so that rows [N, 1] fit
-// images [4, N, 1].
+// NamedTrials has the sizes that are tried for those of inputs that have names: sizes of one name are one size, whichever axes they are of,
+// so that rows [N, 1] fit images [4, N, 1].
 class NamedTrials {
  public:
   // An input's sizes in each trial. names: of its axes, empty where there is none.
@@ -90,8 +90,8 @@ class ShapeInference {
   void check(const GraphNode& node) const;
   // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
   bool run(const GraphNode& node);
-  // For a node that could not run: assumes what is known of its output, of that dtype, whatever the node reads. A Reshape has the sizes
-  // that it is given; others have those of the trial. False where nothing is known.
+  // For a node that could not run: assumes what is known of its output, of that dtype, whatever the node reads. Where input 1 is its shape
+  // (HostGuess::shape), known sizes are as given; others have those of the trial. False where nothing is known.
   bool assume(const GraphNode& node, DType dtype, size_t trial);
   // Computes the outputs on the host; false where an input is not known there, an output has more
   // elements, or the row has no such evaluation. After run().

@@ -98,7 +98,7 @@ class Expansion {
   ValueId activated(ValueId id, Activation activation, const Quantization& quantization);
 
   // ---- outputs
-  // Of the output operand as it was declared: needed where nothing else fixes them.
+  // The parameters of the output operand as they were declared: needed where nothing else fixes them.
   Quantization declared();
   Quantization declared_or(const Quantization& otherwise);
   // The output's parameters: those of operand i, or the ones that the operation fixes; GraphError where others were declared.

@@ -40,7 +40,7 @@ bool runs_as_one(const Operands& o, Linking linking, size_t forward_biases, size
 // Operands of a node of both directions of those of each, whose first axis is new; states have the new axis behind that of the batch
 // unless time is first.
 ValueId both_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis = 0);
-// What such a node has made, as outputs.
+// Gives what such a node has made as outputs.
 void give_node_of_both(Expansion& e, const std::vector<ValueId>& made, bool time_major, bool merged);
 
 }  // namespace pumice::nnapi

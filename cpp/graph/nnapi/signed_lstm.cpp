@@ -137,7 +137,7 @@ ValueId normalised(Step& s, ValueId z, size_t gate) {
   return s.f.held16(s.f.scaled(s.f.rounded(t, 10), by));
 }
 
-// What a peephole adds, of the cell as int32.
+// The int32 numbers that a peephole adds to a gate, made of the cell `c`.
 ValueId peephole(Step& s, ValueId c, size_t operand, size_t gate) {
   const float factor = std::ldexp(1.0f, s.exponent) * scale_of(s.e, operand) / s.gate_scale(gate);
   return s.f.scaled(s.mul(s.as_int32(s.e[operand]), c), multiplier_of(static_cast<double>(factor)));

@@ -47,7 +47,8 @@ class CropSearch {
     return constant->as_int64();
   }
 
-  // By spatial axis; none where something else than borders of images is taken off, or it is not known how many elements that are.
+  // The borders that a slice takes off, by spatial axis; none where it takes off anything else than borders of images, or where it is not
+  // known how many elements it takes off.
   std::optional<std::vector<Border>> borders_of(const ProgramNode& slice, size_t rank) const {
     constexpr int64_t kMost = 1 << 20, kWhole = INT32_MAX;
     const auto starts = list(slice, 1, {}), ends = list(slice, 2, {});
@@ -68,7 +69,7 @@ class CropSearch {
     return borders;
   }
 
-  // What one element along an axis becomes, before pads.
+  // The number of elements that a convolution makes of one element along an axis, before pads are added.
   static int64_t least_size(const ProgramNode& conv, const Shape& weights, size_t i) {
     const auto number = [&](std::string_view name, int64_t otherwise) {
       const Integers given = conv.attributes.integers(name);

@@ -20,7 +20,7 @@ bool is_exact(DType dtype) {
   return contains(kWorkingFloats | set_of(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
 }
 
-// What a map node computes, over names for its operands.
+// A MapForm is the expression that a map node computes, over names for its operands.
 struct MapForm {
   Expression expression;
   std::vector<ValueId> operands;
@@ -156,7 +156,8 @@ class MapFusion {
     return weights && producer.row->residual(producer.attributes, weights->desc);
   }
 
-  // What a kernel that reads floats of either size reads in the place of a value: what the passes have cast to float32.
+  // The value that a kernel which reads floats of either size reads in the place of `id`: the operand of a cast to float32 that the passes
+  // have added; `id` itself where there is none.
   ValueId before_cast(ValueId id) const {
     const int32_t at = producers_[static_cast<size_t>(id)];
     if (at < 0) return id;

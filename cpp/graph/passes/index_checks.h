@@ -12,7 +12,7 @@ namespace pumice {
 
 class ShapeInference;
 
-// Of a program that is bound: the node, the value that its indices are, and what these may be.
+// An IndexCheck names a node of a bound program, the value that its indices are, and what these may be.
 struct IndexCheck {
   std::string node, value;
   IndexBounds bounds;

@@ -18,7 +18,7 @@ class ShapeInference;
 // The checks of a graph whose nodes are not fused yet.
 std::vector<InputCheck> input_checks(const ProgramGraph& graph);
 
-// Of the inputs of a check's node, as a binding has them.
+// CheckedInputs holds descriptions and elements of the inputs of a check's node, as a binding has them.
 struct CheckedInputs {
   std::vector<std::optional<TensorDesc>> descs;
   std::vector<std::optional<HostTensor>> elements;

@@ -18,7 +18,8 @@ namespace pumice {
 
 namespace {
 
-// By value: its shape is one for all inputs of the graph. One that follows from unknown sizes may have been known by chance.
+// Tells by value whether its shape is one for all inputs of the graph. A shape that follows from unknown sizes may have been known by
+// chance.
 std::vector<bool> certain_shapes(const ProgramGraph& graph) {
   std::vector<bool> certain(graph.values.size(), false);
   for (size_t i = 0; i < graph.values.size(); ++i) certain[i] = graph.values[i].constant.has_value();

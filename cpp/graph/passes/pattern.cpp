@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kCloseEnough = 1e-3;  // of a constant, which may have been rounded to 16 bits
 
-// What a conversion between floats, or nothing at all, is made of.
+// The value that conversions between floats make `id` of; `id` itself where no conversion makes it.
 ValueId without_casts(const ProgramGraph& graph, const ValueFlow& flow, ValueId id) {
   for (;;) {
     const ProgramNode* node = flow.producer(id);

@@ -59,7 +59,7 @@ struct ProgramGraph {
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
   std::optional<Shape> known_shape(ValueId id) const { return id != kAbsent && value(id).is_known() ? value(id).shape : std::nullopt; }
-  // Of the floats of a constant or an owned input inside; other elements are of their own.
+  // The dtype that a constant or an owned input is stored in inside: that of the program's floats for floats, else its own.
   DType stored_dtype(const GraphValue& value) const {
     return !is_working_float(value.dtype) ? value.dtype : value.wide ? DType::float32 : float_dtype;
   }

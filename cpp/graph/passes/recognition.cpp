@@ -41,7 +41,7 @@ struct Side {
   ValueId sizes = kAbsent;  // those that its heads have been repeated to
 };
 
-// What the scores of an attention are multiplied with: a number, and numbers that are known when the program is bound.
+// A Scale is what the scores of an attention are multiplied with: a number, and numbers that are known when the program is bound.
 struct Scale {
   double number = 1;
   std::vector<ValueId> factors, divisors;

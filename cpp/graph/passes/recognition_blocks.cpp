@@ -9,7 +9,8 @@
 namespace pumice {
 namespace {
 
-// What a product is with: integers, scales and zero points, each [depth, columns] or, `turned`, [columns, depth], counted in blocks.
+// A BlockMatrix is what a product is with: integers, scales and zero points, each [depth, columns] or, `turned`, [columns, depth], counted
+// in blocks.
 struct BlockMatrix {
   ValueId w = kAbsent, scale = kAbsent, zero = kAbsent;
   int64_t block = 0;

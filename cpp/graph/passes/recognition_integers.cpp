@@ -63,7 +63,7 @@ class IntegerSearch {
 
   static ValueId zero_of(const ProgramNode& node) { return node.inputs.size() > 2 ? node.inputs[2] : kAbsent; }
 
-  // What DequantizeLinear makes floats of, with parameters that are known.
+  // The integers that a DequantizeLinear makes these floats of, with parameters that are known; none for other floats.
   std::optional<Stored> stored(ValueId floats) const {
     const ProgramNode* node = flow_.producer(floats, "DequantizeLinear");
     if (!node || node->attributes.integer("block_size", 0) != 0) return {};

@@ -1,4 +1,4 @@
-// What is recognised by patterns.
+// Nodes that are recognised by patterns of what is written out.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -12,8 +12,8 @@ namespace {
 
 using Found = Pattern::Found;
 
-// What is written out, and the node that takes its place: its operator, the values of the pattern that are its inputs, and those of its
-// numbers that are attributes.
+// A Rewriting has patterns of what is written out, and the node that takes its place: its operator, the values of the pattern that are its
+// inputs, and those of its numbers that are attributes.
 struct Rewriting {
   Fusion fusion;
   std::string_view op;
@@ -28,8 +28,8 @@ bool always(const ProgramGraph&, const ValueFlow&, const Found&) {
   return true;
 }
 
-// What is written out has no more axes than its operand, which the node in its place gives the shape of: a number of one element and more
-// axes would add some by broadcasting.
+// Whether what is written out has no more axes than its operand, whose shape the node in its place gives its result: a number of one
+// element and more axes would add some by broadcasting.
 bool keeps_axes(const ProgramGraph& graph, const Rewriting& how, const Found& found) {
   const auto& shape = graph.value(found.values.at(how.inputs[0])).shape;
   return found.number_rank <= (shape ? shape->size() : 0);
@@ -80,7 +80,7 @@ std::vector<Pattern> spelled(std::vector<std::string> texts, const Spellings& pa
   return patterns;
 }
 
-std::vector<Rewriting> rewritings() {
+auto rewritings() {
   const std::vector<std::string> halved{"Mul(Mul(x, Add(BELL, 1)), 0.5)", "Mul(x, Mul(Add(BELL, 1), 0.5))",
                                         "Mul(Mul(x, 0.5), Add(BELL, 1))"};
   const std::vector<std::string> squares{"Pow(CENTRED, 2)", "Mul(CENTRED, CENTRED)"};
@@ -92,7 +92,7 @@ std::vector<Rewriting> rewritings() {
   Attributes last, tanh;
   last.set("axis", int64_t{-1});
   tanh.set("approximate", std::string("tanh"));
-  return {
+  return std::to_array<Rewriting>({
       {Fusion::gelu, "Gelu", {"x"}, {}, always, {}, spelled(halved, {{"BELL", {"Erf(Div(x, 1.4142135))", "Erf(Mul(x, 0.70710678))"}}})},
       {Fusion::gelu,
        "Gelu",
@@ -132,7 +132,7 @@ std::vector<Rewriting> rewritings() {
                                                                         {"SQUARE", squares},
                                                                         {"CENTRED", {"x"}}})},
       {Fusion::bias, "pumice::MatMul", {"a", "w", "b"}, {}, adds_to_columns, {}, spelled({"Add(MatMul(a, w), b)"}, {})},
-  };
+  });
 }
 
 ProgramNode rewritten(const Rewriting& how, const ProgramNode& root, const Found& found) {
@@ -149,7 +149,7 @@ ProgramNode rewritten(const Rewriting& how, const ProgramNode& root, const Found
 }  // namespace
 
 void recognise_patterns(ProgramGraph& graph, const FusionSet& wanted) {
-  static const std::vector<Rewriting> all = rewritings();
+  static const auto all = rewritings();
   Absorbed absorbed(graph);
   const ValueFlow flow(graph);
   std::vector<std::pair<size_t, ProgramNode>> made;

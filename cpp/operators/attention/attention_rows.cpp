@@ -366,7 +366,8 @@ Rows attention_rows() {
        .lower = lower_rotary_caches,
        .strides = RowStrides::any_in,
        .permuted_inputs = host_bits(0, 1, 2)},
-      // What is recognised where it was written out: axes of q, k and v in the order of [.., rows, size], those of the result in its own.
+      // This row is of attention that is recognised where it was written out: axes of q, k and v in the order of [.., rows, size], those of
+      // the result in its own.
       {.name = "pumice::Attention",
        .skeleton = Skeleton::contraction,
        .schema = {.inputs = {floats("q"),

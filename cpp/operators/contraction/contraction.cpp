@@ -47,7 +47,7 @@ MixedArrays float_arrays(const LowerContext& node, const PlacedContraction& plac
   return mixed_arrays({{"X", placed.c.x_dtype},
                        {"W", node.float_dtype},
                        {"B", adds ? floats_of(node, placed.bias.operand) : node.float_dtype},
-                       {"R", node.residual() ? node.input(kResidualInput).dtype : node.float_dtype},
+                       {"R", node.residual_dtype(node.float_dtype)},
                        {"Y", placed.c.y_dtype}});
 }
 
@@ -70,7 +70,7 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   const DType x = c.integers ? c.integers->x : c.x_dtype, w = c.integers ? c.integers->w : node.float_dtype;
   const DType sums = c.integers ? DType::int32 : c.y_dtype;
   const MixedArrays arrays = c.integers ? MixedArrays{sums} : float_arrays(node, placed);
-  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  arrays.tell(macros);
   StepBuilder step(node.kernel(plan.shader, arrays.storage, macros, plan.spec));
   step.bind("x", placed.x, c.x_first, x_span(c), bits(x)).bind("w", placed.w, c.w_first, w_span(node, c), bits(w));
   step.bind("y", placed.y, c.y_first, y_span(c), bits(sums));

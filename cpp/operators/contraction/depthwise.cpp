@@ -44,7 +44,7 @@ void add_depthwise(LowerContext& node, const WindowGeometry& window, const Contr
                            {"STEP_W", window.strides.back()},
                            {"DILATION_W", window.dilations.back()}};
   const MixedArrays arrays = mixed_arrays({{"X", node.input(0).dtype}, {"W", node.input(1).dtype}, {"Y", node.output(0).dtype}});
-  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  arrays.tell(macros);
   StepBuilder step(node.kernel("conv_depthwise.comp", arrays.storage, macros, spec));
   step.bind("x", node.in(0)).bind("w", node.in(1)).bind("y", node.out(0));
   if (has_bias) step.bind("b", bias.operand);

@@ -52,7 +52,7 @@ void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& 
     for (auto& macro : integer_macros(*integers)) macros.push_back(std::move(macro));
   if (!integers) macros.emplace_back("EPILOGUE(x)", node.epilogue());
   const MixedArrays arrays = integers ? MixedArrays{y.dtype} : mixed_arrays({{"X", x.dtype}, {"W", w.dtype}, {"Y", y.dtype}});
-  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  arrays.tell(macros);
   StepBuilder step(node.kernel("conv_volume.comp", arrays.storage, macros, volume_constants(window)));
   step.bind("x", node.in(0)).bind("w", weights).bind("y", made);
   if (has_bias) step.bind("b", bias.operand);

@@ -184,6 +184,7 @@ Rows index_rows() {
            .shape = shape_of_split,
            .lower = lower_split,
            .host_inputs = host_bits(1),
+           .guess = HostGuess::parts,
            .strides = RowStrides::image,
            .views = split_views,
            .evaluate = evaluate_split},

@@ -102,7 +102,7 @@ void shape_of_non_zero(ShapeContext& node) {
   node.output(0, DType::int64, {node.input(0).rank(), static_cast<int64_t>(elements.size()) - zeros});
 }
 
-// What is left of input 0 where a condition is true that often.
+// The result has what is left of input 0 where a condition is true `count` times.
 void shape_compressed(ShapeContext& node, int64_t count) {
   const bool flat = !node.attributes().has("axis");
   Shape y = flat ? Shape{node.input(0).elements()} : node.input(0).shape;

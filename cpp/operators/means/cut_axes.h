@@ -1,4 +1,4 @@
-// Along which axes a row's results do not depend on each other, so that it can be lowered in parts.
+// Axes along which a row's results do not depend on each other, so that a node can be lowered in parts.
 #pragma once
 
 #include <cstddef>

@@ -70,9 +70,9 @@ StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string
   const Macros more = how.macros();
   macros.insert(macros.end(), more.begin(), more.end());
   macros.emplace_back("SUBGROUP", std::to_string(node.subgroup()));
-  const DType residual = node.residual() ? node.input(kResidualInput).dtype : node.input(0).dtype;
-  const MixedArrays arrays = mixed_arrays({{"X", node.input(0).dtype}, {"Y", node.output(0).dtype}, {"R", residual}});
-  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  const DType dtype = node.input(0).dtype;
+  const MixedArrays arrays = mixed_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
+  arrays.tell(macros);
   StepBuilder step(node.kernel(shader, arrays.storage, macros));
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("quads", size / 4);
   step.groups(static_cast<uint64_t>(ceil_div(rows, how.teams)));

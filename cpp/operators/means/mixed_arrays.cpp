@@ -4,6 +4,10 @@
 
 namespace pumice {
 
+void MixedArrays::tell(Macros& kernel) const {
+  kernel.insert(kernel.end(), macros.begin(), macros.end());
+}
+
 MixedArrays mixed_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays) {
   MixedArrays made;
   for (const auto& [letter, dtype] : arrays)

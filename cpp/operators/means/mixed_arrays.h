@@ -14,6 +14,7 @@ namespace pumice {
 struct MixedArrays {
   DType storage = DType::float32;
   Macros macros = {};
+  void tell(Macros& kernel) const;  // appends them to a kernel's macros
 };
 
 // `arrays`: what they hold, by the letter of the macro ("X" of X_FLOAT). Those of other elements than working floats say nothing.

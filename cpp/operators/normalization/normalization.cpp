@@ -43,18 +43,14 @@ void bind_residual(const LowerContext& node, StepBuilder& step) {
   if (const Operand* residual = node.residual()) step.bind("residual", *residual);
 }
 
-// The type of the residual's elements; that of the input's where there is none.
-DType residual_dtype(const LowerContext& node) {
-  return node.residual() ? node.input(kResidualInput).dtype : node.input(0).dtype;
-}
-
 // Adds y = (x - mean) * factor + bias for each channel; the factors are vec4s of [images, channels] or of [channels] alone.
 void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
   const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = planes || vec4 ? 4 : 1;
-  const MixedArrays arrays = mixed_arrays({{"X", node.input(0).dtype}, {"Y", node.output(0).dtype}, {"R", residual_dtype(node)}});
+  const DType dtype = node.input(0).dtype;
+  const MixedArrays arrays = mixed_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
   Macros macros = {{"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
-  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  arrays.tell(macros);
   tell_residual(node, macros);
   StepBuilder step(node.kernel("norm_apply.comp", arrays.storage, macros));
   bind_residual(node, step);
@@ -91,7 +87,7 @@ std::optional<HeldChannels> held_channels(const LowerContext& node, const Planes
   constexpr int64_t kFewHeld = 8, kMostHeld = 8, kMostHalves = 16, kLeastTeam = 128, kMostTeams = 4;
   const bool is_dense = x.sh == x.w * x.sw && y.sh == y.w * y.sw;
   const DType dtype = node.input(0).dtype;  // of all arrays: the kernel mixes none
-  if (node.output(0).dtype != dtype || residual_dtype(node) != dtype) return {};
+  if (node.output(0).dtype != dtype || node.residual_dtype(dtype) != dtype) return {};
   if (node.prefers_lanes() || !is_dense || !x.has_vector_channels(4) || !y.has_vector_channels(4) || !begins_in_fours(node)) return {};
   const bool halves = is_half_width(node.input(0).dtype);
   const int64_t pixels = x.h * x.w, fours = x.c / 4, most_held = halves ? kMostHalves : kMostHeld, largest = node.most_invocations();
@@ -288,7 +284,7 @@ void lower_layer_norm(LowerContext& node) {
   const bool is_short = has_short_rows(node, size);
   macros.emplace_back("SHORT", flag(is_short));
   const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", y.dtype}});
-  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  arrays.tell(macros);
   const auto kernel = node.kernel("layer_norm.comp", arrays.storage, macros);
   node.tell_additions(row_additions(node, *kernel, is_short, size));
   StepBuilder step(kernel);

@@ -98,7 +98,7 @@ void cut_instance_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
   follow_channels(node, axes);
 }
 
-// By whole groups of channels, for each of which the scale and the bias have a number, or for each channel.
+// A group norm is cut by images and by whole groups of channels: the scale and the bias have a number for each group, or for each channel.
 void cut_group_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut_images(node, axes);
   const int64_t channels = node.input(kData).shape[1], groups = node.attributes->integer("num_groups", 1);

@@ -31,7 +31,7 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
     constexpr int64_t kRows = 8;  // rows that an invocation makes
     const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", node.output(0).dtype}});
     Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
-    macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+    arrays.tell(macros);
     StepBuilder step(node.kernel("softmax_columns.comp", arrays.storage, macros));
     step.bind("x", node.in(0)).bind("columns", largest).bind("y", node.out(0));
     step.set("outer", outer).set("size", size).set("inner", inner / 4).set("terms", terms_first / 4);
@@ -95,7 +95,7 @@ void lower_softmax(LowerContext& node) {
   const bool is_short = has_short_rows(node, size);
   const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", y.dtype}});
   Macros macros = {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"SHORT", is_short ? "1" : "0"}, {"MODE", mode}};
-  macros.insert(macros.end(), arrays.macros.begin(), arrays.macros.end());
+  arrays.tell(macros);
   const auto kernel = node.kernel("softmax.comp", arrays.storage, macros);
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("inner", inner).set("size", size);

@@ -123,7 +123,7 @@ class StepKernel {
  private:
   static std::string told(bool value) { return value ? "1" : "0"; }
 
-  // What the kernels of a step and of many steps are told of the cell.
+  // The macros that tell the kernels of a step and of many steps of the cell.
   Macros cell_macros(const std::string& op, bool hidden_bias) const {
     Macros macros = {{"CELL", op == "RNN"    ? "kRnn"
                               : op == "LSTM" ? "kLstm"

@@ -7,8 +7,9 @@ namespace pumice {
 
 class LowerContext;
 
-// Of products and convolutions a multiplication and an addition for each term of each result; one operation for each element that a map
-// makes, and that a reduction, a window or a scan reads. 0 for what only moves, and for what has no rule here.
+// The number of floating-point operations of a node: a multiplication and an addition for each term of each result of a product or a
+// convolution; one operation for each element that a map makes, and that a reduction, a window or a scan reads. Nodes that only move
+// elements, and those without a rule here, have 0.
 uint64_t node_flop(const LowerContext& node);
 
 }  // namespace pumice

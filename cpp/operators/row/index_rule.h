@@ -1,4 +1,4 @@
-// What a row says of the integers in its input of indices.
+// Index rules say which integers a row takes in its input of indices.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace pumice {
 
-// What stands in for a size: of an axis whose size is not known yet, of elements that are no indices, and of integers without a limit.
+// These numbers stand in for the size of an axis that is not known yet, of elements that are no indices, and of integers without a limit.
 inline constexpr int64_t kNotKnown = -1, kNoIndex = -2, kUnlimited = std::numeric_limits<int64_t>::max();
 
 // The numbers of an input name elements of axes: those at k, k + sizes.size(), .. of an axis of sizes[k]. Without sizes any number will
@@ -24,8 +24,8 @@ struct IndexBounds {
   bool any() const { return !sizes.empty(); }
 };
 
-// By row: the bounds of a node of these attributes whose inputs have these shapes (those that are absent are empty), where sizes below 0
-// are not known.
+// A row's rule gives the bounds of a node of these attributes whose inputs have these shapes (those that are absent are empty), where sizes
+// below 0 are not known.
 using IndexRule = IndexBounds (*)(const Attributes&, const std::vector<Shape>&);
 
 }  // namespace pumice

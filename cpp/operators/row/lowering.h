@@ -155,7 +155,7 @@ class KernelMemo {
 
 inline constexpr int64_t kAsLongAsTheSum = INT64_MAX;  // additions of what does not tell of them
 
-// What a node is lowered to.
+// A LoweredNode is what a node is lowered to.
 struct LoweredNode {
   std::vector<Step> steps;
   std::vector<uint64_t> temporaries;  // bytes of each
@@ -201,6 +201,8 @@ class LowerContext : public NodeContext, public LoweredNode {
     residual_read = true;
     return residual_operand ? &*residual_operand : nullptr;
   }
+  // The dtype of its elements; `otherwise` where there is no residual.
+  DType residual_dtype(DType otherwise) const { return residual() ? input(kResidualInput).dtype : otherwise; }
   void add(Step step) { steps.push_back(std::move(step)); }
   // Tells of the longest chain of additions in a sum of the node. Only a lowering that knows all of the node's sums may.
   void tell_additions(int64_t most) { additions = std::max(additions, most); }

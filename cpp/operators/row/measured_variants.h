@@ -11,7 +11,7 @@
 
 namespace pumice {
 
-// What a program is told of variants when it is compiled. Both sides are names; lowering alone knows what they mean.
+// MeasuredVariants is what a program is told of variants when it is compiled. Both sides are names; lowering alone knows what they mean.
 struct MeasuredVariants {
   std::map<std::string, std::string, std::less<>> taken;  // by kind of step: the variant that was quickest
   bool lists = false;                                     // every step tells all variants that it can take
@@ -25,15 +25,15 @@ struct StepChoice {
   std::string refused;                // a measured variant that this step cannot take; "" where there is none
   std::vector<std::string> variants;  // all that it can take, where that was asked for
 
-  // What a report says of a step that runs what was measured, or that cannot take it; "" of others.
+  // The words of a report about a step that runs a measured variant, or that cannot take it; "" for other steps.
   std::string note() const {
     if (!refused.empty()) return "cannot take " + refused;
     return taken != own ? taken + " for " + own : "";
   }
 };
 
-// What a step of this kind, which can take `own` and `others`, was told to take; none where it was told nothing. A plan that lists variants
-// leaves such kinds out: what takes their place may be several steps, whose times are not compared one by one.
+// The variant that a step of this kind, which can take `own` and `others`, was told to take; none where it was told nothing. A plan that
+// lists variants leaves such kinds out: several steps may take their place, whose times are not compared one by one.
 std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
                                               std::initializer_list<std::string_view> others);
 

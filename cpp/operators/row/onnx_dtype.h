@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// None for a number that is no element type of the engine.
+// The dtype of ONNX's number for it; none where that is no element type of the engine.
 std::optional<DType> dtype_from_onnx(int64_t number);
 
 }  // namespace pumice

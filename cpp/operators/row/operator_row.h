@@ -34,6 +34,13 @@ enum class RowStrides : uint8_t {
   packed,  // inputs and outputs are row-major
 };
 
+// What a shape is inferred with in the place of elements of `host_inputs` that are known only when the program runs.
+enum class HostGuess : uint8_t {
+  ones,   // they are sizes or counts: each is taken for 1
+  shape,  // input 1 is the result's shape: its first size is taken for all elements
+  parts,  // input 1 has the lengths of parts along the attribute "axis": the first part is taken for all
+};
+
 // An input or output of a row; expressions call it by this name.
 struct ValueRole {
   std::string_view name;
@@ -105,7 +112,7 @@ struct OperatorRow {
   Skeleton skeleton = Skeleton::map;
   Schema schema = {};
   void (*shape)(ShapeContext&) = nullptr;
-  // None for a row whose result always has a host side: evaluate_on_host() makes it from what is known at bind.
+  // A row whose result always has a host side has no lowering: evaluate_on_host() makes it from what is known at bind.
   void (*lower)(LowerContext&) = nullptr;
   // For map rows: the scalar expression over the inputs' names and attributes ("x < 0 ? alpha * x : x"); of a variadic row over two
   // neighbours a and b, with what the last result y and the count of inputs make after a semicolon. See map_expression.h.
@@ -115,6 +122,7 @@ struct OperatorRow {
 
   // Inputs whose values the shape rule or the lowering reads on the host (axes, pads, target shapes): bit i for input i.
   uint32_t host_inputs = 0;
+  HostGuess guess = HostGuess::ones;
   uint32_t host_elements = 0;         // those of them whose values become elements of the result
   std::string_view filled_with = {};  // the attribute whose value becomes elements of the result
   // Describes how constant input `i` is repacked once for this device; false: used as it is. Free of data shapes.

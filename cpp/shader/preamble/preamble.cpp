@@ -11,6 +11,7 @@
 #include "shader/preamble/preamble_items.h"
 #include "shader/preamble/preamble_parts.h"
 #include "shader/text/glslang_loader.h"
+#include "shader/text/text_facts.h"
 
 namespace pumice {
 namespace {
@@ -151,13 +152,6 @@ Catalogues& catalogues() {
   return all;
 }
 
-bool declares(std::string_view text, std::string_view structure) {
-  const auto words = words_of(text);
-  for (size_t i = 1; i < words.size(); ++i)
-    if (words[i - 1] == "struct" && words[i] == structure) return true;
-  return false;
-}
-
 }  // namespace
 
 std::string define(std::string_view name, std::string_view text) {
@@ -188,15 +182,15 @@ std::string preamble(const ShaderOptions& options) {
   return extensions(options) + profile_macros(options, nullptr) + catalogue(options, false);
 }
 
-std::string preamble(const ShaderOptions& options, const std::vector<std::string_view>& texts) {
+std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const TextFacts>>& texts) {
   std::vector<std::string_view> words;
   bool pastes = false, declares_wide = false;
   std::unordered_set<std::string_view> seen;
-  for (const auto text : texts) {
-    for (const auto word : words_of(text))
+  for (const auto& text : texts) {
+    for (const auto word : text->words)
       if (seen.insert(word).second) words.push_back(word);
-    pastes = pastes || text.find("##") != std::string_view::npos;
-    declares_wide = declares_wide || (is_2024(options) && declares(text, "sfpvec8"));
+    pastes = pastes || text->pastes;
+    declares_wide = declares_wide || (is_2024(options) && std::ranges::find(text->structures, "sfpvec8") != text->structures.end());
   }
   const auto all = catalogues().of(options, declares_wide);
   const std::string end = struct_allowance(options, declares_wide, words);

@@ -4,12 +4,10 @@
 #include <cstddef>
 #include <utility>
 
+#include "shader/text/text_facts.h"
+
 namespace pumice {
 namespace {
-
-bool is_word(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
 
 // "#define name...", "type name(...)", "struct name {", "type name;"
 std::string_view name_of(std::string_view text) {
@@ -37,17 +35,6 @@ size_t item_length(std::string_view text) {
 }
 
 }  // namespace
-
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (size_t at = 0; at < text.size();) {
-    size_t end = at;
-    while (end < text.size() && is_word(text[end])) ++end;
-    if (end > at && (text[at] < '0' || text[at] > '9')) words.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
-}
 
 CatalogueItems::CatalogueItems(std::string catalogue) : text_(std::move(catalogue)) {
   for (std::string_view rest = text_; !rest.empty();) {

@@ -8,9 +8,6 @@
 
 namespace pumice {
 
-// The words of a text: names and keywords, also those in comments and directives.
-std::vector<std::string_view> words_of(std::string_view text);
-
 // The items of a catalogue: a #define with its continued lines, or a function, structure or variable.
 class CatalogueItems {
  public:

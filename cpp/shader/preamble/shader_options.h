@@ -12,6 +12,8 @@
 
 namespace pumice {
 
+struct TextFacts;
+
 enum class Storage : uint8_t { fp32, fp16, fp16_packed, bf16, bf16_packed };
 
 std::string_view name(Storage storage);
@@ -87,7 +89,7 @@ using Macros = std::vector<std::pair<std::string, std::string>>;
 std::string preamble(const ShaderOptions& options);
 
 // The part of that text which the words of `texts` use, and nothing else.
-std::string preamble(const ShaderOptions& options, const std::vector<std::string_view>& texts);
+std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const TextFacts>>& texts);
 
 // GLSL extensions of a storage mode that not every compiler has, and those of them that this glslang lacks: it is loaded where there
 // are any.

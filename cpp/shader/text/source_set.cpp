@@ -6,23 +6,11 @@
 #include <iterator>
 
 #include "shader/text/embedded_shaders.h"
-#include "shader/text/tokens.h"
 
 namespace pumice {
 namespace {
 
 constexpr std::string_view kFileKey = "file ", kByteOrderMark = "\xef\xbb\xbf";
-
-// The path of an #include line: "path" or <path>; empty where it has neither.
-std::string include_path(const std::vector<Token>& line, std::string_view source) {
-  if (line.size() < 2) return {};
-  const Token& first = line[1];
-  if (first.kind == TokenKind::string && first.text.size() > 2) return std::string(first.text.substr(1, first.text.size() - 2));
-  if (first.text != "<") return {};
-  const std::string_view rest = line_text(source.substr(first.offset + 1), 1);
-  const size_t end = rest.find('>');
-  return end == std::string_view::npos ? std::string() : std::string(rest.substr(0, end));
-}
 
 std::optional<std::string> read_text(const std::string& path) {
   std::error_code error;
@@ -53,21 +41,22 @@ SourceSet::SourceSet(std::string name, std::string text, const Includes& include
 size_t SourceSet::add(std::string name, std::string text, bool on_disk) {
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor cannot do without
-  files_.push_back({std::move(name), std::move(text), on_disk, "@" + std::to_string(files_.size())});
+  auto facts = facts_of(text);
+  files_.push_back({std::move(name), std::move(text), on_disk, "@" + std::to_string(files_.size()), std::move(facts)});
   return files_.size() - 1;
 }
 
 void SourceSet::replace_texts(const std::function<std::string(const std::string&)>& change) {
-  for (auto& file : files_) file.text = change(file.text);
+  for (auto& file : files_) {
+    file.text = change(file.text);
+    file.facts = facts_of(file.text);
+  }
 }
 
 void SourceSet::scan(size_t file) {
-  const std::string text = files_[file].text;  // a copy: loading grows files_
-  for (const auto& line : directives(tokenize(text), "include")) {
-    const std::string path = include_path(line, text);
-    if (path.empty()) continue;
+  const auto facts = files_[file].facts;  // held here: loading grows files_
+  for (const auto& path : facts->includes)
     if (const auto found = load(path, file)) includes_.emplace(std::pair(file, path), *found);
-  }
 }
 
 // Finds an included file. A file on disk looks beside itself first. A text or an embedded shader takes the path as written first, then

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "shader/text/text_facts.h"
+
 namespace pumice {
 
 // Files as they were when they were first asked for: all builds of one kernel are of the same text. Thread-safe.
@@ -37,6 +39,7 @@ struct SourceFile {
   std::string text;
   bool on_disk = false;
   std::string alias;  // the compiler's name for it, free of characters that could be taken for anything else in its messages
+  std::shared_ptr<const TextFacts> facts;  // of the text
 };
 
 // The files of one compile: the user's own is the first. Every #include line counts, also those that conditions leave out;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,9 @@ else:
 
 def unmasked(value: Any, name: str, kind: str = "input") -> Any:
     """The value itself. Raises BindingError (K5) for a masked array, whose mask would be lost."""
-    if isinstance(value, np.ma.MaskedArray):
+    # NumPy imports its masked arrays when they are first asked for, which takes 8 ms: before that no value is one.
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
+    if isinstance(value, masked):
         expected, hint = "an array without a mask", ".filled(value) makes one"
         raise binding_error("K5", name, expected, "a masked array", hint, kind=kind)
     return value

@@ -1,6 +1,8 @@
-"""Messages of the engine that are no errors go to Python's logger "pumice"."""
+"""Messages of the engine that are no errors go to Python's logger "pumice"; others only where somebody sees them."""
 
 from __future__ import annotations
+
+import sys
 
 from .._pumice import forward_log as forward_log
 from .errors import bounded
@@ -11,3 +13,8 @@ def log_warning(text: str) -> None:
     import logging
 
     logging.getLogger("pumice").warning("%s", bounded(text))
+
+
+def at_terminal() -> bool:
+    """Whether output and errors both go to a terminal, where a person sees progress."""
+    return sys.stderr.isatty() and sys.stdout.isatty()

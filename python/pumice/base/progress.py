@@ -8,6 +8,8 @@ import time
 from types import TracebackType
 from typing import Any
 
+from .log import at_terminal
+
 _PATIENCE_SECONDS = 1.0
 
 
@@ -37,7 +39,7 @@ class Progress:
 
     def __init__(self, what: str, wanted: bool = True) -> None:
         self._what = what
-        self.shown = wanted and ((sys.stderr.isatty() and sys.stdout.isatty()) or _is_notebook())
+        self.shown = wanted and (at_terminal() or _is_notebook())
         self._begin = time.monotonic()
         self._bar: Any = None
         self._task: Any = None

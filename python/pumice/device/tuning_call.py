@@ -95,7 +95,7 @@ class Call:
         return arrays
 
     def difference(self, name: str, result: Array, expected: Array, tolerance: float | None) -> str:
-        """By how much a result is wrong; "" where it is right."""
+        """Says by how much a result is wrong; "" where it is right."""
         allowed = tolerance_of(str(self.arguments[name].dtype)) if tolerance is None else tolerance
         return difference(name, result, expected, allowed)
 
@@ -106,7 +106,7 @@ def tolerance_of(dtype: str) -> float:
 
 
 def difference(name: str, result: Array, expected: Array, allowed: float) -> str:
-    """By how much an array differs from what is expected, in words; "" where it is at most `allowed` of the largest value."""
+    """Says by how much an array differs from what is expected; "" where it is at most `allowed` of the largest value."""
     wide = [np.asarray(one, np.float64) for one in (result, expected)]
     if not allowed:
         wrong = int(np.count_nonzero(~((result == expected) | (np.isnan(wide[0]) & np.isnan(wide[1])))))

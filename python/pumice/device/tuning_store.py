@@ -148,7 +148,7 @@ def read(wanted: Record) -> Record | None:
 
 
 def read_variant(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> Record | None:
-    """As `read`, by what a variant is found by: see `place_of`."""
+    """Reads a variant's record, as `read` does, by what a variant is found by: see `place_of`."""
     folder = cache_directory()
     if not folder:
         return None

@@ -38,10 +38,7 @@ def _importer_version() -> str:
     They are looked at once in a process, which goes on with the code that it has loaded.
     """
     package = os.path.dirname(os.path.dirname(__file__))
-    walked = [step for stage in _STAGES for step in sorted(os.walk(os.path.join(package, stage)))]
-    files = [
-        os.path.join(folder, name) for folder, _, names in walked for name in sorted(names) if name.endswith(".py")
-    ]
+    files = [file for stage in _STAGES for file in _modules_in(os.path.join(package, stage))]
     stamps = []
     for file in [*files, _pumice.__file__]:
         try:
@@ -50,6 +47,21 @@ def _importer_version() -> str:
             continue
         stamps.append(f"{os.path.basename(file)}.{status.st_size}.{status.st_mtime_ns}")
     return " ".join([__version__, *stamps])
+
+
+def _modules_in(folder: str) -> list[str]:
+    """The paths of the modules in a folder and in those inside it. Folders of byte code are not opened, as os.walk() would: every first
+    load in a process waits for this.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    modules = [f"{folder}/{name}" for name in names if name.endswith(".py")]
+    inner = [
+        name for name in names if "." not in name and name != "__pycache__"
+    ]  # packages: names of files have a suffix
+    return modules + [module for name in inner for module in _modules_in(f"{folder}/{name}")]
 
 
 def _entry_path(file: ModelFile, overridable: Overridable) -> str | None:

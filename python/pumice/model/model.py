@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .._pumice import Context, DeviceInfo, StateError, UploadMemory
-from ..base import model_calls
 from ..base.element_types import Array, array_of, numpy_dtype
 from ..base.errors import binding_error, bounded
 from ..base.host_arrays import as_array
@@ -19,9 +18,9 @@ from ..base.log import forward_log, log_warning
 from ..device.context import Place, checked_context, context_at, default_context, made_default_context, place_of
 from ..importer.file.model_file import Folder, ModelFile, Source, bytes_of, portable, reread
 from ..importer.load import graph_of, load_recipe
+from . import runs
 from .declarations import Declarations, declared_value, dimensions
-from .options import chosen_variants, kernel_table, listed, refuse_unknown, shown_bar
-from .policy import Precision, policy_of
+from .options import chosen_policy, chosen_variants, kernel_table, listed, refuse_unknown, shown_bar
 from .runs import ModelRun, Outputs, mapped, targets_of
 from .values import ModelValue, Packing, fits, rearrangement, sizes_text
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable
     from ..importer.kernel_operator import KernelOperator, KernelTable
+    from .policy import Precision
     from .report import ModelReport
     from .step_tuning import StepTuning
 else:
@@ -100,7 +100,7 @@ class Model:
         **unknown: NoReturn,
     ) -> None:
         refuse_unknown(unknown)
-        context, policy = checked_context(context), policy_of(precision)
+        context, policy = checked_context(context), chosen_policy(precision)
         source = reread(source)
         if operators:
             from ..importer.expression_operator import with_operators
@@ -296,8 +296,8 @@ class Model:
             if len(self._checked) >= _MOST_SIGNATURES:
                 self._checked.clear()
             self._checked.add(signature)
-        if model_calls.noted is not None:
-            model_calls.note(self, signature, given)
+        if runs.noted is not None:
+            runs.note_call(self, signature, given)
         return given
 
     def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:

@@ -13,11 +13,13 @@ import numpy as np
 from .._pumice import cache_directory
 from ..base.element_types import PRECISIONS
 from ..base.errors import binding_error
+from ..base.log import at_terminal
 
 if TYPE_CHECKING:
     from .._pumice import Context
     from ..base.progress import Progress
     from ..importer.kernel_operator import KernelTable
+    from .policy import Policy
     from .step_variants import StepVariants
 
 OF_EACH_MODEL = (
@@ -48,6 +50,29 @@ def checked_precision(given: Any) -> str:
     expected = " or ".join(f"'{name}'" for name in PRECISIONS)
     hint = f"its name here is '{meant}'" if meant else ""
     raise binding_error("K5", "precision", expected, repr(given), hint, kind="argument")
+
+
+class OnePrecision:
+    """The policy of a model whose nodes all have one precision: it tells none of them from another."""
+
+    def __init__(self, precision: str) -> None:
+        self.precision = precision
+        self.entries = {"default": precision}
+
+    def float32_nodes(self) -> None:
+        """A policy by node collects here what it has in float32."""
+
+    def check_met(self, model: str) -> None:
+        """A policy by node raises InputError here where an entry has matched no node."""
+
+
+def chosen_policy(given: Any) -> Policy | OnePrecision:
+    """The policy that `precision` stands for, as policy_of() says. What reads policies by node is imported for those alone."""
+    if isinstance(given, str) and not given.endswith(".json"):
+        return OnePrecision(given)
+    from .policy import policy_of
+
+    return policy_of(given)
 
 
 def refuse_unknown(
@@ -101,7 +126,7 @@ def chosen_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVa
 
 def shown_bar(what: str, wanted: bool) -> AbstractContextManager[Progress | None]:
     """A bar for what a load counts; None where it would not be shown, as without a terminal, and is not imported."""
-    if not wanted or not ((sys.stderr.isatty() and sys.stdout.isatty()) or "ipykernel" in sys.modules):
+    if not wanted or not (at_terminal() or "ipykernel" in sys.modules):
         return nullcontext()
     from ..base.progress import Progress
 

@@ -1,4 +1,4 @@
-"""Executions of a model: their results, those in flight, and many one after the other."""
+"""Executions of a model: their results, those in flight, many one after the other, and the calls that a profile asks for."""
 
 from __future__ import annotations
 
@@ -20,6 +20,31 @@ if TYPE_CHECKING:
     from .values import ModelValue
 
 MOST_IN_FLIGHT = 8  # executions of a program with the same shapes
+MOST_NOTED = 16  # pairs of a model and shapes that are noted
+
+# The calls that a profile draws the memory of, by the model's identity and the shapes of its arguments: the model and these arguments.
+# None: nobody asks.
+noted: dict[tuple[Any, ...], tuple[Model, tuple[Any, ...]]] | None = None
+
+
+def note_call(model: Model, signature: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
+    """Keeps a model and the arguments of its first call with such shapes."""
+    calls = noted  # another thread may end it meanwhile
+    if calls is not None and len(calls) < MOST_NOTED:
+        calls.setdefault((id(model), signature), (model, arrays))
+
+
+def begin_noting() -> None:
+    """Notes the calls from now on."""
+    global noted
+    noted = {}
+
+
+def end_noting() -> list[tuple[Model, tuple[Any, ...]]]:
+    """The calls since begin_noting(), in the order of the first ones."""
+    global noted
+    calls, noted = list((noted or {}).values()), None
+    return calls
 
 
 class Outputs(tuple[Array, ...]):

@@ -125,7 +125,7 @@ class Clock:
         return best
 
     def middle(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
-        """Of several measurements the one whose ratio is neither the least nor the largest: others will be compared with it."""
+        """The one of several measurements whose ratio is neither the least nor the largest: others will be compared with it."""
         return sorted((self.measure(model, arrays) for _ in range(_TRIALS)), key=_ratio)[_TRIALS // 2]
 
 

@@ -71,7 +71,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _comparisons(wanted: str) -> list[tuple[str, tuple[int, ...]]]:
-    """Of ">=22.3, <25" the signs and numbers; nothing for a pattern. Raises UsageError."""
+    """The signs and numbers of text such as ">=22.3, <25"; nothing for a pattern. Raises UsageError."""
     if not wanted.strip().startswith(("<", ">", "=", "!")):
         return []
     found = [_COMPARISON.fullmatch(part.strip()) for part in wanted.split(",")]
@@ -81,7 +81,7 @@ def _comparisons(wanted: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def version_fits(info: DeviceInfo, wanted: str) -> bool:
-    """By a pattern of the driver's own words, or by comparisons with the first number in them, as in ">=22.3, <25"."""
+    """Whether a driver fits a pattern of its own words, or comparisons with the first number in them, as in ">=22.3, <25"."""
     here = _numbers(info.driver_info)
     for sign, limit in (comparisons := _comparisons(wanted)):
         holds = {">=": here >= limit, "<=": here <= limit, "<": here < limit, ">": here > limit}

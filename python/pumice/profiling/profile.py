@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .._pumice import StateError, _profile_event, _start_profile, _stop_profile
-from ..base import model_calls
 from ..base.errors import InputError
 from ..base.files import Path, write_whole
+from ..model import runs
 from .records import DeviceSpan, Execution, HostSpan, Row, executions_of, host_spans_of
 from .sampling import Weighted, rows_of, weighted
 
@@ -74,7 +74,7 @@ class Profile:
         if self._state != "new":
             raise StateError("a Profile is of one block; make another one with pumice.profile()")
         _start_profile(self.level, self.every)
-        model_calls.begin()
+        runs.begin_noting()
         self._state = "on"
         self._start = time.perf_counter_ns()
         return self
@@ -87,7 +87,7 @@ class Profile:
         try:
             record = _stop_profile()
         finally:
-            calls = model_calls.end()
+            calls = runs.end_noting()
         self.executions = executions_of(record["runs"], self._start)
         self.lost = len(record["runs"]) - len(self.executions)
         self.host = host_spans_of(record["host"], self._start)

@@ -113,7 +113,7 @@ class Words:
         self.past, self.past_words = _seen_twice(context, past, past_words)
         self.first = _pumice.empty([batch, 1], "int64", context)
         self.first.fill(0)
-        # Of so many texts, and of so many rows of one text.
+        # The logits of so many texts, and of so many rows of one text.
         of_texts, of_rows = (TensorDesc(logits, shape) for shape in ([batch, 1, words], [1, batch, words]))
         self.logits, self.row_logits = _seen_twice(context, of_texts, of_rows)
         self.seen = _pumice.empty([batch, (words + 31) // 32], "uint32", context)

@@ -77,7 +77,7 @@ def device_line(model: Model) -> str:
 
 
 def model_record(model: Model) -> dict[str, Any]:
-    """For JSON: which model runs where."""
+    """The record, for JSON, of which model runs where."""
     device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
     record = {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
     return record if model.seed is None else {**record, "seed": model.seed}

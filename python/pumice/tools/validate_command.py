@@ -106,7 +106,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Of what can be known before the work begins. Raises InputError."""
+    """Checks what can be known before the work begins. Raises InputError."""
     if arguments.data and (arguments.input or arguments.dim or image_options(arguments)):
         raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
     if arguments.policy and arguments.precision != ["fp32"]:

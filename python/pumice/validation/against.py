@@ -239,7 +239,7 @@ def _contradiction(name: str, found: Deviation) -> str:
 
 
 def _exactly(value: Value) -> Value:
-    """As it is, without what the device may have of it."""
+    """The value as it is, without what the device may have of it."""
     return Bounded(value.value, None, value.dtype, True, value.constant) if isinstance(value, Bounded) else value
 
 

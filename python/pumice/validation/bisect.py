@@ -133,7 +133,7 @@ class _Probe(NamedTuple):
 
 
 class _Search:
-    """Of one case."""
+    """The search for the first wrong node of one case."""
 
     def __init__(self, model: Model, reference: Reference, cuts: ModelParts, options: Options, case: int) -> None:
         self.model = model
@@ -169,7 +169,7 @@ class _Search:
             return {}
 
     def _results(self, count: int, names: list[str]) -> dict[str, Array]:
-        """Of the first nodes alone, fused."""
+        """The results of the first nodes alone, fused."""
         with self.model.loaded_again(part=self.cuts.prefix(count, names)) as part:
             wanted = [value.name for value in (*part.inputs, *part.overridable)]
             arrays = part.arguments(**{name: self.given[name] for name in wanted if name in self.given})

@@ -148,7 +148,7 @@ class CandidateTensors:
 
 
 def types_of(precision: CandidatePrecision) -> Types:
-    """Of storage and of accumulation: None for what the model declares, "fp16" for halves that are summed in float32, or both in a tuple.
+    """Types of storage and accumulation: None for those the model declares, "fp16" for halves summed in float32, or both in a tuple.
 
     Raises InputError.
     """
@@ -184,7 +184,7 @@ def _declared(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
 
 
 def _element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
-    """Of tensors, as far as the file says or its operators do."""
+    """The element types of tensors, as far as the file says or its operators do."""
     try:
         graph = onnx.shape_inference.infer_shapes(proto).graph
     except Exception:  # of operators that onnx does not know, or a model that is too large

@@ -18,7 +18,7 @@ _MATTERS = 64.0  # relative errors of a result from this many roundings on are l
 
 
 class Drift(NamedTuple):
-    """Of one tensor: its relative error from the model's inputs on, which node made it, and of which inputs it took the error."""
+    """A Drift has a tensor's relative error from the model's inputs on, which node made it, and of which inputs it took the error."""
 
     relative: float
     node: str
@@ -74,7 +74,7 @@ class Drifts:
         self._of[output] = Drift(relative, node, amplified, source, flushed, over)
 
     def way(self, output: str) -> list[Drift]:
-        """From a result back to where its error was made, at each node to the input that had the largest one."""
+        """The way from a result back to where its error was made, at each node to the input that had the largest one."""
         found: list[Drift] = []
         seen: set[str] = set()
         while output in self._of and output not in seen:
@@ -84,7 +84,7 @@ class Drifts:
         return found
 
     def findings(self, output: str, case: int, unit: float) -> list[Finding]:
-        """Of a result whose error is many roundings large: what made it so."""
+        """What made the error of a result many roundings large."""
         way = self.way(output)
         if not way or not way[0].relative > _MATTERS * unit:
             return []

@@ -35,7 +35,7 @@ class Facts(NamedTuple):
     data: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
-        """For JSON, of a report. There is a policy only where the model has one."""
+        """The record, for JSON, of a report. There is a policy only where the model has one."""
         made = {
             "device": dict(self.device),
             "options": dict(self.options),

@@ -86,7 +86,7 @@ def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None
 
 
 def _worse(first: Deviation, second: Deviation) -> Deviation:
-    """Of both blocks: the wrong element with the largest error, else that nearest to its bound, and the counts of both."""
+    """The worse of both blocks: the wrong element with the largest error, else that nearest to its bound, and the counts of both."""
     if first.ok and second.ok:
         taken = second if _nearness(second) > _nearness(first) else first
     elif first.ok or second.ok:
@@ -111,7 +111,7 @@ def _size(error: float) -> float:
 
 
 def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation:
-    """Of numbers few enough for all that is made of them on the way."""
+    """The deviation of numbers few enough for all that is made of them on the way."""
     actual = np.asarray(actual)
     with np.errstate(all="ignore"):
         parts = _floats(actual, expected, types) if is_float(actual.dtype) else _others(actual, expected)
@@ -121,7 +121,7 @@ def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None
         beyond = ~(errors <= bounds)
         ratio = np.where(bounds > 0, errors / np.where(bounds > 0, bounds, 1.0), 0.0)
         ratio = np.where(np.isinf(bounds) | np.isnan(ratio), 0.0, ratio)
-        # Of wrong elements the one with the largest error, else the one that is nearest to its bound.
+        # The one of the wrong elements with the largest error, else the one that is nearest to its bound.
         rank = np.where(beyond, np.nan_to_num(errors, nan=np.inf), -1.0) if beyond.any() else ratio
     at = np.unravel_index(int(np.argmax(rank)), actual.shape) if actual.ndim else ()
     place = tuple(int(i) for i in at)

@@ -110,7 +110,7 @@ def _changes(
     attributes: dict[str, Any],
     values: list[Array],
 ) -> list[Array | None]:
-    """By output, the root of the mean square of what errors of the inputs change; None where they have none."""
+    """The root of the mean square of what errors of the inputs change, by output; None where they have none."""
     if all(value.error is None or not np.any(value.error > 0) for value in inputs):
         return [None] * len(values)
     random = np.random.default_rng(0)

@@ -93,7 +93,7 @@ class ShippedKernels:
                 reference.runner.with_types(self.types.within_kernel(one)) for one in ("exact", "rounded", "scaled")
             ]
             self._runners = [*views[:2], reference.runner, views[2]]
-        # By runner: inputs, constants and what follows from them without a kernel.
+        # The values that need no kernel, by runner: inputs, constants and what follows from them.
         self._known: list[Carried] = []
         self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
         self._stored: dict[str, list[Stored]] = {}
@@ -175,7 +175,7 @@ class ShippedKernels:
                 left.extend(own.get(name, ()))
 
     def _plan_freeing(self) -> None:
-        """By position of a node: tensors that no kernel behind it reads."""
+        """Notes by position of a node which tensors no kernel behind it reads."""
         last: dict[str, int] = {}
         for name, tensors in self._stored.items():
             node = self._producer[name]
@@ -358,7 +358,7 @@ class ShippedKernels:
         return told
 
     def _cast(self, blank: Judged, node: ReferenceNode, allowed: float | None) -> Judged:
-        """Of a kernel that only casts what another one has stored."""
+        """Judges a kernel that only casts what another one has stored."""
         source = self._stored[blank.name][0].array
         dtype = blank.stored.array.dtype
         read = Bounded(np.asarray(source, np.float64), None, dtype)

@@ -29,7 +29,7 @@ class Options(NamedTuple):
 
 
 def check_names(subject: Subject, reference: Reference, options: Options) -> None:
-    """Of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
+    """Checks the names of tolerances and of what may be unproved. Raises InputError where the model has no such node or tensor."""
     known = {value.name for value in (*subject.program.outputs, *subject.outputs)}
     for node in reference.nodes:
         known.update((node.name, *node.outputs))
@@ -43,7 +43,7 @@ def check_names(subject: Subject, reference: Reference, options: Options) -> Non
 
 
 def _is_operator(name: str) -> bool:
-    """Of any domain, given with it where it is not ONNX's own."""
+    """Whether there is an operator of this name, of any domain, which is given with it where it is not ONNX's own."""
     import onnx.defs
 
     return "::" in name or any(onnx.defs.has(name, domain) for domain in ("", "ai.onnx.ml"))

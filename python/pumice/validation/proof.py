@@ -362,7 +362,7 @@ class Proof:
             self._output(name, result, value, None if self.tensors.single else ours.get(name), chain, drifts)
 
     def _parts(self, chain: Carried) -> dict[str, Value]:
-        """Of outputs that are sequences or optional values, the tensors that the program makes of such values, with their errors."""
+        """The tensors that the program makes of outputs which are sequences or optional values, with their errors."""
         known = chain.known()
         tensors = {value.name for value in self.fused.program.outputs}
         lists = {value.name: known[value.name] for value in self.fused.outputs if value.name in known.keys() - tensors}
@@ -489,7 +489,7 @@ def _row(node: ReferenceNode, output: str, array: Array, case: int) -> Validatio
 
 
 def _arrays(value: Value, errors: bool) -> Any:
-    """Of a sequence or an optional value the arrays, or their errors, in the declared element types."""
+    """The arrays of a sequence or an optional value, or their errors, in the declared element types."""
     if isinstance(value, list):
         return [_arrays(one, errors) for one in value]
     if value is None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..importer.kernel_operator import KernelTable
 
 
-# Of one tensor of floats, whose elements they put elsewhere: a program leaves them in the type that it finds them in.
+# Operators of one tensor of floats, whose elements they put elsewhere: a program leaves them in the type that it finds them in.
 _MOVES = {
     *("DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "Slice"),
     *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
@@ -64,7 +64,7 @@ class ReferenceNode:
 
     @property
     def operator(self) -> str:
-        """With the domain, where that is not ONNX's own."""
+        """The operator, with its domain where that is not ONNX's own."""
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
     def run(self, values: Mapping[str, Value], runner: Runner, told: Told = NOTHING) -> dict[str, Value]:

@@ -84,7 +84,7 @@ def _of_model(model: Model, subject: Subject) -> Against:
 
 
 def _elsewhere(reference: str | Context, subject: Subject) -> Against:
-    """Of the same model on another device or at another precision, by default those of the model that is judged."""
+    """A reference that is the same model on another device or at another precision, by default those of the model that is judged."""
     context, precision = (subject.context if isinstance(subject, Model) else None), None
     opened = None
     if isinstance(reference, Context):
@@ -192,7 +192,7 @@ class ByOnnx(_Runtime):
         return super().node(node, alone, made)
 
     def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
-        """By onnx.reference."""
+        """Evaluates a node by onnx.reference."""
         return by_onnx(node, arrays, self.reference.opsets)
 
 
@@ -225,7 +225,7 @@ class ByRuntime(_Runtime):
         return {name: value for name, value in made.items() if isinstance(value, np.ndarray)}
 
     def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
-        """In a session of its own, which is kept for the next case."""
+        """Evaluates a node in a session of its own, which is kept for the next case."""
         key = f"{node.name} {[(one.dtype, one.ndim) for one in arrays.values() if one is not None]}"
         if key not in self._nodes:
             self._nodes[key] = session(alone(node, arrays, self.reference.opsets), threads=1)
@@ -434,7 +434,7 @@ def _given(value: Any, bound: Any, dtype: Any) -> Bounded:
 
 
 def _joined(given: Bounded, made: Any, types: Types) -> Bounded:
-    """With the error that the rule has, and its type."""
+    """The given values with the error that the rule has, and its type."""
     if not isinstance(made, Bounded) or made.shape != given.shape or made.is_float != given.is_float:
         return given
     return Bounded(given.value, types.joined(given.error, made.error), made.dtype, made.stored, made.constant)

@@ -163,5 +163,5 @@ def _widened(error: Array, moved: list[Array]) -> Array:
 
 
 def _ratio(seen: Any, independent: Any) -> Array:
-    """By how much squared errors that were seen exceed independent ones; 1 where they do not, or where there are none."""
+    """The ratio by which squared errors that were seen exceed independent ones; 1 where they do not, or where there are none."""
     return np.maximum(np.where(independent > 0, seen / np.where(independent > 0, independent, 1.0), 1.0), 1.0)

@@ -50,7 +50,7 @@ class Origin(NamedTuple):
     def of(
         model: Model, cases: list[tuple[dict[str, Array], dict[str, Any]]], tolerances: Mapping[str, float]
     ) -> Origin:
-        """Of a model that was validated."""
+        """The origin of a report on a model that was validated."""
         names = tuple(value.name for value in model.overridable)
         fusion = (model.fuse, model.deterministic)
         setup = Setup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)

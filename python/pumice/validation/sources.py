@@ -69,7 +69,7 @@ class Tensors(Protocol):
         ...
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """By node, the longest chain of additions in the sums of its kernel, of what has been streamed; without those that do not tell."""
+        """The longest chain of additions in the sums of each node's kernel, of what has been streamed; without those that do not tell."""
         ...
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -86,7 +86,7 @@ class Tensors(Protocol):
 
 
 class DeviceTensors:
-    """Of pumice: the tensors of a program without fusion that keeps them all, the results of the fused one. load: load_graph."""
+    """Tensors that pumice makes: all those of a program without fusion, the results of the fused one. load: load_graph."""
 
     absent = "not made by the program"
     single = False
@@ -122,7 +122,7 @@ class DeviceTensors:
         return self._graph.compile(model.context, model.precision, **options)
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """Of the program without fusion, or of its parts. A program with control flow has no one plan, and tells nothing."""
+        """The additions of the program without fusion, or of its parts. A program with control flow has no one plan, and tells nothing."""
         if self._windows is not None and self._windows.additions is not None:
             return self._windows.additions
         return told_additions(self._every, inputs) if self._every is not None else {}
@@ -133,7 +133,7 @@ class DeviceTensors:
         return {one[6 : one.rindex("' to ")] for one in casts if one.startswith("cast '")}
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
-        """By windows of nodes where all tensors are more than WINDOW bytes."""
+        """Streams by windows of nodes where all tensors are more than WINDOW bytes."""
         if self._windows is None:
             self._windows = Windows(self._model, self._load, reference)
         windows = self._windows

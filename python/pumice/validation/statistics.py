@@ -18,7 +18,7 @@ _MANTISSA_BITS, _BIAS = 52, 1023  # of a float64
 
 
 class Range(NamedTuple):
-    """Of finite numbers: the least, the largest, and the smallest magnitude that is not zero; None where there is none."""
+    """A Range is of finite numbers: the least, the largest, and the smallest magnitude that is not zero; None where there is none."""
 
     least: float | None = None
     most: float | None = None
@@ -26,7 +26,7 @@ class Range(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Of one tensor of the device, in one case. `magnitudes` counts finite numbers other than zero by log2 of their magnitude."""
+    """Statistics of one tensor of the device in one case. `magnitudes` counts finite numbers other than zero by log2 of their magnitude."""
 
     range: Range
     zeros: int
@@ -36,7 +36,7 @@ class Statistics(NamedTuple):
     reference: Range | None
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """The record, for JSON."""
         return {
             **self.range._asdict(),
             "zeros": self.zeros,
@@ -48,7 +48,7 @@ class Statistics(NamedTuple):
 
 
 def statistics(actual: Array, expected: object = None) -> Statistics | None:
-    """None for what is no array of numbers. `expected`: the reference's tensor; only its range is kept."""
+    """The statistics of a tensor; None for what is no array of numbers. `expected`: the reference's tensor; only its range is kept."""
     beside = expected if isinstance(expected, Bounded) else None
     if beside is not None and beside.shape != np.shape(actual):
         found = _statistics(actual, None)
@@ -90,7 +90,7 @@ def _statistics(actual: Array, expected: Any) -> Statistics | None:
 
 
 def _both(first: Statistics, second: Statistics) -> Statistics:
-    """Of two blocks of a tensor."""
+    """The statistics of two blocks of a tensor together."""
     return Statistics(
         _joined(first.range, second.range),
         first.zeros + second.zeros,

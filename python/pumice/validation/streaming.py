@@ -109,7 +109,7 @@ class Windows:
 
 
 def told_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """By node, the longest chain of additions in its kernel's sums, where the program has one plan and the kernel tells."""
+    """The longest chain of additions in the sums of each node's kernel, where the program has one plan and the kernel tells."""
     try:
         steps = program.plan([inputs[one.name] for one in program.inputs])
     except UnsupportedError:  # control flow

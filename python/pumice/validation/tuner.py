@@ -226,7 +226,7 @@ class _Search:
             self.values = {}
 
     def _digest(self) -> str:
-        """Of the model's weights, nodes and kernels, the cases and everything that decides about a trial."""
+        """A digest of the model's weights, nodes and kernels, the cases and everything that decides about a trial."""
         overridable = [value.name for value in self.exact.overridable]
         recipe = load_recipe(self.exact.source, self.exact.folder, overridable)
         parts: list[Any] = [one.raw for one in recipe.constants.values()]
@@ -253,7 +253,7 @@ class _Search:
         return [{name: value for name, value in given.items() if name in names} for _, given in self.inputs]
 
     def policy(self, nodes: Iterable[str]) -> dict[str, str]:
-        """With these nodes in fp32."""
+        """The policy with these nodes in fp32."""
         return {DEFAULT: self.default, **{escape(name): "fp32" for name in sorted(nodes)}}
 
     def value(self, nodes: Sequence[str]) -> float:
@@ -281,7 +281,7 @@ class _Search:
     # ---- the search
 
     def run(self) -> TunedPrecision:
-        """From nothing to enough, and back to the least."""
+        """Searches from nothing to enough, and back to the least."""
         if self.metric is not None and not (value := self._judged(self.expected)) >= self.limit:
             raise InputError(
                 f"tune_precision: limit: the metric of the program in fp32 is {value:.4g}, below {self.limit:.4g}"

@@ -159,7 +159,7 @@ def _some(cases: list[Any]) -> list[Any]:
 
 
 def _chained(options: Options, what: str) -> Options:
-    """For what has values from the model's inputs on alone."""
+    """The options for what has values from the model's inputs on alone."""
     if options.mode == "isolated":
         raise InputError(
             f"validate: mode: this {what} has no values of nodes by themselves; expected 'chained' or 'both'"

@@ -7,12 +7,13 @@ row (`dims`), and for each tensor its rank and its number of elements (`rows`). 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ...base.element_types import Array, numpy_dtype
 from ...base.errors import graph_error
+from ..file.recipe import Fields, field_at
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -23,12 +24,17 @@ FLAT, FIRST, SINGLE = np.array([-1]), np.array([0]), np.array([1])
 PACKED = ("data", "dims", "rows")
 
 
-class Kind(NamedTuple):
+class Kind(Fields):
     """The type of a value: as text "float32", "sequence(float32)", "optional(sequence(float32))"."""
 
-    dtype: str
-    sequence: bool = False
-    optional: bool = False
+    __slots__ = ()
+    _fields = ("dtype", "sequence", "optional")
+    dtype: str = field_at(0)
+    sequence: bool = field_at(1)
+    optional: bool = field_at(2)
+
+    def __new__(cls, dtype: str, sequence: bool = False, optional: bool = False) -> Kind:
+        return tuple.__new__(cls, (dtype, sequence, optional))
 
     @staticmethod
     def of(text: str) -> Kind:

@@ -29,7 +29,7 @@ except ImportError:
 _Fields = TypeVar("_Fields", bound="Fields")
 
 
-def _at(place: int) -> Any:
+def field_at(place: int) -> Any:
     """A descriptor that reads one place of a tuple: as named tuples do where Python has that, which is twice as quick as a property."""
     return property(itemgetter(place)) if _tuplegetter is None else _tuplegetter(place, None)
 
@@ -58,8 +58,8 @@ class Place(Fields):
 
     __slots__ = ()
     _fields = ("file", "offset")
-    file: str = _at(0)
-    offset: int = _at(1)
+    file: str = field_at(0)
+    offset: int = field_at(1)
 
     def __new__(
         cls,
@@ -74,11 +74,11 @@ class ConstantRecipe(Fields):
 
     __slots__ = ()
     _fields = ("name", "dtype", "shape", "raw", "place")
-    name: str = _at(0)
-    dtype: str = _at(1)
-    shape: list[int] = _at(2)
-    raw: Bytes = _at(3)
-    place: Place | None = _at(4)
+    name: str = field_at(0)
+    dtype: str = field_at(1)
+    shape: list[int] = field_at(2)
+    raw: Bytes = field_at(3)
+    place: Place | None = field_at(4)
 
     def __new__(
         cls,
@@ -99,10 +99,10 @@ class InputRecipe(Fields):
 
     __slots__ = ()
     _fields = ("name", "dtype", "shape", "dimension_names")
-    name: str = _at(0)
-    dtype: str = _at(1)
-    shape: Sizes = _at(2)
-    dimension_names: list[str] = _at(3)
+    name: str = field_at(0)
+    dtype: str = field_at(1)
+    shape: Sizes = field_at(2)
+    dimension_names: list[str] = field_at(3)
 
     def __new__(
         cls,
@@ -122,13 +122,13 @@ class NodeRecipe(Fields):
 
     __slots__ = ()
     _fields = ("op", "name", "inputs", "outputs", "attributes", "domain", "unsupported")
-    op: str = _at(0)
-    name: str = _at(1)
-    inputs: list[str] = _at(2)
-    outputs: list[str] = _at(3)
-    attributes: dict[str, Attribute] = _at(4)
-    domain: str = _at(5)
-    unsupported: str = _at(6)
+    op: str = field_at(0)
+    name: str = field_at(1)
+    inputs: list[str] = field_at(2)
+    outputs: list[str] = field_at(3)
+    attributes: dict[str, Attribute] = field_at(4)
+    domain: str = field_at(5)
+    unsupported: str = field_at(6)
 
     def __new__(
         cls,
@@ -185,20 +185,20 @@ class Recipe(Fields):
         "plain",
         "warnings",
     )
-    name: str = _at(0)
-    inputs: list[InputRecipe] = _at(1)
-    constants: dict[str, ConstantRecipe] = _at(2)
-    nodes: list[NodeRecipe] = _at(3)
-    outputs: list[InputRecipe] = _at(4)
-    unsupported: list[str] = _at(5)
-    captured: Sequence[str] = _at(6)
-    metadata: Mapping[str, str] = _at(7)
-    overridable: Sequence[str] = _at(8)
-    defaults: Mapping[str, ConstantRecipe] = _at(9)
-    strings: Sequence[str] = _at(10)
-    string_values: Sequence[str] = _at(11)
-    plain: bool = _at(12)
-    warnings: Sequence[str] = _at(13)
+    name: str = field_at(0)
+    inputs: list[InputRecipe] = field_at(1)
+    constants: dict[str, ConstantRecipe] = field_at(2)
+    nodes: list[NodeRecipe] = field_at(3)
+    outputs: list[InputRecipe] = field_at(4)
+    unsupported: list[str] = field_at(5)
+    captured: Sequence[str] = field_at(6)
+    metadata: Mapping[str, str] = field_at(7)
+    overridable: Sequence[str] = field_at(8)
+    defaults: Mapping[str, ConstantRecipe] = field_at(9)
+    strings: Sequence[str] = field_at(10)
+    string_values: Sequence[str] = field_at(11)
+    plain: bool = field_at(12)
+    warnings: Sequence[str] = field_at(13)
 
     def __new__(
         cls,

@@ -95,7 +95,7 @@ def _of_channels(inputs: Sequence[Any]) -> Blockwise | None:
 
 
 def _of_parts(inputs: Sequence[Any], axis: int) -> Blockwise | None:
-    """Of tensors one behind the other, each block lies in one of them."""
+    """The parts of tensors that stand one behind the other: each block lies in one of them."""
     if len({(one.stored, one.dtype, one.ndim) for one in inputs}) > 1:
         return None
     along = axis % inputs[0].ndim

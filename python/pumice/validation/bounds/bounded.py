@@ -58,7 +58,7 @@ class Bounded:
         return self.error is None
 
     def errors(self) -> Array:
-        """As an array, which need not be writable."""
+        """The errors as an array, which need not be writable."""
         return np.broadcast_to(np.float64(0), self.shape) if self.error is None else self.error
 
     def magnitude(self) -> Array:
@@ -173,7 +173,7 @@ class Arithmetic:
         return self.of(np.abs(a.value), a.error)
 
     def scaled(self, a: Bounded, factor: float) -> Bounded:
-        """By a power of two, exactly."""
+        """The value times a power of two, exactly."""
         return self.of(a.value * factor, None if a.error is None else a.error * abs(factor))
 
     def maximum(self, a: Bounded, b: Bounded) -> Bounded:

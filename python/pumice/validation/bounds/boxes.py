@@ -38,7 +38,7 @@ def _scalar(call: Call, index: int, default: float) -> float:
 
 @rule("NonMaxSuppression")
 def _suppression(call: Call) -> list[Any]:
-    """Of each class the boxes by falling scores, without those that overlap one before them too much."""
+    """The boxes of each class by falling scores, without those that overlap one before them too much."""
     boxes, scores = call.input(0), call.input(1)
     most, overlap = int(_scalar(call, 2, 0)), _scalar(call, 3, 0.0)
     least = _scalar(call, 4, -np.inf)
@@ -117,7 +117,7 @@ def _roi_align(call: Call) -> list[Any]:
 
 
 def _pooled(call: Call, x: Bounded, image: int, ys: Array, xs: Array, shaken: float) -> tuple[Array, Array]:
-    """Of samples at ys [rows, count] and xs [columns, count] the mean, or the largest weighted neighbour."""
+    """The mean of samples at ys [rows, count] and xs [columns, count], or the largest weighted neighbour."""
     height, width = x.shape[2:]
     top, bottom, dy, in_y = _bilinear(height, ys)
     left, right, dx, in_x = _bilinear(width, xs)

@@ -188,7 +188,7 @@ def _qgemm(call: Call) -> list[Any]:
 
 
 def _product(call: Call, a: list[Any], b: list[Any], bias: Bounded | None) -> Bounded:
-    """Of integers, each with its scale and zero point."""
+    """The product of integers, each with its scale and zero point."""
     m = call.arithmetic(np.float32)
     total = integer_product(np.matmul, _without_zero(a[0], a[2]), _without_zero(b[0], b[2]))
     whole = _kept(call, Bounded(total.value.astype(np.float64), total.error, np.float32))
@@ -297,7 +297,7 @@ def _multi_head(call: Call) -> list[Any]:
 
 
 def _part(packed: Bounded, index: int) -> Bounded:
-    """Of [batch, rows, heads, parts, size], as rows of all heads."""
+    """One part of [batch, rows, heads, parts, size], as rows of all heads."""
     return packed.moved(lambda v: v[:, :, :, index].reshape(v.shape[0], v.shape[1], -1))
 
 

@@ -64,7 +64,7 @@ def narrow_float(name: str) -> bool:
 
 
 def dtype_of(number: int) -> np.dtype[Any]:
-    """By the number that ONNX gives element types."""
+    """The dtype of the number that ONNX gives an element type."""
     from onnx import TensorProto
 
     name = TensorProto.DataType.Name(number).lower()

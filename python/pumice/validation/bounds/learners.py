@@ -45,7 +45,7 @@ def _scaler(call: Call) -> list[Any]:
 
 
 def _constant(call: Call, values: Array | None) -> Bounded:
-    """As it is or as it is stored: either is right for a row."""
+    """A constant as it is or as it is stored: either is right for a row."""
     assert values is not None
     held = call.types.storage(np.float32).rounded(values)
     return Bounded(values, np.abs(held - values), np.float32)
@@ -216,7 +216,7 @@ def _tree_classes(call: Call) -> list[Any]:
 
 @rule("LabelEncoder", domain=DOMAIN)
 def _label_encoder(call: Call) -> list[Any]:
-    """From integers to integers or floats."""
+    """Labels from integers to integers or floats."""
     keys = call.attribute("keys_int64s")
     values, kind = call.attribute("values_int64s"), "int64"
     if values is None:

@@ -40,7 +40,7 @@ def _sign(x: Bounded, a: Arithmetic) -> Bounded:
 
 
 def _kept(made: Bounded, x: Bounded) -> Bounded:
-    """Of an exact operation: what was stored once needs no rounding."""
+    """The result of an exact operation: what was stored once needs no rounding."""
     made.stored = x.stored
     return made
 
@@ -350,5 +350,5 @@ def _identity(call: Call) -> list[Any]:
 
 
 def float_value(x: Bounded, dtype: Any) -> Bounded:
-    """Of integers, as floats."""
+    """Integers as floats."""
     return x if is_float(x.dtype) else Bounded(x.value.astype(np.float64), x.error, dtype)

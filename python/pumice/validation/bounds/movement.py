@@ -168,7 +168,7 @@ def _gather(call: Call) -> list[Any]:
 
 
 def _indices(given: Bounded, size: int) -> tuple[Array, Array | None]:
-    """From 0 on, and which of them are undecided. Raises IndexError where one is out of range."""
+    """Indices from 0 on, and which of them are undecided. Raises IndexError where one is out of range."""
     indices = given.value.astype(np.int64)
     unsure = None if given.error is None or not (given.error > 0).any() else given.error > 0
     wrong = (indices < -size) | (indices >= size)

@@ -43,7 +43,7 @@ def centred(
 
 
 def _of_two_passes(call: Call, x: Bounded, mean: Bounded, axes: tuple[int, ...]) -> tuple[Bounded, Bounded, Bounded]:
-    """As layer_norm.comp and layer_norm_held.comp have them.
+    """Mean and variance as layer_norm.comp and layer_norm_held.comp have them.
 
     With c the exact distances, g the errors of what is read, and m' the mean as it is found, off by d: the kernels take v = c + g - d + r,
     r being the rounding of that difference, and add it up: mean(v) = mean(g + r) - d, which is taken from each v, and squared from
@@ -154,7 +154,7 @@ def _group(call: Call) -> list[Any]:
 
 @rule("BatchNormalization")
 def _batch(call: Call) -> list[Any]:
-    """In inference, which sets 7 to 13 say by the number of outputs and sets before by is_test."""
+    """Normalises in inference, which sets 7 to 13 say by the number of outputs and sets before by is_test."""
     x, m = call.input(0), call.arithmetic()
     training = call.attribute("training_mode", 0) or (call.opset < 7 and not call.attribute("is_test", 0))
     training = training or (7 <= call.opset < 14 and call.outputs > 1)
@@ -177,7 +177,7 @@ def _batch(call: Call) -> list[Any]:
 
 
 def _trained(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list[Bounded]) -> list[Any]:
-    """By the statistics of the batch, which the running ones move towards; of several kernels, between which there are tensors."""
+    """Normalises by the statistics of the batch, which the running ones move towards; several kernels, with tensors between."""
     m = call.arithmetic()
     mean, distance, variance = centred(call, x, (0, *range(2, x.ndim)), kept)
     deviation = kept(call, apply("sqrt", kept(call, m.add(variance, m.constant(call.attribute("epsilon", 1e-5)))), m))

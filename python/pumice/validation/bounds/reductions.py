@@ -150,7 +150,7 @@ def _softmax(call: Call) -> list[Any]:
 
 
 def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False) -> Bounded:
-    """Along an axis. A row that is all -inf is 0/0: NaN, as exp(x) / sum(exp(x)) says."""
+    """The softmax along an axis. A row that is all -inf is 0/0: NaN, as exp(x) / sum(exp(x)) says."""
     if not x.size:
         return Bounded(x.value, None, x.dtype)
     with np.errstate(all="ignore"):
@@ -178,7 +178,7 @@ def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False) -> Bounded:
 
 
 def _moved_softmax(x: Bounded, axis: int, top: Array, value: Array) -> Array:
-    """By the ends of the intervals: an element is largest where it is as large as it may be and the others are as small as they may be."""
+    """How far a softmax may move: an element is largest where it is as large as it may be and the others are as small as they may be."""
     error = x.errors()
     high, low = np.exp(np.minimum(x.value + error - top, 700.0)), np.exp(x.value - error - top)
     most, least = high / (high + _others(low, axis)), low / (low + _others(high, axis))

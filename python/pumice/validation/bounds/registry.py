@@ -65,7 +65,7 @@ class Call:
         return value
 
     def integers(self, index: int) -> list[int] | None:
-        """Of an input of integers; None where it is left out. Raises Unproved where its values are undecided."""
+        """The values of an input of integers; None where it is left out. Raises Unproved where its values are undecided."""
         value = self.optional(index)
         if value is None:
             return None
@@ -85,7 +85,7 @@ class Call:
         return self.attributes.get(name, default)
 
     def axes(self, index: int = 1) -> list[int] | None:
-        """As an input or, in older sets, as an attribute."""
+        """The axes, which are an input or, in older sets, an attribute."""
         given = self.attribute("axes")
         return list(given) if given is not None else self.integers(index)
 
@@ -110,7 +110,7 @@ def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
 
 
 def rule_of(op: str, domain: str = "") -> Rule | None:
-    """None where no rule is known."""
+    """The rule of an operator; None where no rule is known."""
     known = "" if domain in ("", "ai.onnx") else domain
     return RULES.get(f"{known}::{op}" if known else op)
 

@@ -135,7 +135,7 @@ def _applied(axis: int, made: _Axis, x: Bounded, call: Call) -> Bounded:
 
 
 def _other(choices: Array, first: Array) -> Array:
-    """Of two elements that may be taken, the one that is not `first`."""
+    """The one of two elements that may be taken which is not `first`."""
     left = choices.copy()
     left[np.arange(len(first)), first] = False
     return np.asarray(left.argmax(axis=1))

@@ -42,7 +42,7 @@ RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rando
 
 
 def attributes_of(node: NodeProto) -> dict[str, Any]:
-    """As Python values: tensors as arrays, texts as str."""
+    """The attributes of a node as Python values: tensors as arrays, texts as str."""
     made: dict[str, Any] = {}
     for attribute in node.attribute:
         value = helper.get_attribute_value(attribute)
@@ -270,7 +270,7 @@ class Runner:
 
 
 def run_by_onnx(node: NodeProto, arrays: list[Any], opsets: Mapping[str, int]) -> list[Any]:
-    """By onnx's reference implementation, on arrays as they are. Raises whatever it raises."""
+    """Runs a node by onnx's reference implementation, on arrays as they are. Raises whatever it raises."""
     from onnx.reference import ReferenceEvaluator
 
     names = [name for name, array in zip(node.input, arrays, strict=False) if name and array is not None]

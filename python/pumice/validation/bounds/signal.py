@@ -24,13 +24,13 @@ def _largest_factor(n: int) -> int:
 
 
 def _transform_error(call: Call, sizes: Array, points: int, dtype: Any) -> Array:
-    """Of a transform in passes: in each a sum of at most 16 terms, or of a prime factor's, by roots that are rounded."""
+    """The error of a transform in passes: each makes a sum of at most 16 terms, or of a prime factor's, by roots that are rounded."""
     roundings = 20 * max(math.ceil(math.log2(max(points, 2))), 1) + 2 * _largest_factor(max(points, 1))
     return math.sqrt(2) * sizes * call.types.sum_factor(roundings, dtype)
 
 
 def _spectrum(call: Call, x: Bounded, points: int, axis: int, inverse: bool, onesided: bool) -> Bounded:
-    """Of x [.., 1 or 2] along an axis."""
+    """The spectrum of x [.., 1 or 2] along an axis."""
     with np.errstate(all="ignore"):
         signal = x.value[..., 0] + (1j * x.value[..., 1] if x.shape[-1] == 2 else 0)
         sizes, error = (np.sum(one, axis=-1) for one in (np.abs(x.value), x.errors()))
@@ -80,7 +80,7 @@ def _stft(call: Call) -> list[Any]:
 
 @rule("Det")
 def _det(call: Call) -> list[Any]:
-    """By Hadamard's inequality of no larger size than the product of its rows' lengths, and so is each partial result."""
+    """By Hadamard's inequality a determinant is no larger than the product of its rows' lengths, nor is any partial result."""
     x = call.input(0)
     n = x.shape[-1]
     with np.errstate(all="ignore"):

@@ -72,14 +72,14 @@ def summed(x: Bounded, axes: tuple[int, ...], types: Types, keepdims: bool = Tru
 
 
 def total_error(error: Array, axes: tuple[int, ...], types: Types, keepdims: bool = True) -> Array:
-    """Of the sum of elements with such errors."""
+    """The error of the sum of elements with such errors."""
     if types.independent:
         return np.asarray(np.sqrt(np.sum(np.square(error), axis=axes, keepdims=keepdims)))
     return np.asarray(np.sum(error, axis=axes, keepdims=keepdims))
 
 
 def integer_product(product: Product, a: Bounded, b: Bounded) -> Bounded:
-    """Of integers, exactly, as int64."""
+    """The product of integers, exactly, as int64."""
     x, y = a.value.astype(np.int64), b.value.astype(np.int64)
     # Doubles hold every integer up to 2^53, and have a fast product.
     value = np.rint(product(x.astype(np.float64), y.astype(np.float64))).astype(np.int64)
@@ -125,7 +125,7 @@ def _gemm(call: Call) -> list[Any]:
 
 
 def _begun(call: Call, made: Bounded, bias: Bounded, terms: int) -> Bounded:
-    """With a bias that a kernel may begin its sums with, so that each further term is added to it as well."""
+    """Adds a bias that a kernel may begin its sums with, so that each further term is added to it as well."""
     made = call.arithmetic(made.dtype).add(made, bias)
     with np.errstate(all="ignore"):
         factor = call.types.sum_factor(call.types.longest(terms), made.dtype)

@@ -59,7 +59,7 @@ def gamma6(n: float, unit: float) -> float:
 
 
 def float_type(name: str) -> FloatType:
-    """By the name of the element type. Raises KeyError for what are no such floats."""
+    """The FloatType of an element type's name. Raises KeyError for what are no such floats."""
     return _TYPES[name]
 
 

@@ -147,7 +147,7 @@ def beyond_fp16(statistics: Mapping[str, Any] | None) -> str:
 
 
 def range_chart(rows: Sequence[Row]) -> Markup:
-    """From the smallest to the largest magnitude of every tensor, against the limits of fp16."""
+    """A chart of every tensor from its smallest to its largest magnitude, against the limits of fp16."""
     spans = [(i, *span) for i, row in enumerate(rows) if (span := _span(row["statistics"]))]
     limits = [limit for limit, _ in FP16]
     frame = _frame([*limits, *(v for _, low, high in spans for v in (low, high))], len(rows))

@@ -1,0 +1,32 @@
+// What the name of a shader and the text put before it are made from: each text is read once, since the kernels of a model share most.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shader/text/tokens.h"
+
+namespace pumice {
+
+// The words of a text: names and keywords, also those in comments and directives.
+std::vector<std::string_view> words_of(std::string_view text);
+
+// Facts of one text. Views and tokens are parts of `text`.
+struct TextFacts {
+  explicit TextFacts(std::string given);
+  TextFacts(const TextFacts&) = delete;
+
+  const std::string text;
+  std::vector<std::string_view> words;       // each once
+  std::vector<std::string_view> structures;  // names behind `struct`
+  std::vector<std::string> includes;         // the paths of its #include lines
+  std::vector<Token> version;                // of its first #version line, from `version` on; empty where there is none
+  bool pastes = false;                       // whether macros may make names that the words do not show
+};
+
+// The facts of a text; those of the texts that were asked for last are kept. Thread-safe.
+std::shared_ptr<const TextFacts> facts_of(const std::string& text);
+
+}  // namespace pumice
