@@ -6,7 +6,7 @@
 namespace pumice {
 
 std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
-                                              std::initializer_list<std::string_view> others) {
+                                              std::span<const std::string_view> others) {
   if (!measured) return nullptr;
   const auto found = measured->taken.find(kind);
   if (found == measured->taken.end()) return nullptr;

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,7 +35,7 @@ struct StepChoice {
 // What a step of this kind, which can take `own` and `others`, was told to take; none where it was told nothing. A plan that lists variants
 // leaves such kinds out: what takes their place may be several steps, whose times are not compared one by one.
 std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
-                                              std::initializer_list<std::string_view> others);
+                                              std::span<const std::string_view> others);
 
 // The class of a size: the power of two that it reaches at most, and the largest, up to 256, that divides it, as kernel.tune() has them.
 std::string size_class(int64_t size);
