@@ -4,7 +4,7 @@
 // Operands are halves, sums of float32. Each subgroup has STRIPS times 16 rows of a head, whose queries stay in its registers; all of them
 // take the same KEYS keys and values at a time through shared memory, the next of both on their way in registers. Each key that is read
 // from there is multiplied with all strips. PATIENT: sums are not made relative to a larger score before it is larger by kPatience powers.
-// Of TOGETHER heads that are neighbours the tiles of rows that see most keys all come first, so that the last workgroups have little to do.
+// Of p.together heads that are neighbours the tiles of rows that see most keys all come first, so that the last workgroups have little to do.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -22,6 +22,7 @@
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #define EIGHTS 1
+#define ORDERED 1
 #include "include/attention.glsl"
 
 layout(local_size_x_id = 2) in;
@@ -29,7 +30,6 @@ layout(constant_id = 2) const uint INVOCATIONS = 128u;
 layout(constant_id = 3) const uint KEYS = 32u;
 layout(constant_id = 4) const uint STRIPS = 1u;    // of 16 rows of a subgroup
 layout(constant_id = 5) const uint BUFFERS = 1u;   // 2: keys are staged where nobody reads those before them, which spares a barrier
-layout(constant_id = 6) const uint TOGETHER = 1u;  // heads
 #include "include/fragments.glsl"
 
 const uint OWN_ROWS = STRIPS * 16u, ROWS = INVOCATIONS / kLanes * OWN_ROWS;
@@ -136,11 +136,18 @@ vec2 sum_of_row(vec2 v) {
   return v + vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u));
 }
 
+#if PARTS
+#define TOGETHER 1u  // where keys come in parts, tiles are few
+#else
+#define TOGETHER p.together
+#endif
+
 // The head of all images and the tile of its rows that are this workgroup's. Workgroups begin in the order of their numbers.
 uvec2 place_of_group() {
   const uint heads = grid_size().y, tiles = grid_size().x, number = grid_group().y * tiles + grid_group().x;
-  const uint chunk = number / (tiles * TOGETHER), width = min(heads - chunk * TOGETHER, TOGETHER), own = number - chunk * tiles * TOGETHER;
-  return uvec2(chunk * TOGETHER + own % width, tiles - 1u - own / width);
+  const uint chunk = number / (tiles * TOGETHER), first = chunk * TOGETHER, own = number - tiles * first;
+  const uint width = min(heads - first, TOGETHER);
+  return uvec2(first + own % width, tiles - 1u - own / width);
 }
 
 // What an invocation's rows see, and the part of the keys that the workgroup has.

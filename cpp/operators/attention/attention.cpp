@@ -28,7 +28,9 @@ struct AttentionPlan {
   int64_t parts = 1, stretch = 0;  // parts of the keys, and keys of a part; 0: the kernel cuts them
   int64_t part_floats = 0;         // of all rows, where it is not what attention_parts.glsl has
   int64_t counters = 1;            // of finished parts, of a workgroup's rows
+  int64_t together = 0;            // heads whose workgroups with the most keys come first; 0: the kernel has no such order
   std::string name = {};           // of what a program can be told to take; empty: the shader's
+  std::string spilled = {};        // the name of the plan that it stands for, since that one's kernel spills
 };
 
 std::string flag(bool set) {
@@ -112,11 +114,11 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
 // A plan for matrix units with this share of the work.
 AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
   AttentionPlan plan{is_quads ? "attention_quads.comp" : "attention_matrix.comp"};
-  plan.name = is_quads ? "attention_quads" + share.text() : "attention_matrix";
+  plan.name = share.name(is_quads), plan.spilled = share.spilled;
   plan.spec = {{"INVOCATIONS", share.subgroups * (is_quads ? kQuadsSubgroup : node.subgroup())}};
   if (is_quads) {
     plan.spec.insert(plan.spec.end(), {{"KEYS", share.keys}, {"STRIPS", share.strips}, {"BUFFERS", share.buffers}});
-    plan.spec.emplace_back("TOGETHER", share.together);
+    plan.together = share.together;
     plan.macros = {{"EMULATED", flag(!node.has_quads())}, {"PATIENT", flag(share.is_patient)}};
   } else {
     plan.macros = {{"SUBGROUP", number(node.subgroup())}};
@@ -132,8 +134,9 @@ AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const Ma
 std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
   const int64_t subgroup = node.subgroup();
   if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits_matrices(node, a)) return {};
-  const auto share = matrix_share(node, a, node.has_quads());
-  return share ? std::optional(matrix_plan(node, a, *share, node.has_quads())) : std::nullopt;
+  const bool is_quads = node.has_quads();
+  const auto share = matrix_share(node, a, is_quads);
+  return share ? std::optional(matrix_plan(node, a, *share, is_quads)) : std::nullopt;
 }
 
 // The kind of step that a program can be told a variant of.
@@ -211,7 +214,7 @@ AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_ter
   if (!node.measured || !node.measured->taken.contains(kind)) return plan;
   const std::vector<MatrixShare> shares = quads_shares(node, a);
   std::vector<std::string> others;
-  for (const MatrixShare& share : shares) others.push_back("attention_quads" + share.text());
+  for (const MatrixShare& share : shares) others.push_back(share.name(true));
   const std::string own = plan.name.empty() ? std::string(plan.shader.substr(0, plan.shader.find('.'))) : plan.name;
   auto choice = told_choice(node.measured, kind, own, std::vector<std::string_view>(others.begin(), others.end()));
   if (const auto found = std::ranges::find(others, choice->taken); choice->taken != own && found != others.end())
@@ -293,6 +296,15 @@ std::vector<AttentionPart> parts_of(const LowerContext& node, const Attention& a
   return parts;
 }
 
+void set_plan(StepBuilder& step, const Attention& a, const AttentionPlan& plan, bool in_parts) {
+  if (!plan.name.empty()) step.variant(plan.name, plan.spilled);
+  if (plan.together > 0 && !in_parts)
+    step.set("together", plan.together);
+  else
+    step.set("stretch", std::max<int64_t>(plan.stretch, a.k.rows() * (plan.stretch == 0)));
+  step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
+}
+
 // Adds the steps of an attention. `terms` gets, for each row from number `first_term` on, the number that its scores are taken relative to,
 // and its share.
 void add_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& terms, int64_t first_term = 0) {
@@ -311,8 +323,7 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   plan.macros.emplace_back("Y_VEC4", flag(y_fours && (!in_parts || meets)));
   if (!in_parts || meets) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step = attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
-  step.set("stretch", std::max<int64_t>(plan.stretch, a.k.rows() * (plan.stretch == 0)));
-  step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
+  set_plan(step, a, plan, in_parts);
   if (!in_parts || meets) step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
   const auto chosen = [&plan](Step made) {
     made.choice = plan.choice;

@@ -53,8 +53,9 @@ int64_t heads_together(const Attention& a) {
 
 }  // namespace
 
-std::string MatrixShare::text() const {
-  std::string text = " " + std::to_string(subgroups) + " x " + std::to_string(keys) + " x " + std::to_string(strips);
+std::string MatrixShare::name(bool is_quads) const {
+  std::string text = is_quads ? "attention_quads " : "attention_matrix ";
+  text += std::to_string(subgroups) + " x " + std::to_string(keys) + " x " + std::to_string(strips);
   text += buffers > 1 ? ", two buffers" : "";
   text += is_patient ? ", patient" : "";
   return text + ", " + std::to_string(together) + " together";
@@ -65,9 +66,12 @@ bool suits_matrices(const LowerContext& node, const Attention& a) {
   return suits(a.q) && suits(a.k) && suits(a.v) && a.k.size() > 0 && !a.in_bytes();
 }
 
-// A step of a workgroup alone takes its latency; on a core that is full its subgroups take turns, those of a large workgroup sharing more
-// of what is loaded. The meeting of parts costs a dispatch, and what all parts write and read.
-std::optional<MatrixShare> matrix_share(const LowerContext& node, const Attention& a, bool is_quads) {
+namespace {
+
+// The quickest share; `spared`: of those whose kernels are not known to spill. A step of a workgroup alone takes its latency; on a core
+// that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. The meeting of parts costs a dispatch,
+// and what all parts write and read.
+std::optional<MatrixShare> quickest(const LowerContext& node, const Attention& a, bool is_quads, bool spared) {
   constexpr int64_t kMostParts = 8;
   const int64_t multiprocessors = node.multiprocessors();
   constexpr double kLaunch = 5, kMeeting = 4, kMeetingByte = 2.2e-6;
@@ -78,6 +82,7 @@ std::optional<MatrixShare> matrix_share(const LowerContext& node, const Attentio
     MatrixShare share{.subgroups = kind.subgroups, .keys = kind.keys};
     if (size < kind.least_size || size > kind.most_size || !fits(node, a, share, is_quads)) continue;
     share.together = heads_together(a);
+    if (spared && node.is_spilled(share.name(is_quads))) continue;
     const int64_t tiles = ceil_div(a.q.rows(), share.rows()) * a.q.batch() * a.q.heads();
     for (share.parts = 1; share.parts <= std::clamp<int64_t>(keys / kLeastInPart, 1, kMostParts); ++share.parts) {
       int64_t on_core = ceil_div(tiles * share.parts, multiprocessors);
@@ -90,6 +95,17 @@ std::optional<MatrixShare> matrix_share(const LowerContext& node, const Attentio
     }
   }
   return best;
+}
+
+}  // namespace
+
+std::optional<MatrixShare> matrix_share(const LowerContext& node, const Attention& a, bool is_quads) {
+  auto own = quickest(node, a, is_quads, false);
+  if (!own || !node.is_spilled(own->name(is_quads))) return own;
+  auto other = quickest(node, a, is_quads, true);
+  if (!other) return own;
+  other->spilled = own->name(is_quads);
+  return other;
 }
 
 std::vector<MatrixShare> quads_shares(const LowerContext& node, const Attention& a) {

@@ -20,14 +20,17 @@ struct MatrixShare {
   int64_t parts = 1;                // of the keys
   double microseconds = 0;          // as the model of a device has it
 
+  std::string spilled = {};  // the name of the quicker one that it stands for, since that one's kernel spills
+
   int64_t rows() const { return subgroups * strips * 16; }
-  std::string text() const;  // what follows the kernel's name in that of a variant
+  std::string name(bool is_quads) const;  // of the variant
 };
 
 // Whether heads are aligned eights, and short enough for the kernels on matrix units.
 bool suits_matrices(const LowerContext& node, const Attention& a);
 
-// The quickest share by a model of what was measured on an H200; none where the device has no room for any.
+// The quickest share by a model of what was measured on an H200; none where the device has no room for any. One whose kernel is known to
+// spill is taken only where all others spill too.
 std::optional<MatrixShare> matrix_share(const LowerContext& node, const Attention& a, bool is_quads);
 
 // All shares that attention_quads can be told to take, where the device has its matrix units or tests have them emulated.

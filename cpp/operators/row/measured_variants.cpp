@@ -12,8 +12,10 @@ std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, 
   if (found == measured->taken.end()) return nullptr;
   const std::string& wanted = found->second;
   const bool is_known = wanted == own || std::ranges::find(others, wanted) != others.end();
-  return std::make_shared<const StepChoice>(
-      StepChoice{std::string(kind), std::string(own), is_known ? wanted : std::string(own), is_known ? "" : wanted, {}});
+  return std::make_shared<const StepChoice>(StepChoice{.kind = std::string(kind),
+                                                       .own = std::string(own),
+                                                       .taken = is_known ? wanted : std::string(own),
+                                                       .refused = is_known ? "" : wanted});
 }
 
 std::string size_class(int64_t size) {

@@ -19,15 +19,16 @@ struct MeasuredVariants {
 
 // The choice of one step for which MeasuredVariants has a variant, or which lists them.
 struct StepChoice {
-  std::string kind;                   // of the step: what it computes, of which elements, and its sizes in classes
-  std::string own;                    // the engine's own choice
-  std::string taken;                  // the variant that the step runs
-  std::string refused;                // a measured variant that this step cannot take; "" where there is none
-  std::vector<std::string> variants;  // all that it can take, where that was asked for
+  std::string kind;                        // of the step: what it computes, of which elements, and its sizes in classes
+  std::string own;                         // the engine's own choice
+  std::string taken;                       // the variant that the step runs
+  std::string refused = {};                // a measured variant that this step cannot take; "" where there is none
+  std::vector<std::string> variants = {};  // all that it can take, where that was asked for
+  bool spills = false;                     // whether that is why it was refused: its kernel spills
 
   // What a report says of a step that runs what was measured, or that cannot take it; "" of others.
   std::string note() const {
-    if (!refused.empty()) return "cannot take " + refused;
+    if (!refused.empty()) return "cannot take " + refused + (spills ? ", which spills" : "");
     return taken != own ? taken + " for " + own : "";
   }
 };
