@@ -55,7 +55,7 @@ class Way:
     def kernel(self, size: int, context: pumice.Context) -> pumice.Kernel:
         """The kernel that the engine would build, for what the driver says of it."""
         spec = {"SIZE": size, "V_SIZE": size, "INVOCATIONS": self.subgroups * 32, "KEYS": self.keys}
-        spec |= {"STRIPS": self.strips, "BUFFERS": 1 + self.two_buffers, "TOGETHER": self.together}
+        spec |= {"STRIPS": self.strips, "BUFFERS": 1 + self.two_buffers}
         options = pumice.ShaderOptions(storage="fp16")
         text = (SHADERS / "attention_quads.comp").read_text()
         return pumice.Kernel(
@@ -177,11 +177,11 @@ def run(session: Session) -> Iterator[Table]:
             yield Table(f"Ways: {case}", "us", rows)
         return
     for size, ways in WAYS.items():
-        told = (Row(f"  {way}", note=statistics_of(way, size, session.context)) for way in ways)
-        yield Table(f"What the driver says, heads of {size}", "", safely(told))
-    for size, ways in WAYS.items():
         for length in LENGTHS:
             for causal in (True, False):
                 case = Shape(1, HEADS, length, length, size, causal=causal)
                 seen = {way.on(case): None for way in ways}
                 yield Table(f"Ways: {case}", "us", safely(rows_of(case, tuple(seen), session)))
+    for size, ways in WAYS.items():
+        told = (Row(f"  {way}", note=statistics_of(way, size, session.context)) for way in ways)
+        yield Table(f"What the driver says, heads of {size}", "", safely(told))
