@@ -1,44 +1,79 @@
 // Attention on matrix units whose components lie where this kernel takes them to lie: of a matrix of 16 by 16, invocation l of a subgroup
 // of 32 holds, of the rows l / 4 and l / 4 + 8, the columns l % 4 * 2, the next one, and both of them eight further on; in that order for
 // sums as for the left operand. So scores become exponentials, and these the left operand of the values, where they are: in registers.
-// Operands are halves, sums of float32. Each subgroup has 16 rows of a head, whose queries stay in its registers; all of them take
-// the same KEYS keys and values at a time through shared memory, the next of both on their way in registers.
+// Operands are halves, sums of float32. Each subgroup has STRIPS times 16 rows of a head, whose queries stay in its registers; all of them
+// take the same KEYS keys and values at a time through shared memory, the next of both on their way in registers. Each key that is read
+// from there is multiplied with all strips. PATIENT: sums are not made relative to a larger score before it is larger by kPatience powers.
+// Of p.together heads that are neighbours the tiles of rows that see most keys all come first, so that the last workgroups have little to do.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#if !EMULATED
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
+#if PATIENT
+#extension GL_KHR_shader_subgroup_vote : require
+#endif
+#endif
 #define GRID_AXES 0
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #define EIGHTS 1
+#define ORDERED 1
 #include "include/attention.glsl"
 
 layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 128u;
 layout(constant_id = 3) const uint KEYS = 32u;
+layout(constant_id = 4) const uint STRIPS = 1u;    // of 16 rows of a subgroup
+layout(constant_id = 5) const uint BUFFERS = 1u;   // 2: keys are staged where nobody reads those before them, which spares a barrier
+#include "include/fragments.glsl"
 
-const uint SUBGROUP = 32u, OWN_ROWS = 16u, ROWS = INVOCATIONS / SUBGROUP * OWN_ROWS;
+const uint OWN_ROWS = STRIPS * 16u, ROWS = INVOCATIONS / kLanes * OWN_ROWS;
 const uint BLOCKS = KEYS / 16u;                                         // matrices of a stretch of keys
 const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // matrices of a head
 const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
 const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // one more, so that rows begin in different banks
 const uint LOADS_K = (KEYS * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (KEYS * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
-const uint FIRST_V = KEYS * ROW_K, STAGED = FIRST_V + KEYS * ROW_V;
-const uint STRIP = OWN_ROWS * 5u, STRIPS = INVOCATIONS / SUBGROUP * STRIP;  // results of 16 columns on their way out, rows padded
+const uint FIRST_V = KEYS * ROW_K, BUFFER = FIRST_V + KEYS * ROW_V, STAGED = BUFFERS * BUFFER;
+const uint OUT_STRIP = 16u * 5u, OUT_STRIPS = INVOCATIONS / kLanes * OUT_STRIP;  // results of 16 columns on their way out, rows padded
 
-shared uvec4 staged[STAGED > STRIPS ? STAGED : STRIPS];
+shared uvec4 staged[STAGED > OUT_STRIPS ? STAGED : OUT_STRIPS];
 
 uvec4 next_k[LOADS_K], next_v[LOADS_V];
-coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> queries[STEPS];
-coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[V_STEPS];
+LEFT(queries[STRIPS * STEPS]);
+SUMS_OF(sums, STRIPS * V_STEPS);
 
-// Of component i of a matrix: which of the two rows it is in, and how far its column is from the invocation's first.
+#if EMULATED
+#define FOR(i, count) for (uint i = 0u; i < (count); ++i)
+// The components of an operand whose lines, or whose steps, are rows of what is staged from `at` on.
+#define LOAD_LINES(matrix, at, row)                                                                   \
+  for (uint i = 0u; i < kComponents; ++i)                                                             \
+    matrix[i] = staged_half((at) + ROW_OF(i) * (row), COLUMN_OF(i));
+#define LOAD_STEPS(matrix, at, row)                                                                   \
+  for (uint i = 0u; i < kComponents; ++i)                                                             \
+    matrix[i] = staged_half((at) + COLUMN_OF(i) * (row), ROW_OF(i));
+#define LOAD_QUERIES LOAD_LINES
+#define LOAD_KEYS LOAD_LINES
+#define LOAD_VALUES LOAD_STEPS
+#define STORE_SUMS(matrix, at, row)                                                                   \
+  for (uint i = 0u; i < kComponents; ++i)                                                             \
+    staged[(at) + ROW_OF(i) * (row) + COLUMN_OF(i) / 4u][COLUMN_OF(i) % 4u] = floatBitsToUint(matrix[i]);
+
+float staged_half(uint at, uint column) { return unpackHalf2x16(staged[at + column / 8u][column % 8u / 2u])[column % 2u]; }
+#else
+#define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
+#define LOAD_QUERIES(matrix, at, row) coopMatLoad(matrix, staged, at, row, gl_CooperativeMatrixLayoutRowMajor)
+#define LOAD_KEYS(matrix, at, row) coopMatLoad(matrix, staged, at, row, gl_CooperativeMatrixLayoutColumnMajor)
+#define LOAD_VALUES(matrix, at, row) coopMatLoad(matrix, staged, at, row, gl_CooperativeMatrixLayoutRowMajor)
+#define STORE_SUMS(matrix, at, row) coopMatStore(matrix, staged, at, row, gl_CooperativeMatrixLayoutRowMajor)
+#endif
+
+// Which of the two rows of a strip component i of a matrix is in.
 #define HALF_OF(i) ((i) >> 2)
-#define COLUMN_OF(i) (((i) & 1u) + ((i) >> 1 & 1u) * 8u)
 
 // Exponentials of scores relative to a reference. Without a mask, scores stay the products of keys and queries times p.scale, and `unit`
 // takes them to powers of two in the multiply-add that takes the reference off. A mask adds numbers as low as the lowest float, which
@@ -49,21 +84,22 @@ coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[V_STEPS];
 #define POWER(score, reference, unit) exp2(fma(score, unit, -(reference) * (unit)))
 #endif
 const float kPowersOfTwo = 1.44269504;  // of two, in a power of e: log2(e)
+const float kPatience = 8.0;            // weights are up to so many powers larger, of which halves have fifteen; of e where there is a mask
 
 // The loads have no branch that depends on the invocation's place: past the last key the last one is loaded, and elements past a head
 // become zero.
 #define FETCH(name, x, next, loads, eights, size)                                                     \
   void name(uint at, uint row_stride, int key, int end) {                                             \
-    [[unroll]] for (uint i = 0u; i < loads; ++i) {                                                    \
+    FOR(i, loads) {                                                                                   \
       const uint n = gl_LocalInvocationIndex + i * INVOCATIONS, eight = n % eights;                   \
       const uint row = uint(min(key + int(n / eights), end - 1));                                     \
       next[i] = x[(at + row * row_stride) / 8u + min(eight, size / 8u - 1u)];                         \
       if (eight * 8u >= size) next[i] = uvec4(0u);                                                    \
     }                                                                                                 \
   }
-#define STORE(name, first, next, loads, eights, row_size)                                             \
-  void name() {                                                                                       \
-    [[unroll]] for (uint i = 0u; i < loads; ++i) {                                                    \
+#define STORE(name, next, loads, eights, row_size)                                                    \
+  void name(uint first) {                                                                             \
+    FOR(i, loads) {                                                                                   \
       const uint n = gl_LocalInvocationIndex + i * INVOCATIONS;                                       \
       if (n < KEYS * eights) staged[first + n / eights * row_size + n % eights] = next[i];            \
     }                                                                                                 \
@@ -71,41 +107,192 @@ const float kPowersOfTwo = 1.44269504;  // of two, in a power of e: log2(e)
 FETCH(fetch_k, k, next_k, LOADS_K, EIGHTS_K, SIZE)
 FETCH(fetch_v, v, next_v, LOADS_V, EIGHTS_V, V_SIZE)
 FETCH(fetch_q, q, next_k, LOADS_K, EIGHTS_K, SIZE)
-STORE(store_k, 0u, next_k, LOADS_K, EIGHTS_K, ROW_K)
-STORE(store_v, FIRST_V, next_v, LOADS_V, EIGHTS_V, ROW_V)
-
-void meet() {
-  subgroupMemoryBarrierShared();
-  subgroupBarrier();
-}
+STORE(store_k, next_k, LOADS_K, EIGHTS_K, ROW_K)
+STORE(store_v, next_v, LOADS_V, EIGHTS_V, ROW_V)
 
 void load_queries(uint at, uint first_row) {
-  const uint own = gl_SubgroupID * OWN_ROWS;
   for (uint first = 0u; first < ROWS; first += KEYS) {
     fetch_q(at, p.q_row, int(first_row + first), int(p.rows));
     barrier();  // nobody reads the queries staged before
-    store_k();
+    store_k(0u);
     barrier();  // these queries are staged
-    if (own >= first && own < first + KEYS)
-      [[unroll]] for (uint step = 0u; step < STEPS; ++step)
-        coopMatLoad(queries[step], staged, (own - first) * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutRowMajor);
+    FOR(s, STRIPS) {
+      const uint strip = SUBGROUP_NUMBER * OWN_ROWS + s * 16u;
+      if (strip >= first && strip < first + KEYS)
+        FOR(step, STEPS) LOAD_QUERIES(queries[s * STEPS + step], (strip - first) * ROW_K + step * 2u, ROW_K);
+    }
   }
   barrier();  // the queries are in registers: keys take their place
 }
 
 // The largest and the sum of a row lie in the four invocations that share it.
 vec2 largest_of_row(vec2 v) {
-  v = max(v, subgroupShuffleXor(v, 1u));
-  return max(v, subgroupShuffleXor(v, 2u));
+  v = max(v, vec2(FROM_OTHER(v.x, 1u), FROM_OTHER(v.y, 1u)));
+  return max(v, vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u)));
 }
 
 vec2 sum_of_row(vec2 v) {
-  v += subgroupShuffleXor(v, 1u);
-  return v + subgroupShuffleXor(v, 2u);
+  v += vec2(FROM_OTHER(v.x, 1u), FROM_OTHER(v.y, 1u));
+  return v + vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u));
+}
+
+#if PARTS
+#define TOGETHER 1u  // where keys come in parts, tiles are few
+#else
+#define TOGETHER p.together
+#endif
+
+// The head of all images and the tile of its rows that are this workgroup's. Workgroups begin in the order of their numbers.
+uvec2 place_of_group() {
+  const uint heads = grid_size().y, tiles = grid_size().x, number = grid_group().y * tiles + grid_group().x;
+  const uint chunk = number / (tiles * TOGETHER), first = chunk * TOGETHER, own = number - tiles * first;
+  const uint width = min(heads - first, TOGETHER);
+  return uvec2(first + own % width, tiles - 1u - own / width);
+}
+
+// What an invocation's rows see, and the part of the keys that the workgroup has.
+struct Seen {
+  uint image, head;
+  int end;         // of the part
+  ivec2 all, any;  // keys that all and that any row of the subgroup sees
+  float unit;      // of scores as powers of two
+  bool by_score;
+};
+
+Seen seen;
+uvec2 row[STRIPS];                     // the two rows of a strip that this invocation has a share in
+ivec2 sees[STRIPS * 2u];               // the keys that each of them sees
+vec2 largest[STRIPS], sum[STRIPS];     // what scores are taken relative to, and the sums of exponentials so far
+float scores[STRIPS * BLOCKS * 8u];    // and then weights
+
+void multiply_keys(uint stage) {
+  SUMS_OF(products, STRIPS * BLOCKS);
+  FOR(b, STRIPS * BLOCKS) SET_SUMS(products[b], 0.0);
+  FOR(step, STEPS) FOR(j, BLOCKS) {
+    RIGHT(keys);
+    LOAD_KEYS(keys, stage + j * 16u * ROW_K + step * 2u, ROW_K);
+    FOR(s, STRIPS) MULTIPLY_ADD(queries[s * STEPS + step], keys, products[s * BLOCKS + j]);
+  }
+  FOR(b, STRIPS * BLOCKS) FOR(i, 8u) scores[b * 8u + i] = products[b][i];
+}
+
+// Brings the scores of a turn's keys to what weigh() takes.
+void limit_scores(int key) {
+#if MASKED
+  FOR(b, STRIPS * BLOCKS) FOR(i, 8u) {
+    const uint at = min(uint(key) + b % BLOCKS * 16u + COLUMN_OF(i), max(p.keys, 1u) - 1u);
+    scores[b * 8u + i] = score_of(seen.image, seen.head, row[b / BLOCKS][HALF_OF(i)], at, scores[b * 8u + i]);
+  }
+#else
+  if (seen.by_score) FOR(i, STRIPS * BLOCKS * 8u) scores[i] = scaled(scores[i]);
+#endif
+  if (key < seen.all.x || key + int(KEYS) > seen.all.y)
+    FOR(b, STRIPS * BLOCKS) FOR(i, 8u) {
+      const int at = key + int(b % BLOCKS * 16u + COLUMN_OF(i));
+      const ivec2 own = sees[b / BLOCKS * 2u + HALF_OF(i)];
+      if (at < own.x || at >= min(own.y, seen.end)) scores[b * 8u + i] = minus_infinity;
+    }
+}
+
+// Makes weights of the scores of a strip, relative to the largest ones so far, and the sums before relative to those too.
+void weigh(uint s) {
+  const float unit = seen.unit;
+  vec2 now = largest[s];
+  FOR(j, BLOCKS) FOR(i, 8u) now[HALF_OF(i)] = max(now[HALF_OF(i)], scores[(s * BLOCKS + j) * 8u + i]);
+  now = largest_of_row(now);
+#if PATIENT
+  const bvec2 moves = greaterThan(now * unit, largest[s] * unit + kPatience);
+  now = mix(largest[s], now, moves);
+#endif
+  const vec2 reference = vec2(reference_of(now.x), reference_of(now.y));
+  vec2 factor = vec2(POWER(largest[s].x, reference.x, unit), POWER(largest[s].y, reference.y, unit));
+  largest[s] = now;
+#if PATIENT
+  factor = mix(vec2(1.0), factor, moves);
+#if !EMULATED
+  if (subgroupAny(any(moves)))
+#endif
+#endif
+  {
+    sum[s] *= factor;
+    FOR(j, V_STEPS) FOR(i, 8u) sums[s * V_STEPS + j][i] *= factor[HALF_OF(i)];
+  }
+  FOR(i, BLOCKS * 8u) {
+    const uint at = s * BLOCKS * 8u + i;
+    scores[at] = POWER(scores[at], reference[HALF_OF(i % 8u)], unit);
+    sum[s][HALF_OF(i % 8u)] += scores[at];
+  }
+}
+
+void multiply_values(uint stage) {
+  FOR(step, BLOCKS) {
+    LEFT(weights[STRIPS]);
+    FOR(s, STRIPS) FOR(i, 8u) weights[s][i] = AS_ELEMENT(scores[(s * BLOCKS + step) * 8u + i]);
+    FOR(j, V_STEPS) {
+      RIGHT(values);
+      LOAD_VALUES(values, stage + FIRST_V + step * 16u * ROW_V + j * 2u, ROW_V);
+      FOR(s, STRIPS) MULTIPLY_ADD(weights[s], values, sums[s * V_STEPS + j]);
+    }
+  }
+}
+
+// Takes all keys from `begin` on.
+void take_keys(uint at_k, uint at_v, int begin) {
+  const int end = seen.end;
+  if (begin < end) {
+    fetch_k(at_k, p.k_row, begin, end);
+    fetch_v(at_v, p.v_row, begin, end);
+  }
+  uint stage = 0u;
+  for (int key = begin; key < end; key += int(KEYS)) {
+    store_k(stage);
+    store_v(stage + FIRST_V);
+    barrier();  // the keys and their values are staged
+    fetch_k(at_k, p.k_row, key + int(KEYS), end);
+    fetch_v(at_v, p.v_row, key + int(KEYS), end);
+#if !EMULATED
+    if (key < seen.any.y && key + int(KEYS) > seen.any.x)
+#endif
+    {
+      multiply_keys(stage);
+      limit_scores(key);
+      FOR(s, STRIPS) weigh(s);
+      multiply_values(stage);
+    }
+    if (BUFFERS == 1u)
+      barrier();  // nobody reads the keys and values any more: the next ones take their place
+    else
+      stage = BUFFER - stage;
+  }
+  if (BUFFERS > 1u) barrier();  // nobody reads the keys and values any more: results take their place
+}
+
+// Results go out by strips of 16 columns, of which two invocations have a row.
+void store_strip(uint s, uint first_row, uint last_row) {
+  const uint strip = SUBGROUP_NUMBER * OUT_STRIP, own_row = LANE / 2u, part = LANE % 2u, lane = (own_row & 7u) * 4u;
+  const vec2 all = sum_of_row(sum[s]);
+  const vec2 sum_of_own = vec2(FROM_LANE(all.x, lane), FROM_LANE(all.y, lane));
+  const vec2 largest_of_own = vec2(FROM_LANE(largest[s].x, lane), FROM_LANE(largest[s].y, lane));
+  const float own_sum = own_row < 8u ? sum_of_own.x : sum_of_own.y, own_largest = own_row < 8u ? largest_of_own.x : largest_of_own.y;
+  const uint out_row = first_row + own_row, at = first_y(seen.image, seen.head, min(out_row, last_row));
+  FOR(j, V_STEPS) {
+    STORE_SUMS(sums[s * V_STEPS + j], strip, 5u);
+    SUBGROUP_MEETS();
+    for (uint four = part; four < 4u; four += 2u)
+      if (out_row <= last_row) store_four(at, j * 16u + four * 4u, uintBitsToFloat(staged[strip + own_row * 5u + four]), own_sum);
+    SUBGROUP_MEETS();
+  }
+#if !MASKED
+  const float own_score = own_largest * (seen.unit / kPowersOfTwo);
+#else
+  const float own_score = own_largest;
+#endif
+  if (out_row <= last_row && part == 0u) store_terms(at, own_score, own_sum);
 }
 
 void main() {
-  const uint image = grid_group().y / p.heads, head = grid_group().y % p.heads, first_row = tile_of() * ROWS;
+  const uvec2 place = place_of_group();
+  const uint image = place.x / p.heads, head = place.x % p.heads, first_row = place.y * ROWS;
   const uint last_row = min(first_row + ROWS, p.rows) - 1u;
 #if PARTS
   const ivec2 own_part = ivec2(grid_group().z * p.stretch, (grid_group().z + 1u) * p.stretch);
@@ -113,107 +300,25 @@ void main() {
   const ivec2 own_part = ivec2(0, 0x7fffffff);
 #endif
   const int begin = max(seen_keys(image, first_row).x, own_part.x), end = min(seen_keys(image, last_row).y, own_part.y);
-  const uint at_k = first_k(image, head), at_v = first_v(image, head);
-  // The two rows that this invocation has a share in, the keys that they see, and the keys that all and that any row of its subgroup sees.
-  const uint own_first = first_row + gl_SubgroupID * OWN_ROWS, first_column = gl_SubgroupInvocationID % 4u * 2u;
-  const uvec2 row = min(uvec2(own_first + gl_SubgroupInvocationID / 4u) + uvec2(0u, 8u), uvec2(last_row));
-  const ivec2 seen[2] = ivec2[](seen_keys(image, row.x), seen_keys(image, row.y));
+  const uint own_first = first_row + SUBGROUP_NUMBER * OWN_ROWS;
   const ivec2 seen_first = seen_keys(image, min(own_first, last_row));
   const ivec2 seen_last = seen_keys(image, min(own_first + OWN_ROWS - 1u, last_row));
-  const ivec2 all = ivec2(seen_last.x, min(seen_first.y, end)), any = ivec2(seen_first.x, min(seen_last.y, end));
+  seen.image = image, seen.head = head, seen.end = end;
+  seen.all = ivec2(seen_last.x, min(seen_first.y, end)), seen.any = ivec2(seen_first.x, min(seen_last.y, end));
 #if MASKED
-  const float unit = 1.0;
+  seen.unit = 1.0;
 #else
   // A scale that does not keep the order of scores, or is too small for a unit, and a cap are applied to each score.
-  const bool by_score = !(p.scale > 1e-30) || p.softcap != 0.0;
-  const float unit = by_score ? kPowersOfTwo : p.scale * kPowersOfTwo;
+  seen.by_score = !(p.scale > 1e-30) || p.softcap != 0.0;
+  seen.unit = seen.by_score ? kPowersOfTwo : p.scale * kPowersOfTwo;
 #endif
-  vec2 largest = vec2(minus_infinity), sum = vec2(0.0);
-  [[unroll]] for (uint i = 0u; i < V_STEPS; ++i)
-    sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
+  FOR(s, STRIPS) {
+    row[s] = min(uvec2(own_first + s * 16u + LANE / 4u) + uvec2(0u, 8u), uvec2(last_row));
+    sees[s * 2u] = seen_keys(image, row[s].x), sees[s * 2u + 1u] = seen_keys(image, row[s].y);
+    largest[s] = vec2(minus_infinity), sum[s] = vec2(0.0);
+  }
+  FOR(i, STRIPS * V_STEPS) SET_SUMS(sums[i], 0.0);
   load_queries(first_q(image, head, 0u), first_row);
-  if (begin < end) {
-    fetch_k(at_k, p.k_row, begin, end);
-    fetch_v(at_v, p.v_row, begin, end);
-  }
-  for (int key = begin; key < end; key += int(KEYS)) {
-    store_k();
-    store_v();
-    barrier();  // the keys and their values are staged
-    fetch_k(at_k, p.k_row, key + int(KEYS), end);
-    fetch_v(at_v, p.v_row, key + int(KEYS), end);
-    if (key < any.y && key + int(KEYS) > any.x) {
-      coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> products[BLOCKS];
-      [[unroll]] for (uint j = 0u; j < BLOCKS; ++j)
-        products[j] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
-      [[unroll]] for (uint step = 0u; step < STEPS; ++step)
-        [[unroll]] for (uint j = 0u; j < BLOCKS; ++j) {
-          coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> keys;
-          coopMatLoad(keys, staged, j * 16u * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutColumnMajor);
-          products[j] = coopMatMulAdd(queries[step], keys, products[j]);
-        }
-      float scores[BLOCKS * 8u];
-#if MASKED
-      [[unroll]] for (uint j = 0u; j < BLOCKS; ++j)
-        [[unroll]] for (uint i = 0u; i < 8u; ++i) {
-          const uint at = min(uint(key) + j * 16u + first_column + COLUMN_OF(i), max(p.keys, 1u) - 1u);
-          scores[j * 8u + i] = score_of(image, head, row[HALF_OF(i)], at, products[j][i]);
-        }
-#else
-      [[unroll]] for (uint j = 0u; j < BLOCKS; ++j)
-        [[unroll]] for (uint i = 0u; i < 8u; ++i) scores[j * 8u + i] = products[j][i];
-      if (by_score)
-        [[unroll]] for (uint i = 0u; i < BLOCKS * 8u; ++i) scores[i] = scaled(scores[i]);
-#endif
-      if (key < all.x || key + int(KEYS) > all.y)
-        [[unroll]] for (uint j = 0u; j < BLOCKS; ++j)
-          [[unroll]] for (uint i = 0u; i < 8u; ++i) {
-            const int at = key + int(j * 16u + first_column + COLUMN_OF(i));
-            if (at < seen[HALF_OF(i)].x || at >= min(seen[HALF_OF(i)].y, end)) scores[j * 8u + i] = minus_infinity;
-          }
-      vec2 now = largest;
-      [[unroll]] for (uint j = 0u; j < BLOCKS; ++j)
-        [[unroll]] for (uint i = 0u; i < 8u; ++i) now[HALF_OF(i)] = max(now[HALF_OF(i)], scores[j * 8u + i]);
-      now = largest_of_row(now);
-      const vec2 reference = vec2(reference_of(now.x), reference_of(now.y));
-      const vec2 factor = vec2(POWER(largest.x, reference.x, unit), POWER(largest.y, reference.y, unit));
-      largest = now;
-      sum *= factor;
-      [[unroll]] for (uint i = 0u; i < BLOCKS * 8u; ++i) {
-        scores[i] = POWER(scores[i], reference[HALF_OF(i % 8u)], unit);
-        sum[HALF_OF(i % 8u)] += scores[i];
-      }
-      [[unroll]] for (uint j = 0u; j < V_STEPS; ++j)
-        [[unroll]] for (uint i = 0u; i < 8u; ++i) sums[j][i] *= factor[HALF_OF(i)];
-      [[unroll]] for (uint step = 0u; step < BLOCKS; ++step) {
-        coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> weights;
-        [[unroll]] for (uint i = 0u; i < 8u; ++i) weights[i] = float16_t(scores[step * 8u + i]);
-        [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) {
-          coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> values;
-          coopMatLoad(values, staged, FIRST_V + step * 16u * ROW_V + j * 2u, ROW_V, gl_CooperativeMatrixLayoutRowMajor);
-          sums[j] = coopMatMulAdd(weights, values, sums[j]);
-        }
-      }
-    }
-    barrier();  // nobody reads the keys and values any more: the next ones take their place
-  }
-  sum = sum_of_row(sum);
-  // Results go out by strips of 16 columns, of which two invocations have a row.
-  const uint strip = gl_SubgroupID * STRIP, own_row = gl_SubgroupInvocationID / 2u, part = gl_SubgroupInvocationID % 2u;
-  const vec2 sum_of_own = subgroupShuffle(sum, (own_row & 7u) * 4u), largest_of_own = subgroupShuffle(largest, (own_row & 7u) * 4u);
-  const float own_sum = own_row < 8u ? sum_of_own.x : sum_of_own.y, own_largest = own_row < 8u ? largest_of_own.x : largest_of_own.y;
-  const uint out_row = own_first + own_row, at = first_y(image, head, min(out_row, last_row));
-  [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) {
-    coopMatStore(sums[j], staged, strip, 5u, gl_CooperativeMatrixLayoutRowMajor);
-    meet();
-    for (uint four = part; four < 4u; four += 2u)
-      if (out_row <= last_row) store_four(at, j * 16u + four * 4u, uintBitsToFloat(staged[strip + own_row * 5u + four]), own_sum);
-    meet();
-  }
-#if !MASKED
-  const float own_score = own_largest * (unit / kPowersOfTwo);
-#else
-  const float own_score = own_largest;
-#endif
-  if (out_row <= last_row && part == 0u) store_terms(at, own_score, own_sum);
+  take_keys(first_k(image, head), first_v(image, head), begin);
+  FOR(s, STRIPS) store_strip(s, own_first + s * 16u, last_row);
 }

@@ -25,7 +25,7 @@ Record step_record(const StepReport& step) {
   if (step.choice) {
     py::dict choice;
     choice["kind"] = step.choice->kind, choice["own"] = step.choice->own, choice["taken"] = step.choice->taken;
-    choice["refused"] = step.choice->refused, choice["variants"] = step.choice->variants;
+    choice["refused"] = step.choice->refused, choice["variants"] = step.choice->variants, choice["spills"] = step.choice->spills;
     result["choice"] = choice;
   }
   return result;

@@ -140,9 +140,9 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   info.layout = made->layout_;
   const VkPipelineRobustnessCreateInfoEXT robustness = robust_buffers();
   if (desc.is_robust && context.feature("pipelineRobustness")) info.pNext = &robustness;
-  if (desc.captured)
-    info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR | VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
-  const VkPipelineCache cache = desc.captured ? VK_NULL_HANDLE : vk.pipeline_cache;
+  if (desc.captured || desc.has_statistics) info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
+  if (desc.captured) info.flags |= VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
+  const VkPipelineCache cache = desc.captured || desc.has_statistics ? VK_NULL_HANDLE : vk.pipeline_cache;
   const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &made->pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)

@@ -38,10 +38,11 @@ struct PipelineDesc {
   std::vector<DescriptorBinding> bindings;  // buffers, then images
   uint32_t push_bytes = 0;
   std::vector<Specialization> specialization;
-  bool is_robust = false;      // accesses outside of a bound range harm nothing else, where the device can see to it (pipelineRobustness)
-  uint32_t subgroup_size = 0;  // required, and all of them full; 0: the driver's choice
-  bool counted = true;         // by pipelines_created() and distinct_pipelines()
-  bool captured = false;       // with what executables_of() tells; needs pipelineExecutableInfo, and no cache serves it
+  bool is_robust = false;       // accesses outside of a bound range harm nothing else, where the device can see to it (pipelineRobustness)
+  uint32_t subgroup_size = 0;   // required, and all of them full; 0: the driver's choice
+  bool counted = true;          // by pipelines_created() and distinct_pipelines()
+  bool captured = false;        // with what executables_of() tells; needs pipelineExecutableInfo, and no cache serves it
+  bool has_statistics = false;  // likewise, but with the statistics alone
 };
 
 // A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.

@@ -1,6 +1,8 @@
 #include "device/pipeline_executables.h"
 
 #include <algorithm>
+#include <regex>
+#include <string_view>
 
 #include "core/error.h"
 #include "device/context_state.h"
@@ -55,7 +57,30 @@ std::vector<ExecutableRepresentation> representations_of(DeviceTable& vk, const 
   return result;
 }
 
+// The largest value of the statistic with one of these names that all programs have; what no invocation can address is no number of bytes:
+// NVIDIA 580.159 tells 2^36 bytes of local memory of a kernel that has none.
+std::optional<uint64_t> largest_of(const std::vector<PipelineExecutable>& executables, std::string_view names) {
+  constexpr uint64_t kAddressable = uint64_t{1} << 32;
+  const std::regex pattern(names.begin(), names.end(), std::regex::icase);
+  std::optional<uint64_t> largest;
+  for (const auto& executable : executables)
+    for (const auto& statistic : executable.statistics)
+      if (std::regex_match(statistic.name, pattern)) {
+        const double value = std::visit([](const auto number) { return static_cast<double>(number); }, statistic.value);
+        if (value < 0 || value >= static_cast<double>(kAddressable)) continue;
+        largest = std::max(largest.value_or(0), static_cast<uint64_t>(value));
+      }
+  return largest;
+}
+
 }  // namespace
+
+std::optional<uint64_t> spills_of(const std::vector<PipelineExecutable>& executables) {
+  for (const std::string_view names : {"spill(ed)? (count|vgprs?|registers?)", "spills?", "register spill(s| count)?",
+                                       "local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "private memory size"})
+    if (const auto found = largest_of(executables, names)) return found;
+  return std::nullopt;
+}
 
 void check_tells_executables(const Context& context) {
   if (context.feature(kExecutablesFeature)) return;

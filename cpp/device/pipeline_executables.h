@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -37,7 +38,13 @@ inline constexpr const char* kExecutablesFeature = "pipelineExecutableInfo";
 // Throws UnsupportedError, naming the driver and the feature, where the driver tells nothing.
 void check_tells_executables(const Context& context);
 
-// The programs of a pipeline that was made with PipelineDesc::captured.
+// The programs of a pipeline that was made with PipelineDesc::captured, or with PipelineDesc::has_statistics: those have no
+// representations.
 std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline);
+
+// What was spilled to memory for want of registers, as the driver counts it: registers, instructions, or bytes of an invocation where it
+// tells no number; none where it tells neither. The names that drivers have for them are those of
+// python/pumice/device/kernel_statistics.py.
+std::optional<uint64_t> spills_of(const std::vector<PipelineExecutable>& executables);
 
 }  // namespace pumice

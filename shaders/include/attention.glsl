@@ -23,6 +23,8 @@ layout(push_constant) uniform parameter {
   int first, last;                // row i sees keys i + first .. i + last
 #ifdef STAGE
   uint planes;                    // heads of all images
+#elif ORDERED && !PARTS
+  uint together;                  // heads whose workgroups with the most keys come first
 #else
   uint stretch;
 #endif

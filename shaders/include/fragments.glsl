@@ -13,6 +13,7 @@ const uint kLanes = 32u, kComponents = 8u;
 #define RIGHT(name) float name[kComponents]
 #define SUMS(name) float name[kComponents] = float[kComponents](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 #define SUMS_OF(name, count) float name[count][kComponents]
+#define SET_SUMS(sums, value) for (uint i_of_sums = 0u; i_of_sums < kComponents; ++i_of_sums) sums[i_of_sums] = value
 #define MULTIPLY_ADD(left, right, sums) emulated_multiply(left, right, sums)
 #define AS_ELEMENT(number) unpackHalf2x16(packHalf2x16(vec2(number))).x
 #define FROM_LANE(x, lane) emulated_exchange(x, lane)
@@ -60,6 +61,7 @@ float emulated_exchange(float x, uint lane) {
 #define ZERO_SUMS coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0)
 #define SUMS(name) coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> name = ZERO_SUMS
 #define SUMS_OF(name, count) coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> name[count]
+#define SET_SUMS(sums, value) sums = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(value)
 #define MULTIPLY_ADD(left, right, sums) sums = coopMatMulAdd(left, right, sums)
 #define AS_ELEMENT(number) float16_t(number)
 #define FROM_LANE(x, lane) subgroupShuffle(x, lane)

@@ -59,17 +59,19 @@ class Quads:
     of_core: int
     macros: tuple[tuple[str, str], ...] = ()
     lacks: tuple[str, ...] = ()  # lines of the kernel that are left out: it is wrong then, and its time alone is told
+    most_parts: int = 1 << 16
 
     shader = "attention_row_quads"
 
     def __str__(self) -> str:
         more = "".join(f", {name} {value}" for name, value in self.macros)
         less = ", without the meeting" if self.lacks else ""
-        return f"quads {self.subgroups}, {self.blocks}, {self.of_core}{more}{less}"
+        parts = f", up to {self.most_parts} parts" if self.most_parts < 1 << 16 else ""
+        return f"quads {self.subgroups}, {self.blocks}, {self.of_core}{more}{parts}{less}"
 
     def parts(self, shape: Shape, cores: int) -> int:
         most = -(-shape.keys // (self.subgroups * self.blocks * 16))
-        return max(min(cores * self.of_core // (shape.batch * shape.groups), most), 1)
+        return max(min(cores * self.of_core // (shape.batch * shape.groups), most, self.most_parts), 1)
 
     def kernel(self, shape: Shape, parts: int, context: pumice.Context) -> pumice.Kernel:
         spec = {"INVOCATIONS": self.subgroups * 32, "ROWS": shape.shared, "BLOCKS": self.blocks}

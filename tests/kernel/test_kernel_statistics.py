@@ -89,6 +89,7 @@ def record(**statistics: object) -> KernelStatistics:
     [
         ({"Register Count": 40, "Stack Size": 16, "Binary Size": 900}, (40, 16, None, None, 900)),
         ({"Register Count": 16, "Local Memory Size": 2**36, "Shared Memory Size": 256}, (16, None, 256, None, None)),
+        ({"Local Memory Size": 2**36, "Stack Size": 48, "Register Count": 255}, (255, 48, None, None, None)),
         ({"VGPRs": 24, "Spilled VGPRs": 3, "LDS size": 512, "Subgroups per SIMD": 10}, (24, 3, 512, 10, None)),
         ({"Instruction Count": 7, "Spill count": 0, "Code size": 64}, (None, 0, None, None, 64)),
     ],

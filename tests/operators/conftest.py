@@ -17,6 +17,19 @@ def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
 
 
 @pytest.fixture(scope="module")
+def units(pumice_context: pumice.Context) -> pumice.Context:
+    """A device with matrix units of halves that lie as the kernels take them to lie; tests on others are skipped."""
+    quirks = {quirk.name for quirk in pumice_context.driver_quirks}
+    if (
+        not pumice_context.info.matrices
+        or pumice_context.info.limits["subgroupSize"] != 32
+        or "other_matrix_layout" in quirks
+    ):
+        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
+    return pumice_context
+
+
+@pytest.fixture(scope="module")
 def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device for which the kernels of CPU drivers are not taken."""
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:

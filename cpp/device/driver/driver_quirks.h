@@ -26,6 +26,7 @@ enum class Quirk : uint8_t {
   number_of_nan,
   other_matrix_layout,
   emulated_fragments,
+  told_spills,
 };
 
 struct QuirkKind {

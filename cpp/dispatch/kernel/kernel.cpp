@@ -197,6 +197,7 @@ const Pipeline& KernelVariant::pipeline() const {
     const std::vector<uint32_t> module = submitted();
     pipeline_ = Pipeline::create(*context(), description(module));
     has_pipeline_ = true;
+    if (is_asked_) (void)spills();
   });
   return *pipeline_;
 }

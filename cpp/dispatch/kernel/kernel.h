@@ -71,6 +71,11 @@ class KernelVariant {
   // Throws UnsupportedError where the driver says nothing (pipelineExecutableInfo).
   std::vector<PipelineExecutable> executables() const;
   size_t spirv_bytes() const;  // the module as the driver gets it
+  // What the driver spilled to memory for want of registers, as it counts it: 0 where it has not or does not tell. A driver is asked once,
+  // by compiling the kernel once more; the cache keeps its answer.
+  uint64_t spills() const;
+  std::optional<uint64_t> known_spills() const;         // none where the driver has to be asked
+  void ask_with_pipeline() const { is_asked_ = true; }  // the driver is asked for its spills as soon as the pipeline is made
 
  private:
   std::weak_ptr<Context> context_;  // kernels sit in a cache of their context and must not keep it alive
@@ -89,6 +94,9 @@ class KernelVariant {
   PipelineDesc description(const std::vector<uint32_t>& module) const;
 
   mutable std::once_flag once_, folded_once_;
+  mutable std::atomic<bool> is_asked_{false};
+  mutable std::mutex spills_mutex_;  // guards the next
+  mutable std::optional<uint64_t> spills_;
   mutable std::atomic<bool> has_pipeline_{false};
   mutable std::shared_ptr<const Pipeline> pipeline_;
   mutable std::shared_ptr<const KernelVariant> folded_;

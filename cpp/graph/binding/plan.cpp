@@ -33,7 +33,7 @@ class Binder {
   // `list_values`: the plan's stored values are listed.
   BoundPlan bind(const BindInputs& inputs, bool list_values) {
     result_.kernels.resize(graph_.report.size());
-    result_.choices.resize(graph_.report.size());
+    result_.choices.resize(graph_.report.size()), result_.spills.resize(graph_.report.size());
     host_offsets_.assign(graph_.values.size(), kNowhere);
     infer(inputs);
     placement_ = place_values(graph_, weights_, shapes_);
@@ -278,6 +278,7 @@ class Binder {
   void begin(const ProgramNode& node) {
     lowering_.attributes = &node.attributes;
     lowering_.node = node.name;
+    lowering_.spilled = graph_.spilled->of(node.name);
     lowering_.float_dtype = graph_.float_dtype_of(node);
     lowering_.row = node.row;
     lowering_.epilogue_text = "x";
@@ -378,9 +379,9 @@ class Binder {
       planned.push = step.push;
       planned.groups = step.groups;
       planned.label = node.name;
-      planned.additions = lowered.additions;
-      planned.flop = lowered.flop;
-      planned.choice = step.choice;
+      planned.additions = lowered.additions, planned.flop = lowered.flop;
+      planned.choice = step.choice, planned.variant = step.variant;
+      if (!step.spilled.empty()) add_once(result_.spills[node.report], step.spilled + " spills, " + step.variant + " does not");
       if (step.choice) add_once(result_.choices[node.report], step.choice->note());
     }
   }

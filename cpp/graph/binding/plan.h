@@ -44,6 +44,7 @@ struct BoundPlan {
   std::vector<CheckedInputs> checked;                   // by check of the graph
   std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
   std::vector<std::string> choices;                     // likewise: measured variants that it runs, or cannot run
+  std::vector<std::string> spills;                      // likewise: variants whose kernels spill, and what runs in place of them
   std::vector<IndexCheck> index_checks;
   std::vector<StoredValue> stored;  // where they were asked for
 };

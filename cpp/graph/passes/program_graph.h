@@ -78,6 +78,8 @@ struct ProgramGraph {
   DType float_dtype = DType::float32;  // of float values inside
   bool deterministic = false;          // results are the same bits in every run
   std::shared_ptr<const MeasuredVariants> measured;
+  // Of the kernels that bindings had; the pointer is never null.
+  std::shared_ptr<SpilledVariants> spilled = std::make_shared<SpilledVariants>();
   std::vector<GraphValue> values;
   std::vector<ProgramNode> nodes;  // in an order in which they can run
   std::vector<ValueId> inputs;

@@ -6,6 +6,7 @@
 #include "graph/binding/arena.h"
 #include "graph/binding/pipeline_builds.h"
 #include "graph/binding/plan.h"
+#include "graph/binding/spills.h"
 #include "graph/binding/weights.h"
 #include "graph/flow/levels.h"
 #include "graph/passes/late_graph.h"
@@ -88,13 +89,9 @@ void take_constants(const Weights& weights, size_t inputs, Plan& plan) {
   plan.inputs.resize(inputs);
 }
 
-void make_pipelines(const Plan& plan) {
+void make_pipelines(const std::vector<PlannedStep>& steps) {
   std::vector<const KernelVariant*> kernels;
-  const auto add = [&](const std::vector<PlannedStep>& steps) {
-    for (const PlannedStep& step : steps) kernels.push_back(step.kernel.get());
-  };
-  add(plan.initialization->steps);
-  add(plan.steps);
+  for (const PlannedStep& step : steps) kernels.push_back(step.kernel.get());
   std::ranges::sort(kernels);
   kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
   if (!kernels.empty()) create_pipelines(kernels);
@@ -115,10 +112,11 @@ std::shared_ptr<CompiledOperator> compile_operator(Graph& whole_graph, std::shar
   const ProgramGraph graph = run_passes(whole_graph, whole(whole_graph), program);
   check_no_host(graph);
   const Weights weights = place_weights(context, graph);
-  Plan plan = bind_plan(context, graph, weights, key).plan;
+  const auto planned = [&] { return bind_plan(context, graph, weights, key); };
+  Plan plan = plan_without_spills(planned, [](const Plan& made) { make_pipelines(made.steps); }, *graph.spilled).plan;
   plan.descriptors_volatile = options.descriptors_volatile;
   take_constants(weights, key.shapes.size(), plan);
-  make_pipelines(plan);
+  make_pipelines(plan.initialization->steps);
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }
 

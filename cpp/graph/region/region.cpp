@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "core/error.h"
 #include "core/host_trace.h"
 #include "graph/binding/pipeline_builds.h"
 #include "graph/binding/plan.h"
+#include "graph/binding/spills.h"
 #include "graph/binding/weight_upload.h"
 #include "graph/passes/late_graph.h"
 #include "graph/passes/passes.h"
@@ -140,6 +142,7 @@ void Region::describe() {
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());
   choices_.resize(graph_.report.size());
+  spills_.resize(graph_.report.size());
 }
 
 std::shared_ptr<Region> Region::at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
@@ -216,10 +219,18 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
                                ? std::optional(HostTensor::copy_of(TensorDesc(inputs_[i].dtype, key.shapes[i]), values[i]))
                                : std::nullopt);
   }
-  BoundPlan plan = bind_plan(context_, graph_, weights_, key, &memo_);
-  make_pipelines(plan.plan.steps, progress);
+  size_t spilled = graph_.spilled->count();
+  const auto planned = [&] {
+    if (std::exchange(spilled, graph_.spilled->count()) != graph_.spilled->count()) {
+      memo_ = {};
+      memo_.nodes.resize(graph_.nodes.size());
+    }
+    return bind_plan(context_, graph_, weights_, key, &memo_);
+  };
+  BoundPlan plan = plan_without_spills(planned, [&](const Plan& made) { make_pipelines(made.steps, progress); }, *graph_.spilled);
   kernels_ = plan.kernels;
   choices_ = plan.choices;
+  spills_ = plan.spills;
   auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
   bound_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));
   if (bound_.size() > kMostBound) bound_.pop_back();
@@ -258,7 +269,7 @@ std::vector<ReportRow> Region::report() const {
     else
       rows[i].kernel = kernel;
     const std::string measured = choices_[i].empty() ? "" : "measured: " + choices_[i];
-    for (const std::string& said : {rows[i].wide, measured})
+    for (const std::string& said : {rows[i].wide, measured, spills_[i]})
       if (!said.empty()) rows[i].note += (rows[i].note.empty() ? "" : "; ") + said;
   }
   return rows;

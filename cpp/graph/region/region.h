@@ -73,10 +73,10 @@ class Region {
   struct Late;
   std::unique_ptr<Late> late_;
 
-  mutable std::recursive_mutex mutex_;              // guards what follows; a signal handler may run the model that is being bound
-  std::list<std::shared_ptr<BoundProgram>> bound_;  // the last used first
-  std::unordered_set<const KernelVariant*> made_;   // kernels whose pipelines exist
-  std::vector<std::string> kernels_, choices_;      // by row of the report
+  mutable std::recursive_mutex mutex_;                   // guards what follows; a signal handler may run the model that is being bound
+  std::list<std::shared_ptr<BoundProgram>> bound_;       // the last used first
+  std::unordered_set<const KernelVariant*> made_;        // kernels whose pipelines exist
+  std::vector<std::string> kernels_, choices_, spills_;  // by row of the report
   BindMemo memo_;
 };
 

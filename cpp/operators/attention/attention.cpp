@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "core/error.h"
 #include "core/number_text.h"
 #include "core/rounding.h"
 #include "operators/attention/attention_parts.h"
+#include "operators/attention/matrix_share.h"
 #include "operators/means/strided.h"
 #include "operators/row/measured_variants.h"
 #include "operators/row/operator_table.h"
@@ -28,6 +28,9 @@ struct AttentionPlan {
   int64_t parts = 1, stretch = 0;  // parts of the keys, and keys of a part; 0: the kernel cuts them
   int64_t part_floats = 0;         // of all rows, where it is not what attention_parts.glsl has
   int64_t counters = 1;            // of finished parts, of a workgroup's rows
+  int64_t together = 0;            // heads whose workgroups with the most keys come first; 0: the kernel has no such order
+  std::string name = {};           // of what a program can be told to take; empty: the shader's
+  std::string spilled = {};        // the name of the plan that it stands for, since that one's kernel spills
 };
 
 std::string flag(bool set) {
@@ -108,79 +111,37 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
-constexpr int64_t kMatrixRows = 16;  // rows of a subgroup of the kernels on matrix units
-
-// The share of work on matrix units: subgroups of a workgroup, keys of a step, parts of the keys.
-struct MatrixShare {
-  int64_t subgroups, keys, parts;
-  double microseconds;
-};
-
-// A shape of a workgroup on matrix units, as it was measured on an H200 with heads of 64.
-struct MatrixKind {
-  int64_t subgroups, keys, resident;  // keys of a step; workgroups of a core
-  double latency, turn;               // microseconds of a step, and of a subgroup's step
-  int64_t least_size, most_size;      // of heads
-};
-constexpr int64_t kLargest = 256;
-// attention_matrix: keys, then values take the same shared memory, and scores pass through it.
-constexpr MatrixKind kStaged[] = {
-    {2, 32, 8, 1.5, 0.2, 0, kLargest}, {4, 32, 4, 1.65, 0.19, 0, kLargest}, {8, 32, 2, 2.2, 0.165, 0, kLargest}};
-// attention_quads: scores stay in registers, of which heads of more than 128 leave room for few.
-constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128}, {4, 32, 4, 0.85, 0.096, 0, 128}, {8, 32, 2, 0.8, 0.084, 65, 128},
-                                 {4, 64, 2, 1.4, 0.185, 0, 64},   {8, 64, 1, 1.6, 0.155, 65, 128}, {4, 16, 2, 0.8, 0.06, 129, kLargest}};
-
-// Chooses the quickest share by a model of what was measured on an H200: a step of a workgroup alone takes its latency;
-// on a core that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. The meeting of
-// parts costs a dispatch, and what all parts write and read.
-MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t subgroup, bool is_quads) {
-  constexpr int64_t kMostParts = 8;
-  const int64_t multiprocessors = node.multiprocessors();
-  constexpr double kLaunch = 5, kMeeting = 4, kMeetingByte = 2.2e-6;
-  const int64_t keys = a.k.rows(), size = std::max(a.k.size(), a.v.size()), row = round_up(size, 16) / 8 + 1;
-  const int64_t rows = a.q.rows() * a.q.batch() * a.q.heads();
-  const double longer = std::max<double>(static_cast<double>(a.k.size() + a.v.size()) / 128, 0.25);
-  MatrixShare best{0, 0, 1, 0};
-  for (const MatrixKind& kind : is_quads ? std::span<const MatrixKind>(kQuads) : std::span<const MatrixKind>(kStaged)) {
-    if (size < kind.least_size || size > kind.most_size) continue;
-    const int64_t strips = kind.subgroups * kMatrixRows * (is_quads ? 0 : kind.keys / 4 + 1);
-    const int64_t bytes = (kind.keys * row * (is_quads ? 2 : 1) + strips) * 16;
-    if (bytes > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) ||
-        kind.subgroups * subgroup > static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations")))
-      continue;
-    const int64_t tiles = ceil_div(a.q.rows(), kind.subgroups * kMatrixRows) * a.q.batch() * a.q.heads();
-    for (int64_t parts = 1; parts <= std::clamp<int64_t>(keys / kLeastInPart, 1, kMostParts); ++parts) {
-      int64_t on_core = ceil_div(tiles * parts, multiprocessors);
-      if (on_core > kind.resident) on_core = round_up(on_core, kind.resident);
-      const double step = std::max(kind.latency, kind.turn * longer * static_cast<double>(on_core * kind.subgroups));
-      const double met = static_cast<double>(rows * parts * (a.v.size() + 2)) * 4 * kMeetingByte;
-      const double time =
-          kLaunch + (parts > 1 ? kMeeting + met : 0) + step * static_cast<double>(ceil_div(ceil_div(keys, parts), kind.keys));
-      if (best.subgroups == 0 || time < best.microseconds) best = {kind.subgroups, kind.keys, parts, time};
-    }
+// A plan for matrix units with this share of the work.
+AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
+  AttentionPlan plan{is_quads ? "attention_quads.comp" : "attention_matrix.comp"};
+  plan.name = share.name(is_quads), plan.spilled = share.spilled;
+  plan.spec = {{"INVOCATIONS", share.subgroups * (is_quads ? kQuadsSubgroup : node.subgroup())}};
+  if (is_quads) {
+    plan.spec.insert(plan.spec.end(), {{"KEYS", share.keys}, {"STRIPS", share.strips}, {"BUFFERS", share.buffers}});
+    plan.together = share.together;
+    plan.macros = {{"EMULATED", flag(!node.has_quads())}, {"PATIENT", flag(share.is_patient)}};
+  } else {
+    plan.macros = {{"SUBGROUP", number(node.subgroup())}};
   }
-  return best;
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), share.rows()));
+  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  cut_keys(plan, a.k.rows(), share.parts);
+  plan.groups_z = static_cast<uint64_t>(plan.parts);
+  return plan;
 }
 
 // A plan for matrix units. None where the device has none, or where heads are too long or no aligned eights.
 std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
   const int64_t subgroup = node.subgroup();
-  const auto suits = [&](const Heads& heads) { return heads.in_vectors(node.float_dtype, 8) && heads.size() <= kLargest; };
-  if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits(a.q) || !suits(a.k) || !suits(a.v) || a.k.size() == 0) return {};
+  if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits_matrices(node, a)) return {};
   const bool is_quads = node.has_quads();
-  const MatrixShare share = matrix_share(node, a, subgroup, is_quads);
-  if (share.subgroups == 0) return {};
-  AttentionPlan plan{is_quads ? "attention_quads.comp" : "attention_matrix.comp"};
-  plan.spec = {{"INVOCATIONS", share.subgroups * subgroup}};
-  if (is_quads)
-    plan.spec.emplace_back("KEYS", share.keys);
-  else
-    plan.macros = {{"SUBGROUP", number(subgroup)}};
-  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), share.subgroups * kMatrixRows));
-  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
-  cut_keys(plan, a.k.rows(), share.parts);
-  plan.groups_z = static_cast<uint64_t>(plan.parts);
-  return plan;
+  const auto share = matrix_share(node, a, is_quads);
+  return share ? std::optional(matrix_plan(node, a, *share, is_quads)) : std::nullopt;
+}
+
+// The kind of step that a program can be told a variant of.
+std::string kind_of(const Attention& a) {
+  return "attention of " + std::to_string(a.q.rows()) + " rows";
 }
 
 constexpr int64_t kFewRows = 16, kMostOfHead = 4;  // that share keys, and of a head where more of them do
@@ -189,10 +150,10 @@ constexpr int64_t kFewRows = 16, kMostOfHead = 4;  // that share keys, and of a 
 // as many parts of the keys as there are workgroups at a time on all cores: registers for the keys that are waited for leave room for
 // two or three on each. How many keys there are may be told by the device alone: the kernel cuts those that it finds.
 std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostHeld = 128;
+  constexpr int64_t kSubgroup = 32, kInGroup = 4, kMostHeld = 128, kLongest = 256;
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min(shared_rows, kFewRows), keys = a.k.rows();
   const auto suits = [&](const Heads& heads, DType dtype) {
-    return heads.in_vectors(dtype, 8) && heads.size() <= (rows > 8 ? 128 : kLargest);
+    return heads.in_vectors(dtype, 8) && heads.size() <= (rows > 8 ? 128 : kLongest);
   };
   const DType stored = a.in_bytes() ? DType::int8 : node.float_dtype;
   if (!node.has_fragments() || (shared_rows > kFewRows && a.q.rows() > kMostOfHead) || !suits(a.q, node.float_dtype) ||
@@ -226,18 +187,16 @@ std::optional<AttentionPlan> few_rows_plan(const LowerContext& node, const Atten
   std::optional<AttentionPlan> plan = row_quads_plan(node, a);
   if (!plan) return plan;
   const std::optional<AttentionPlan> other = a.in_bytes() ? std::nullopt : matrix_plan(node, a);
-  const std::string kind = "attention of " + std::to_string(a.q.rows()) + " rows", own = "attention_row_quads";
-  auto choice = told_choice(node.measured, kind, own, {other ? "attention_quads" : own});
+  const std::string own = "attention_row_quads";
+  auto choice = told_choice(node.measured, kind_of(a), own, std::array<std::string_view, 1>{other ? "attention_quads" : own});
   if (choice && choice->taken != own) plan = other;
   plan->choice = std::move(choice);
   return plan;
 }
 
-AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_terms) {
+AttentionPlan own_plan(const LowerContext& node, const Attention& a) {
   constexpr int64_t kLaneBytes = 64;  // shared ones of a column of values
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
-  if (!has_terms)
-    if (const auto plan = few_rows_plan(node, a)) return *plan;
   if (!node.prefers_lanes()) {
     if (shared_rows <= kFewRows || a.in_bytes()) return rows_plan(node, a);
     const auto plan = matrix_plan(node, a);
@@ -245,6 +204,23 @@ AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_ter
   }
   const auto shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   return a.q.rows() * 2 > kFewRows && a.v.size() * kLaneBytes <= shared ? lanes_plan(a) : rows_plan(node, a);
+}
+
+AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_terms) {
+  if (!has_terms)
+    if (const auto plan = few_rows_plan(node, a)) return *plan;
+  AttentionPlan plan = own_plan(node, a);
+  const std::string kind = kind_of(a);
+  if (!node.measured || !node.measured->taken.contains(kind)) return plan;
+  const std::vector<MatrixShare> shares = quads_shares(node, a);
+  std::vector<std::string> others;
+  for (const MatrixShare& share : shares) others.push_back(share.name(true));
+  const std::string own = plan.name.empty() ? std::string(plan.shader.substr(0, plan.shader.find('.'))) : plan.name;
+  auto choice = told_choice(node.measured, kind, own, std::vector<std::string_view>(others.begin(), others.end()));
+  if (const auto found = std::ranges::find(others, choice->taken); choice->taken != own && found != others.end())
+    plan = matrix_plan(node, a, shares[static_cast<size_t>(found - others.begin())], true);
+  plan.choice = std::move(choice);
+  return plan;
 }
 
 // A float as GLSL writes it.
@@ -320,6 +296,15 @@ std::vector<AttentionPart> parts_of(const LowerContext& node, const Attention& a
   return parts;
 }
 
+void set_plan(StepBuilder& step, const Attention& a, const AttentionPlan& plan, bool in_parts) {
+  if (!plan.name.empty()) step.variant(plan.name, plan.spilled);
+  if (plan.together > 0 && !in_parts)
+    step.set("together", plan.together);
+  else
+    step.set("stretch", std::max<int64_t>(plan.stretch, a.k.rows() * (plan.stretch == 0)));
+  step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
+}
+
 // Adds the steps of an attention. `terms` gets, for each row from number `first_term` on, the number that its scores are taken relative to,
 // and its share.
 void add_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& terms, int64_t first_term = 0) {
@@ -338,8 +323,7 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   plan.macros.emplace_back("Y_VEC4", flag(y_fours && (!in_parts || meets)));
   if (!in_parts || meets) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step = attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
-  step.set("stretch", std::max<int64_t>(plan.stretch, a.k.rows() * (plan.stretch == 0)));
-  step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
+  set_plan(step, a, plan, in_parts);
   if (!in_parts || meets) step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
   const auto chosen = [&plan](Step made) {
     made.choice = plan.choice;

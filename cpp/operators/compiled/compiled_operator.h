@@ -40,6 +40,7 @@ struct PlannedStep {
   int64_t additions = 0;  // of its node, see LoweredNode
   uint64_t flop = 0;      // likewise
   std::shared_ptr<const StepChoice> choice = nullptr;
+  std::string variant = {};  // see Step
 };
 
 // The steps that fill the persistent resource: free of data shapes, so that all plans of one program share them.

@@ -273,7 +273,8 @@ constexpr int64_t kMostNormedRows = 1;
 
 void choose_norm(const LowerContext& node, int64_t rows, BlockProduct& product) {
   const std::string_view own = is_in_fragments(node) && rows > kMostNormedRows ? kBefore : kInside;
-  product.choice = told_choice(node.measured, "block product of " + std::to_string(rows) + " normalised rows", own, {kInside, kBefore});
+  product.choice = told_choice(node.measured, "block product of " + std::to_string(rows) + " normalised rows", own,
+                               std::array<std::string_view, 2>{kInside, kBefore});
   product.is_normed = (product.choice ? product.choice->taken : own) == kInside;
 }
 

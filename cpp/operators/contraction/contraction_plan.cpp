@@ -226,6 +226,25 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   return tiled_plan(tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth), vectors, depth);
 }
 
+bool is_possible(const NodeContext& node, const ContractionPlan& plan) {
+  return plan.iterations <= node.loop_limit().value_or(INT64_MAX);
+}
+
+// A plan whose kernel is not known to spill, in place of one whose kernel does: the next one of all variants, those of the same kernel
+// first. The plan itself where all others spill as well.
+ContractionPlan plan_without_spills(const LowerContext& node, const Contraction& c, int64_t pixels, ContractionPlan plan) {
+  if (!node.is_spilled(plan.variant)) return plan;
+  std::vector<ContractionPlan> others = variants_of(node, c, pixels);
+  const auto own = std::ranges::find(others, plan.variant, &ContractionPlan::variant);
+  if (own != others.end()) std::rotate(others.begin(), own, others.end());
+  std::ranges::stable_partition(others, [&](const ContractionPlan& one) { return one.shader == plan.shader; });
+  const auto spared =
+      std::ranges::find_if(others, [&](const ContractionPlan& one) { return is_possible(node, one) && !node.is_spilled(one.variant); });
+  if (spared == others.end()) return plan;
+  spared->spilled = plan.spilled.empty() ? plan.variant : plan.spilled;
+  return std::move(*spared);
+}
+
 std::string elements_of(const NodeContext& node, const Contraction& c) {
   if (c.integers) return std::string(name(c.integers->x)) + " by " + std::string(name(c.integers->w));
   return std::string(name(node.float_dtype));
@@ -246,10 +265,6 @@ Contraction with_order(const Contraction& c, WeightOrder order) {
   Contraction other = c;
   other.order = order;
   return other;
-}
-
-bool is_possible(const NodeContext& node, const ContractionPlan& plan) {
-  return plan.iterations <= node.loop_limit().value_or(INT64_MAX);
 }
 
 // The names of all variants, those that need the matrix packed otherwise among them.
@@ -274,14 +289,17 @@ WeightOrder order_of_variant(std::string_view variant) {
 }
 
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  ContractionPlan own = own_plan(node, c, pixels);
+  ContractionPlan own = plan_without_spills(node, c, pixels, own_plan(node, c, pixels));
   if (!node.measured) return own;
   const std::string kind = kind_of(node, c, pixels);
   const auto found = node.measured->taken.find(kind);
   const bool is_known = found != node.measured->taken.end();
   if (!is_known && !node.measured->lists) return own;
-  StepChoice choice{kind, own.variant, own.variant, "", {}};
-  if (!c.orders.empty() && c.orders[0] != c.order) choice.own = own_plan(node, with_order(c, c.orders[0]), pixels).variant;
+  StepChoice choice{.kind = kind, .own = own.variant, .taken = own.variant};
+  if (!c.orders.empty() && c.orders[0] != c.order) {
+    const Contraction first = with_order(c, c.orders[0]);
+    choice.own = plan_without_spills(node, first, pixels, own_plan(node, first, pixels)).variant;
+  }
   if (node.measured->lists) {
     choice.variants = names_of_variants(node, c, pixels);
     if (std::ranges::find(choice.variants, choice.own) == choice.variants.end())
@@ -292,10 +310,11 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
     std::vector<ContractionPlan> others = variants_of(node, c, pixels);
     const auto wanted =
         std::ranges::find_if(others, [&](const ContractionPlan& one) { return one.variant == found->second && is_possible(node, one); });
-    if (wanted == others.end())
+    if (wanted == others.end() || node.is_spilled(found->second))
       choice.refused = found->second;
     else
       plan = std::move(*wanted);
+    choice.spills = wanted != others.end() && node.is_spilled(found->second);
   }
   choice.taken = plan.variant;
   plan.choice = std::make_shared<const StepChoice>(std::move(choice));

@@ -17,9 +17,10 @@ struct ContractionPlan {
   Macros macros;
   SpecValues spec;
   int64_t tile_pixels, tile_channels;
-  int64_t additions;    // see LoweredNode
-  int64_t iterations;   // 0: of a kernel for matrix units or subgroups, which no driver that ends long loops has
-  std::string variant;  // its name among those that a step can take
+  int64_t additions;         // see LoweredNode
+  int64_t iterations;        // 0: of a kernel for matrix units or subgroups, which no driver that ends long loops has
+  std::string variant;       // its name among those that a step can take
+  std::string spilled = {};  // the name of the one that it stands for, since that one's kernel spills
   std::shared_ptr<const StepChoice> choice = nullptr;
 };
 

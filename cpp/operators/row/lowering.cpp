@@ -118,6 +118,12 @@ StepBuilder& StepBuilder::groups(uint64_t x, uint64_t y, uint64_t z) {
   return *this;
 }
 
+StepBuilder& StepBuilder::variant(std::string name, std::string spilled) {
+  step_.variant = std::move(name), step_.spilled = std::move(spilled);
+  step_.kernel->ask_with_pipeline();
+  return *this;
+}
+
 Step StepBuilder::build() {
   const Interface& interface = step_.kernel->interface();
   for (size_t i = 0; i < bound_.size(); ++i)

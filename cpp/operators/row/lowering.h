@@ -17,6 +17,7 @@
 #include "operators/expression/expression.h"
 #include "operators/row/attributes.h"
 #include "operators/row/measured_variants.h"
+#include "operators/row/spilled_variants.h"
 
 namespace pumice {
 
@@ -40,6 +41,8 @@ struct Step {
   std::vector<std::byte> push;
   std::array<uint32_t, 3> groups{1, 1, 1};
   std::shared_ptr<const StepChoice> choice = nullptr;  // where the program was told of measured variants
+  std::string variant = {};  // the name of the variant that it runs, where a node could take others; "": it has none
+  std::string spilled = {};  // the one that stands back for it, since its kernel spills; "" where none does
 };
 
 inline constexpr uint64_t kBindingBoundary = 256;  // bytes; no device binds at a coarser one
@@ -62,6 +65,8 @@ class StepBuilder {
   // grid: see launch_of(), also for what is thrown.
   StepBuilder& threads(uint64_t x, uint64_t y = 1, uint64_t z = 1);
   StepBuilder& groups(uint64_t x, uint64_t y = 1, uint64_t z = 1);
+  // The variant that the step runs, of several that its node could take. The driver will be asked whether its kernel spills.
+  StepBuilder& variant(std::string name, std::string spilled);
   Step build();  // checks that everything declared was given
 
  private:
@@ -97,6 +102,7 @@ class NodeContext {
   DType float_dtype = DType::float32;          // of float values inside the program
   bool deterministic = false;                  // results are the same bits in every run
   const MeasuredVariants* measured = nullptr;  // variants of steps that were measured on this device; none: the engine chooses
+  const VariantNames* spilled = nullptr;       // variants of this node's steps whose kernels spill; none: not known of any
   std::vector<std::optional<Shape>> shapes;    // of the inputs of a graph's node: those that are known before it is bound
 
   // The kernel of an embedded shader whose values are stored as `dtype`; see storage_of().
@@ -110,6 +116,7 @@ class NodeContext {
   // Invocations that a workgroup of one axis may have, and the largest power of two of them up to `wanted`.
   int64_t most_invocations() const;
   int64_t workgroup(int64_t wanted) const;
+  bool is_spilled(std::string_view variant) const { return spilled && spilled->contains(variant); }
   // Matrix units that multiply floats as they are inside, 16 by 16 by 16, and sum in float32.
   bool has_matrices() const;
   // Matrix units of halves whose components lie as attention_quads.comp and product_quads.comp take them to lie.

@@ -6,14 +6,16 @@
 namespace pumice {
 
 std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
-                                              std::initializer_list<std::string_view> others) {
+                                              std::span<const std::string_view> others) {
   if (!measured) return nullptr;
   const auto found = measured->taken.find(kind);
   if (found == measured->taken.end()) return nullptr;
   const std::string& wanted = found->second;
   const bool is_known = wanted == own || std::ranges::find(others, wanted) != others.end();
-  return std::make_shared<const StepChoice>(
-      StepChoice{std::string(kind), std::string(own), is_known ? wanted : std::string(own), is_known ? "" : wanted, {}});
+  return std::make_shared<const StepChoice>(StepChoice{.kind = std::string(kind),
+                                                       .own = std::string(own),
+                                                       .taken = is_known ? wanted : std::string(own),
+                                                       .refused = is_known ? "" : wanted});
 }
 
 std::string size_class(int64_t size) {

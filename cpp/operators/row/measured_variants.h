@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,15 +19,16 @@ struct MeasuredVariants {
 
 // The choice of one step for which MeasuredVariants has a variant, or which lists them.
 struct StepChoice {
-  std::string kind;                   // of the step: what it computes, of which elements, and its sizes in classes
-  std::string own;                    // the engine's own choice
-  std::string taken;                  // the variant that the step runs
-  std::string refused;                // a measured variant that this step cannot take; "" where there is none
-  std::vector<std::string> variants;  // all that it can take, where that was asked for
+  std::string kind;                        // of the step: what it computes, of which elements, and its sizes in classes
+  std::string own;                         // the engine's own choice
+  std::string taken;                       // the variant that the step runs
+  std::string refused = {};                // a measured variant that this step cannot take; "" where there is none
+  std::vector<std::string> variants = {};  // all that it can take, where that was asked for
+  bool spills = false;                     // whether that is why it was refused: its kernel spills
 
   // The words of a report about a step that runs a measured variant, or that cannot take it; "" for other steps.
   std::string note() const {
-    if (!refused.empty()) return "cannot take " + refused;
+    if (!refused.empty()) return "cannot take " + refused + (spills ? ", which spills" : "");
     return taken != own ? taken + " for " + own : "";
   }
 };
@@ -35,7 +36,7 @@ struct StepChoice {
 // The variant that a step of this kind, which can take `own` and `others`, was told to take; none where it was told nothing. A plan that
 // lists variants leaves such kinds out: several steps may take their place, whose times are not compared one by one.
 std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
-                                              std::initializer_list<std::string_view> others);
+                                              std::span<const std::string_view> others);
 
 // The class of a size: the power of two that it reaches at most, and the largest, up to 256, that divides it, as kernel.tune() has them.
 std::string size_class(int64_t size);

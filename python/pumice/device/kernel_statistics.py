@@ -103,10 +103,14 @@ class KernelStatistics:
     def spill_bytes(self) -> Number | None:
         """Bytes of memory of one invocation that hold what has no register: spills, and arrays that are indexed.
 
-        None where the driver tells more than an invocation can address: NVIDIA 580.159 tells 2^36 bytes of a kernel without any.
+        A statistic that is more than an invocation can address is passed over: NVIDIA 580.159 tells 2^36 bytes of local memory of a
+        kernel without any, and a stack beside it.
         """
-        told = self._most(_SPILL_BYTES)
-        return None if told is None or told >= 2**32 else told
+        for name in _SPILL_BYTES:
+            told = self._most((name,))
+            if told is not None and told < 2**32:
+                return told
+        return None
 
     @property
     def shared_bytes(self) -> Number | None:

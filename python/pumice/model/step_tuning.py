@@ -258,7 +258,9 @@ class _Search:
         for name, variant in tried.items():
             kind = self._kinds[name]
             places = [i for i, step in enumerate(steps) if (step.get("choice") or {}).get("kind") == name]
-            if any(steps[i]["choice"]["taken"] != variant for i in places) or not places:
+            if any(steps[i]["choice"]["spills"] for i in places):
+                failed[name] = "spills, as the driver tells"
+            elif any(steps[i]["choice"]["taken"] != variant for i in places) or not places:
                 failed[name] = "cannot be taken by every step of this kind"
             elif name in wrong:
                 failed[name] = wrong[name]

@@ -1,0 +1,73 @@
+// Whether kernels spill, as drivers tell it and the cache keeps it.
+#include <cstring>
+
+#include "core/files/cache_file.h"
+#include "core/files/hash.h"
+#include "core/log.h"
+#include "dispatch/kernel/driver_trial.h"
+#include "dispatch/kernel/kernel.h"
+
+namespace pumice {
+namespace {
+
+constexpr std::string_view kKind = "spills";
+
+// Software drivers have memory for registers.
+bool tells_spills(const std::shared_ptr<Context>& context) {
+  if (driver_quirks(context).has(Quirk::told_spills)) return true;
+  return context->info().kind != DeviceKind::software && context->feature(kExecutablesFeature);
+}
+
+std::optional<std::filesystem::path> path_of(const std::shared_ptr<Context>& context, const PipelineDesc& desc) {
+  const auto folder = cache_directory();
+  if (!folder) return {};
+  const DeviceInfo& info = context->info();
+  Sha256 hash;
+  hash.bytes(std::as_bytes(desc.spirv)).field(info.name).field(info.driver_uuid).field(static_cast<uint64_t>(info.driver_version));
+  for (const auto& constant : desc.specialization) hash.field(constant.id).field(constant.bits);
+  hash.field(desc.subgroup_size).field(static_cast<uint64_t>(driver_quirks(context).has(Quirk::told_spills)));
+  const std::string key = hash.hex();
+  return *folder / "spills" / key.substr(0, 2) / (key.substr(2, 32) + ".bin");
+}
+
+}  // namespace
+
+std::optional<uint64_t> KernelVariant::known_spills() const {
+  const std::lock_guard lock(spills_mutex_);
+  if (spills_) return spills_;
+  const auto owner = context();
+  if (!tells_spills(owner)) return spills_ = 0;
+  const std::vector<uint32_t> module = submitted();
+  const auto path = path_of(owner, description(module));
+  const auto known = path ? read_cache_file(*path, kKind) : std::nullopt;
+  if (!known || known->size() != sizeof(uint64_t)) return {};
+  uint64_t spills = 0;
+  std::memcpy(&spills, known->data(), sizeof spills);
+  note_use(*path);
+  return spills_ = spills;
+}
+
+uint64_t KernelVariant::spills() const {
+  if (const auto known = known_spills()) return *known;
+  const auto owner = context();
+  const std::vector<uint32_t> module = submitted();
+  PipelineDesc desc = description(module);
+  const auto path = path_of(owner, desc);
+  uint64_t spills = 0;
+  if (driver_quirks(owner).has(Quirk::told_spills)) {
+    constexpr uint32_t kLeast = 256;
+    const uint32_t invocations = local_size_[0] * local_size_[1] * local_size_[2];
+    spills = invocations >= kLeast ? invocations : 0;
+  } else {
+    desc.counted = false;
+    desc.has_statistics = true;
+    spills = spills_of(executables_of(*owner, *Pipeline::create(*owner, desc))).value_or(0);
+  }
+  if (spills > 0) log(LogLevel::info, "kernel '" + name() + "': the driver tells that it spills (" + std::to_string(spills) + ")");
+  if (path) write_cache_file(*path, kKind, std::as_bytes(std::span(&spills, 1)));
+  const std::lock_guard lock(spills_mutex_);
+  spills_ = spills;
+  return spills;
+}
+
+}  // namespace pumice

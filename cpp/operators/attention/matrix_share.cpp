@@ -1,0 +1,128 @@
+#include "operators/attention/matrix_share.h"
+
+#include <algorithm>
+#include <span>
+
+#include "core/rounding.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kLargest = 256, kLeastInPart = 128;  // elements of a head; keys
+
+// A shape of a workgroup on matrix units, as it was measured on an H200 with heads of 64.
+struct MatrixKind {
+  int64_t subgroups, keys, resident;  // keys of a step; workgroups of a core
+  double latency, turn;               // microseconds of a step, and of a subgroup's step
+  int64_t least_size, most_size;      // of heads
+};
+// attention_matrix: keys, then values take the same shared memory, and scores pass through it.
+constexpr MatrixKind kStaged[] = {
+    {2, 32, 8, 1.5, 0.2, 0, kLargest}, {4, 32, 4, 1.65, 0.19, 0, kLargest}, {8, 32, 2, 2.2, 0.165, 0, kLargest}};
+// attention_quads: scores stay in registers, of which heads of more than 128 leave room for few.
+constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128}, {4, 32, 4, 0.85, 0.096, 0, 128}, {8, 32, 2, 0.8, 0.084, 65, 128},
+                                 {4, 64, 2, 1.4, 0.185, 0, 64},   {8, 64, 1, 1.6, 0.155, 65, 128}, {4, 16, 2, 0.8, 0.06, 129, kLargest}};
+
+// Shared memory of a workgroup.
+int64_t bytes_of(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
+  constexpr int64_t kEmulated = 68, kOutStrip = 16 * 5;  // bytes of an invocation; vectors of a subgroup's results on their way out
+  const auto row = [](const Heads& heads) { return round_up(heads.size(), 16) / 8 + 1; };
+  if (!is_quads) {
+    const int64_t strips = share.rows() * (share.keys / 4 + 1);
+    return (share.keys * std::max(row(a.k), row(a.v)) + strips) * 16;
+  }
+  const int64_t staged = share.keys * (row(a.k) + row(a.v)) * share.buffers;
+  return std::max(staged, share.subgroups * kOutStrip) * 16 + (node.has_quads() ? 0 : share.subgroups * kQuadsSubgroup * kEmulated);
+}
+
+bool fits(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
+  const int64_t subgroup = is_quads ? kQuadsSubgroup : node.subgroup();
+  return bytes_of(node, a, share, is_quads) <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) &&
+         share.subgroups * subgroup <= static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations"));
+}
+
+// Heads whose tiles that see the most keys come before the others. Where all tiles see as many, a head's keys are read by workgroups that
+// run at a time; and so they are where keys and values of so many heads lie in the cache.
+int64_t heads_together(const Attention& a) {
+  constexpr int64_t kCached = 32 << 20;  // bytes; an H200 has a cache of 50 MB
+  const int64_t heads = a.q.batch() * a.q.heads(), group = a.q.heads() / a.k.heads();
+  if (a.last >= a.k.rows()) return 1;
+  const int64_t bytes = std::max<int64_t>(a.k.rows() * (a.k.size() + a.v.size()) * 2, 1);
+  return std::clamp<int64_t>(kCached * group / bytes, 1, std::max<int64_t>(heads, 1));
+}
+
+}  // namespace
+
+std::string MatrixShare::name(bool is_quads) const {
+  std::string text = is_quads ? "attention_quads " : "attention_matrix ";
+  text += std::to_string(subgroups) + " x " + std::to_string(keys) + " x " + std::to_string(strips);
+  text += buffers > 1 ? ", two buffers" : "";
+  text += is_patient ? ", patient" : "";
+  return text + ", " + std::to_string(together) + " together";
+}
+
+bool suits_matrices(const LowerContext& node, const Attention& a) {
+  const auto suits = [&](const Heads& heads) { return heads.in_vectors(node.float_dtype, 8) && heads.size() <= kLargest; };
+  return suits(a.q) && suits(a.k) && suits(a.v) && a.k.size() > 0 && !a.in_bytes();
+}
+
+namespace {
+
+// The quickest share; `spared`: of those whose kernels are not known to spill. A step of a workgroup alone takes its latency; on a core
+// that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. The meeting of parts costs a dispatch,
+// and what all parts write and read.
+std::optional<MatrixShare> quickest(const LowerContext& node, const Attention& a, bool is_quads, bool spared) {
+  constexpr int64_t kMostParts = 8;
+  const int64_t multiprocessors = node.multiprocessors();
+  constexpr double kLaunch = 5, kMeeting = 4, kMeetingByte = 2.2e-6;
+  const int64_t keys = a.k.rows(), size = std::max(a.k.size(), a.v.size()), rows = a.q.rows() * a.q.batch() * a.q.heads();
+  const double longer = std::max<double>(static_cast<double>(a.k.size() + a.v.size()) / 128, 0.25);
+  std::optional<MatrixShare> best;
+  for (const MatrixKind& kind : is_quads ? std::span<const MatrixKind>(kQuads) : std::span<const MatrixKind>(kStaged)) {
+    MatrixShare share{.subgroups = kind.subgroups, .keys = kind.keys};
+    if (size < kind.least_size || size > kind.most_size || !fits(node, a, share, is_quads)) continue;
+    share.together = heads_together(a);
+    if (spared && node.is_spilled(share.name(is_quads))) continue;
+    const int64_t tiles = ceil_div(a.q.rows(), share.rows()) * a.q.batch() * a.q.heads();
+    for (share.parts = 1; share.parts <= std::clamp<int64_t>(keys / kLeastInPart, 1, kMostParts); ++share.parts) {
+      int64_t on_core = ceil_div(tiles * share.parts, multiprocessors);
+      if (on_core > kind.resident) on_core = round_up(on_core, kind.resident);
+      const double step = std::max(kind.latency, kind.turn * longer * static_cast<double>(on_core * kind.subgroups));
+      const double met = static_cast<double>(rows * share.parts * (a.v.size() + 2)) * 4 * kMeetingByte;
+      share.microseconds =
+          kLaunch + (share.parts > 1 ? kMeeting + met : 0) + step * static_cast<double>(ceil_div(ceil_div(keys, share.parts), kind.keys));
+      if (!best || share.microseconds < best->microseconds) best = share;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+std::optional<MatrixShare> matrix_share(const LowerContext& node, const Attention& a, bool is_quads) {
+  auto own = quickest(node, a, is_quads, false);
+  if (!own || !node.is_spilled(own->name(is_quads))) return own;
+  auto other = quickest(node, a, is_quads, true);
+  if (!other) return own;
+  other->spilled = own->name(is_quads);
+  return other;
+}
+
+std::vector<MatrixShare> quads_shares(const LowerContext& node, const Attention& a) {
+  if (!node.has_fragments() || !suits_matrices(node, a)) return {};
+  const bool has_votes = node.emulates_fragments() || node.context->info().feature("subgroupVote");
+  std::vector<MatrixShare> shares;
+  MatrixShare share;
+  for (share.subgroups = 1; share.subgroups <= 8; share.subgroups *= 2)
+    for (share.keys = 16; share.keys <= 64; share.keys *= 2)
+      for (share.strips = 1; share.strips <= 2; ++share.strips)
+        for (share.buffers = 1; share.buffers <= 2; ++share.buffers)
+          for (const bool is_patient : {false, true})
+            for (share.together = 1; share.together <= 64; share.together *= 2) {
+              share.is_patient = is_patient;
+              if ((!is_patient || has_votes) && fits(node, a, share, true)) shares.push_back(share);
+            }
+  return shares;
+}
+
+}  // namespace pumice

@@ -1,0 +1,35 @@
+// Variants of steps that are not taken, since a driver told that their kernels spill.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace pumice {
+
+using VariantNames = std::set<std::string, std::less<>>;
+
+class SpilledVariants {
+ public:
+  // Those of a node's steps; null where there are none.
+  const VariantNames* of(std::string_view node) const {
+    const auto found = nodes_.find(node);
+    return found == nodes_.end() ? nullptr : &found->second;
+  }
+  // False where the variant was there before.
+  bool add(const std::string& node, const std::string& variant) {
+    const bool is_new = nodes_[node].insert(variant).second;
+    count_ += is_new;
+    return is_new;
+  }
+  size_t count() const { return count_; }  // of all nodes
+
+ private:
+  size_t count_ = 0;
+  std::map<std::string, VariantNames, std::less<>> nodes_;
+};
+
+}  // namespace pumice

@@ -1,0 +1,110 @@
+"""Attention of many rows by each way of sharing it out among subgroups, on matrix units or where they are emulated: strips of rows that no
+tile is filled by, keys around a turn's, windows, masks, counts, heads that go together, and scores that grow from key to key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pumice
+from attention_cases import Case
+from benchmarks.attention_ways import WAYS, Way
+from pumice.testing import assert_close
+
+KERNEL = "attention_quads.comp"
+PLAIN, TWO_BUFFERS = Way(2, 16, 1, together=1), Way(1, 32, 1, two_buffers=True, together=4)
+STRIPS, PATIENT = Way(1, 16, 2, together=2), Way(2, 32, 2, two_buffers=True, patient=True, together=2)
+CASES = [
+    (PLAIN, Case(3, 1, 37, 70, 24, 40, causal=True)),
+    (TWO_BUFFERS, Case(5, 5, 33, 65, 32, causal=True, before=20)),
+    (STRIPS, Case(4, 2, 31, 90, 16, batch=2, counts=(90, 41), causal=True)),
+    (PATIENT, Case(3, 1, 65, 63, 40, mask="float16", cap=1.5)),
+    (PATIENT, Case(2, 1, 66, 17, 32, 24, causal=True)),
+]
+MORE = [
+    (PATIENT, Case(2, 2, 31, 77, 40, mask="bool")),
+    (PATIENT, Case(1, 1, 17, 1, 8, scale=-0.5)),
+    (STRIPS, Case(1, 1, 64, 16, 64, then="Relu")),
+    (STRIPS, Case(3, 3, 47, 97, 128, batch=2, causal=True)),
+    (PLAIN, Case(2, 1, 33, 33, 16, counts=(0,))),
+]
+LONG = [
+    Case(5, 5, 1009, 1009, 128, causal=True),
+    Case(4, 2, 257, 1023, 64, batch=2),
+    Case(32, 8, 127, 129, 128, causal=True),
+    Case(3, 1, 255, 2047, 64, counts=(2000,), causal=True, before=700),
+    Case(2, 2, 129, 300, 128, mask="bool"),
+    Case(2, 2, 131, 300, 64, mask="float16", cap=2.0),
+]
+
+
+def told(case: Case, way: Way) -> dict[str, str]:
+    return {f"attention of {case.rows} rows": f"attention_quads {way}"}
+
+
+def check(case: Case, way: Way, context: pumice.Context) -> None:
+    """The kernel is taken, right, and gives the same bits in each run."""
+    program, given, others = case.program(context, measured=told(case, way)), case.given(), case.given(seed=1)
+    (step,) = program.plan([array.shape for array in given])
+    assert step["kernel"] == KERNEL
+    assert step["choice"]["refused"] == ""
+    first = program.call(tuple(given))[0]
+    assert_close(first, case.expected(given), rtol=4e-3, atol=4e-3)
+    assert_close(program.call(tuple(others))[0], case.expected(others), rtol=4e-3, atol=4e-3)
+    np.testing.assert_array_equal(program.call(tuple(given))[0], first)
+
+
+EMULATED = [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
+
+
+@pytest.mark.parametrize(("way", "case"), EMULATED, ids=str)
+def test_ways_are_right_where_units_are_emulated(way: Way, case: Case, emulating: pumice.Context) -> None:
+    check(case, way, emulating)
+
+
+@pytest.mark.parametrize(("way", "case"), CASES + MORE, ids=str)
+def test_ways_are_right_on_the_units_themselves(way: Way, case: Case, units: pumice.Context) -> None:
+    check(case, way, units)
+
+
+@pytest.mark.parametrize("case", LONG, ids=str)
+def test_all_ways_that_are_measured_are_right(case: Case, units: pumice.Context) -> None:
+    for way in WAYS[case.size]:
+        for together in (1, 2, 8):
+            check(case, replace(way, together=together), units)
+
+
+@pytest.mark.parametrize("way", [PLAIN, PATIENT], ids=str)
+@pytest.mark.parametrize("growth", [0.25, 3.0, -3.0])
+def test_scores_that_grow_slowly_are_taken_relative_to_large_enough_ones(
+    growth: float, way: Way, emulating: pumice.Context
+) -> None:
+    """By so many powers of e from key to key: within a turn, over several turns, or from the first key down."""
+    case = Case(1, 1, 20, 90, 8, scale=1.0)
+    q, k, v = case.given()
+    q[...] = 0
+    q[..., 0] = 1
+    k[..., 0] = (growth * np.arange(90)).astype(np.float16)
+    made = case.program(emulating, measured=told(case, way)).call((q, k, v))[0]
+    assert_close(made, case.expected([q, k, v]), rtol=4e-3, atol=4e-3)
+
+
+def test_a_way_that_there_is_no_room_for_is_named(emulating: pumice.Context) -> None:
+    case = Case(2, 2, 40, 40, 256)
+    program = case.program(emulating, measured=told(case, Way(8, 64, 2, two_buffers=True, together=1)))
+    program.plan([list(shape) for shape in case.shapes])
+    assert "cannot take attention_quads 8 x 64 x 2" in program.report()[0]["note"]
+    (step,) = program.plan([list(shape) for shape in case.shapes])
+    assert step["choice"]["taken"] == step["choice"]["own"]
+
+
+def test_causal_heads_go_together_where_their_keys_fit_the_cache(units: pumice.Context) -> None:
+    """All heads of 2,048 keys of 128 do, and four of 16,384; where all rows see all keys each head is for itself."""
+    for keys, causal, together in ((2048, True, 32), (16384, True, 4), (2048, False, 1)):
+        case = Case(32, 32, keys, keys, 128, causal=causal)
+        kind = {f"attention of {keys} rows": "nothing"}
+        (step,) = case.program(units, measured=kind).plan([list(shape) for shape in case.shapes])
+        assert step["choice"]["own"].endswith(f", {together} together")

@@ -1,0 +1,128 @@
+"""Variants of steps whose kernels spill, as drivers tell it, are not taken: another one stands for them, the report says so, the cache
+keeps what was told, and Model.tune() rejects them. A quirk tells it here of all workgroups of 256 invocations and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import pumice
+
+RANDOM = np.random.default_rng(3)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
+    return tmp_path / "spills"
+
+
+def made(of: pumice.Context, quirks: list[str]) -> pumice.Context:
+    """A device for which the kernels of GPUs are taken."""
+    return pumice.Context(f"uuid:{of.info.uuid}", without=["subgroupShuffle"], quirks=quirks)
+
+
+@pytest.fixture
+def spilling(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    with made(pumice_context, ["told_spills"]) as context:
+        yield context
+
+
+@pytest.fixture
+def plain(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    with made(pumice_context, []) as context:
+        yield context
+
+
+def product(rows: int, context: pumice.Context, taken: dict[str, str] | None = None, **more: Any) -> pumice.Program:
+    graph = pumice.Graph("product")
+    x = graph.input("x", "float32", [rows, 200])
+    w = np.random.default_rng(1).standard_normal((200, 72)).astype(np.float32)
+    graph.output("y", graph.add("MatMul", x, w))
+    return graph.compile(context, "fp32", measured=taken or {}, **more)
+
+
+def rows_in(rows: int) -> npt.NDArray[np.float32]:
+    return RANDOM.standard_normal((rows, 200)).astype(np.float32)
+
+
+def choice_of(program: pumice.Program, rows: int) -> dict[str, Any]:
+    (found,) = [step["choice"] for step in program.plan([[rows, 200]])]
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("rows", [1, 70])
+def test_another_variant_stands_for_one_that_spills(rows: int, plain: pumice.Context, spilling: pumice.Context) -> None:
+    """The next one of the same kernel, or of another where no variant of it can be taken."""
+    x = rows_in(rows)
+    right = product(rows, plain)
+    own = choice_of(product(rows, plain, list_variants=True), rows)["own"]
+    program = product(rows, spilling)
+    np.testing.assert_allclose(program.call((x,))[0], right.call((x,))[0], rtol=1e-4, atol=1e-4)
+    note = program.report()[0]["note"]
+    assert f"{own} spills, " in note
+    taken = choice_of(product(rows, spilling, list_variants=True), rows)["own"]
+    assert taken != own
+    assert f"{taken} does not" in note
+    assert "spills" not in right.report()[0]["note"]
+
+
+def test_what_was_told_is_kept_in_the_cache(pumice_context: pumice.Context, cache: Path) -> None:
+    """A second context, as a later process, finds the answers of the first one: no file is written again."""
+    times: list[dict[Path, int]] = []
+    for _ in range(2):
+        with made(pumice_context, ["told_spills"]) as context:
+            program = product(70, context)
+            program.call((rows_in(70),))
+            assert "spills" in program.report()[0]["note"]
+        times.append({path: path.stat().st_ino for path in cache.glob("*/*.bin")})
+    assert len(times[0]) > 1
+    assert times[0] == times[1]
+
+
+def test_nothing_is_kept_of_drivers_that_do_not_tell(plain: pumice.Context, cache: Path) -> None:
+    product(70, plain).call((rows_in(70),))
+    if plain.info.kind == "software":
+        assert not cache.exists()
+
+
+def test_a_measured_variant_that_spills_is_refused(plain: pumice.Context, spilling: pumice.Context) -> None:
+    choice = choice_of(product(70, plain, list_variants=True), 70)
+    program = product(70, spilling, {choice["kind"]: choice["own"]})
+    (told,) = [step["choice"] for step in program.plan([[70, 200]])]
+    assert (told["refused"], told["spills"]) == (choice["own"], True)
+    assert f"cannot take {choice['own']}, which spills" in program.report()[0]["note"]
+
+
+def test_tuning_rejects_variants_that_spill(spilling: pumice.Context) -> None:
+    info = helper.make_tensor_value_info
+    w = numpy_helper.from_array(RANDOM.standard_normal((200, 72)).astype(np.float32), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "product")]
+    x, y = info("x", TensorProto.FLOAT, [70, 200]), info("y", TensorProto.FLOAT, [70, 72])
+    graph = helper.make_graph(nodes, "one_product", [x], [y], [w])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pumice.load(model, spilling) as loaded:
+        (step,) = loaded.tune(rows_in(70), runs=1, progress=False).steps
+    rejected = {one.variant for one in step.variants if "spills" in one.rejected}
+    assert rejected
+    assert step.chosen not in rejected
+    assert all(one.seconds is None for one in step.variants if one.variant in rejected)
+
+
+def test_attention_leaves_a_share_that_spills(units: pumice.Context) -> None:
+    """On matrix units: eight subgroups of 32 invocations are what the quirk says of."""
+    with pumice.Context(f"uuid:{units.info.uuid}", quirks=["told_spills"]) as context:
+        graph = pumice.Graph("attention")
+        q, k, v = (graph.input(name, "float16", [1, 32, 2048, 128]) for name in "qkv")
+        graph.output("y", graph.add("Attention", q, k, v, is_causal=1))
+        program = graph.compile(context, "fp16")
+        program.plan([[1, 32, 2048, 128]] * 3)
+        assert "attention_quads 8 x 32 x 1" in program.report()[0]["note"].split(" spills, ")[0]

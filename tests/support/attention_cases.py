@@ -1,0 +1,90 @@
+"""An attention as a program, with its inputs and what it should make of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import pumice
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """counts: keys of each image that count; after, before: those behind and before a row's place that it sees; mask: its dtype."""
+
+    heads: int
+    groups: int
+    rows: int
+    keys: int
+    size: int
+    v_size: int = 0
+    batch: int = 1
+    counts: tuple[int, ...] = ()
+    causal: bool = False
+    before: int = -1
+    cap: float = 0.0
+    scale: float = 0.0
+    mask: str = ""
+    then: str = ""
+
+    @property
+    def shapes(self) -> tuple[list[int], list[int], list[int]]:
+        keys = [self.batch, self.groups, self.keys]
+        return [self.batch, self.heads, self.rows, self.size], [*keys, self.size], [*keys, self.v_size or self.size]
+
+    def given(self, seed: int = 0) -> list[Array]:
+        random = np.random.default_rng(seed)
+        made: list[Array] = [random.standard_normal(shape).astype(np.float16) for shape in self.shapes]
+        if self.mask:
+            shape = (self.batch, self.heads, self.rows, self.keys)
+            made.append(
+                random.random(shape) < 0.6 if self.mask == "bool" else random.standard_normal(shape).astype("f2")
+            )
+        if self.counts:
+            made.append(np.array(self.counts, np.int64))
+        return made
+
+    def program(
+        self, context: pumice.Context, precision: str = "fp16", measured: dict[str, str] | None = None
+    ) -> pumice.Program:
+        graph = pumice.Graph(str(self))
+        names = ["q", "k", "v", *(["mask"] if self.mask else []), *(["counts"] if self.counts else [])]
+        inputs: list[pumice.Value | None] = []
+        for name, array in zip(names, self.given(), strict=True):
+            if name == "counts":
+                inputs += [None] * (6 - len(inputs))
+            inputs.append(graph.input(name, str(array.dtype), list(array.shape)))
+        more: dict[str, Any] = {"softcap": self.cap, "left_window_size": self.before, "is_causal": int(self.causal)}
+        if self.scale:
+            more["scale"] = self.scale
+        made = graph.add("Attention", *inputs, **more)
+        graph.output("y", graph.add(self.then, made) if self.then else made)
+        return graph.compile(context, precision, measured=measured)
+
+    def expected(self, given: list[Array]) -> Array:
+        """In float64; a row that sees no key is zero."""
+        q, k, v = (array.astype(np.float64) for array in given[:3])
+        k, v = (array.repeat(self.heads // self.groups, axis=1) for array in (k, v))
+        scores = q @ k.transpose(0, 1, 3, 2) * (self.scale or self.size**-0.5)
+        if self.cap:
+            scores = self.cap * np.tanh(scores / self.cap)
+        if self.mask == "bool":
+            scores = np.where(given[3], scores, -np.inf)
+        elif self.mask:
+            scores = scores + given[3]
+        counts = np.array(self.counts or [self.keys] * self.batch)[:, None, None]
+        place = np.arange(self.rows)[None, :, None] + (counts - self.rows if self.counts else 0)
+        key = np.arange(self.keys)[None, None, :]
+        sees = (key < counts) & (key >= (place - self.before if self.before >= 0 else 0))
+        sees = sees & (key <= place) if self.causal else sees
+        scores = np.where(sees[:, None], scores, -np.inf)
+        largest = scores.max(-1, keepdims=True)
+        weights = np.exp(scores - np.where(np.isinf(largest), 0, largest))
+        sums = weights.sum(-1, keepdims=True)
+        made = weights / np.where(sums == 0, 1, sums) @ v
+        return np.asarray(np.maximum(made, 0) if self.then else made)
