@@ -1,12 +1,14 @@
 """What a validation costs and finds on a device, as figures: for GPUs, which the test suite does not see.
 
 PUMICE_DEVICE=discrete python tests/validation_figures.py bert repeat tight tuner
+PUMICE_DEVICE=discrete python tests/validation_figures.py tuner long_product cubes
 PUMICE_DEVICE=discrete python tests/validation_figures.py alarms --part 1/2 --jobs 12
 
 bert: a model of BERT-base's shape, node by node. repeat: 100 runs compared bit by bit, beside 100 plain calls. alarms: the corpus of
 exported models, in which nothing is wrong. tight: the share of nodes in which 8 units in the last place, added to one element, are found,
 by operator; how many elements of right results are as far off; and the same where kernels tell nothing of their sums. tuner: the speed
-that is kept where some nodes stay in float32, the dispatches that this costs, and of slow models the kernels that take longer. The exit
+that is kept where some nodes stay in float32, the dispatches that this costs, and of slow models the kernels that take longer; of all 20
+models, or of those that are named. The exit
 status is 1 where a limit is missed.
 """
 
@@ -317,7 +319,7 @@ def lines_of(silent: Spoiler, told: Spoiler) -> Iterator[str]:
 def tuner(context: pumice.Context, options: argparse.Namespace) -> bool:
     part, parts = map(int, options.part.split("/"))
     kept, counts, begin = {}, [0, 0], time.perf_counter()
-    for name in [*TRAPS][part - 1 :: parts]:
+    for name in [name for name in TRAPS if name in options.models or not options.models][part - 1 :: parts]:
         try:
             kept[name], own = tuned(context, name, options)
             counts = [one + more for one, more in zip(counts, own, strict=True)]
@@ -368,13 +370,19 @@ FIGURES = {"bert": bert, "repeat": repeat, "alarms": alarms, "tight": tight, "tu
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figures", nargs="+", choices=FIGURES)
+    parser.add_argument(
+        "figures", nargs="+", choices=[*FIGURES, *TRAPS], help="figures, and models for `tuner`", metavar="NAME"
+    )
     parser.add_argument("--precision", default="fp32,fp16,bf16")
     parser.add_argument("--layers", type=int, default=12, help="of the model of BERT-base's shape")
     parser.add_argument("--small", action="store_true", help="models of 8 rows of 32, for `tuner`")
     parser.add_argument("--part", default="1/1", help="of the corpus, for `alarms`, or of the models, for `tuner`")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes, for `alarms`")
     options = parser.parse_args()
+    options.models = [name for name in options.figures if name in TRAPS]
+    options.figures = [name for name in options.figures if name in FIGURES]
+    if options.models and "tuner" not in options.figures:
+        parser.error(f"models ({', '.join(options.models)}): expected the figure 'tuner' beside them")
     with pumice.Context() as context:
         print(f"{context.info.name}, {context.info.driver}")
         passed = [FIGURES[name](context, options) for name in options.figures]
