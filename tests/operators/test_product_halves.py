@@ -1,10 +1,11 @@
-"""Products in float32 on matrix units of halves: product_halves.comp with the units emulated, in programs where a node is kept in float32.
+"""Products in float32 on matrix units of halves: product_halves.comp, in programs where a node is kept in float32.
 
 The result of each element may be off by the roundings that the step tells of, times 2^-24 of the sum of absolute products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,18 @@ import pumice
 
 Array = npt.NDArray[Any]
 UNIT = 2.0**-24
+
+
+@pytest.fixture(scope="module", params=["emulated", "real"])
+def units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A device that emulates the units, and one that has them; where there are none, the latter is nothing to run on."""
+    quirks = {quirk.name for quirk in pumice_context.driver_quirks}
+    has_units = bool(pumice_context.info.matrices) and pumice_context.info.limits["subgroupSize"] == 32
+    if request.param == "real" and (not has_units or "other_matrix_layout" in quirks):
+        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
+    taken = ["emulated_fragments"] if request.param == "emulated" else []
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=taken) as made:
+        yield made
 
 
 @dataclass(frozen=True)
@@ -47,9 +60,9 @@ CASES = [
     Case(37, 264, 40, stored=True),
     Case(37, 264, 40, split=True, stored=True),
     Case(35, 264, 36, tile="product_halves 32x32 of 32x32 split 4 ahead 1"),
-    Case(35, 264, 36, split=True, tile="product_halves 32x32 of 32x32 split 8 ahead 1"),
+    Case(35, 264, 36, split=True, tile="product_halves 32x32 of 32x32 split 4 ahead 1"),
     Case(35, 200, 70, tile="product_halves 32x64 of 32x32 split 2 ahead 1 early"),
-    Case(35, 328, 70, split=True, tile="product_halves 32x64 of 32x32 split 4 ahead 1 early"),
+    Case(35, 328, 70, split=True, tile="product_halves 32x64 of 32x32 split 2 ahead 1 early"),
     Case(66, 72, 70, tile="product_halves 64x64 of 32x32 split 1 ahead 1 early"),
     Case(66, 104, 70, split=True, tile="product_halves 64x64 of 32x32 split 1 ahead 1 early"),
 ]
@@ -104,14 +117,14 @@ def roundings_of(program: pumice.Program) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_products_are_as_near_as_the_step_tells(case: Case, emulating: pumice.Context) -> None:
+def test_products_are_as_near_as_the_step_tells(case: Case, units: pumice.Context) -> None:
     random = np.random.default_rng(5)
     size, tiny = (3.0, 1.0) if case.stored else (3e4, 1e-12)
     weights = (random.standard_normal((case.depth, case.columns)) * size).astype(np.float32)
     bias = random.standard_normal(case.columns).astype(np.float32)
     rows = random.standard_normal((case.rows, case.depth)).astype(np.float32)
     rows = rows * np.float32(tiny) if case.split else rows.astype(np.float16).astype(np.float32)
-    program = compiled(case, graph_of(case, weights, bias), emulating)
+    program = compiled(case, graph_of(case, weights, bias), units)
     assert ("split_rows.comp" in kernels_of(program)) == case.split
     given = {"x": rows}
     if case.residual:
@@ -144,20 +157,18 @@ SPECIAL = {
 
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("alone", [True, False], ids=["a row of it", "one of a row"])
-def test_rows_of_any_numbers_come_out_as_of_products_of_float32(
-    kind: str, alone: bool, emulating: pumice.Context
-) -> None:
+def test_rows_of_any_numbers_come_out_as_of_products_of_float32(kind: str, alone: bool, units: pumice.Context) -> None:
     case = Case(40, 72, 36, split=True)
     random = np.random.default_rng(6)
     weights = random.standard_normal((case.depth, case.columns)).astype(np.float32)
     rows = random.standard_normal((case.rows, case.depth)).astype(np.float32)
     for row in (0, 7, 33):
         rows[row, slice(None) if alone else 5] = SPECIAL[kind]
-    check_as_float32(case, rows, weights, emulating)
+    check_as_float32(case, rows, weights, units)
 
 
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 65504.0, 2.0**-24, -0.0])
-def test_halves_of_any_kind_come_out_as_of_products_of_float32(number: float, emulating: pumice.Context) -> None:
+def test_halves_of_any_kind_come_out_as_of_products_of_float32(number: float, units: pumice.Context) -> None:
     case = Case(40, 72, 36)
     random = np.random.default_rng(7)
     weights = random.standard_normal((case.depth, case.columns)).astype(np.float32)
@@ -165,11 +176,11 @@ def test_halves_of_any_kind_come_out_as_of_products_of_float32(number: float, em
     weights[6, ::2] = 2.0**-20
     rows = random.standard_normal((case.rows, case.depth)).astype(np.float16).astype(np.float32)
     rows[3, 5], rows[20, 6], rows[39] = number, number, number
-    check_as_float32(case, rows, weights, emulating)
+    check_as_float32(case, rows, weights, units)
 
 
 @pytest.mark.parametrize("size", [1e-25, 1e-10, 1e10, 1e30])
-def test_a_matrix_of_any_size_is_two_halves(size: float, emulating: pumice.Context) -> None:
+def test_a_matrix_of_any_size_is_two_halves(size: float, units: pumice.Context) -> None:
     """Results beyond float32 are infinite, and those below its normal numbers nearly right."""
     case = Case(40, 72, 36, split=True)
     random = np.random.default_rng(8)
@@ -177,7 +188,7 @@ def test_a_matrix_of_any_size_is_two_halves(size: float, emulating: pumice.Conte
     rows = (random.standard_normal((case.rows, case.depth)) * 10.0 ** random.integers(-25, 26, (case.rows, 1))).astype(
         np.float32
     )
-    check_as_float32(case, rows, weights, emulating)
+    check_as_float32(case, rows, weights, units)
 
 
 def check_as_float32(case: Case, rows: Array, weights: Array, context: pumice.Context) -> None:
@@ -192,12 +203,12 @@ def check_as_float32(case: Case, rows: Array, weights: Array, context: pumice.Co
     finite = np.isfinite(stored)
     np.testing.assert_array_equal(np.where(finite, 0, made), np.where(finite, 0, stored.astype(np.float64)))
     sizes = np.abs(np.nan_to_num(read, nan=0, posinf=0, neginf=0)) @ np.abs(weights).astype(np.float64)
-    error = np.where(finite, np.abs(made - expected), 0)
+    error = np.abs(np.where(finite, made, 0) - np.where(finite, expected, 0))
     assert (error <= sizes * UNIT * roundings_of(program) + 2.0**-126).all()
 
 
 @pytest.mark.parametrize("number", [1e12, 1e-12, np.inf, np.nan])
-def test_a_matrix_whose_numbers_are_too_far_apart_stays_float32(number: float, emulating: pumice.Context) -> None:
+def test_a_matrix_whose_numbers_are_too_far_apart_stays_float32(number: float, units: pumice.Context) -> None:
     case = Case(40, 72, 36, split=True)
     weights = np.ones((case.depth, case.columns), np.float32) / 3
     weights[3, 4] = number
@@ -231,12 +242,12 @@ def choice_of(case: Case, context: pumice.Context, precision: str = "fp16", wide
     ids=str,
 )
 def test_products_in_float32_take_halves_where_these_are_quicker(
-    case: Case, taken: bool, emulating: pumice.Context
+    case: Case, taken: bool, units: pumice.Context
 ) -> None:
-    assert ("product_halves" in choice_of(case, emulating)["own"]) == taken
+    assert ("product_halves" in choice_of(case, units)["own"]) == taken
 
 
 @pytest.mark.parametrize(("precision", "wide"), [("fp32", False), ("bf16", True), ("fp16", False)])
-def test_other_products_do_not(precision: str, wide: bool, emulating: pumice.Context) -> None:
-    choice = choice_of(Case(40, 256, 64), emulating, precision, wide)
+def test_other_products_do_not(precision: str, wide: bool, units: pumice.Context) -> None:
+    choice = choice_of(Case(40, 256, 64), units, precision, wide)
     assert not [variant for variant in choice["variants"] if "halves" in variant]
