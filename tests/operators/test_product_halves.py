@@ -212,9 +212,7 @@ def test_a_matrix_whose_numbers_are_too_far_apart_stays_float32(number: float, u
     case = Case(40, 72, 36, split=True)
     weights = np.ones((case.depth, case.columns), np.float32) / 3
     weights[3, 4] = number
-    program = graph_of(case, weights, np.zeros(1)).compile(
-        emulating, "fp16", float32_nodes=["wide"], list_variants=True
-    )
+    program = graph_of(case, weights, np.zeros(1)).compile(units, "fp16", float32_nodes=["wide"], list_variants=True)
     (choice,) = [step["choice"] for step in program.plan(shapes_of(program)) if "choice" in step]
     assert not [variant for variant in choice["variants"] if "halves" in variant]
 
