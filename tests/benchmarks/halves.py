@@ -16,6 +16,13 @@ from .session import Session
 from .timing import measure
 
 US = 1e6
+PLAIN = (  # of kernels without matrix units
+    "conv_tiled 128x128 split 1",
+    "conv_tiled 64x64 split 1",
+    "conv_tiled 32x32 split 1",
+    "conv_tiled 32x32 split 4",
+    "conv_lanes",
+)
 FLOAT, HALF = 1, 10  # numbers of ONNX
 CHECKED = 64  # rows that are compared with float64
 
@@ -60,12 +67,11 @@ def choice_of(made: Made) -> Any:
 
 
 def contenders(session: Session, product: Product, a: Any, b: Any) -> dict[str, Made]:
-    """Of the tiles without matrix units only those that the engine would take."""
     listed = choice_of(compiled(session, product, a, b, True))
     kind, own = listed["kind"], listed["own"]
     narrow = compiled(session, product, a, b, False)
     made = {f"halves alone, {choice_of(narrow)['own']}": narrow}
-    plain = [one for one in listed["variants"] if "conv_tiled" in one and "split 1" in one]
+    plain = [one for one in listed["variants"] if one.startswith(PLAIN)]
     for variant in [*plain, *(one for one in listed["variants"] if "halves" in one)]:
         made[f"{variant}{' (taken)' if variant == own else ''}"] = compiled(
             session, product, a, b, True, {kind: variant}
