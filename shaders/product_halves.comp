@@ -141,7 +141,8 @@ vec4 whole_sums(uint pixel, uint channel, vec4 sum) {
   if (exponent == NOT_SPLIT) return plain(first, channel);
   const int by = p.w_exponent + int(exponent);
 #else
-  if (any(isinf(sum)) || any(isnan(sum))) return plain(first, channel);
+  const uvec4 special = uvec4(0x7f800000u);
+  if (any(equal(floatBitsToUint(sum) & special, special))) return plain(first, channel);
   const int by = p.w_exponent;
 #endif
   return sum * power_of_two(by / 2) * power_of_two(by - by / 2);
