@@ -13,7 +13,7 @@ layout(binding = 0) readonly buffer X { uint x[]; };
 #endif
 layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
 layout(push_constant) uniform parameter {
-  uint depth;
+  uint rows, depth;
   uint x_stride_row, x_stride_column;  // elements
   uint x_offset, y_offset;
 } p;
@@ -45,6 +45,7 @@ uvec4 packed(float v[8]) {
 
 void main() {
   const uint row = grid_group(), eights = (p.depth + 7u) / 8u, first = (p.y_offset >> 3) + row * (2u * eights + 1u);
+  if (row >= p.rows) return;
   if (gl_LocalInvocationIndex == 0u) largest = 0u, least = ~0u;
   barrier();  // both are set
   uint own_largest = 0u, own_least = ~0u;

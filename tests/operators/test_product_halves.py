@@ -49,6 +49,7 @@ class Case:
 CASES = [
     Case(5, 32, 16),
     Case(5, 32, 16, split=True),
+    Case(65600, 32, 16, split=True),  # more workgroups than an axis of a grid may have
     Case(33, 72, 31),
     Case(33, 72, 31, split=True),
     Case(40, 96, 36, bias=True),

@@ -233,7 +233,8 @@ bool fits_halves_of(const NodeContext& node, const QuadTiling& tiling) {
 
 bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
   constexpr int64_t kLeastDepth = 32, kLeastColumns = 16;
-  return node.halves && node.takes_halves() && rows > kMostSkinny && depth % 8 == 0 && depth >= kLeastDepth && columns >= kLeastColumns &&
+  if (!node.halves || (!node.halves->exact_left && rows * split_elements(depth) * 2 > largest_range(*node.context))) return false;
+  return node.takes_halves() && rows > kMostSkinny && depth % 8 == 0 && depth >= kLeastDepth && columns >= kLeastColumns &&
          fits_halves_of(node, kHalvesTilings[0]);
 }
 

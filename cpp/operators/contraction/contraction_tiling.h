@@ -97,6 +97,10 @@ std::vector<QuadTiling> quad_tilings(const NodeContext& node, int64_t rows);
 // than products of float32.
 bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
 bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
+// Halves of a row of float32 that is split: two for each element in whole eights, and an eight for the row's exponent.
+inline int64_t split_elements(int64_t depth) {
+  return 2 * round_up(depth, 8) + 8;
+}
 // The tile for that, and all that the device can run.
 QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
 std::vector<QuadTiling> halves_tilings(const NodeContext& node);

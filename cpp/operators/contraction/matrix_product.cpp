@@ -170,11 +170,12 @@ Operand matrix_rows(LowerContext& node, Contraction& c) {
 
 // The rows of input 0, which is float32, as sums of two halves.
 static Operand split_rows(LowerContext& node, Contraction& c) {
-  const int64_t rows = c.x.w, depth = c.weights.channels_in, made = 2 * round_up(depth, 8) + 8;
+  const int64_t rows = c.x.w, depth = c.weights.channels_in, made = split_elements(depth);
   const bool has_fours = node.input_phase(0) == 0 && c.x.sc == 1 && c.x.sw % 4 == 0;
-  const Operand target = node.temporary(static_cast<uint64_t>(rows * made * 2));
+  const Operand target = node.temporary(static_cast<uint64_t>(rows * made) * 2);
   StepBuilder step(node.kernel("split_rows.comp", DType::int32, {{"X_VEC4", has_fours ? "1" : "0"}}));
-  step.bind("x", node.in(0)).bind("y", target).set("depth", depth).set("x_stride_row", c.x.sw).set("x_stride_column", c.x.sc);
+  step.bind("x", node.in(0)).bind("y", target).set("rows", rows).set("depth", depth);
+  step.set("x_stride_row", c.x.sw).set("x_stride_column", c.x.sc);
   node.add(step.groups(static_cast<uint64_t>(rows)).build());
   c.x = matrix_planes(rows, depth, made, 1);
   c.split = true;
