@@ -3,11 +3,15 @@
 // The source is any strided [groups * channels_out, channels_in, taps] (or, for transposed convolutions, channels first).
 // LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes; RUN of the steps of KV one after the other, for
 // where integer divisions take longer than the rest.
-// FRAGMENTS: a matrix as [channels_out / 8][channels_in / 32][32][8], in the order in which product_quads takes it.
+// FRAGMENTS: a matrix as [channels_out / 8][channels_in / 32][32][8], in the order in which product_quads takes it. HALVES: for
+// product_halves, as [..][..][2][32][8], the high halves before the low ones.
 // Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
+#if HALVES
+#include "include/halves.glsl"
+#endif
 layout(local_size_x = LOCAL_SIZE) in;
 #if INTEGER
 layout(binding = 0) readonly buffer X { uint x[]; };
@@ -85,7 +89,15 @@ void main() {
   const uint block = rest / chunks, chunk = rest - block * chunks;
   Weight4 v;
   for (uint i = 0u; i < 4u; ++i) v[i] = weight(0u, 0u, chunk * 32u + part * 4u + i, block * 8u + column);
-  store(((block * all_chunks + p.first_in / 32u + chunk) * 8u + column) * 8u + part, v);
+  const uint number = block * all_chunks + p.first_in / 32u + chunk, place = column * 8u + part;
+#if HALVES
+  vec4 high, low;
+  for (uint i = 0u; i < 4u; ++i) high[i] = nearest_half(v[i]), low[i] = low_half(v[i], high[i]);
+  store(number * 128u + place, high);
+  store(number * 128u + 64u + place, low);
+#else
+  store(number * 64u + place, v);
+#endif
 #else
   const uint columns = (p.channels_out + 7u) / 8u * 2u;
   if (index >= p.quads) return;

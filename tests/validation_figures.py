@@ -1,12 +1,14 @@
 """What a validation costs and finds on a device, as figures: for GPUs, which the test suite does not see.
 
 PUMICE_DEVICE=discrete python tests/validation_figures.py bert repeat tight tuner
+PUMICE_DEVICE=discrete python tests/validation_figures.py tuner long_product cubes
 PUMICE_DEVICE=discrete python tests/validation_figures.py alarms --part 1/2 --jobs 12
 
 bert: a model of BERT-base's shape, node by node. repeat: 100 runs compared bit by bit, beside 100 plain calls. alarms: the corpus of
 exported models, in which nothing is wrong. tight: the share of nodes in which 8 units in the last place, added to one element, are found,
 by operator; how many elements of right results are as far off; and the same where kernels tell nothing of their sums. tuner: the speed
-that is kept where some nodes stay in float32, the dispatches that this costs, and of slow models the kernels that take longer. The exit
+that is kept where some nodes stay in float32, the dispatches that this costs, and of slow models the kernels that take longer; of all 20
+models, or of those that are named. The exit
 status is 1 where a limit is missed.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import os
 import sys
 import time
@@ -22,8 +25,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -314,53 +318,112 @@ def lines_of(silent: Spoiler, told: Spoiler) -> Iterator[str]:
 # ---- the tuner
 
 
+class Searched(NamedTuple):
+    """What a search found of one model: the policy, its nodes and those of the model, and how long it took."""
+
+    policy: dict[str, str]
+    nodes: int
+    total: int
+    seconds: float
+
+
+def trap_of(name: str, small: bool) -> Any:
+    rows, width = (8, 32) if small else (4096, 512)
+    return precision_model(name, rows=rows, width=width)
+
+
+def searched(name: str, small: bool) -> Searched | str:
+    """Or why there is no policy. Nothing is timed here, so that several processes may search at once."""
+    begin = time.perf_counter()
+    try:
+        proto, case = trap_of(name, small)
+        with pumice.Context() as context:
+            found = pumice.tune_precision(proto, [case], limit=0.05, context=context, progress=False)
+    except Exception:  # the others are measured all the same
+        return traceback.format_exc()
+    return Searched(found.policy, len(found.nodes), found.total, time.perf_counter() - begin)
+
+
+def searches(names: list[str], options: argparse.Namespace) -> dict[str, Searched | str]:
+    jobs = min(options.jobs, len(names))
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        return dict(zip(names, pool.map(searched, names, [options.small] * len(names)), strict=True))
+
+
 def tuner(context: pumice.Context, options: argparse.Namespace) -> bool:
     part, parts = map(int, options.part.split("/"))
+    names = [name for name in TRAPS if name in options.models or not options.models][part - 1 :: parts]
     kept, counts, begin = {}, [0, 0], time.perf_counter()
-    for name in [*TRAPS][part - 1 :: parts]:
+    found = searches(names, options)
+    print(f"tuner: {len(names)} searches in {time.perf_counter() - begin:.0f} s", flush=True)
+    for name, one in found.items():
+        kept[name] = 0.0
         try:
-            kept[name], own = tuned(context, name, options)
-            counts = [one + more for one, more in zip(counts, own, strict=True)]
+            if isinstance(one, str):
+                print(f"  {name}: {one}", flush=True)
+                continue
+            kept[name], own = tuned(context, name, one, options)
+            counts = [few + more for few, more in zip(counts, own, strict=True)]
         except Exception:  # the others are measured all the same
             traceback.print_exc()
-            kept[name] = 0.0
     slow = [name for name, speed in kept.items() if speed < KEPT]
     print(f"tuner: dispatches fp16 {counts[0]}, policies {counts[1]}; {time.perf_counter() - begin:.0f} s")
     print(f"tuner: {len(kept) - len(slow)} of {len(kept)} keep at least {KEPT:.0%}; {', '.join(slow)}", flush=True)
     return not slow
 
 
-def tuned(context: pumice.Context, name: str, options: argparse.Namespace) -> tuple[float, tuple[int, int]]:
+def tuned(
+    context: pumice.Context, name: str, found: Searched, options: argparse.Namespace
+) -> tuple[float, tuple[int, int]]:
     """The speed that one model keeps and its dispatches; of a slow one also where the time goes that the policy costs."""
-    rows, width = (8, 32) if options.small else (4096, 512)
-    proto, case = precision_model(name, rows=rows, width=width)
-    found = pumice.tune_precision(proto, [case], limit=0.05, context=context, progress=False)
-    counts, times = zip(*(steps_of(context, proto, case, one) for one in ("fp16", found.policy)), strict=True)
+    begin = time.perf_counter()
+    proto, case = trap_of(name, options.small)
+    with pumice.load(proto, context, "fp16") as narrow, pumice.load(proto, context, found.policy) as mixed:
+        counts = tuple(
+            len(one.program.plan([case[value.name] for value in one.program.inputs])) for one in (narrow, mixed)
+        )
+        kept = speed_kept(narrow, mixed, case)
+        slower = [] if kept >= KEPT else [*lines_of_change(*(steps_of(one, case) for one in (narrow, mixed)))]
+        halves = sum("product_halves" in str(row["kernel"]) for row in mixed.program.report())
     print(
-        f"  {name}: {len(found.nodes)} of {found.total} nodes in fp32, speed kept {found.speed_kept:.1%}; "
-        f"dispatches fp16 {counts[0]}, policy {counts[1]}",
+        f"  {name}: {found.nodes} of {found.total} nodes in fp32, {halves} as sums of two halves, speed kept {kept:.1%}; "
+        f"dispatches fp16 {counts[0]}, policy {counts[1]}; {found.seconds:.1f} s to search, {time.perf_counter() - begin:.1f} s to measure",
         flush=True,
     )
-    if found.speed_kept < KEPT:
-        change = {step: times[1].get(step, 0.0) - times[0].get(step, 0.0) for step in {*times[0], *times[1]}}
-        for step, seconds in sorted(change.items(), key=lambda item: -item[1])[:5]:
-            print(f"    {seconds * 1e6:+.1f} us of {sum(times[0].values()) * 1e6:.1f}: {step}", flush=True)
-    return found.speed_kept, counts
+    for line in slower:
+        print(f"    {line}", flush=True)
+    return kept, (counts[0], counts[1])
 
 
-def steps_of(
-    context: pumice.Context, proto: onnx.ModelProto, case: Any, precision: Any
-) -> tuple[int, dict[str, float]]:
-    """How many dispatches a call is, and the seconds of each on the device."""
+def speed_kept(narrow: pumice.Model, mixed: pumice.Model, case: Any) -> float:
+    """As `TunedPrecision.speed_kept`: the best of seven calls of each, which take turns, after one that is not counted."""
+    seconds = {narrow: math.inf, mixed: math.inf}
+    for one in seconds:
+        one(**case)
+    for _ in range(7):
+        for one, best in seconds.items():
+            begin = time.perf_counter()
+            one(**case)
+            seconds[one] = min(best, time.perf_counter() - begin)
+    return seconds[narrow] / seconds[mixed]
+
+
+def lines_of_change(before: dict[str, float], after: dict[str, float]) -> Iterator[str]:
+    """Of the five steps that take longer by most."""
+    change = {step: after.get(step, 0.0) - before.get(step, 0.0) for step in {*before, *after}}
+    for step, seconds in sorted(change.items(), key=lambda item: -item[1])[:5]:
+        yield f"{seconds * 1e6:+.1f} us of {sum(before.values()) * 1e6:.1f}: {step}"
+
+
+def steps_of(loaded: pumice.Model, case: Any) -> dict[str, float]:
+    """The seconds of each step of a call on the device."""
     runs = 20
-    with pumice.load(proto, context, precision) as loaded:
-        count = len(loaded.program.plan([case[one.name] for one in loaded.program.inputs]))
-        for _ in range(3):
+    for _ in range(3):
+        loaded(**case)
+    with pumice.profile("dispatch") as profile:
+        for _ in range(runs):
             loaded(**case)
-        with pumice.profile("dispatch") as profile:
-            for _ in range(runs):
-                loaded(**case)
-        return count, {f"{row.kernel} {row.name}": row.seconds / runs for row in profile.rows()}
+    return {f"{row.kernel} {row.name}": row.seconds / runs for row in profile.rows()}
 
 
 FIGURES = {"bert": bert, "repeat": repeat, "alarms": alarms, "tight": tight, "tuner": tuner}
@@ -368,13 +431,21 @@ FIGURES = {"bert": bert, "repeat": repeat, "alarms": alarms, "tight": tight, "tu
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figures", nargs="+", choices=FIGURES)
+    parser.add_argument(
+        "figures", nargs="+", choices=[*FIGURES, *TRAPS], help="figures, and models for `tuner`", metavar="NAME"
+    )
     parser.add_argument("--precision", default="fp32,fp16,bf16")
     parser.add_argument("--layers", type=int, default=12, help="of the model of BERT-base's shape")
     parser.add_argument("--small", action="store_true", help="models of 8 rows of 32, for `tuner`")
     parser.add_argument("--part", default="1/1", help="of the corpus, for `alarms`, or of the models, for `tuner`")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes, for `alarms`")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes, for `alarms` and the searches of `tuner`"
+    )
     options = parser.parse_args()
+    options.models = [name for name in options.figures if name in TRAPS]
+    options.figures = [name for name in options.figures if name in FIGURES]
+    if options.models and "tuner" not in options.figures:
+        parser.error(f"models ({', '.join(options.models)}): expected the figure 'tuner' beside them")
     with pumice.Context() as context:
         print(f"{context.info.name}, {context.info.driver}")
         passed = [FIGURES[name](context, options) for name in options.figures]

@@ -13,6 +13,9 @@ layout(push_constant) uniform parameter {
   uint x_zero_first, x_zero_row, x_zero_group;
   uint w_zero_first, w_zero_column, w_zero_group;
 #else
+#if HALVES
+  int w_exponent;                   // of the power of two that multiplies the elements of w
+#endif
   float b_scale;                    // multiplies the matrix that is added (HAS_BIAS == 2)
   uint b_stride_row, b_stride_column;
   uint b_offset;

@@ -1,4 +1,4 @@
-// Matrix units whose components lie where attention_quads.comp says: LEFT, RIGHT and SUMS declare matrices of 16 by 16, and
+// Matrix units whose components lie where attention_quads.comp says: LEFT, RIGHT and SUMS declare matrices of 16 by 16 (and _OF several), and
 // MULTIPLY_ADD(left, right, sums) adds a product to sums. Subgroups of 32. EMULATED: a device without such units does the same in shared
 // memory, so that tests of what lies where can run on it; all invocations of the workgroup multiply together then.
 #ifndef PM_FRAGMENTS_GLSL
@@ -10,7 +10,9 @@ const uint kLanes = 32u, kComponents = 8u;
 #define Pair vec2
 #define PAIR(bits) unpackHalf2x16(bits)
 #define LEFT(name) float name[kComponents]
+#define LEFT_OF(name, count) float name[count][kComponents]
 #define RIGHT(name) float name[kComponents]
+#define CLEAR_SUMS(name) name = float[kComponents](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 #define SUMS(name) float name[kComponents] = float[kComponents](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 #define SUMS_OF(name, count) float name[count][kComponents]
 #define SET_SUMS(sums, value) for (uint i_of_sums = 0u; i_of_sums < kComponents; ++i_of_sums) sums[i_of_sums] = value
@@ -57,7 +59,9 @@ float emulated_exchange(float x, uint lane) {
 #define Pair f16vec2
 #define PAIR(bits) unpackFloat2x16(bits)
 #define LEFT(name) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> name
+#define LEFT_OF(name, count) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> name[count]
 #define RIGHT(name) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> name
+#define CLEAR_SUMS(name) name = ZERO_SUMS
 #define ZERO_SUMS coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0)
 #define SUMS(name) coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> name = ZERO_SUMS
 #define SUMS_OF(name, count) coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> name[count]

@@ -81,6 +81,21 @@ def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: s
     assert record["default_value"] == (found.default_value if np.isfinite(found.default_value) else None)
 
 
+@pytest.mark.parametrize("name", ["long_product", "large_softmax", "underflow"])
+def test_products_that_stay_run_on_matrix_units_within_their_bounds(name: str, pumice_context: pumice.Context) -> None:
+    """The policy's products have weights that halves do not hold. Validation is told of two halves by the number of roundings."""
+    proto, case = precision_model(name, rows=8, width=256)
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as emulating:
+        found = pumice.tune_precision(proto, [case], limit=0.05, context=emulating, progress=False)
+        assert found.value <= 0.05 < found.default_value
+        with pumice.load(proto, emulating, found.policy) as loaded:
+            rows = [row for row in loaded.program.report() if "product_halves.comp" in str(row["kernel"])]
+            assert {row["node"] for row in rows} <= {one.node for one in found.nodes}
+            assert rows
+        report = pumice.validate(proto, [case], context=emulating, precision=found.policy)
+    assert not [str(row) for row in (*report.rows, *report.kernels) if row.verdict == "wrong"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAPS)
 def test_few_nodes_stay_where_layers_are_large(context: pumice.Context, name: str) -> None:

@@ -280,6 +280,7 @@ class Binder {
     lowering_.node = node.name;
     lowering_.spilled = graph_.spilled->of(node.name);
     lowering_.float_dtype = graph_.float_dtype_of(node);
+    lowering_.halves = node.halves;
     lowering_.row = node.row;
     lowering_.epilogue_text = "x";
     lowering_.residual_operand.reset();

@@ -52,6 +52,7 @@ class WeightPlacer {
     pack.node = node.name;
     pack.measured = graph_.measured.get();
     pack.float_dtype = graph_.float_dtype_of(node);
+    pack.halves = node.halves;
     for (const ValueId input : node.inputs) {
       const bool weight = input != kAbsent && is_weight(input);
       pack.shapes.push_back(graph_.known_shape(input));

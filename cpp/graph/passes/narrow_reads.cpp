@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -20,17 +21,45 @@ bool is_exact(float number, DType dtype) {
   return std::bit_cast<uint32_t>(float_from_half(half_from_float(number))) == bits;
 }
 
-// Whether numbers of 16 bits are those of the constant.
-bool holds(const HostTensor& constant, DType dtype) {
+// Gives the numbers of a constant, some at a time, as long as `look` returns true of them; whether it does so of all.
+bool for_each_run(const HostTensor& constant, const std::function<bool(std::span<const float>)>& look) {
   constexpr int64_t kRun = int64_t{1} << 14;
   const int64_t count = constant.desc.elements();
   std::vector<float> numbers(static_cast<size_t>(std::min(kRun, count)));
   for (int64_t begin = 0; begin < count; begin += kRun) {
     const auto run = std::span(numbers).first(static_cast<size_t>(std::min(kRun, count - begin)));
     constant.convert_to(DType::float32, begin, std::as_writable_bytes(run));
-    if (!std::ranges::all_of(run, [&](float number) { return is_exact(number, dtype); })) return false;
+    if (!look(run)) return false;
   }
   return true;
+}
+
+// Whether numbers of 16 bits are those of the constant.
+bool holds(const HostTensor& constant, DType dtype) {
+  return for_each_run(constant, [&](std::span<const float> numbers) {
+    return std::ranges::all_of(numbers, [&](float number) { return is_exact(number, dtype); });
+  });
+}
+
+// How a constant's numbers fit sums of two halves; none where they are too far apart, or one is not finite: see
+// shaders/include/halves.glsl.
+std::optional<int> exponent_of_halves(const HostTensor& constant) {
+  constexpr uint32_t kAbsolute = 0x7fffffffu, kSpecial = 255, kBias = 127;
+  constexpr uint32_t kApart = 31, kLeast = 32, kMost = 240;  // exponents from the smallest number to the largest, and of the largest
+  constexpr int kScaled = 14;                                // that of the largest once it is scaled
+  uint32_t largest = 0, least = kAbsolute;
+  for_each_run(constant, [&](std::span<const float> numbers) {
+    for (const float number : numbers) {
+      const uint32_t size = std::bit_cast<uint32_t>(number) & kAbsolute;
+      largest = std::max(largest, size);
+      if (size != 0) least = std::min(least, size);
+    }
+    return largest >> 23 < kSpecial;
+  });
+  if (largest == 0) return 0;
+  const uint32_t high = largest >> 23, low = least >> 23;
+  if (high > kMost || high < kLeast || low + kApart < high) return {};
+  return static_cast<int>(high) - static_cast<int>(kBias) - kScaled;
 }
 
 class NarrowReads {
@@ -45,6 +74,7 @@ class NarrowReads {
       if (node.wide && node.row->factors != 0) read_factors(node);
       for (size_t k = 0; k < node.inputs.size(); ++k)
         if (is_cast(node.inputs[k]) && takes_narrow(node, k)) node.inputs[k] = from_[index(node.inputs[k])];
+      if (node.wide && node.row->splits_factors && !node.narrow_factors && graph_.float_dtype == DType::float16) split_factors(node);
     }
     const std::vector<uint32_t> uses = graph_.uses();
     std::erase_if(graph_.nodes, [&](const ProgramNode& node) {
@@ -81,6 +111,17 @@ class NarrowReads {
     node.narrow_factors = true;
   }
 
+  // A product in float32 of which the second factor is a constant that halves hold, two for each number.
+  void split_factors(ProgramNode& node) {
+    if (node.attributes.real("alpha", 1) != 1) return;
+    const GraphValue &left = graph_.value(node.inputs[0]), &right = graph_.value(node.inputs[1]);
+    if (left.constant || left.owned || !right.constant || !is_working_float(right.dtype)) return;
+    if (left.dtype != DType::float16 && left.dtype != DType::float32) return;
+    const auto [found, added] = exponents_.try_emplace(node.inputs[1], std::nullopt);
+    if (added) found->second = exponent_of_halves(*right.constant);
+    if (found->second) node.halves = HalvesOfFactors{*found->second, left.dtype == DType::float16};
+  }
+
   // A constant of the floats inside, which hold its numbers as they are; kAbsent where they do not.
   ValueId narrow_constant(ValueId value) {
     if (!graph_.value(value).constant || !is_working_float(graph_.value(value).dtype)) return kAbsent;
@@ -94,8 +135,9 @@ class NarrowReads {
   }
 
   ProgramGraph& graph_;
-  std::vector<ValueId> from_;             // by value: what it is a cast of
-  std::map<ValueId, ValueId> constants_;  // their copies in the floats inside
+  std::vector<ValueId> from_;                        // by value: what it is a cast of
+  std::map<ValueId, ValueId> constants_;             // their copies in the floats inside
+  std::map<ValueId, std::optional<int>> exponents_;  // of constants as sums of two halves
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "graph/description/graph.h"
 #include "graph/passes/program_options.h"
+#include "operators/row/lowering.h"
 
 namespace pumice {
 
@@ -31,7 +32,9 @@ struct ProgramNode : GraphNode {
   bool demanded = false;        // because shapes depend on it, or there is no other way
   bool wide = false;            // computes in float32 whatever the program does
   bool narrow_factors = false;  // the factors of a wide node are numbers of the program's floats, and its weights are packed as such
-  bool only_shape = false;      // nobody reads more of its outputs than their shapes
+  // Of a wide node's factors, where these are no numbers of the program's floats.
+  std::optional<HalvesOfFactors> halves;
+  bool only_shape = false;  // nobody reads more of its outputs than their shapes
 };
 
 // Nodes of a graph that run one after the other, without IF and WHILE, and what they exchange with the rest.

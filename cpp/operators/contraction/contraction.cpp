@@ -20,7 +20,9 @@ int64_t most_groups(const NodeContext& node, const char* axis) {
 int64_t columns_of_dispatch(const NodeContext& node, const Contraction& c) {
   if (c.order == WeightOrder::strides) return most_groups(node, "1") * kLaneChannels;
   if (c.order == WeightOrder::fragments)
-    return std::min(most_groups(node, "1") * kLeastQuadColumns, block_of_fragments(node, c.weights, node.float_dtype));
+    return std::min(most_groups(node, "1") * kLeastQuadColumns, block_of_fragments(node, c.weights, bits(node.float_dtype)));
+  if (c.order == WeightOrder::halves)
+    return std::min(most_groups(node, "1") * kLeastQuadColumns, block_of_fragments(node, c.weights, kHalvesBits));
   return c.order == WeightOrder::columns ? most_columns(node, c.weights.channels_in) : 0;
 }
 
@@ -90,6 +92,7 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
           .set("w_zero_group", c.integers->w_zero ? c.integers->w_zero->stride_group : 0);
     else
       step.set("b_scale", bias.scale).set("b_stride_row", bias.stride_row).set("b_stride_column", bias.stride_column);
+    if (c.order == WeightOrder::halves) step.set("w_exponent", node.halves->exponent);
     if (c.order == WeightOrder::strides) step.set("w_stride_in", c.weights.stride_in).set("w_stride_out", c.weights.stride_out);
     if (bias.kind == ContractionBias::Kind::matrix) {
       const int64_t span = (placed.pixels() - 1) * bias.stride_row + (c.weights.channels_out - 1) * bias.stride_column + 1;

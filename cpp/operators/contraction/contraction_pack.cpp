@@ -2,6 +2,7 @@
 #include "operators/contraction/contraction_pack.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "core/rounding.h"
@@ -18,26 +19,29 @@ static void check_packed(const PackContext& node, size_t input) {
 namespace {
 
 // The layout that conv_pack gives weights: in rows of whole eights; for conv_lanes, in steps of so many channels of the input; or in the
-// fragments of product_quads, which are as deep as a step.
+// fragments of product_quads or product_halves, which are as deep as a step.
 struct PackForm {
-  enum class Kind : uint8_t { rows, lanes, fragments } kind;
+  enum class Kind : uint8_t { rows, lanes, fragments, halves } kind;
   int64_t step;
 
   bool has_rows() const { return kind == Kind::rows; }
   bool has_lanes() const { return kind == Kind::lanes; }
+  bool has_halves() const { return kind == Kind::halves; }
 
   // Elements of one group of `weights`.
   int64_t group(const WeightView& weights) const {
-    if (kind == Kind::fragments) return fragment_elements(weights);
+    if (kind == Kind::fragments || has_halves()) return fragment_elements(weights) * (has_halves() ? 2 : 1);
     if (!has_lanes()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 8);
     return round_up(weights.channels_out, kLaneChannels) * weights.taps * ceil_div(weights.channels_in, step) * 4;
   }
   Macros macros() const {
-    if (kind == Kind::fragments) return {{"FRAGMENTS", "1"}};
+    if (kind == Kind::fragments || has_halves()) return {{"FRAGMENTS", "1"}, {"HALVES", has_halves() ? "1" : "0"}};
     return {{"LANES", has_lanes() ? "1" : "0"}, {"KV", std::to_string(step)}, {"RUN", std::to_string(kRun)}};
   }
+  // Fours of elements of all groups of `weights`, before they become two halves each.
+  int64_t fours_of(const WeightView& weights) const { return group(weights) * weights.groups / (has_halves() ? 8 : 4); }
   int64_t invocations(const WeightView& weights) const {
-    const int64_t fours = group(weights) * weights.groups / 4, steps = std::max<int64_t>(ceil_div(weights.channels_in, step), 1);
+    const int64_t fours = fours_of(weights), steps = std::max<int64_t>(ceil_div(weights.channels_in, step), 1);
     return has_lanes() ? fours / steps * ceil_div(steps, kRun) : fours;
   }
 
@@ -121,7 +125,7 @@ Step pack_step(const Packing& packing, const PackPart& part, const Operand& sour
   StepBuilder step(packing.kernel);
   step.bind("x", source, part.source_first, source_span(part.weights), bits(packing.source));
   step.bind("y", target, part.target_first, elements, bits(packing.made));
-  step.set("quads", (packing.form.has_lanes() ? elements : packing.form.group(part.weights) * all.groups) / 4);
+  step.set("quads", packing.form.fours_of(packing.form.has_lanes() ? all : part.weights));
   step.set("taps", all.taps).set("channels_in", part.weights.channels_in).set("channels_out", all.channels_out);
   step.set("first_in", part.first_in).set("all_in", all.channels_in);
   step.set("x_stride_group", all.stride_group).set("x_stride_out", all.stride_out);
@@ -219,16 +223,23 @@ void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const Wei
   pack_floats_as(node, source_desc, rows, scale, rows.channels_out, packed);
 }
 
-int64_t block_of_fragments(const NodeContext& node, const WeightView& weights, DType factors) {
+int64_t block_of_fragments(const NodeContext& node, const WeightView& weights, uint32_t element_bits) {
   WeightView eight = weights;
   eight.channels_out = 8;
-  const int64_t bytes = fragment_elements(eight) * static_cast<int64_t>(bits(factors)) / 8;
+  const int64_t bytes = fragment_elements(eight) * static_cast<int64_t>(element_bits) / 8;
   return std::min(std::max<int64_t>(largest_range(*node.context) / bytes, 1) * 8, weights.channels_out);
 }
 
 void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
-  const int64_t block = block_of_fragments(node, weights, node.float_dtype);
+  const int64_t block = block_of_fragments(node, weights, bits(node.float_dtype));
   pack(node, source_desc.dtype, weights, {PackForm::Kind::fragments, 32}, {scale, block}, packed);
+}
+
+void pack_halves(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int exponent, PackedWeight& packed) {
+  NodeContext halves = node;
+  halves.float_dtype = DType::float16;
+  const int64_t block = block_of_fragments(node, weights, kHalvesBits);
+  pack(halves, source_desc.dtype, weights, {PackForm::Kind::halves, 32}, {std::ldexp(1.0, -exponent), block}, packed);
 }
 
 void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {

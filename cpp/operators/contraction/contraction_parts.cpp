@@ -11,6 +11,7 @@ namespace {
 // Elements of one group of packed weights.
 int64_t ordered_group(const NodeContext& node, const WeightView& weights, WeightOrder order) {
   if (order == WeightOrder::columns) return weights.channels_out * weights.channels_in;
+  if (order == WeightOrder::halves) return 2 * fragment_elements(weights);
   return order == WeightOrder::fragments ? fragment_elements(weights) : packed_group(node, weights);
 }
 
@@ -135,7 +136,7 @@ TensorBytes tensor_bytes(const PlacedContraction& whole, const std::vector<Outpu
 }  // namespace
 
 int64_t x_span(const Contraction& c) {
-  const int64_t channels = c.padded ? round_up(c.weights.channels_in, 8) : c.weights.channels_in;
+  const int64_t channels = c.split ? c.x.sw : c.padded ? round_up(c.weights.channels_in, 8) : c.weights.channels_in;
   return last_of(c.x.n, c.x.sn) + last_of(c.x.h, c.x.sh) + last_of(c.x.w, c.x.sw) + last_channel(c.x, channels) +
          last_of(c.weights.groups, c.x_stride_group) + 1;
 }

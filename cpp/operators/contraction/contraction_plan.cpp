@@ -98,6 +98,18 @@ ContractionPlan quads_plan(const QuadTiling& quads, const Macros& y_vectors, int
           name_of(quads)};
 }
 
+ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
+  // Numbers that two halves hold, and the product of what either leaves: see include/halves.glsl.
+  constexpr int64_t kRoundingsOfHalves = 16, kRoundingsOfLow = 4;
+  ContractionPlan plan = quads_plan(tiling, y_vectors, depth_of(c));
+  plan.shader = "product_halves.comp";
+  plan.macros.emplace_back("X_SPLIT", c.split ? "1" : "0");
+  plan.macros.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
+  plan.additions += kRoundingsOfHalves * (c.split ? 2 : 1) + kRoundingsOfLow;
+  plan.variant = "product_halves" + plan.variant.substr(plan.variant.find(' '));
+  return plan;
+}
+
 ContractionPlan columns_plan(const LowerContext& node, int64_t pixels, const Macros& y_vectors, int64_t depth) {
   const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
   return {"gemv_columns.comp",
@@ -188,6 +200,10 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
     for (const QuadTiling& one : quad_tilings(node, pixels)) found.push_back(quads_plan(one, y_vectors, depth));
     return found;
   }
+  if (c.order == WeightOrder::halves) {
+    for (const QuadTiling& one : halves_tilings(node)) found.push_back(halves_plan(node, c, one, y_vectors));
+    return found;
+  }
   if (node.prefers_lanes()) {
     const bool has_strides = c.order == WeightOrder::strides;
     if (has_strides || pixels <= kMostVariantLaneRows) found.push_back(few_lanes_plan(node, c, pixels, vectors, depth));
@@ -217,6 +233,7 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
     constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};
     return quads_plan(quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(kAnyRows), y_vectors, depth);
   }
+  if (c.order == WeightOrder::halves) return halves_plan(node, c, halves_tiling_of(node, pixels, c.weights.channels_out, depth), y_vectors);
   if (c.order == WeightOrder::columns) return columns_plan(node, pixels, y_vectors, depth);
   if (skinny) return skinny_plan(*skinny, y_vectors, depth);
   if (node.prefers_lanes()) {
@@ -253,7 +270,7 @@ std::string elements_of(const NodeContext& node, const Contraction& c) {
 std::string kind_of(const NodeContext& node, const Contraction& c, int64_t pixels) {
   const WeightView& w = c.weights;
   if (c.orders.size() > 1) return product_kind(node, pixels, w.channels_in, w.channels_out);
-  constexpr std::string_view kOrders[] = {"packed", "columns", "fragments", "unpacked"};
+  constexpr std::string_view kOrders[] = {"packed", "columns", "fragments", "halves", "unpacked"};
   const std::string sizes = size_class(pixels) + " by " + size_class(w.channels_in) + " by " + size_class(w.channels_out);
   const std::string groups = w.groups == 1 ? "" : ", groups " + size_class(w.groups);
   const std::string taps = c.matrix ? "" : ", taps " + sides(c.taps_h, c.taps_w) + ", steps " + sides(c.in_step_h, c.in_step_w);
@@ -267,11 +284,18 @@ Contraction with_order(const Contraction& c, WeightOrder order) {
   return other;
 }
 
+// The node as it is lowered with weights in this order: those of two halves are halves, whatever else it computes with.
+LowerContext as_ordered(const LowerContext& node, WeightOrder order) {
+  LowerContext other = node;
+  if (node.halves) other.float_dtype = order == WeightOrder::halves ? DType::float16 : DType::float32;
+  return other;
+}
+
 // The names of all variants, those that need the matrix packed otherwise among them.
 std::vector<std::string> names_of_variants(const LowerContext& node, const Contraction& c, int64_t pixels) {
   std::vector<std::string> names;
   for (const WeightOrder order : c.orders.empty() ? std::vector{c.order} : c.orders)
-    for (const ContractionPlan& plan : variants_of(node, with_order(c, order), pixels))
+    for (const ContractionPlan& plan : variants_of(as_ordered(node, order), with_order(c, order), pixels))
       if (is_possible(node, plan) && std::ranges::find(names, plan.variant) == names.end()) names.push_back(plan.variant);
   return names;
 }
@@ -279,12 +303,13 @@ std::vector<std::string> names_of_variants(const LowerContext& node, const Contr
 }  // namespace
 
 std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, int64_t columns) {
-  return "product " + std::string(name(node.float_dtype)) + " " + size_class(rows) + " by " + size_class(depth) + " by " +
-         size_class(columns) + ", constant";
+  return "product " + std::string(name(node.halves ? DType::float32 : node.float_dtype)) + " " + size_class(rows) + " by " +
+         size_class(depth) + " by " + size_class(columns) + ", constant";
 }
 
 WeightOrder order_of_variant(std::string_view variant) {
   if (variant.starts_with("product_quads ")) return WeightOrder::fragments;
+  if (variant.starts_with("product_halves ")) return WeightOrder::halves;
   return variant == "gemv_columns" ? WeightOrder::columns : WeightOrder::blocks;
 }
 
@@ -297,8 +322,9 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
   if (!is_known && !node.measured->lists) return own;
   StepChoice choice{.kind = kind, .own = own.variant, .taken = own.variant};
   if (!c.orders.empty() && c.orders[0] != c.order) {
+    const LowerContext ordered = as_ordered(node, c.orders[0]);
     const Contraction first = with_order(c, c.orders[0]);
-    choice.own = plan_without_spills(node, first, pixels, own_plan(node, first, pixels)).variant;
+    choice.own = plan_without_spills(ordered, first, pixels, own_plan(ordered, first, pixels)).variant;
   }
   if (node.measured->lists) {
     choice.variants = names_of_variants(node, c, pixels);

@@ -32,12 +32,12 @@ struct IntegerTerms {
 };
 
 // How the weights of a contraction lie: in the blocks that pack_weights() makes; those of a matrix product as columns, one after the other,
-// in the order of pack_fragments(), or as the strides of its WeightView say.
-enum class WeightOrder : uint8_t { blocks, columns, fragments, strides };
+// in the order of pack_fragments(), likewise as sums of two halves, or as the strides of its WeightView say.
+enum class WeightOrder : uint8_t { blocks, columns, fragments, halves, strides };
 
 // Whether the kernels that read weights in this order read x in whole eights.
 inline bool reads_eights(WeightOrder order) {
-  return order == WeightOrder::columns || order == WeightOrder::fragments;
+  return order == WeightOrder::columns || order == WeightOrder::fragments || order == WeightOrder::halves;
 }
 
 // Everything that one dispatch of the contraction kernel needs to know.
@@ -54,6 +54,7 @@ struct Contraction {
   WeightOrder order = WeightOrder::blocks;        // of the weights
   std::vector<WeightOrder> orders = {};           // that a constant matrix can have, the engine's own choice first; empty: `order` alone
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
+  bool split = false;                             // x has rows of sums of two halves, as split_rows.comp makes them
   // Elements of x and y where these are floats; those of the weights are the node's own. See float_arrays().
   DType x_dtype = DType::float32, y_dtype = DType::float32;
 };

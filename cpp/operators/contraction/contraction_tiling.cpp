@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/rounding.h"
+#include "dispatch/kernel/driver_trial.h"
 
 namespace pumice {
 
@@ -212,6 +213,53 @@ std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, 
         (!best || cost.microseconds(rows, columns, depth, multiprocessors) < best->microseconds(rows, columns, depth, multiprocessors)))
       best = &cost;
   return best ? std::optional(best->tiling) : std::nullopt;
+}
+
+namespace {
+
+// Two matrices of sums leave registers for subgroups of 32 by 32. The first needs the least of a device.
+constexpr QuadTiling kHalvesTilings[] = {{32, 32, 32, 32, 1, 1},       {32, 32, 32, 32, 4, 1},       {32, 32, 32, 32, 8, 1},
+                                         {32, 64, 32, 32, 2, 1, true}, {32, 64, 32, 32, 4, 1, true}, {64, 64, 32, 32, 2, 1},
+                                         {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 1, true}};
+
+bool fits_halves_of(const NodeContext& node, const QuadTiling& tiling) {
+  constexpr uint64_t kEmulatedBytes = 64;  // of an invocation: both operands
+  const uint64_t emulated = driver_quirks(node.context).has(Quirk::emulated_fragments) ? tiling.subgroups() * 32 * kEmulatedBytes : 0;
+  return tiling.shared_bytes() + emulated <= node.context->limit("maxComputeSharedMemorySize") &&
+         tiling.subgroups() * 32 <= node.most_invocations();
+}
+
+}  // namespace
+
+bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
+  constexpr int64_t kLeastDepth = 32, kLeastColumns = 16;
+  if (!node.halves || (!node.halves->exact_left && rows * split_elements(depth) * 2 > largest_range(*node.context))) return false;
+  return node.takes_halves() && rows > kMostSkinny && depth % 8 == 0 && depth >= kLeastDepth && columns >= kLeastColumns &&
+         fits_halves_of(node, kHalvesTilings[0]);
+}
+
+bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
+  // Rows that are split take a dispatch more, which only larger products are worth.
+  constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kLeastSplit = 1 << 27;
+  if (!fits_halves(node, rows, columns, depth) || depth < kLeastDepth || columns < kLeastColumns) return false;
+  return node.halves->exact_left || rows * columns * depth >= kLeastSplit;
+}
+
+std::vector<QuadTiling> halves_tilings(const NodeContext& node) {
+  std::vector<QuadTiling> found;
+  for (const QuadTiling& one : kHalvesTilings)
+    if (fits_halves_of(node, one)) found.push_back(one);
+  return found;
+}
+
+QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
+  constexpr QuadTiling kLarge{64, 64, 32, 32, 2, 1, true}, kMiddle{32, 64, 32, 32, 4, 1, true}, kSmall{32, 32, 32, 32, 8, 1};
+  const int64_t cores = node.multiprocessors();
+  const auto tiles_of = [&](const QuadTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
+  const auto suits = [&](const QuadTiling& one) { return fits_halves_of(node, one) && depth >= 32 * one.split; };
+  if (tiles_of(kLarge) >= cores && suits(kLarge)) return kLarge;
+  if (tiles_of(kMiddle) >= cores && suits(kMiddle)) return kMiddle;
+  return suits(kSmall) ? kSmall : kHalvesTilings[0];
 }
 
 std::vector<Skinny> skinnies_of(const LowerContext& node, const Contraction& c, int64_t pixels) {

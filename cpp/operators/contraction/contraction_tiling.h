@@ -93,6 +93,18 @@ std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, 
 // The tiles for product_quads that the device can run, for products that quad_tiling_of() has one for.
 std::vector<QuadTiling> quad_tilings(const NodeContext& node, int64_t rows);
 
+// Whether product_halves computes a product in float32 with a matrix of two halves, and whether it does so by itself: where it is quicker
+// than products of float32.
+bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
+bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
+// Halves of a row of float32 that is split: two for each element in whole eights, and an eight for the row's exponent.
+inline int64_t split_elements(int64_t depth) {
+  return 2 * round_up(depth, 8) + 8;
+}
+// The tile for that, and all that the device can run.
+QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
+std::vector<QuadTiling> halves_tilings(const NodeContext& node);
+
 // The shape for few rows; none where the rows are more, the depth is small, or the lanes of a software device compute it.
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 // All shapes that the device can run.

@@ -42,10 +42,15 @@ static std::optional<int64_t> known_rows(const NodeContext& node) {
 }
 
 // The orders that a constant B can be stored in, the engine's own choice first: in fragments for a product of a size that product_quads is
-// quickest for, by columns for another that is known to be of a few rows.
+// quickest for, by columns for another that is known to be of a few rows, as two halves for each element where a product in float32 can be
+// one of these.
 static std::vector<WeightOrder> orders_of(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
   const std::optional<int64_t> rows = known_rows(node);
   if (!rows || b.rank() != 2 || !b.is_packed()) return {WeightOrder::blocks};
+  if (fits_halves(node, *rows, weights.channels_out, weights.channels_in)) {
+    const bool prefers = prefers_halves(node, *rows, weights.channels_out, weights.channels_in);
+    return prefers ? std::vector{WeightOrder::halves, WeightOrder::blocks} : std::vector{WeightOrder::blocks, WeightOrder::halves};
+  }
   const bool has_columns =
       *rows <= kMostColumnRows && has_columns_kernel(node, weights) && weights.stride_out == 1 && node.shapes[0]->size() == 2;
   // A column for each subgroup keeps more of a device busy than a tile for each workgroup where there are few columns (docs/tuning.md).
@@ -97,6 +102,8 @@ static bool pack_matrix(const PackContext& node, const WeightView& weights, doub
     pack_rows(node, node.input(1), columns, scale, packed);
   else if (order == WeightOrder::fragments)
     pack_fragments(node, node.input(1), weights, scale, packed);
+  else if (order == WeightOrder::halves)
+    pack_halves(node, node.input(1), weights, node.halves->exponent, packed);
   else
     pack_weights(node, 1, weights, scale, packed);
   return true;
@@ -161,6 +168,28 @@ Operand matrix_rows(LowerContext& node, Contraction& c) {
   return target;
 }
 
+// The rows of input 0, which is float32, as sums of two halves.
+static Operand split_rows(LowerContext& node, Contraction& c) {
+  const int64_t rows = c.x.w, depth = c.weights.channels_in, made = split_elements(depth);
+  const bool has_fours = node.input_phase(0) == 0 && c.x.sc == 1 && c.x.sw % 4 == 0;
+  const Operand target = node.temporary(static_cast<uint64_t>(rows * made) * 2);
+  StepBuilder step(node.kernel("split_rows.comp", DType::int32, {{"X_VEC4", has_fours ? "1" : "0"}}));
+  step.bind("x", node.in(0)).bind("y", target).set("rows", rows).set("depth", depth);
+  step.set("x_stride_row", c.x.sw).set("x_stride_column", c.x.sc);
+  node.add(step.groups(static_cast<uint64_t>(rows)).build());
+  c.x = matrix_planes(rows, depth, made, 1);
+  c.split = true;
+  return target;
+}
+
+// The rows of input 0 as a product with the matrix in this order reads them. One with two halves for each element is of halves from here
+// on.
+static Operand ordered_rows(LowerContext& node, Contraction& c) {
+  if (c.order != WeightOrder::halves) return matrix_rows(node, c);
+  node.float_dtype = DType::float16;
+  return node.halves->exact_left ? matrix_rows(node, c) : split_rows(node, c);
+}
+
 void lower_gemm(LowerContext& node) {
   const bool transposed_a = node.attributes->integer("transA", 0) != 0, transposed_b = node.attributes->integer("transB", 0) != 0;
   const TensorDesc &a = node.input(0), &y = node.output(0);
@@ -178,7 +207,7 @@ void lower_gemm(LowerContext& node) {
                      matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
   c.order = packed_order(node, c.weights);
   c.orders = packed_orders(node, c.weights);
-  const Operand left = matrix_rows(node, c);
+  const Operand left = ordered_rows(node, c);
   const Operand weights = matrix_operand(node, c, y.shape[0], node.attributes->real("alpha", 1));
   ContractionBias bias = adds ? bias_of(node) : ContractionBias{};
   if (adds && !is_row(node.input(2), y.shape[1])) {
@@ -232,7 +261,7 @@ void lower_matmul(LowerContext& node) {
                                    matrix_planes(rows, y.shape[column], y.strides[row], y.strides[column]));
     c.order = order;
     c.orders = packed_orders(node, all);
-    const Operand left = matrix_rows(node, c);
+    const Operand left = ordered_rows(node, c);
     return add_contraction(node, c, left, node.packed(1), bias_of(node), node.out(0));
   }
   if (node.has_input(2) && (is_strided || b.rank() != 2))

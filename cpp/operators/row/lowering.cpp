@@ -185,6 +185,12 @@ bool NodeContext::emulates_fragments() const {
   return float_dtype == DType::float16 && driver_quirks(context).has(Quirk::emulated_fragments);
 }
 
+bool NodeContext::takes_halves() const {
+  const QuirkSet quirks = driver_quirks(context);
+  const bool has_units = subgroup() == 32 && support_of(context->info(), DType::float16).matrices;
+  return quirks.has(Quirk::emulated_fragments) || (has_units && !quirks.has(Quirk::other_matrix_layout));
+}
+
 int64_t NodeContext::multiprocessors() const {
   constexpr int64_t kOfH200 = 132;
   const auto& limits = context->info().limits;

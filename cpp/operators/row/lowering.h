@@ -92,6 +92,12 @@ std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_
 // The input of a node whose epilogue reads a second tensor, of the result's shape or one that broadcasts with it.
 inline constexpr size_t kResidualInput = 3;
 
+// Of a product in float32 whose constant factor fits sums of two halves (shaders/include/halves.glsl): its elements times 2^-exponent do.
+struct HalvesOfFactors {
+  int exponent;
+  bool exact_left;  // the other factor is of halves; else its rows are split too
+};
+
 // Facts that both packing and lowering decide by, so that they decide alike.
 class NodeContext {
  public:
@@ -103,6 +109,7 @@ class NodeContext {
   bool deterministic = false;                  // results are the same bits in every run
   const MeasuredVariants* measured = nullptr;  // variants of steps that were measured on this device; none: the engine chooses
   const VariantNames* spilled = nullptr;       // variants of this node's steps whose kernels spill; none: not known of any
+  std::optional<HalvesOfFactors> halves;       // of a node whose row splits factors; none where they do not fit
   std::vector<std::optional<Shape>> shapes;    // of the inputs of a graph's node: those that are known before it is bound
 
   // The kernel of an embedded shader whose values are stored as `dtype`; see storage_of().
@@ -124,6 +131,8 @@ class NodeContext {
   // Whether the device has such units of halves, or tests have them emulated (Quirk::emulated_fragments).
   bool has_fragments() const { return has_quads() || emulates_fragments(); }
   bool emulates_fragments() const;
+  // Whether a product in float32 can be one of halves in fragments, whatever the floats are otherwise.
+  bool takes_halves() const;
   // Multiprocessors of the device, for models of what a choice costs: as many as an H200 has where it does not tell.
   int64_t multiprocessors() const;
   // Throws UnsupportedError where the device has no arithmetic on such elements (shaderFloat64).

@@ -161,6 +161,8 @@ struct OperatorRow {
   // Bit i: input i is a factor of products, which the kernels sum in float32. A node in float32 whose factors are all numbers of 16 bits
   // computes from these as they are, as a node of 16 bits does that stores float32.
   uint32_t factors = 0;
+  // The kernels of a node in float32 may take constant input 1 as sums of two halves: see HalvesOfFactors.
+  bool splits_factors = false;
   bool stores_either = false;  // the kernels of a row that computes with one size of floats store output 0, behind an epilogue, in either
   bool elementwise = false;    // packed tensors of one shape may be taken as vectors
   bool casts = false;          // the result is input 0 as another dtype; a second input tells that dtype alone

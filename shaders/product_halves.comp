@@ -1,0 +1,210 @@
+// Products in float32 on matrix units of halves, as product_quads.comp has them of halves alone. An element of the constant matrix is a sum
+// of two halves (include/halves.glsl), times 2^w_exponent; one of x is a half, or where X_SPLIT says so two halves of a row that
+// split_rows.comp has made. The products of the high halves are summed in one matrix of sums and those of a high and a low one in another,
+// all in float32; the product of two low ones is less than what a number may be off. A row that halves do not hold, or whose sum is not
+// finite, is multiplied as float32 where the sums meet.
+// Packed weights: [columns / 8][depth / 32][high, low][32][8], as conv_pack.comp makes FRAGMENTS of HALVES; x lies by rows, in whole eights.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#if !EMULATED
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#endif
+#define HALVES 1
+#define GRID_AXES 0
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/contraction.glsl"
+#include "include/halves.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each share of the depth
+layout(constant_id = 1) const uint TILE_P = 32u;
+layout(constant_id = 2) const uint TILE_C = 32u;
+layout(constant_id = 3) const uint SUB_P = 32u;
+layout(constant_id = 4) const uint SUB_C = 32u;
+layout(constant_id = 5) const uint AHEAD = 1u;  // chunks of 32 steps that are on their way at once
+layout(constant_id = 6) const uint EARLY = 0u;  // 1: the next chunks are read before these are multiplied
+layout(constant_id = 7) const uint WHOLE = 0u;  // 1: all subgroups take all of their chunks, which the depth fills
+#include "include/fragments.glsl"
+
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#if Y_VEC4
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
+#else
+layout(binding = 2) buffer Y { YFP y[]; };
+#endif
+
+#if EMULATED
+#define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)  // drivers take minutes for the text of all units' products
+#else
+#define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
+#endif
+#if X_SPLIT
+const uint PARTS_X = 2u;
+#else
+const uint PARTS_X = 1u;
+#endif
+const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;
+const uint ACROSS = TILE_C / SUB_C, TILES = TILE_P / SUB_P * ACROSS, SPLIT = INVOCATIONS / kLanes / TILES;
+const uint QUADS = TILE_C / 4u, ROW_Y = TILE_C + 4u;  // more, so that rows begin in different banks
+const uint CHUNK_W = 64u;                             // eights of a chunk of eight columns: 32 high ones, and 32 low ones
+const uint NOT_SPLIT = 0x80000000u;                   // of a row that lies as float32
+shared float meeting[SPLIT * TILE_P * ROW_Y];
+
+SUMS_OF(sums, ROWS * COLUMNS);
+SUMS_OF(cross, ROWS * COLUMNS);  // of products with one low half
+
+uint eights, chunks;                        // of the depth
+uint rows[2 * ROWS], columns[2 * COLUMNS];  // the eights at which the lines of this invocation begin
+// The operands' elements of this invocation: AHEAD chunks of each, or twice as many where the next ones are read early.
+uvec4 held_x[(1u + EARLY) * AHEAD * PARTS_X * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * 4u * COLUMNS];
+
+// The places of line i of what is held: `low` is 1 for the low halves.
+uint place_x(uint at, uint low, uint i) { return (at * PARTS_X + low) * 2u * ROWS + i; }
+uint place_w(uint at, uint low, uint i) { return (at * 2u + low) * 2u * COLUMNS + i; }
+
+// Reads AHEAD chunks from `begin` on into half `to` of what is held. There is no branch, so that all loads are on their way at once: past
+// the end the last eight is read and counts as zero.
+void read(uint to, uint begin) {
+  FOR(k, AHEAD) {
+    const uint chunk = begin + k, eight = chunk * 4u + LANE % 4u, at = to * AHEAD + k;
+    const uint at_w = (WHOLE != 0u ? chunk : min(chunk, chunks - 1u)) * CHUNK_W, at_x = WHOLE != 0u ? eight : min(eight, eights - 1u);
+    FOR(low, 2u) FOR(i, 2u * COLUMNS) held_w[place_w(at, low, i)] = w[columns[i] + at_w + low * kLanes];
+    FOR(low, PARTS_X) FOR(i, 2u * ROWS) held_x[place_x(at, low, i)] = x[rows[i] + at_x + low * eights];
+    if (WHOLE == 0u && eight >= eights) {
+      FOR(i, 4u * COLUMNS) held_w[place_w(at, 0u, i)] = uvec4(0u);
+      FOR(i, PARTS_X * 2u * ROWS) held_x[place_x(at, 0u, i)] = uvec4(0u);
+    }
+  }
+}
+
+#define SET_LINES(matrix, held, place, part)                                                                     \
+  {                                                                                                              \
+    const uvec2 low_line = part == 0u ? held[place].xy : held[place].zw;                                         \
+    const uvec2 high_line = part == 0u ? held[(place) + 1u].xy : held[(place) + 1u].zw;                          \
+    SET_COMPONENTS(matrix, PAIR(low_line.x), PAIR(low_line.y), PAIR(high_line.x), PAIR(high_line.y))             \
+  }
+
+// Adds the products of the chunks in half `from` of what is held.
+void multiply(uint from) {
+  FOR(k, AHEAD) FOR(part, 2u) {
+    const uint at = from * AHEAD + k;
+    LEFT_OF(left, PARTS_X * ROWS);
+    FOR(i, PARTS_X * ROWS) SET_LINES(left[i], held_x, place_x(at, i / ROWS, i % ROWS * 2u), part)
+    FOR(j, COLUMNS) {
+      RIGHT(high);
+      RIGHT(low);
+      SET_LINES(high, held_w, place_w(at, 0u, j * 2u), part)
+      SET_LINES(low, held_w, place_w(at, 1u, j * 2u), part)
+      FOR(i, ROWS) {
+        MULTIPLY_ADD(left[i], high, sums[i * COLUMNS + j]);
+        MULTIPLY_ADD(left[i], low, cross[i * COLUMNS + j]);
+        if (PARTS_X == 2u) MULTIPLY_ADD(left[(PARTS_X - 1u) * ROWS + i], high, cross[i * COLUMNS + j]);
+      }
+    }
+  }
+}
+
+// Sums of a row that is multiplied as float32, whose first eight is given, for four columns from `channel` on.
+vec4 plain(uint first, uint channel) {
+  vec4 sum = vec4(0.0);
+  const float scale = power_of_two(p.w_exponent);
+  for (uint eight = 0u; eight < eights; ++eight)
+    for (uint i = 0u; i < 8u; ++i) {
+#if X_SPLIT
+      const float factor = uintBitsToFloat(x[first + 2u * eight + i / 4u][i % 4u]);
+#else
+      const float factor = unpackHalf2x16(x[first + eight][i / 2u])[i % 2u];
+#endif
+      for (uint j = 0u; j < 4u; ++j) {
+        const uint column = min(channel + j, p.channels_out - 1u);
+        const uint place = (p.w_offset >> 3) + (column / 8u * chunks + eight / 4u) * CHUNK_W + column % 8u * 4u + eight % 4u;
+        const float high = unpackHalf2x16(w[place][i / 2u])[i % 2u], low = unpackHalf2x16(w[place + kLanes][i / 2u])[i % 2u];
+        // Rows of eights end with zeros, which are no products of infinity.
+        if (eight * 8u + i < p.channels_in) sum[j] = fma(factor, (high + low / kLow) * scale, sum[j]);
+      }
+    }
+  return sum;
+}
+
+// The sums of a row's products for four columns, as they are without the scales.
+vec4 whole_sums(uint pixel, uint channel, vec4 sum) {
+  const uint first = (p.x_offset + pixel * p.x_stride_w) >> 3;
+#if X_SPLIT
+  const uint exponent = x[first + 2u * eights].x;
+  if (exponent == NOT_SPLIT) return plain(first, channel);
+  const int by = p.w_exponent + int(exponent);
+#else
+  const uvec4 special = uvec4(0x7f800000u);
+  if (any(equal(floatBitsToUint(sum) & special, special))) return plain(first, channel);
+  const int by = p.w_exponent;
+#endif
+  return sum * power_of_two(by / 2) * power_of_two(by - by / 2);
+}
+
+void main() {
+  const uint first_row = grid_group().x * TILE_P, first_column = grid_group().y * TILE_C;
+  const uint share = SUBGROUP_NUMBER / TILES, tile = SUBGROUP_NUMBER % TILES;
+  const uint tile_row = tile / ACROSS * SUB_P, tile_column = tile % ACROSS * SUB_C;
+  const uint blocks = (p.channels_out + 7u) / 8u;
+  eights = (p.channels_in + 7u) / 8u, chunks = (eights + 3u) / 4u;
+  FOR(i, 2u * ROWS) {
+    const uint row = first_row + tile_row + LANE / 4u + i * 8u;
+    rows[i] = (p.x_offset + min(row, p.pixels - 1u) * p.x_stride_w) >> 3;
+  }
+  FOR(i, 2u * COLUMNS)
+    columns[i] = (p.w_offset >> 3) + min((first_column + tile_column) / 8u + i, blocks - 1u) * chunks * CHUNK_W + LANE;
+  FOR(i, ROWS * COLUMNS) {
+    CLEAR_SUMS(sums[i]);
+    CLEAR_SUMS(cross[i]);
+  }
+  // All subgroups take as many turns: past the depth they multiply zeros.
+  const uint step = SPLIT * AHEAD, turns = (chunks + step - 1u) / step;
+  uint begin = share * AHEAD;
+  if (EARLY == 0u) {
+    for (uint turn = 0u; turn < turns; ++turn, begin += step) {
+      read(0u, begin);
+      multiply(0u);
+    }
+  } else {
+    read(0u, begin);
+    for (uint turn = 0u; turn < turns; turn += 2u, begin += 2u * step) {
+      if (turn + 1u < turns) read(EARLY, begin + step);
+      multiply(0u);
+      if (turn + 1u >= turns) break;
+      if (turn + 2u < turns) read(0u, begin + 2u * step);
+      multiply(EARLY);
+    }
+  }
+  FOR(i, ROWS) FOR(j, COLUMNS) FOR(c, kComponents)
+    meeting[(share * TILE_P + tile_row + i * 16u + ROW_OF(c)) * ROW_Y + tile_column + j * 16u + COLUMN_OF(c)] =
+        sums[i * COLUMNS + j][c] + cross[i * COLUMNS + j][c] / kLow;
+  barrier();  // the sums of all subgroups are there
+  for (uint q = gl_LocalInvocationIndex; q < TILE_P * QUADS; q += INVOCATIONS) {
+    const uint pixel = first_row + q / QUADS, quad = q % QUADS, channel = first_column + quad * 4u;
+    if (pixel >= p.pixels || channel >= p.channels_out) continue;
+    vec4 sum = vec4(0.0);
+    FOR(k, SPLIT) {
+      const uint first = (k * TILE_P + q / QUADS) * ROW_Y + quad * 4u;
+      for (uint j = 0u; j < 4u; ++j) sum[j] += meeting[first + j];
+    }
+    sum = whole_sums(pixel, channel, sum);
+    for (uint j = 0u; j < 4u; ++j) sum[j] += channel_bias(channel + j) + element_bias(pixel, channel + j);
+    const uint at = y_index(place_of(pixel));
+#if Y_VEC4
+    const uint place = at + y_channel(channel);
+    SET_Y4(place >> 2, finished(sum, place));
+#else
+    for (uint j = 0u; j < 4u; ++j) {
+      const uint place = at + y_channel(channel + j);
+      if (channel + j < p.channels_out) SET_Y(place, finished(sum[j], place));
+    }
+#endif
+  }
+}
