@@ -30,7 +30,7 @@ std::string sides(int64_t pixels, int64_t channels) {
 
 std::string name_of(const Tiling& one) {
   return "conv_tiled " + sides(one.pixels, one.channels) + " split " + std::to_string(one.split) + " registers " +
-         std::to_string(one.registers);
+         (one.held_pixels == one.held_channels ? std::to_string(one.held_pixels) : sides(one.held_pixels, one.held_channels));
 }
 
 std::string name_of(const MatrixTiling& one) {
@@ -167,7 +167,8 @@ ContractionPlan tiled_plan(const Tiling& tiling, const Macros& vectors, int64_t 
                        {"TILE_P", tiling.pixels},
                        {"TILE_C", tiling.channels},
                        {"SPLIT", tiling.split},
-                       {"REGISTERS", tiling.registers}}),
+                       {"REGISTERS_P", tiling.held_pixels},
+                       {"REGISTERS_C", tiling.held_channels}}),
           tiling.pixels,
           tiling.channels,
           round_up(depth, 16 * tiling.split) / tiling.split + tiling.split + kBiases,

@@ -26,7 +26,10 @@ static bool can_split(const NodeContext& node, const Tiling& wider, int64_t dept
 }
 
 std::vector<Tiling> tilings(const NodeContext& node, int64_t pixels, int64_t channels, int64_t depth) {
-  constexpr Tiling kTilings[] = {{128, 8}, {64, 16}, {8, 64}, {16, 16}, {32, 32}, {64, 64}, {128, 128, 1, 8}};
+  constexpr Tiling kTilings[] = {{128, 8},           {64, 16},          {8, 64},           {16, 16},
+                                 {32, 32},           {64, 64},          {32, 64, 1, 4, 8}, {128, 32, 1, 8, 4},
+                                 {128, 32, 1, 8, 8}, {64, 64, 1, 8, 4}, {64, 64, 1, 8, 8}, {128, 64, 1, 8, 8},
+                                 {128, 128, 1, 8, 8}};
   std::vector<Tiling> found;
   for (Tiling one : kTilings) {
     const bool is_filled = one.pixels <= 2 * std::max<int64_t>(pixels, 8) && one.channels <= 2 * std::max<int64_t>(channels, 8);
@@ -51,7 +54,7 @@ Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int6
     tiling = {64, 16};
   else if (pixels <= 8)
     tiling = {8, 64};
-  else if (const Tiling wide{128, 128, 1, 8}; channels >= 128 && tiles_of(wide) >= kManyTiles && fits(wide))
+  else if (const Tiling wide{128, 128, 1, 8, 8}; channels >= 128 && tiles_of(wide) >= kManyTiles && fits(wide))
     return wide;
   else if (const Tiling square{64, 64}; tiles_of(square) >= kManyTiles && fits(square))
     tiling = square;
