@@ -21,6 +21,7 @@ struct ContractionPlan {
   int64_t iterations;   // 0: of a kernel for matrix units or subgroups, which no driver that ends long loops has
   std::string variant;  // its name among those that a step can take
   std::shared_ptr<const StepChoice> choice = nullptr;
+  int64_t tiles = 0;  // workgroups for all pixels, where tiles are no runs of tile_pixels of them
 };
 
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels);
