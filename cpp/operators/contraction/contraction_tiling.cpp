@@ -81,6 +81,8 @@ constexpr MatrixTiling kMatrixTilings[] = {
 constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
 // These tilings are used while at most kMostShared tiles exist, one wave of the GPU; several subgroups split the depth of one tile.
 constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
+// These are for convolutions whose few pixels make few tiles.
+constexpr MatrixTiling kSharedRows[] = {{16, 64, 16, 32, 128, 4}, {16, 64, 16, 16, 128, 2}};
 
 // Whether the device has matrix units for these elements and the input's channels lie together in aligned eights.
 bool takes_matrices(const LowerContext& node, const Contraction& c) {
@@ -103,9 +105,13 @@ bool fits_device(const NodeContext& node, const MatrixTiling& tiling) {
 }  // namespace
 
 std::vector<MatrixTiling> matrix_tilings(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  if (!takes_matrices(node, c) || c.weights.channels_out < kNarrowTile) return {};
+  if (!takes_matrices(node, c) || (c.matrix && c.weights.channels_out < kNarrowTile)) return {};
   std::vector<MatrixTiling> every(std::begin(kMatrixTilings), std::end(kMatrixTilings)), found;
-  if (c.matrix) every.insert(every.end(), {kWide, kFew, kFewest, kShared[0], kShared[1], kShared[2]});
+  every.insert(every.end(), std::begin(kShared), std::end(kShared));
+  if (c.matrix)
+    every.insert(every.end(), {kWide, kFew, kFewest});
+  else
+    every.insert(every.end(), std::begin(kSharedRows), std::end(kSharedRows));
   for (const MatrixTiling& one : every) {
     const bool is_filled =
         one.pixels <= 2 * std::max<int64_t>(pixels, 16) && one.channels <= 2 * std::max<int64_t>(c.weights.channels_out, 32);
@@ -127,7 +133,7 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
     if (pixels <= kFewest.pixels) return kFewest;
     if (pixels <= kFew.pixels && tiles_of(kFew) < 2 * kBusyTiles && fits(kFew)) return kFew;
   }
-  if (c.matrix && c.weights.channels_in >= kLeastShared && channels > 32)
+  if (c.taps_h * c.taps_w * c.weights.channels_in >= kLeastShared && channels > 32)
     for (const MatrixTiling& tiling : kShared)
       if (tiles_of(tiling) <= kMostShared && fits(tiling)) return tiling;
   for (const MatrixTiling& tiling : kMatrixTilings) {
