@@ -9,6 +9,17 @@
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = TEAM * TEAMS) in;
+
+// Two sums, which subgroups exchange at once: every meeting waits for the whole team.
+struct Sums {
+  vec4 a, b;
+};
+#if SUBGROUP
+Sums added(Sums s, Sums t) { return Sums(s.a + t.a, s.b + t.b); }
+vec4 exchanged(vec4 v, uint mask) { return subgroupShuffleXor(v, mask); }
+Sums exchanged(Sums s, uint mask) { return Sums(subgroupShuffleXor(s.a, mask), subgroupShuffleXor(s.b, mask)); }
+#define PM_SHUFFLE_XOR exchanged
+#endif
 #include "include/team.glsl"
 #if HOLDS_HALVES
 layout(binding = 0) readonly buffer X { uvec2 x[]; };
@@ -33,8 +44,20 @@ vec4 finished(vec4 v, uint at) { return epilogue(v, pm_load_vec4(residual, (at -
 #else
 #define finished(v, at) epilogue(v)
 #endif
+#if SUBGROUP
+const uint kMeeting = 2u * ((TEAM * TEAMS + SUBGROUP - 1u) / SUBGROUP);  // two turns of a result of each subgroup
+shared vec4 meeting[kMeeting];
+PM_GATHER(gather_sum, vec4, meeting, pm_sum)
+shared Sums meeting_of_two[kMeeting];
+PM_GATHER(gather_sums, Sums, meeting_of_two, added)
+#else
 shared vec4 meeting[TEAM * TEAMS + 16u];
 PM_GATHER(gather_sum, vec4, meeting, pm_sum)
+Sums gather_sums(Sums s) {
+  const vec4 a = gather_sum(s.a);
+  return Sums(a, gather_sum(s.b));
+}
+#endif
 
 #if HOLDS_HALVES
 uvec2 held[HELD];
@@ -68,13 +91,13 @@ void main() {
   FOR_HELD(k) sum += held_four(k);
   const vec4 mean = mean_of(gather_sum(sum));
   // The mean of the distances from the mean shows what the sum has lost.
-  vec4 squares = vec4(0.0), rest = vec4(0.0);
+  Sums about = Sums(vec4(0.0), vec4(0.0));  // of squares, and of what is left
   FOR_HELD(k) {
     precise vec4 v = held_four(k) - mean;
-    if (HAS_PIXEL(k)) squares += v * v, rest += v;
+    if (HAS_PIXEL(k)) about.a += v * v, about.b += v;
   }
-  rest = mean_of(gather_sum(rest));
-  squares = mean_of(gather_sum(squares));
+  about = gather_sums(about);
+  const vec4 squares = mean_of(about.a), rest = mean_of(about.b);
   if (!is_there) return;
   vec4 factor;
   [[unroll]] for (uint i = 0u; i < 4u; ++i)

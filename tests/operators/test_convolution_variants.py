@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Conv(NamedTuple):
     kernel: tuple[int, int]
     channels: tuple[int, int]
     images: int = 1
-    attributes: dict[str, Any] = {}
+    attributes: Mapping[str, Any] = MappingProxyType({})
 
     def model(self, w: Array, b: Array) -> onnx.ModelProto:
         """The convolution with a bias and Relu."""
@@ -83,7 +84,8 @@ def expected(conv: Conv, x: Array, w: Array, b: Array) -> Array:
             window = padded[:, :, i * apart_h :, j * apart_w :][:, :, : (high - 1) * step_h + 1 : step_h]
             window = window[..., : (wide - 1) * step_w + 1 : step_w].reshape(images, groups, -1, high, wide)
             made += np.einsum("ngchw,gkc->ngkhw", window, by_group[..., i, j])
-    return np.maximum(made.reshape(images, w.shape[0], high, wide) + b.astype("float64")[:, None, None], 0)
+    sums: Array = made.reshape(images, w.shape[0], high, wide) + b.astype("float64")[:, None, None]
+    return sums.clip(min=0)
 
 
 @pytest.fixture(scope="module")
