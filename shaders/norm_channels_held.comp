@@ -9,18 +9,7 @@
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = TEAM * TEAMS) in;
-
-// Two sums, which subgroups exchange at once: every meeting waits for the whole team.
-struct Sums {
-  vec4 a, b;
-};
-#if SUBGROUP
-Sums added(Sums s, Sums t) { return Sums(s.a + t.a, s.b + t.b); }
-vec4 exchanged(vec4 v, uint mask) { return subgroupShuffleXor(v, mask); }
-Sums exchanged(Sums s, uint mask) { return Sums(subgroupShuffleXor(s.a, mask), subgroupShuffleXor(s.b, mask)); }
-#define PM_SHUFFLE_XOR exchanged
-#endif
-#include "include/team.glsl"
+#include "include/two_sums.glsl"
 #if HOLDS_HALVES
 layout(binding = 0) readonly buffer X { uvec2 x[]; };
 #else
@@ -43,20 +32,6 @@ layout(binding = 4) readonly buffer R { sfpvec4 residual[]; };
 vec4 finished(vec4 v, uint at) { return epilogue(v, pm_load_vec4(residual, (at - p.y_offset + p.residual_offset) / 4u)); }
 #else
 #define finished(v, at) epilogue(v)
-#endif
-#if SUBGROUP
-const uint kMeeting = 2u * ((TEAM * TEAMS + SUBGROUP - 1u) / SUBGROUP);  // two turns of a result of each subgroup
-shared vec4 meeting[kMeeting];
-PM_GATHER(gather_sum, vec4, meeting, pm_sum)
-shared Sums meeting_of_two[kMeeting];
-PM_GATHER(gather_sums, Sums, meeting_of_two, added)
-#else
-shared vec4 meeting[TEAM * TEAMS + 16u];
-PM_GATHER(gather_sum, vec4, meeting, pm_sum)
-Sums gather_sums(Sums s) {
-  const vec4 a = gather_sum(s.a);
-  return Sums(a, gather_sum(s.b));
-}
 #endif
 
 #if HOLDS_HALVES
