@@ -30,18 +30,17 @@ class Conv(NamedTuple):
     images: int = 1
     attributes: Mapping[str, Any] = MappingProxyType({})
 
-    def model(self, w: Array, b: Array) -> onnx.ModelProto:
-        """The convolution with a bias and Relu."""
+    def model(self, w: Array, b: Array, skip: Array | None) -> onnx.ModelProto:
+        """The convolution with a bias, what is added to it, and Relu."""
         value = helper.make_tensor_value_info
-        nodes = [
-            helper.make_node("Conv", ["x", "w", "b"], ["h"], "conv", **self.attributes),
-            helper.make_node("Relu", ["h"], ["y"], "relu"),
-        ]
-        shape = [self.images, self.channels[0] * self.groups, *self.size]
-        inputs = [value("x", TensorProto.FLOAT, shape)]
-        outputs = [value("y", TensorProto.FLOAT, None)]
+        nodes = [helper.make_node("Conv", ["x", "w", "b"], ["h"], "conv", **self.attributes)]
+        inputs = [value("x", TensorProto.FLOAT, [self.images, self.channels[0] * self.groups, *self.size])]
+        if skip is not None:
+            nodes.append(helper.make_node("Add", ["h", "skip"], ["s"], "sum"))
+            inputs.append(value("skip", TensorProto.FLOAT, skip.shape))
+        nodes.append(helper.make_node("Relu", ["h" if skip is None else "s"], ["y"], "relu"))
         weights = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")]
-        graph = helper.make_graph(nodes, "one_conv", inputs, outputs, weights)
+        graph = helper.make_graph(nodes, "one_conv", inputs, [value("y", TensorProto.FLOAT, None)], weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
     @property
@@ -68,7 +67,7 @@ CONVS = {
 
 
 def expected(conv: Conv, x: Array, w: Array, b: Array) -> Array:
-    """The convolution in float64, tap by tap."""
+    """The convolution and its bias in float64, tap by tap."""
     rows, columns = conv.kernel
     top, left, bottom, right = conv.attributes.get("pads", [0] * 4)
     step_h, step_w = conv.attributes.get("strides", [1, 1])
@@ -85,7 +84,7 @@ def expected(conv: Conv, x: Array, w: Array, b: Array) -> Array:
             window = window[..., : (wide - 1) * step_w + 1 : step_w].reshape(images, groups, -1, high, wide)
             made += np.einsum("ngchw,gkc->ngkhw", window, by_group[..., i, j])
     sums: Array = made.reshape(images, w.shape[0], high, wide) + b.astype("float64")[:, None, None]
-    return sums.clip(min=0)
+    return sums
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +94,8 @@ def device(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
         yield made if made.info.kind == "software" else pumice_context
 
 
-def choice_of(model: pumice.Model, x: Array) -> dict[str, Any]:
-    (found,) = [step["choice"] for step in model.program.plan([x]) if "choice" in step]
+def choice_of(model: pumice.Model, given: list[Array]) -> dict[str, Any]:
+    (found,) = [step["choice"] for step in model.program.plan(given) if "choice" in step]
     return found  # type: ignore[no-any-return]
 
 
@@ -109,17 +108,22 @@ def test_variants_of_a_convolution_are_right(device: pumice.Context, name: str, 
     x = RANDOM.normal(size=(conv.images, channels_in * conv.groups, *conv.size)).astype("float32")
     w = RANDOM.normal(size=(channels_out * conv.groups, channels_in, *conv.kernel)).astype("float32")
     b = RANDOM.normal(size=channels_out * conv.groups).astype("float32")
-    wanted = expected(conv, x, w, b)
-    with pumice.load(conv.model(w, b), device, precision, tuned=StepVariants.listing({})) as model:
-        choice = choice_of(model, x)
+    sums = expected(conv, x, w, b)
+    skip = RANDOM.normal(size=sums.shape).astype("float32") if precision == "fp16" else None
+    wanted = (sums if skip is None else sums + skip).clip(min=0)
+    given = [x] if skip is None else [x, skip]
+    with pumice.load(conv.model(w, b, skip), device, precision, tuned=StepVariants.listing({})) as model:
+        choice = choice_of(model, given)
+        notes = {row["node"]: row["note"] for row in model.report()}
+    assert skip is None or conv.groups > 1 or notes["sum"] == notes["relu"] == "fused into conv"
     kernels = {variant.split()[0] for variant in choice["variants"]}
     first = [*CONVS].index(name) * 2 + (precision == "fp16")  # others for each row, so that all of them have their turn
     step = 1 if every else max(len(choice["variants"]) // AT_ONCE, 1)
     for variant in [choice["own"], *choice["variants"][first % step :: step]]:
         tuned = StepVariants.listing({choice["kind"]: variant})
-        with pumice.load(conv.model(w, b), device, precision, tuned=tuned) as model:
-            error = np.abs(model(x) - wanted).max() / np.abs(wanted).max()
-            taken = choice_of(model, x)["taken"]
+        with pumice.load(conv.model(w, b, skip), device, precision, tuned=tuned) as model:
+            error = np.abs(model(*given) - wanted).max() / np.abs(wanted).max()
+            taken = choice_of(model, given)["taken"]
         assert taken == variant
         assert error < ALLOWED[precision], variant
     assert "conv_tiled" in kernels
