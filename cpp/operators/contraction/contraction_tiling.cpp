@@ -81,8 +81,9 @@ constexpr MatrixTiling kMatrixTilings[] = {
 constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
 // These tilings are used while at most kMostShared tiles exist, one wave of the GPU; several subgroups split the depth of one tile.
 constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
-// These are for convolutions whose few pixels make few tiles.
-constexpr MatrixTiling kSharedRows[] = {{16, 64, 16, 32, 128, 4}, {16, 64, 16, 16, 128, 2}};
+// These are for convolutions: of few pixels, and of many with few channels.
+constexpr MatrixTiling kOfConvolutions[] = {
+    {16, 64, 16, 32, 128, 4}, {16, 64, 16, 16, 128, 2}, {128, 64, 64, 32, 32}, {256, 64, 64, 64, 32}, {256, 32, 64, 32, 32}};
 
 // Whether the device has matrix units for these elements and the input's channels lie together in aligned eights.
 bool takes_matrices(const LowerContext& node, const Contraction& c) {
@@ -111,7 +112,7 @@ std::vector<MatrixTiling> matrix_tilings(const LowerContext& node, const Contrac
   if (c.matrix)
     every.insert(every.end(), {kWide, kFew, kFewest});
   else
-    every.insert(every.end(), std::begin(kSharedRows), std::end(kSharedRows));
+    every.insert(every.end(), std::begin(kOfConvolutions), std::end(kOfConvolutions));
   for (const MatrixTiling& one : every) {
     const bool is_filled =
         one.pixels <= 2 * std::max<int64_t>(pixels, 16) && one.channels <= 2 * std::max<int64_t>(c.weights.channels_out, 32);
