@@ -40,26 +40,35 @@ std::vector<Tiling> tilings(const NodeContext& node, int64_t pixels, int64_t cha
   return found;
 }
 
+static int64_t tiles_in(const Tiling& tiling, int64_t pixels, int64_t channels) {
+  return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels);
+}
+
+// The tile whose depth is not shared out. Invocations hold eight pixels, and eight channels where these fill the tile, where there are
+// tiles enough for two on each multiprocessor of a large device all the same.
+static Tiling whole_tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups) {
+  constexpr int64_t kFewTiles = 16, kManyTiles = 128, kTwiceTiles = 256;
+  constexpr Tiling kNarrow{64, 16}, kTall{128, 32, 1, 8, 4}, kSquare{64, 64}, kDeep{128, 64, 1, 8, 8}, kWide{128, 128, 1, 8, 8};
+  const auto has = [&](const Tiling& tiling, int64_t tiles) {
+    return tiles_in(tiling, pixels, channels) * groups >= tiles && fits_device(node, tiling);
+  };
+  if (channels <= 8) return {128, 8};
+  if (channels <= 16) return has(kNarrow, kFewTiles) ? kNarrow : Tiling{16, 16};
+  if (pixels <= 8) return {8, 64};
+  if (channels <= 32) return has(kTall, kTwiceTiles) ? kTall : Tiling{32, 32};
+  if (channels >= 128 && has(kWide, kManyTiles)) return kWide;
+  if (has(kDeep, kTwiceTiles)) return kDeep;
+  return has(kSquare, kManyTiles) ? kSquare : Tiling{32, 32};
+}
+
 Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth) {
   // A small output is split along the depth until kBusyInvocations keep the device busy.
-  constexpr int64_t kBusyInvocations = 65536, kManyTiles = 128;
-  const auto tiles_of = [&](const Tiling& tiling) {
-    return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * groups;
-  };
-  const auto fits = [&](const Tiling& tiling) { return fits_device(node, tiling); };
-  Tiling tiling{32, 32};
-  if (channels <= 8)
-    tiling = {128, 8};
-  else if (channels <= 16)
-    tiling = {64, 16};
-  else if (pixels <= 8)
-    tiling = {8, 64};
-  else if (const Tiling wide{128, 128, 1, 8, 8}; channels >= 128 && tiles_of(wide) >= kManyTiles && fits(wide))
-    return wide;
-  else if (const Tiling square{64, 64}; tiles_of(square) >= kManyTiles && fits(square))
-    tiling = square;
+  constexpr int64_t kBusyInvocations = 65536;
+  const auto tiles_of = [&](const Tiling& tiling) { return tiles_in(tiling, pixels, channels) * groups; };
+  Tiling tiling = whole_tiling_of(node, pixels, channels, groups);
   const int64_t tiles = tiles_of(tiling);
-  for (Tiling wider = tiling; tiles * tiling.invocations() < kBusyInvocations; tiling = wider) {
+  const bool is_busy = tiling.held_pixels > 4;  // each invocation has work enough, and there are many of them
+  for (Tiling wider = tiling; !is_busy && tiles * tiling.invocations() < kBusyInvocations; tiling = wider) {
     wider.split *= 2;
     if (!can_split(node, wider, depth)) break;
   }
@@ -67,7 +76,7 @@ Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int6
   if (!is_too_long(tiling)) return tiling;
   // A driver that ends long loops gets the smallest tile, of which the most parts share the depth.
   Tiling small{16, 16};
-  for (Tiling wider = small; is_too_long(small) && fits(wider); wider.split *= 2) small = wider;
+  for (Tiling wider = small; is_too_long(small) && fits_device(node, wider); wider.split *= 2) small = wider;
   return small;
 }
 
