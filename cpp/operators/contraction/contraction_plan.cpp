@@ -247,6 +247,9 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
   const bool is_gemv = skinny || c.order == WeightOrder::columns;
   const auto [y_vectors, vectors] = vector_macros(node, c, is_gemv);
+  // Results of up to four channels leave most of a matrix empty.
+  const auto patch = patch_tiling_of(node, c);
+  if (patch && (!matrix || c.weights.channels_out <= 4)) return patch_plan(*patch, c, vectors);
   if (matrix) return matrix_plan(node, *matrix, y_vectors, depth);
   if (c.order == WeightOrder::fragments) {
     constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};
@@ -258,7 +261,6 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
     const bool is_few = pixels <= kMostLaneRows || c.order == WeightOrder::strides;
     return is_few ? few_lanes_plan(node, c, pixels, vectors, depth) : lanes_plan(c, has_narrow_rows(c), vectors, depth);
   }
-  if (const auto patch = patch_tiling_of(node, c)) return patch_plan(*patch, c, vectors);
   return tiled_plan(tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth), vectors, depth);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "operators/contraction/contraction_tiling.h"
+
 namespace pumice {
 namespace {
 
@@ -45,6 +47,11 @@ int64_t tile_channels(const Contraction& c, int64_t most) {
 int64_t PatchTiling::area(const Contraction& c) const {
   const int64_t read = round_up(span(pixels, c.in_step_w, c.taps_w, c.tap_step_w), 4);
   return span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * ((columns / pixels - 1) * pixels * c.in_step_w + read);
+}
+
+int64_t PatchTiling::loads(const Contraction& c) const {
+  const bool has_fours = split * chunk % 4 == 0 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4);
+  return ceil_div(split * chunk * area(c) / (has_fours ? 4 : 1), invocations());
 }
 
 int64_t PatchTiling::shared_bytes(const Contraction& c) const {

@@ -19,7 +19,7 @@ struct PatchTiling {
   int64_t area(const Contraction& c) const;          // elements of a channel that lie in shared memory
   int64_t shared_bytes(const Contraction& c) const;  // those, or sums on their way out
   int64_t rounds(const Contraction& c) const { return ceil_div(c.weights.channels_in, split * chunk); }
-  int64_t loads(const Contraction& c) const { return ceil_div(split * chunk * area(c), invocations()); }  // of an invocation in a round
+  int64_t loads(const Contraction& c) const;  // of an invocation in a round, in fours of channels where these lie together
   // How often an invocation's loops run at most.
   int64_t iterations(const Contraction& c) const {
     const int64_t row = 2 + c.taps_w * (1 + pixels) + area(c) / (rows * columns);
