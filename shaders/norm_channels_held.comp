@@ -9,7 +9,7 @@
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = TEAM * TEAMS) in;
-#include "include/team.glsl"
+#include "include/two_sums.glsl"
 #if HOLDS_HALVES
 layout(binding = 0) readonly buffer X { uvec2 x[]; };
 #else
@@ -33,8 +33,6 @@ vec4 finished(vec4 v, uint at) { return epilogue(v, pm_load_vec4(residual, (at -
 #else
 #define finished(v, at) epilogue(v)
 #endif
-shared vec4 meeting[TEAM * TEAMS + 16u];
-PM_GATHER(gather_sum, vec4, meeting, pm_sum)
 
 #if HOLDS_HALVES
 uvec2 held[HELD];
@@ -68,13 +66,13 @@ void main() {
   FOR_HELD(k) sum += held_four(k);
   const vec4 mean = mean_of(gather_sum(sum));
   // The mean of the distances from the mean shows what the sum has lost.
-  vec4 squares = vec4(0.0), rest = vec4(0.0);
+  Sums about = Sums(vec4(0.0), vec4(0.0));  // of squares, and of what is left
   FOR_HELD(k) {
     precise vec4 v = held_four(k) - mean;
-    if (HAS_PIXEL(k)) squares += v * v, rest += v;
+    if (HAS_PIXEL(k)) about.a += v * v, about.b += v;
   }
-  rest = mean_of(gather_sum(rest));
-  squares = mean_of(gather_sum(squares));
+  about = gather_sums(about);
+  const vec4 squares = mean_of(about.a), rest = mean_of(about.b);
   if (!is_there) return;
   vec4 factor;
   [[unroll]] for (uint i = 0u; i < 4u; ++i)

@@ -18,14 +18,7 @@ layout(push_constant) uniform parameter {
   uint pixels, stretch, stretches;  // pixels of a group, and its stretches
   float epsilon;
 } p;
-// Pixels, their mean and the sum of their squared deviations.
-vec3 merged(vec3 a, vec3 b) {
-  if (b.x == 0.0) return a;
-  if (a.x == 0.0) return b;
-  const float total = a.x + b.x;
-  precise float delta = b.y - a.y;
-  return vec3(total, a.y + delta * pm_divide(b.x, total), a.z + (b.z + delta * delta * pm_divide(a.x * b.x, total)));
-}
+#include "include/merged.glsl"
 
 #if TEAM > 1
 shared vec3 meeting[64 + 16];

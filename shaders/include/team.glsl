@@ -14,14 +14,18 @@
 #elif SUBGROUP
 // Subgroups of SUBGROUP (a power of two) invocations exchange their values; beyond them the subgroups' results meet in shared memory:
 // `array` has an element for each invocation of the workgroup and 16 more. Consecutive calls alternate between two disjoint stretches of
-// it, so that one barrier a call is enough.
+// it, so that one barrier a call is enough. A shader may define PM_SHUFFLE_XOR, for values that
+// subgroupShuffleXor does not take.
+#ifndef PM_SHUFFLE_XOR
+#define PM_SHUFFLE_XOR subgroupShuffleXor
+#endif
 #define TEAM_NUMBER (gl_LocalInvocationID.x / TEAM)
 #define TEAM_MEMBER (gl_LocalInvocationID.x % TEAM)
 uint pm_turn = 0u;
 #define PM_GATHER(name, type, array, merge)                                                                       \
   type name(type v) {                                                                                             \
     for (uint mask = 1u; mask < min(uint(TEAM), uint(SUBGROUP)); mask <<= 1)                                      \
-      v = merge(v, subgroupShuffleXor(v, mask));                                                                  \
+      v = merge(v, PM_SHUFFLE_XOR(v, mask));                                                                      \
     if (TEAM > SUBGROUP) {                                                                                        \
       if (gl_LocalInvocationID.x % SUBGROUP == 0u) array[pm_turn + gl_LocalInvocationID.x / SUBGROUP] = v;        \
       barrier();                                                                                                  \

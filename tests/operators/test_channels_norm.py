@@ -1,5 +1,5 @@
 """InstanceNormalization of tensors whose channels are their fastest axis, as convolutions make them, by the kernels of GPUs: held in
-registers where they fit, and otherwise in stretches whose statistics meet.
+registers where they fit, and otherwise in stretches whose statistics meet: in every workgroup where they are few, else in a kernel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pumice
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
-HELD, STRETCHES = "norm_channels_held.comp", "norm_combine.comp"
+HELD, PARTS, STRETCHES = "norm_channels_held.comp", "norm_channels_apply.comp", "norm_combine.comp"
 EPSILON = 1e-3
 
 
@@ -78,10 +78,17 @@ CASES = [
     Case(1, 4, 61, 67, then="Relu"),
     Case(1, 6, 9, 11, STRETCHES),
     Case(1, 10, 41, 51, STRETCHES, offset=1000.0),
-    Case(2, 4, 131, 137, STRETCHES),
+    Case(2, 4, 131, 137, PARTS),
+    Case(1, 20, 5, 3277, PARTS, then="Relu"),  # one pixel more than 16 stretches
+    Case(2, 24, 128, 136, PARTS),
+    Case(1, 12, 127, 131, PARTS, offset=1000.0),
+    Case(1, 4, 256, 256, PARTS),
+    Case(1, 4, 257, 255, PARTS),
+    Case(1, 4, 257, 256, STRETCHES),  # more stretches than a workgroup puts together
     Case(2, 8, 9, 11, then="Add"),
     Case(1, 6, 9, 11, STRETCHES, then="Add"),
-    Case(1, 4, 131, 137, STRETCHES, then="Add"),
+    Case(1, 4, 131, 137, PARTS, then="Add"),
+    Case(1, 20, 131, 137, PARTS, then="Add"),
 ]
 
 
@@ -111,8 +118,12 @@ def test_channels_are_normalised(case: Case, precision: str, gpu_kernels: pumice
 
 def test_an_outlier_costs_nothing(gpu_kernels: pumice.Context) -> None:
     """One element is a million times as large as the others, in the first place and in a later one."""
-    for place in (0, 777):
-        case = Case(1, 4, 31, 33)
+    for place, case in (
+        (0, Case(1, 4, 31, 33)),
+        (777, Case(1, 4, 31, 33)),
+        (0, Case(1, 4, 131, 137)),
+        (7777, Case(1, 4, 131, 137)),
+    ):
         x = case.numbers()[0].astype(np.float32)
         x.reshape(4, -1)[:, place] = 1e6
         graph = pumice.Graph()

@@ -30,6 +30,12 @@ KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
         ["", "BRY", "W", "BRWY", "BRXW"],
         {**CONTRACTION, "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "2"},
     ),
+    ("conv_patch.comp", ["", "Y", "W", "WY", "XW"], {**CONTRACTION, **VECTORS, "MATRIX": "0"}),
+    (
+        "conv_patch.comp",
+        ["", "RY", "W", "RWY", "RXW"],
+        {**CONTRACTION, "MATRIX": "0", "X_VEC4": "0", "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "1"},
+    ),
     ("conv_depthwise.comp", ["", "Y", "W", "WY", "XW"], {"VEC4": "1", "HAS_BIAS": "1", "EPILOGUE(x)": "x"}),
     ("conv_depthwise.comp", ["", "Y", "W", "WY", "XW"], {"ROWS": "1", "HAS_BIAS": "1", "EPILOGUE(x)": "x"}),
     ("layer_norm_held.comp", ["", "X", "Y"], {**HELD, **NORM, "CHANNELS": "0"}),

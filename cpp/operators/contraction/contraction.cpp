@@ -102,7 +102,7 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   step.set("channels_in", c.weights.channels_in).set("channels_out", c.weights.channels_out);
   set_strides(step, 'x', c.x);
   set_strides(step, 'y', c.y);
-  step.groups(static_cast<uint64_t>(ceil_div(placed.pixels(), plan.tile_pixels)),
+  step.groups(static_cast<uint64_t>(plan.tiles > 0 ? plan.tiles : ceil_div(placed.pixels(), plan.tile_pixels)),
               static_cast<uint64_t>(ceil_div(c.weights.channels_out, plan.tile_channels)), static_cast<uint64_t>(c.weights.groups));
   node.tell_additions(plan.additions);
   Step made = step.build();

@@ -5,6 +5,7 @@
 #include "core/rounding.h"
 #include "operators/contraction/contraction_pack.h"
 #include "operators/contraction/contraction_tiling.h"
+#include "operators/contraction/patch_tiling.h"
 #include "operators/means/held_rows.h"
 
 namespace pumice {
@@ -30,7 +31,7 @@ std::string sides(int64_t pixels, int64_t channels) {
 
 std::string name_of(const Tiling& one) {
   return "conv_tiled " + sides(one.pixels, one.channels) + " split " + std::to_string(one.split) + " registers " +
-         std::to_string(one.registers);
+         (one.held_pixels == one.held_channels ? std::to_string(one.held_pixels) : sides(one.held_pixels, one.held_channels));
 }
 
 std::string name_of(const MatrixTiling& one) {
@@ -179,12 +180,45 @@ ContractionPlan tiled_plan(const Tiling& tiling, const Macros& vectors, int64_t 
                        {"TILE_P", tiling.pixels},
                        {"TILE_C", tiling.channels},
                        {"SPLIT", tiling.split},
-                       {"REGISTERS", tiling.registers}}),
+                       {"REGISTERS_P", tiling.held_pixels},
+                       {"REGISTERS_C", tiling.held_channels}}),
           tiling.pixels,
           tiling.channels,
           round_up(depth, 16 * tiling.split) / tiling.split + tiling.split + kBiases,
           tiling.iterations(depth),
           name_of(tiling)};
+}
+
+std::string name_of(const PatchTiling& one) {
+  return "conv_patch " + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " + std::to_string(one.pixels) +
+         " split " + std::to_string(one.split);
+}
+
+// A plan for patches of the input in shared memory.
+ContractionPlan patch_plan(const PatchTiling& tiling, const Contraction& c, Macros vectors) {
+  if (tiling.split * tiling.chunk % 4 != 0) vectors[1] = {"X_VEC4", "0"};
+  return {"conv_patch.comp",
+          std::move(vectors),
+          specialized({{"INVOCATIONS", tiling.invocations()},
+                       {"TILE_H", tiling.rows},
+                       {"TILE_W", tiling.columns},
+                       {"TILE_C", tiling.channels},
+                       {"PIXELS", tiling.pixels},
+                       {"SPLIT", tiling.split},
+                       {"CHUNK", tiling.chunk},
+                       {"KERNEL_H", c.taps_h},
+                       {"KERNEL_W", c.taps_w},
+                       {"STEP_H", c.in_step_h},
+                       {"STEP_W", c.in_step_w},
+                       {"DILATION_H", c.tap_step_h},
+                       {"DILATION_W", c.tap_step_w}}),
+          tiling.rows * tiling.columns,
+          tiling.channels,
+          c.taps_h * c.taps_w * tiling.chunk * tiling.rounds(c) + tiling.split + kBiases,
+          tiling.iterations(c),
+          name_of(tiling),
+          nullptr,
+          tiling.tiles(c)};
 }
 
 constexpr int64_t kMostVariantLaneRows = 16;  // pixels of gemv_lanes where it was measured to be the quickest
@@ -215,12 +249,13 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
     for (const Skinny& one : skinnies_of(node, c, pixels)) found.push_back(skinny_plan(one, y_elements, depth));
     for (const MatrixTiling& one : matrix_tilings(node, c, pixels)) found.push_back(matrix_plan(node, one, y_vectors, depth));
   }
+  for (const PatchTiling& one : patch_tilings(node, c)) found.push_back(patch_plan(one, c, vectors));
   for (const Tiling& one : tilings(node, pixels, c.weights.channels_out, depth)) found.push_back(tiled_plan(one, vectors, depth));
   return found;
 }
 
 // Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
-// which have no barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
+// which have no barriers: a barrier costs them a switch of every invocation. All others take patches or tiles in shared memory.
 ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t pixels) {
   const int64_t depth = depth_of(c);
   const bool has_own_kernel = reads_eights(c.order);
@@ -228,6 +263,9 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
   const bool is_gemv = skinny || c.order == WeightOrder::columns;
   const auto [y_vectors, vectors] = vector_macros(node, c, is_gemv);
+  // Results of up to four channels leave most of a matrix empty.
+  const auto patch = patch_tiling_of(node, c);
+  if (patch && (!matrix || c.weights.channels_out <= 4)) return patch_plan(*patch, c, vectors);
   if (matrix) return matrix_plan(node, *matrix, y_vectors, depth);
   if (c.order == WeightOrder::fragments) {
     constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};

@@ -27,7 +27,10 @@ static bool can_split(const NodeContext& node, const Tiling& wider, int64_t dept
 }
 
 std::vector<Tiling> tilings(const NodeContext& node, int64_t pixels, int64_t channels, int64_t depth) {
-  constexpr Tiling kTilings[] = {{128, 8}, {64, 16}, {8, 64}, {16, 16}, {32, 32}, {64, 64}, {128, 128, 1, 8}};
+  constexpr Tiling kTilings[] = {{128, 8},           {64, 16},          {8, 64},           {16, 16},
+                                 {32, 32},           {64, 64},          {32, 64, 1, 4, 8}, {128, 32, 1, 8, 4},
+                                 {128, 32, 1, 8, 8}, {64, 64, 1, 8, 4}, {64, 64, 1, 8, 8}, {128, 64, 1, 8, 8},
+                                 {128, 128, 1, 8, 8}};
   std::vector<Tiling> found;
   for (Tiling one : kTilings) {
     const bool is_filled = one.pixels <= 2 * std::max<int64_t>(pixels, 8) && one.channels <= 2 * std::max<int64_t>(channels, 8);
@@ -38,26 +41,35 @@ std::vector<Tiling> tilings(const NodeContext& node, int64_t pixels, int64_t cha
   return found;
 }
 
+static int64_t tiles_in(const Tiling& tiling, int64_t pixels, int64_t channels) {
+  return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels);
+}
+
+// The tile whose depth is not shared out. Invocations hold eight pixels, and eight channels where these fill the tile, where there are
+// tiles enough for two on each multiprocessor of a large device all the same.
+static Tiling whole_tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups) {
+  constexpr int64_t kFewTiles = 16, kManyTiles = 128, kTwiceTiles = 256;
+  constexpr Tiling kNarrow{64, 16}, kTall{128, 32, 1, 8, 4}, kSquare{64, 64}, kDeep{128, 64, 1, 8, 8}, kWide{128, 128, 1, 8, 8};
+  const auto has = [&](const Tiling& tiling, int64_t tiles) {
+    return tiles_in(tiling, pixels, channels) * groups >= tiles && fits_device(node, tiling);
+  };
+  if (channels <= 8) return {128, 8};
+  if (channels <= 16) return has(kNarrow, kFewTiles) ? kNarrow : Tiling{16, 16};
+  if (pixels <= 8) return {8, 64};
+  if (channels <= 32) return has(kTall, kTwiceTiles) ? kTall : Tiling{32, 32};
+  if (channels >= 128 && has(kWide, kManyTiles)) return kWide;
+  if (has(kDeep, kTwiceTiles)) return kDeep;
+  return has(kSquare, kManyTiles) ? kSquare : Tiling{32, 32};
+}
+
 Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth) {
   // A small output is split along the depth until kBusyInvocations keep the device busy.
-  constexpr int64_t kBusyInvocations = 65536, kManyTiles = 128;
-  const auto tiles_of = [&](const Tiling& tiling) {
-    return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * groups;
-  };
-  const auto fits = [&](const Tiling& tiling) { return fits_device(node, tiling); };
-  Tiling tiling{32, 32};
-  if (channels <= 8)
-    tiling = {128, 8};
-  else if (channels <= 16)
-    tiling = {64, 16};
-  else if (pixels <= 8)
-    tiling = {8, 64};
-  else if (const Tiling wide{128, 128, 1, 8}; channels >= 128 && tiles_of(wide) >= kManyTiles && fits(wide))
-    return wide;
-  else if (const Tiling square{64, 64}; tiles_of(square) >= kManyTiles && fits(square))
-    tiling = square;
+  constexpr int64_t kBusyInvocations = 65536;
+  const auto tiles_of = [&](const Tiling& tiling) { return tiles_in(tiling, pixels, channels) * groups; };
+  Tiling tiling = whole_tiling_of(node, pixels, channels, groups);
   const int64_t tiles = tiles_of(tiling);
-  for (Tiling wider = tiling; tiles * tiling.invocations() < kBusyInvocations; tiling = wider) {
+  const bool is_busy = tiling.held_pixels > 4;  // each invocation has work enough, and there are many of them
+  for (Tiling wider = tiling; !is_busy && tiles * tiling.invocations() < kBusyInvocations; tiling = wider) {
     wider.split *= 2;
     if (!can_split(node, wider, depth)) break;
   }
@@ -65,7 +77,7 @@ Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int6
   if (!is_too_long(tiling)) return tiling;
   // A driver that ends long loops gets the smallest tile, of which the most parts share the depth.
   Tiling small{16, 16};
-  for (Tiling wider = small; is_too_long(small) && fits(wider); wider.split *= 2) small = wider;
+  for (Tiling wider = small; is_too_long(small) && fits_device(node, wider); wider.split *= 2) small = wider;
   return small;
 }
 
@@ -79,6 +91,9 @@ constexpr MatrixTiling kMatrixTilings[] = {
 constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
 // These tilings are used while at most kMostShared tiles exist, one wave of the GPU; several subgroups split the depth of one tile.
 constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
+// These are for convolutions: of few pixels, and of many with few channels.
+constexpr MatrixTiling kOfConvolutions[] = {
+    {16, 64, 16, 32, 128, 4}, {16, 64, 16, 16, 128, 2}, {128, 64, 64, 32, 32}, {256, 64, 64, 64, 32}, {256, 32, 64, 32, 32}};
 
 // Whether the device has matrix units for these elements and the input's channels lie together in aligned eights.
 bool takes_matrices(const LowerContext& node, const Contraction& c) {
@@ -101,9 +116,13 @@ bool fits_device(const NodeContext& node, const MatrixTiling& tiling) {
 }  // namespace
 
 std::vector<MatrixTiling> matrix_tilings(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  if (!takes_matrices(node, c) || c.weights.channels_out < kNarrowTile) return {};
+  if (!takes_matrices(node, c) || (c.matrix && c.weights.channels_out < kNarrowTile)) return {};
   std::vector<MatrixTiling> every(std::begin(kMatrixTilings), std::end(kMatrixTilings)), found;
-  if (c.matrix) every.insert(every.end(), {kWide, kFew, kFewest, kShared[0], kShared[1], kShared[2]});
+  every.insert(every.end(), std::begin(kShared), std::end(kShared));
+  if (c.matrix)
+    every.insert(every.end(), {kWide, kFew, kFewest});
+  else
+    every.insert(every.end(), std::begin(kOfConvolutions), std::end(kOfConvolutions));
   for (const MatrixTiling& one : every) {
     const bool is_filled =
         one.pixels <= 2 * std::max<int64_t>(pixels, 16) && one.channels <= 2 * std::max<int64_t>(c.weights.channels_out, 32);
@@ -125,7 +144,7 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
     if (pixels <= kFewest.pixels) return kFewest;
     if (pixels <= kFew.pixels && tiles_of(kFew) < 2 * kBusyTiles && fits(kFew)) return kFew;
   }
-  if (c.matrix && c.weights.channels_in >= kLeastShared && channels > 32)
+  if (c.taps_h * c.taps_w * c.weights.channels_in >= kLeastShared && channels > 32)
     for (const MatrixTiling& tiling : kShared)
       if (tiles_of(tiling) <= kMostShared && fits(tiling)) return tiling;
   for (const MatrixTiling& tiling : kMatrixTilings) {

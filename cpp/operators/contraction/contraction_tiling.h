@@ -13,12 +13,12 @@ namespace pumice {
 // Whether neighbouring channels of a group form aligned vectors of so many.
 bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, int64_t width);
 
-// The tile that a workgroup of conv_tiled computes, the number of parts that it splits the depth into, and the side of an invocation's tile
-// in registers.
+// The tile that a workgroup of conv_tiled computes, the number of parts that it splits the depth into, and an invocation's tile in
+// registers, of 4 or 8 pixels by 4 or 8 channels.
 struct Tiling {
-  int64_t pixels, channels, split = 1, registers = 4;
+  int64_t pixels, channels, split = 1, held_pixels = 4, held_channels = 4;
 
-  int64_t part() const { return pixels * channels / (registers * registers); }  // invocations that share one part of the depth
+  int64_t part() const { return pixels * channels / (held_pixels * held_channels); }  // invocations that share one part of the depth
   int64_t invocations() const { return part() * split; }
   // How often an invocation's loops run at most, those over what it loads for a stretch among them.
   int64_t iterations(int64_t depth) const {

@@ -83,12 +83,19 @@ struct HeldChannels {
   bool halves;
 };
 
-std::optional<HeldChannels> held_channels(const LowerContext& node, const Planes& x, const Planes& y) {
-  constexpr int64_t kFewHeld = 8, kMostHeld = 8, kMostHalves = 16, kLeastTeam = 128, kMostTeams = 4;
+constexpr int64_t kLeastTeam = 128, kMostTeams = 4;
+constexpr int64_t kStretch = 1024;  // pixels that a team of kLeastTeam holds where it has a part of an image
+
+// Whether kernels of teams that have four channels of an image, which lie together, can normalise it: they mix no types of elements.
+bool has_teams_of_channels(const LowerContext& node, const Planes& x, const Planes& y) {
   const bool is_dense = x.sh == x.w * x.sw && y.sh == y.w * y.sw;
-  const DType dtype = node.input(0).dtype;  // of all arrays: the kernel mixes none
-  if (node.output(0).dtype != dtype || node.residual_dtype(dtype) != dtype) return {};
-  if (node.prefers_lanes() || !is_dense || !x.has_vector_channels(4) || !y.has_vector_channels(4) || !begins_in_fours(node)) return {};
+  const DType dtype = node.input(0).dtype;
+  if (node.output(0).dtype != dtype || node.residual_dtype(dtype) != dtype) return false;
+  return !node.prefers_lanes() && is_dense && x.has_vector_channels(4) && y.has_vector_channels(4) && begins_in_fours(node);
+}
+
+std::optional<HeldChannels> held_channels(const LowerContext& node, const Planes& x) {
+  constexpr int64_t kFewHeld = 8, kMostHeld = 8, kMostHalves = 16;
   const bool halves = is_half_width(node.input(0).dtype);
   const int64_t pixels = x.h * x.w, fours = x.c / 4, most_held = halves ? kMostHalves : kMostHeld, largest = node.most_invocations();
   // Teams of a workgroup share the sectors of memory that they read. A device is to be full all the same.
@@ -121,6 +128,45 @@ void add_held_channels(LowerContext& node, const Planes& x, const Planes& y, con
   node.add(step.groups(static_cast<uint64_t>(ceil_div(x.n * x.c / 4, how.teams))).build());
 }
 
+// Statistics of stretches of pixels: vec2s of [images][stretches][channels or groups of them].
+struct Stretches {
+  Operand parts;
+  int64_t pixels, count;  // pixels of a stretch, and stretches of an image
+};
+
+// Adds the statistics of images whose channels lie together: a team has four of them, and the pixels of a stretch in registers.
+Stretches add_channel_parts(LowerContext& node, const Planes& x) {
+  const int64_t fours = x.c / 4, pixels = x.h * x.w, stretch = kStretch, count = ceil_div(pixels, stretch), units = x.n * count * fours;
+  int64_t teams = node.subgroup() > 0 ? kMostTeams : 1;  // of a workgroup, which share sectors of memory
+  while (teams > 1 && (fours % teams != 0 || units / teams < node.multiprocessors() || teams * kLeastTeam > node.most_invocations()))
+    teams /= 2;
+  const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
+  const Operand parts = node.temporary(static_cast<uint64_t>(x.n * count * x.c) * 8);
+  StepBuilder step(node.kernel("norm_channels_parts.comp", node.input(0).dtype,
+                               {{"TEAM", number(kLeastTeam)},
+                                {"TEAMS", number(teams)},
+                                {"HELD", number(kStretch / kLeastTeam)},
+                                {"SUBGROUP", std::to_string(node.subgroup())}}));
+  step.bind("x", node.in(0)).bind("y", parts).set("images", x.n).set("fours", fours).set("pixels", pixels).set("stretches", count);
+  step.set("x_stride_n", x.sn).set("x_stride_w", x.sw);
+  node.add(step.groups(static_cast<uint64_t>(ceil_div(units, teams))).build());
+  return {parts, stretch, count};
+}
+
+// Normalises images whose channels lie together by the statistics of stretches, which each workgroup puts together for its channels.
+void add_channel_apply(LowerContext& node, const Planes& x, const Planes& y, const Stretches& stretches, double epsilon) {
+  constexpr int64_t kHeld = 4, kPixels = 64 * kHeld, kFours = 4;  // pixels and fours of channels of a workgroup
+  Macros macros = {{"HELD", std::to_string(kHeld) + "u"}, {"SUBGROUP", std::to_string(node.subgroup())}, {"EPILOGUE(x)", node.epilogue()}};
+  tell_residual(node, macros);
+  StepBuilder step(node.kernel("norm_channels_apply.comp", node.input(0).dtype, macros));
+  bind_residual(node, step);
+  step.bind("x", node.in(0)).bind("parts", stretches.parts).bind("scale", node.packed(1)).bind("bias", node.packed(2));
+  step.bind("y", node.out(0)).set("images", x.n).set("fours", x.c / 4).set("pixels", x.h * x.w).set("epsilon", epsilon);
+  step.set("stretch", stretches.pixels).set("stretches", stretches.count);
+  step.set("x_stride_n", x.sn).set("x_stride_w", x.sw).set("y_stride_n", y.sn).set("y_stride_w", y.sw);
+  node.add(step.groups(static_cast<uint64_t>(x.n * ceil_div(x.h * x.w, kPixels) * ceil_div(x.c / 4, kFours))).build());
+}
+
 // Normalises each of `groups` groups of an image's channels by its own mean and deviation; where they have several channels all is dense.
 void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_t groups) {
   const int64_t channels = x.c / groups, pixels = channels * x.h * x.w;
@@ -141,7 +187,15 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
     node.tell_additions(held_additions(node, *held));
     return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
-  if (const auto held = groups == x.c ? held_channels(node, x, y) : std::nullopt) return add_held_channels(node, x, y, *held, epsilon);
+  if (groups == x.c && has_teams_of_channels(node, x, y)) {
+    constexpr int64_t kMostMerged = 64, kFewStretches = 8;  // stretches that every workgroup puts together; those that a team walks as well
+    const bool has_few = ceil_div(x.h * x.w, kStretch) <= kMostMerged;
+    // A few teams that hold large images leave most of a device idle.
+    const bool is_idle = x.h * x.w > kFewStretches * kStretch && x.n * x.c < node.multiprocessors();
+    const auto held = has_few && is_idle ? std::nullopt : held_channels(node, x);
+    if (held) return add_held_channels(node, x, y, *held, epsilon);
+    if (has_few) return add_channel_apply(node, x, y, add_channel_parts(node, x), epsilon);
+  }
   // A plane is cut into stretches, so that one large plane still keeps many invocations busy; their statistics are combined afterwards. A
   // stretch of 60,000 stays below the 65,535 iterations after which lavapipe ends a loop.
   const int64_t least = quads ? kFewestInStretch : node.prefers_lanes() ? 64 : kFewestPixels;

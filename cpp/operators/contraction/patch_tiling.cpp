@@ -1,0 +1,86 @@
+#include "operators/contraction/patch_tiling.h"
+
+#include <algorithm>
+
+#include "operators/contraction/contraction_tiling.h"
+
+namespace pumice {
+namespace {
+
+// Elements that neighbours along one axis read, from the first to the last.
+int64_t span(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
+  return (outputs - 1) * step + (taps - 1) * tap_step + 1;
+}
+
+// Whether the kernel takes the convolution: few channels, several taps, and a row that registers hold.
+bool takes(const NodeContext& node, const Contraction& c, int64_t pixels) {
+  constexpr int64_t kMostChannels = 512, kMostSpan = 32;  // input channels times output channels; elements of a row in registers
+  const bool has_terms = !c.matrix && !c.integers && c.order == WeightOrder::blocks && c.weights.channels_in > 0;
+  if (!has_terms || node.prefers_lanes() || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
+  if (c.weights.channels_in * c.weights.channels_out > kMostChannels) return false;
+  const bool goes_forward = c.in_step_h > 0 && c.in_step_w > 0 && c.tap_step_h > 0 && c.tap_step_w > 0;
+  return goes_forward && span(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMostSpan;
+}
+
+// The tiling with as many channels in shared memory as fit; none where one of each part does not.
+std::optional<PatchTiling> fitted(const NodeContext& node, const Contraction& c, PatchTiling tiling) {
+  constexpr int64_t kSharedBytes = 24576, kMostLoads = 16, kFewestInvocations = 32, kMostInvocations = 512;
+  const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+  const auto most_tiles = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
+  const int64_t invocations = tiling.invocations();
+  if (!takes(node, c, tiling.pixels) || tiling.split > c.weights.channels_in || tiling.tiles(c) > most_tiles) return {};
+  if (invocations < kFewestInvocations || invocations > std::min(kMostInvocations, node.most_invocations())) return {};
+  const auto fits = [&] { return tiling.shared_bytes(c) <= std::min(kSharedBytes, limit) && tiling.loads(c) <= kMostLoads; };
+  for (tiling.chunk = ceil_div(c.weights.channels_in, tiling.split); !fits(); tiling.chunk = ceil_div(tiling.chunk, 2))
+    if (tiling.chunk == 1) return {};
+  if (tiling.iterations(c) > node.loop_limit().value_or(INT64_MAX)) return {};
+  return tiling;
+}
+
+// The channels of a tile: all, or so many.
+int64_t tile_channels(const Contraction& c, int64_t most) {
+  return std::min(round_up(c.weights.channels_out, 4), most);
+}
+
+}  // namespace
+
+int64_t PatchTiling::area(const Contraction& c) const {
+  const int64_t read = round_up(span(pixels, c.in_step_w, c.taps_w, c.tap_step_w), 4);
+  return span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * ((columns / pixels - 1) * pixels * c.in_step_w + read);
+}
+
+int64_t PatchTiling::loads(const Contraction& c) const {
+  const bool has_fours = split * chunk % 4 == 0 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4);
+  return ceil_div(split * chunk * area(c) / (has_fours ? 4 : 1), invocations());
+}
+
+int64_t PatchTiling::shared_bytes(const Contraction& c) const {
+  return std::max(split * chunk * area(c) * 4, split > 1 ? invocations() * pixels * 16 : 0);
+}
+
+std::vector<PatchTiling> patch_tilings(const NodeContext& node, const Contraction& c) {
+  constexpr PatchTiling kShapes[] = {{4, 16, 0, 4}, {8, 16, 0, 4}, {8, 32, 0, 4}, {8, 32, 0, 8}, {16, 32, 0, 8}};
+  std::vector<PatchTiling> found;
+  for (PatchTiling one : kShapes)
+    for (one.channels = tile_channels(c, 8); one.channels <= tile_channels(c, 32); one.channels *= 2)
+      for (one.split = 1; one.split <= 8; one.split *= 2)
+        if (const auto made = fitted(node, c, one)) found.push_back(*made);
+  return found;
+}
+
+std::optional<PatchTiling> patch_tiling_of(const NodeContext& node, const Contraction& c) {
+  constexpr int64_t kLeastTaps = 25, kFewIn = 4, kFewOut = 8, kBusyInvocations = 32768, kMostInvocations = 256;
+  if (c.taps_h * c.taps_w < kLeastTaps || (c.weights.channels_in > kFewIn && c.weights.channels_out > kFewOut)) return {};
+  PatchTiling tiling{8, 16, tile_channels(c, 16), 4};
+  const int64_t groups = ceil_div(c.weights.channels_out, tiling.channels) * c.weights.groups;
+  std::optional<PatchTiling> found = fitted(node, c, tiling);
+  while (found && tiling.tiles(c) * groups * tiling.invocations() < kBusyInvocations && tiling.invocations() * 2 <= kMostInvocations) {
+    tiling.split *= 2;
+    const auto wider = fitted(node, c, tiling);
+    if (!wider) break;
+    found = wider;
+  }
+  return found;
+}
+
+}  // namespace pumice

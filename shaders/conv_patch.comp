@@ -1,0 +1,140 @@
+// Convolution of few channels with many taps, for GPUs: a workgroup computes TILE_H rows of TILE_W pixels of an image by TILE_C output
+// channels. What all of its taps read of CHUNK input channels lies in shared memory, once. An invocation sums PIXELS neighbours of a row by
+// four channels: it reads a row of the patch into registers, and every tap of that row finds its elements there. SPLIT parts of a workgroup
+// have CHUNK channels each; their sums meet at the end. Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/contraction.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // an invocation for every PIXELS by four channels, SPLIT times
+layout(constant_id = 1) const uint TILE_H = 8u;
+layout(constant_id = 2) const uint TILE_W = 16u;
+layout(constant_id = 3) const uint TILE_C = 16u;
+layout(constant_id = 4) const uint PIXELS = 4u;  // a multiple of four that divides TILE_W
+layout(constant_id = 5) const uint SPLIT = 1u;
+layout(constant_id = 6) const uint CHUNK = 1u;  // X_VEC4: SPLIT of them are a multiple of four
+layout(constant_id = 7) const uint KERNEL_H = 3u;
+layout(constant_id = 8) const uint KERNEL_W = 3u;
+layout(constant_id = 9) const uint STEP_H = 1u;
+layout(constant_id = 10) const uint STEP_W = 1u;
+layout(constant_id = 11) const uint DILATION_H = 1u;
+layout(constant_id = 12) const uint DILATION_W = 1u;
+
+#include "include/contraction_arrays.glsl"
+
+const uint GROUPS_W = TILE_W / PIXELS, GROUPS = TILE_H * GROUPS_W;  // invocations that have the same channels
+const uint PART = GROUPS * (TILE_C / 4u);
+const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
+const uint SPAN = (PIXELS - 1u) * STEP_W + (KERNEL_W - 1u) * DILATION_W + 1u;  // elements of a row that an invocation reads
+const uint FOURS = (SPAN + 3u) / 4u;
+const uint PITCH = (GROUPS_W - 1u) * PIXELS * STEP_W / 4u + FOURS;  // fours in a row of a patch
+const uint AREA = PATCH_H * PITCH * 4u;
+const uint CHANNELS = SPLIT * CHUNK;  // that lie in shared memory
+const uint UNIT = X_VEC4 == 1 ? 4u : 1u;  // channels that are loaded at once
+const uint ITEMS = CHANNELS / UNIT * AREA, LOADS = (ITEMS + INVOCATIONS - 1u) / INVOCATIONS;
+const uint WORDS_IN = CHANNELS * AREA / 4u, WORDS_OUT = SPLIT > 1u ? INVOCATIONS * PIXELS : 0u;
+shared vec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [channel][row][four], or sums on their way out
+
+// Brings the patches of the channels from `begin` on into shared memory: zero outside the input and past its channels. All loads are on
+// their way before the first is stored.
+void fetch(uint begin, uint first_x, ivec2 corner) {
+#if X_VEC4
+  vec4 found[LOADS];
+#else
+  float found[LOADS];
+#endif
+  [[unroll]] for (uint i = 0u; i < LOADS; ++i) {
+    const uint item = gl_LocalInvocationIndex + i * INVOCATIONS;
+#if X_VEC4
+    const uint channel = item % (CHANNELS / UNIT) * UNIT, at = item / (CHANNELS / UNIT);  // neighbours read neighbouring channels
+#else
+    const uint channel = item / AREA, at = item % AREA;
+#endif
+    const ivec2 place = corner + ivec2(int(at / (PITCH * 4u)), int(at % (PITCH * 4u)));
+    const bool inside = item < ITEMS && begin + channel < p.channels_in && uint(place.x) < uint(p.in_h) && uint(place.y) < uint(p.in_w);
+    const uint from = first_x + uint(place.x) * p.x_stride_h + uint(place.y) * p.x_stride_w + x_channel(begin + channel);
+#if X_VEC4
+    const vec4 four = LOAD_X4(inside ? from : p.x_offset);
+    found[i] = inside ? four : vec4(0.0);
+#else
+    const float one = LOAD_X(inside ? from : p.x_offset);
+    found[i] = inside ? one : 0.0;
+#endif
+  }
+  [[unroll]] for (uint i = 0u; i < LOADS; ++i) {
+    const uint item = gl_LocalInvocationIndex + i * INVOCATIONS;
+    if (item >= ITEMS) break;
+#if X_VEC4
+    const uint channel = item % (CHANNELS / UNIT) * UNIT, at = item / (CHANNELS / UNIT);
+    [[unroll]] for (uint k = 0u; k < 4u; ++k) tile[(channel + k) * (AREA / 4u) + at / 4u][at % 4u] = found[i][k];
+#else
+    tile[item / 4u][item % 4u] = found[i];
+#endif
+  }
+}
+
+void main() {
+  const uint part = gl_LocalInvocationIndex / PART, id = gl_LocalInvocationIndex % PART;
+  const uint group = id % GROUPS, row = group / GROUPS_W, column = group % GROUPS_W * PIXELS;
+  const uint tiles_w = (p.out_w + TILE_W - 1u) / TILE_W, tiles_h = (p.out_h + TILE_H - 1u) / TILE_H;
+  const uint image = grid_group().x / (tiles_w * tiles_h), number = grid_group().x - image * (tiles_w * tiles_h);
+  const uint first_row = number / tiles_w * TILE_H, first_column = number % tiles_w * TILE_W;
+  const uint channel = grid_group().y * TILE_C + id / GROUPS * 4u;
+  const ivec2 corner = ivec2(first_row * STEP_H, first_column * STEP_W) + ivec2(p.base_h, p.base_w);
+  const uint first_x = p.x_offset + X_GROUP + image * p.x_stride_n;
+  const uint fours = (p.channels_out + 7u) / 8u * 2u;
+  const uint first_w = (W_GROUP >> 2) + min(channel / 4u, fours - 1u);
+  vec4 sums[PIXELS];
+  [[unroll]] for (uint i = 0u; i < PIXELS; ++i) sums[i] = vec4(0.0);
+  for (uint begin = 0u; begin < p.channels_in; begin += CHANNELS) {
+    if (begin > 0u) barrier();  // nobody reads the patches before any more
+    fetch(begin, first_x, corner);
+    barrier();  // the patches are in shared memory
+    for (uint c = part * CHUNK; c < (part + 1u) * CHUNK && begin + c < p.channels_in; ++c) {
+      for (uint th = 0u; th < KERNEL_H; ++th) {
+        const uint from = (c * PATCH_H + row * STEP_H + th * DILATION_H) * PITCH + column * STEP_W / 4u;
+        vec4 held[FOURS];
+        [[unroll]] for (uint i = 0u; i < FOURS; ++i) held[i] = tile[from + i];
+        [[unroll]] for (uint tw = 0u; tw < KERNEL_W; ++tw) {
+          const vec4 weights = LOAD_W4(first_w + (tap_index(th, tw) * p.channels_in + begin + c) * fours);
+          [[unroll]] for (uint i = 0u; i < PIXELS; ++i) {
+            const uint at = i * STEP_W + tw * DILATION_W;
+            sums[i] = fma(vec4(held[at / 4u][at % 4u]), weights, sums[i]);
+          }
+        }
+      }
+    }
+  }
+  if (SPLIT > 1u) {
+    barrier();  // nobody reads the patches any more: sums take their place
+    [[unroll]] for (uint i = 0u; i < PIXELS; ++i) tile[(part * PIXELS + i) * PART + id] = sums[i];
+    barrier();  // every part's sums are there
+  }
+  if (channel >= p.channels_out || first_row + row >= p.out_h) return;
+  const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+  [[unroll]] for (uint i = 0u; i < PIXELS; ++i) {
+    if (first_column + column + i >= p.out_w) break;
+    if (i % SPLIT != part) continue;
+    vec4 sum = bias;
+    if (SPLIT == 1u) {
+      sum += sums[i];
+    } else {
+      for (uint k = 0u; k < SPLIT; ++k) sum += tile[(k * PIXELS + i) * PART + id];
+    }
+    const uint at = y_index(uvec3(image, first_row + row, first_column + column + i)) + Y_GROUP;
+#if Y_VEC4
+    const uint place = at + y_channel(channel);
+    STORE_Y4(place, finished(sum, place));
+#else
+    for (uint k = 0u; k < 4u; ++k) {
+      const uint place = at + y_channel(channel + k);
+      if (channel + k < p.channels_out) STORE_Y(place, finished(sum[k], place));
+    }
+#endif
+  }
+}

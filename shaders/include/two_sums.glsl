@@ -1,0 +1,26 @@
+// The sums of a team's members, of one vec4 and of two at once: every meeting waits for the whole team. Behind the declaration of the
+// workgroup, which has TEAMS teams.
+struct Sums {
+  vec4 a, b;
+};
+#if SUBGROUP
+Sums added(Sums s, Sums t) { return Sums(s.a + t.a, s.b + t.b); }
+vec4 exchanged(vec4 v, uint mask) { return subgroupShuffleXor(v, mask); }
+Sums exchanged(Sums s, uint mask) { return Sums(exchanged(s.a, mask), exchanged(s.b, mask)); }
+#define PM_SHUFFLE_XOR exchanged
+#endif
+#include "include/team.glsl"
+#if SUBGROUP
+const uint kMeeting = 2u * ((TEAM * TEAMS + SUBGROUP - 1u) / SUBGROUP);  // two turns of a result of each subgroup
+shared vec4 meeting[kMeeting];
+PM_GATHER(gather_sum, vec4, meeting, pm_sum)
+shared Sums meeting_of_two[kMeeting];
+PM_GATHER(gather_sums, Sums, meeting_of_two, added)
+#else
+shared vec4 meeting[TEAM * TEAMS + 16u];
+PM_GATHER(gather_sum, vec4, meeting, pm_sum)
+Sums gather_sums(Sums s) {
+  const vec4 a = gather_sum(s.a);
+  return Sums(a, gather_sum(s.b));
+}
+#endif

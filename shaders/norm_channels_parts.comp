@@ -1,0 +1,51 @@
+// Mean and sum of squared deviations of stretches of pixels, by (image, channel), of tensors whose channels are their fastest axis: a team
+// of TEAM invocations has four channels of a stretch, which it holds in registers, HELD pixels an invocation, so that they are read once.
+#version 450
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_EXT_control_flow_attributes : require
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = TEAM * TEAMS) in;
+#include "include/two_sums.glsl"
+layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+layout(binding = 1) writeonly buffer Y { vec2 y[]; };  // [images][stretches][channels]
+layout(push_constant) uniform parameter {
+  uint images, fours, pixels;  // fours of channels
+  uint stretches;              // of TEAM * HELD pixels, of an image
+  uint x_stride_n, x_stride_w;
+  uint x_offset;
+} p;
+
+#define FOR_HELD(k) [[unroll]] for (uint k = 0u; k < HELD; ++k)
+#define PIXEL(k) (first + TEAM_MEMBER + (k) * TEAM)
+#define HAS_PIXEL(k) (is_there && PIXEL(k) < p.pixels)
+
+vec4 divided(vec4 sum, float count) {
+  return vec4(pm_divide(sum.x, count), pm_divide(sum.y, count), pm_divide(sum.z, count), pm_divide(sum.w, count));
+}
+
+void main() {
+  const uint number = grid_group() * TEAMS + TEAM_NUMBER, part = number / p.fours, four = number - part * p.fours;
+  const uint image = part / p.stretches, first = (part - image * p.stretches) * TEAM * HELD;
+  const bool is_there = image < p.images;  // teams past the last one only meet
+  const float count = float(min(TEAM * HELD, p.pixels - min(first, p.pixels)));
+  const uint from = p.x_offset + image * p.x_stride_n + four * 4u;
+  vec4 held[HELD];
+  FOR_HELD(k) held[k] = HAS_PIXEL(k) ? pm_load_vec4(x, (from + PIXEL(k) * p.x_stride_w) / 4u) : vec4(0.0);
+  vec4 sum = vec4(0.0);
+  FOR_HELD(k) sum += held[k];
+  const vec4 mean = divided(gather_sum(sum), count);
+  // The mean of the distances from the mean shows what the sum has lost.
+  Sums about = Sums(vec4(0.0), vec4(0.0));  // of squares, and of what is left
+  FOR_HELD(k) {
+    precise vec4 v = held[k] - mean;
+    if (HAS_PIXEL(k)) about.a += v * v, about.b += v;
+  }
+  about = gather_sums(about);
+  if (!is_there || TEAM_MEMBER != 0u) return;
+  const vec4 rest = divided(about.b, count);
+  [[unroll]] for (uint i = 0u; i < 4u; ++i)
+    y[(part * p.fours + four) * 4u + i] = vec2(mean[i] + rest[i], pm_about_mean(about.a[i], about.b[i] * rest[i]));
+}
