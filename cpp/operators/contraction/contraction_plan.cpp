@@ -217,6 +217,7 @@ ContractionPlan patch_plan(const PatchTiling& tiling, const Contraction& c, Macr
           c.taps_h * c.taps_w * tiling.chunk * tiling.rounds(c) + tiling.split + kBiases,
           tiling.iterations(c),
           name_of(tiling),
+          {},
           nullptr,
           tiling.tiles(c)};
 }
