@@ -61,7 +61,7 @@ struct IntegerTiling {
   }
 };
 
-constexpr IntegerTiling kWide{128, 128, 64, 64, 128}, kMiddle{64, 64, 32, 32, 128}, kFew{16, 64, 16, 32, 128};
+constexpr IntegerTiling kWideIntegers{128, 128, 64, 64, 128}, kMiddleIntegers{64, 64, 32, 32, 128}, kFewIntegers{16, 64, 16, 32, 128};
 constexpr IntegerTiling kLeast{64, 64, 32, 32, 64};  // for devices of little shared memory
 
 bool fits(const NodeContext& node, const IntegerTiling& tiling) {
@@ -74,10 +74,10 @@ bool fits(const NodeContext& node, const IntegerTiling& tiling) {
 IntegerTiling tiling_of(const NodeContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kBusyTiles = 100;
   const auto tiles_of = [&](const IntegerTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
-  if (rows <= kFew.rows && fits(node, kFew)) return kFew;
-  const bool is_wide = tiles_of(kWide) >= kBusyTiles && rows > kMiddle.rows && columns > kMiddle.columns;
-  for (const IntegerTiling& tiling : {kWide, kMiddle})
-    if ((is_wide || tiling.rows < kWide.rows) && fits(node, tiling)) return tiling;
+  if (rows <= kFewIntegers.rows && fits(node, kFewIntegers)) return kFewIntegers;
+  const bool is_wide = tiles_of(kWideIntegers) >= kBusyTiles && rows > kMiddleIntegers.rows && columns > kMiddleIntegers.columns;
+  for (const IntegerTiling& tiling : {kWideIntegers, kMiddleIntegers})
+    if ((is_wide || tiling.rows < kWideIntegers.rows) && fits(node, tiling)) return tiling;
   return kLeast;
 }
 

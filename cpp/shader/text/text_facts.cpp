@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-bool is_word(char c) {
+bool is_word_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
@@ -71,7 +71,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
   for (size_t at = 0; at < text.size();) {
     size_t end = at;
-    while (end < text.size() && is_word(text[end])) ++end;
+    while (end < text.size() && is_word_char(text[end])) ++end;
     if (end > at && (text[at] < '0' || text[at] > '9')) words.push_back(text.substr(at, end - at));
     at = end + 1;
   }
