@@ -272,13 +272,17 @@ std::vector<QuadTiling> halves_tilings(const NodeContext& node) {
 }
 
 QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  constexpr QuadTiling kLarge{64, 64, 32, 32, 2, 1, true}, kMiddle{32, 64, 32, 32, 4, 1, true}, kSmall{32, 32, 32, 32, 8, 1};
+  constexpr QuadTiling kWhole{64, 64, 32, 32, 1, 1, true}, kLarge{64, 64, 32, 32, 2, 1, true}, kFew{32, 32, 32, 32, 4, 1},
+      kSmall{32, 32, 32, 32, 8, 1};
   const int64_t cores = node.multiprocessors();
   const auto tiles_of = [&](const QuadTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
-  const auto suits = [&](const QuadTiling& one) { return fits_halves_of(node, one) && depth >= 32 * one.split; };
-  if (tiles_of(kLarge) >= cores && suits(kLarge)) return kLarge;
-  if (tiles_of(kMiddle) >= cores && suits(kMiddle)) return kMiddle;
-  return suits(kSmall) ? kSmall : kHalvesTilings[0];
+  const auto suits = [&](const QuadTiling& one, int64_t least) {
+    return tiles_of(one) >= least && fits_halves_of(node, one) && depth >= 32 * one.split;
+  };
+  if (suits(kWhole, 2 * cores)) return kWhole;
+  if (suits(kLarge, cores)) return kLarge;
+  if (suits(kFew, cores)) return kFew;
+  return suits(kSmall, 0) ? kSmall : kHalvesTilings[0];
 }
 
 std::vector<Skinny> skinnies_of(const LowerContext& node, const Contraction& c, int64_t pixels) {

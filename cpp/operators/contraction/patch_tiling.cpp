@@ -69,10 +69,20 @@ std::vector<PatchTiling> patch_tilings(const NodeContext& node, const Contractio
 }
 
 std::optional<PatchTiling> patch_tiling_of(const NodeContext& node, const Contraction& c) {
-  constexpr int64_t kLeastTaps = 25, kFewIn = 4, kFewOut = 8, kBusyInvocations = 32768, kMostInvocations = 256;
-  if (c.taps_h * c.taps_w < kLeastTaps || (c.weights.channels_in > kFewIn && c.weights.channels_out > kFewOut)) return {};
+  constexpr int64_t kManyTaps = 25, kSomeTaps = 9, kFewIn = 8, kFewOut = 8, kNarrowOut = 12, kWideOut = 64, kManyPixels = 1 << 14;
+  constexpr int64_t kBusyInvocations = 32768, kMostInvocations = 256;
+  const int64_t taps = c.taps_h * c.taps_w, pixels = c.x.n * c.out_h * c.out_w, out = c.weights.channels_out;
+  const bool is_large = pixels >= kManyPixels;
+  // Tiles of sixteen channels are a third empty there, and more.
+  const bool is_narrow = taps >= kSomeTaps && is_large && out <= kNarrowOut;
+  if (!is_narrow && (taps < kManyTaps || (c.weights.channels_in > kFewIn && out > kFewOut))) return {};
+  if (is_half_width(node.float_dtype) && out >= kWideOut) return {};  // conv_tiled reads such weights as fast, and fewer pixels
   PatchTiling tiling{8, 16, tile_channels(c, 16), 4};
-  const int64_t groups = ceil_div(c.weights.channels_out, tiling.channels) * c.weights.groups;
+  if (is_narrow)
+    tiling.channels = tile_channels(c, 8), tiling.split = std::min<int64_t>(4, c.weights.channels_in);
+  else if (!is_half_width(node.float_dtype) && (is_large || out > kFewOut))
+    tiling.rows = 4, tiling.channels = tile_channels(c, 8);
+  const int64_t groups = ceil_div(out, tiling.channels) * c.weights.groups;
   std::optional<PatchTiling> found = fitted(node, c, tiling);
   while (found && tiling.tiles(c) * groups * tiling.invocations() < kBusyInvocations && tiling.invocations() * 2 <= kMostInvocations) {
     tiling.split *= 2;
