@@ -18,12 +18,12 @@ struct Unpacked {
   Values prelu;
 };
 
-std::string text_of(const py::handle& object) {
+std::string description_of(const py::handle& object) {
   return py::str(object).cast<std::string>();
 }
 
-std::string text_of(const Dimensions& sizes) {
-  return text_of(py::tuple(py::cast(sizes)));
+std::string description_of(const Dimensions& sizes) {
+  return description_of(py::tuple(py::cast(sizes)));
 }
 
 Dimensions sizes_of(const py::array& array) {
@@ -35,8 +35,8 @@ py::array expected_array(const py::array& given, const char* name, const char* d
   refuse_masked(given, name);
   py::array native = contiguous(given);
   if (!native.dtype().equal(py::dtype(dtype)) || (shape && sizes_of(given) != *shape))
-    throw BindingError("D3", name, "", std::string(dtype) + (shape ? " of shape " + text_of(*shape) : ""),
-                       text_of(given.dtype()) + " of shape " + text_of(sizes_of(given)));
+    throw BindingError("D3", name, "", std::string(dtype) + (shape ? " of shape " + description_of(*shape) : ""),
+                       description_of(given.dtype()) + " of shape " + description_of(sizes_of(given)));
   return native;
 }
 
@@ -55,11 +55,11 @@ uint16_t* data_of(py::array& array) {
 }
 
 // The arrays to pack, checked.
-struct Given {
+struct PackingInputs {
   py::array weights, bias;
   Values table, prelu;
 
-  Given(const py::array& values, const Values& biases, const Values& map, const Values& slopes, py::ssize_t outputs)
+  PackingInputs(const py::array& values, const Values& biases, const Values& map, const Values& slopes, py::ssize_t outputs)
       : weights(expected_array(values, "weights", map ? "uint8" : "float16")),
         bias(biases ? expected_array(*biases, "bias", "float16", Dimensions{outputs}) : zeros(outputs)) {
     if (map) table = expected_array(*map, "table", "float16", Dimensions{dv::kTableEntries});
@@ -76,13 +76,13 @@ int dimension(py::ssize_t size) {
 }
 
 dv::ConvDims conv_dims(const Dimensions& shape, bool quantized, bool prelu) {
-  if (shape.size() != 4) throw BindingError("D3", "weights", "", "the shape (kernels, channels, ky, kx)", text_of(shape));
+  if (shape.size() != 4) throw BindingError("D3", "weights", "", "the shape (kernels, channels, ky, kx)", description_of(shape));
   return {dimension(shape[1]), dimension(shape[3]), dimension(shape[2]), dimension(shape[0]), quantized, prelu};
 }
 
 dv::FcDims fc_dims(const Dimensions& shape, bool quantized) {
   if (shape.size() != 2 && shape.size() != 4 && shape.size() != 6)
-    throw BindingError("D3", "weights", "", "the shape (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w)", text_of(shape));
+    throw BindingError("D3", "weights", "", "the shape (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w)", description_of(shape));
   const size_t outputs = shape.size() == 6 ? 3 : 1;
   const auto size = [&](size_t axis, size_t end) { return axis < end ? dimension(shape[axis]) : 1; };
   return {size(outputs, shape.size()),
@@ -95,7 +95,7 @@ dv::FcDims fc_dims(const Dimensions& shape, bool quantized) {
 }
 
 template <typename Dims>
-py::bytes pack(const Dims& dims, const Given& given, size_t (*bytes)(const Dims&),
+py::bytes pack(const Dims& dims, const PackingInputs& given, size_t (*bytes)(const Dims&),
                size_t (*pack_weights)(const Dims&, const dv::Weights&, std::span<std::byte>)) {
   const size_t size = bytes(dims);
   auto packed = py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(size)));
@@ -110,12 +110,13 @@ py::bytes pack(const Dims& dims, const Given& given, size_t (*bytes)(const Dims&
 template <size_t (*bytes)(const dv::ConvDims&), size_t (*pack_weights)(const dv::ConvDims&, const dv::Weights&, std::span<std::byte>)>
 py::bytes pack_convolution(const py::array& weights, const Values& bias, const Values& table, const Values& prelu) {
   const dv::ConvDims dims = conv_dims(sizes_of(weights), table.has_value(), prelu.has_value());
-  return pack(dims, Given(weights, bias, table, prelu, dims.kernels), bytes, pack_weights);
+  return pack(dims, PackingInputs(weights, bias, table, prelu, dims.kernels), bytes, pack_weights);
 }
 
 py::bytes pack_fully_connected(const py::array& weights, const Values& bias, const Values& table) {
   const dv::FcDims dims = fc_dims(sizes_of(weights), table.has_value());
-  return pack(dims, Given(weights, bias, table, {}, static_cast<py::ssize_t>(dims.outputs())), dv::packed_fc_bytes, dv::pack_fc_weights);
+  return pack(dims, PackingInputs(weights, bias, table, {}, static_cast<py::ssize_t>(dims.outputs())), dv::packed_fc_bytes,
+              dv::pack_fc_weights);
 }
 
 std::span<const std::byte> span_of(const Packed& packed) {
@@ -164,7 +165,7 @@ Unpacked unpack_fully_connected(const Packed& packed, const Dimensions& shape, b
 py::typing::Tuple<py::array, py::array> quantize(const py::array& weights) {
   refuse_masked(weights, "weights");
   if (!weights.dtype().equal(py::dtype("float16")) && !weights.dtype().equal(py::dtype("float32")))
-    throw BindingError("D3", "weights", "", "float16 or float32", text_of(weights.dtype()));
+    throw BindingError("D3", "weights", "", "float16 or float32", description_of(weights.dtype()));
   const py::array values = contiguous(weights.attr("astype")("float32", py::arg("copy") = false).cast<py::array>());
   py::array indices(py::dtype("uint8"), sizes_of(weights)), table = halves({dv::kTableEntries});
   const std::span source(static_cast<const float*>(values.data()), static_cast<size_t>(values.size()));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr VkExternalSemaphoreHandleTypeFlagBits kHandle = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT;
 
-void check_exportable(const ContextState& state) {
+void check_timeline_exportable(const ContextState& state) {
   const std::string what = "an order with another interface's work: '" + state.info.name + "' ";
   if (!state.info.extensions.contains(VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME))
     throw UnsupportedError(what + "has no " + VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME);
@@ -28,7 +28,7 @@ void check_exportable(const ContextState& state) {
 
 SharedTimeline::SharedTimeline(std::shared_ptr<Context> context) : context_(std::move(context)) {
   const ContextState& state = state_of(*context_);
-  check_exportable(state);
+  check_timeline_exportable(state);
   VkExportSemaphoreCreateInfo exported{VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO};
   exported.handleTypes = kHandle;
   VkSemaphoreTypeCreateInfo type{VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO};

@@ -142,7 +142,7 @@ void cast(Expansion& e) {
 }
 
 // The names, as template arguments.
-constexpr char kAdd[] = "Add", kSub[] = "Sub", kMax[] = "Max", kMin[] = "Min", kPow[] = "Pow", kPRelu[] = "PRelu", kAbs[] = "Abs",
+constexpr char kAdd[] = "Add", kSub[] = "Sub", kLarger[] = "Max", kSmaller[] = "Min", kPow[] = "Pow", kPRelu[] = "PRelu", kAbs[] = "Abs",
                kNeg[] = "Neg", kExp[] = "Exp", kLog[] = "Log", kSin[] = "Sin", kSqrt[] = "Sqrt", kFloor[] = "Floor",
                kHardSwish[] = "HardSwish", kLess[] = "Less", kLessOrEqual[] = "LessOrEqual", kGreater[] = "Greater",
                kGreaterOrEqual[] = "GreaterOrEqual", kEqual[] = "Equal", kAnd[] = "And", kOr[] = "Or", kNot[] = "Not";
@@ -173,8 +173,8 @@ Operations elementwise_operations() {
       fused("nnapi::MUL", 1, "a * b, then the activation. A quantized output's scale exceeds the product of the operands'.", numbers,
             multiply),
       fused("nnapi::DIV", 2, "a / b, then the activation. Of int32 rounded down, and 0 where b is 0.", kFloat | kInt, divide),
-      two("nnapi::MAXIMUM", 3, "The larger of a and b.", numbers, binary<kMax>),
-      two("nnapi::MINIMUM", 3, "The smaller of a and b.", numbers, binary<kMin>),
+      two("nnapi::MAXIMUM", 3, "The larger of a and b.", numbers, binary<kLarger>),
+      two("nnapi::MINIMUM", 3, "The smaller of a and b.", numbers, binary<kSmaller>),
       two("nnapi::POW", 3, "a to the power of b.", kFloat, binary<kPow>),
       two("nnapi::PRELU", 3, "a, times b where it is below 0.", reals, binary<kPRelu>),
       one("nnapi::ABS", 3, "The absolute value.", kFloat | kInt, unary<kAbs>),

@@ -6,10 +6,10 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr int32_t kLeast = -32768, kMost = 32767;
+constexpr int32_t kLeastInt16 = -32768, kMostInt16 = 32767;
 
 int32_t held16(int64_t x) {
-  return static_cast<int32_t>(std::clamp<int64_t>(x, kLeast, kMost));
+  return static_cast<int32_t>(std::clamp<int64_t>(x, kLeastInt16, kMostInt16));
 }
 
 // Rounded by 2^shift, halves away from 0.
@@ -19,7 +19,7 @@ int32_t rounded(int32_t x, int shift) {
 }
 
 int32_t product(int32_t a, int32_t b) {
-  if (a == kLeast && b == kLeast) return kMost;
+  if (a == kLeastInt16 && b == kLeastInt16) return kMostInt16;
   const int32_t exact = a * b;
   return (exact + (exact >= 0 ? 1 << 14 : 1 - (1 << 14))) / (1 << 15);
 }
@@ -39,7 +39,7 @@ int32_t exp_near_zero(int32_t a) {
 // exp of a number of at most 0: of what is left of quarters, times the exponentials of the powers of two in the rest.
 int32_t exp_below(int32_t a, int integer_bits) {
   constexpr int32_t kFactors[] = {25520, 19875, 12055, 4435, 600, 11, 0};  // exp(-1/4), exp(-1/2), ... exp(-16)
-  if (a == 0) return kMost;
+  if (a == 0) return kMostInt16;
   const int fraction = 15 - integer_bits;
   const int32_t quarter = 1 << (fraction - 2), near = (a & (quarter - 1)) - quarter, rest = near - a;
   int32_t result = exp_near_zero(shifted(near, integer_bits));
@@ -50,7 +50,7 @@ int32_t exp_below(int32_t a, int integer_bits) {
 
 // 2 / (1 + a), with two integer bits, of a in [0, 1], by three steps of Newton and Raphson.
 int32_t reciprocal(int32_t a) {
-  const int32_t sum = a + kMost, half = (sum + (sum >= 0 ? 1 : -1)) / 2;
+  const int32_t sum = a + kMostInt16, half = (sum + (sum >= 0 ? 1 : -1)) / 2;
   int32_t x = held16(23130 + product(half, -15420));
   for (int step = 0; step < 3; ++step) x = held16(x + shifted(product(x, held16(8192 - product(half, x))), 2));
   return x;
@@ -58,21 +58,21 @@ int32_t reciprocal(int32_t a) {
 
 int32_t tanh_at(int32_t a, int integer_bits) {
   if (a == 0) return 0;
-  const int32_t below = a == kLeast ? kLeast : -std::abs(a);
+  const int32_t below = a == kLeastInt16 ? kLeastInt16 : -std::abs(a);
   const int32_t t = shifted(held16(reciprocal(exp_below(below, integer_bits + 1)) - 8192), 2);
   return a > 0 ? t : held16(-t);
 }
 
 int32_t logistic_at(int32_t a, int integer_bits) {
   if (a == 0) return 16384;
-  const int32_t below = a == kLeast ? kLeast : -std::abs(a);
+  const int32_t below = a == kLeastInt16 ? kLeastInt16 : -std::abs(a);
   const int32_t p = shifted(reciprocal(exp_below(below, integer_bits)), 1);
-  return a > 0 ? p : kMost - p;
+  return a > 0 ? p : kMostInt16 - p;
 }
 
 std::vector<double> table_of(int integer_bits, int32_t (*function)(int32_t, int)) {
   std::vector<double> table;
-  for (int32_t a = kLeast; a <= kMost; ++a) table.push_back(function(a, integer_bits));
+  for (int32_t a = kLeastInt16; a <= kMostInt16; ++a) table.push_back(function(a, integer_bits));
   return table;
 }
 
@@ -111,7 +111,7 @@ ValueId FixedPoint::rounded(ValueId id, int shift) {
 }
 
 ValueId FixedPoint::product(ValueId a, ValueId b) {
-  return e_.add("Min", {divided_up(e_.add("Mul", {a, b}), 15), number(kMost, DType::int32)});
+  return e_.add("Min", {divided_up(e_.add("Mul", {a, b}), 15), number(kMostInt16, DType::int32)});
 }
 
 ValueId FixedPoint::scaled(ValueId id, const Multiplier& by) {
@@ -144,7 +144,7 @@ ValueId FixedPoint::gates_of(ValueId id, int integer_bits, size_t count, size_t 
   const auto size = static_cast<double>(table.size());
   const std::vector<double> tanh = tanh_table(integer_bits);
   table.insert(table.end(), tanh.begin(), tanh.end());
-  std::vector<double> places(count, -kLeast);
+  std::vector<double> places(count, -kLeastInt16);
   places[candidate] += size;
   const ValueId place = add(id, runs(places, units, DType::int32));
   return e_.add("Gather", {e_.numbers(table, DType::int32), place}, with({{"axis", int64_t{0}}}));
@@ -153,7 +153,7 @@ ValueId FixedPoint::gates_of(ValueId id, int integer_bits, size_t count, size_t 
 // Numbers below 0 count from the end of the table.
 ValueId FixedPoint::looked_up(const std::vector<double>& table, ValueId id) {
   std::vector<double> turned = table;
-  std::ranges::rotate(turned, turned.begin() - kLeast);
+  std::ranges::rotate(turned, turned.begin() - kLeastInt16);
   return e_.add("Gather", {e_.numbers(turned, DType::int32), id}, with({{"axis", int64_t{0}}}));
 }
 

@@ -11,31 +11,31 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr size_t kScores = 0, kDeltas = 1, kAnchors = 2, kImages = 3, kHeightStride = 4, kWidthStride = 5, kMostBefore = 6, kMostAfter = 7,
-                 kOverlap = 8, kLeastSize = 9, kPlanes = 10;
+constexpr size_t kProposalScores = 0, kDeltas = 1, kProposalAnchors = 2, kImages = 3, kHeightStride = 4, kWidthStride = 5, kMostBefore = 6,
+                 kMostAfter = 7, kOverlap = 8, kLeastSize = 9, kPlanes = 10;
 
 void check_proposals(Operands& o) {
-  expect_ranks(o, kScores, 2, 4);
-  expect_ranks(o, kAnchors, 2, 2);
-  o.expect_size(kAnchors, 1, 4);
+  expect_ranks(o, kProposalScores, 2, 4);
+  expect_ranks(o, kProposalAnchors, 2, 2);
+  o.expect_size(kProposalAnchors, 1, 4);
   o.expect_size(kImages, 1, 2);
   const bool planes = o.integer(kPlanes) != 0;
   const size_t row = planes ? 2 : 1, channel = planes ? 1 : 3;
-  expect_one_size(o, {{kScores, 0}, {kDeltas, 0}, {kImages, 0}}, "N15.1");
-  expect_one_size(o, {{kScores, row}, {kDeltas, row}}, "N15.1");
-  expect_one_size(o, {{kScores, row + 1}, {kDeltas, row + 1}}, "N15.1");
-  expect_one_size(o, {{kScores, channel}, {kAnchors, 0}}, "N15.1");
-  const auto anchors = o.size(kScores, channel), deltas = o.size(kDeltas, channel);
+  expect_one_size(o, {{kProposalScores, 0}, {kDeltas, 0}, {kImages, 0}}, "N15.1");
+  expect_one_size(o, {{kProposalScores, row}, {kDeltas, row}}, "N15.1");
+  expect_one_size(o, {{kProposalScores, row + 1}, {kDeltas, row + 1}}, "N15.1");
+  expect_one_size(o, {{kProposalScores, channel}, {kProposalAnchors, 0}}, "N15.1");
+  const auto anchors = o.size(kProposalScores, channel), deltas = o.size(kDeltas, channel);
   if (anchors && deltas && *deltas != 4 * *anchors)
     o.fail(kDeltas, "N15.1: " + std::to_string(4 * *anchors) + " numbers at each place expected, four for each anchor; given " +
                         o.shape_text(kDeltas));
   refuse_empty(o, "G2");
-  check_boxes(o, kAnchors);
+  check_boxes(o, kProposalAnchors);
 }
 
 // Beside 8-bit scores anchors are int16 and sizes of images uint16, in eighths; else all have one type.
 void expect_types(const Expansion& e) {
-  const DType scores = e.dtype(kScores);
+  const DType scores = e.dtype(kProposalScores);
   const bool bytes = contains(kQuant, scores);
   const auto expect = [&](size_t i, DType expected) {
     if (e.dtype(i) != expected)
@@ -47,7 +47,7 @@ void expect_types(const Expansion& e) {
       e.fail(i, "N15.1: a scale of 0.125 and a zero point of 0 expected; given " + to_string(given));
   };
   expect(kDeltas, scores);
-  expect(kAnchors, bytes ? DType::int16 : scores);
+  expect(kProposalAnchors, bytes ? DType::int16 : scores);
   expect(kImages, bytes ? DType::uint16 : scores);
 }
 
@@ -56,19 +56,19 @@ class Proposals {
   explicit Proposals(Expansion& e)
       : e_(e),
         planes_(e.integer(kPlanes) != 0),
-        images_(e.length(kScores, 0)),
-        height_(e.length(kScores, planes_ ? 2 : 1)),
-        width_(e.length(kScores, planes_ ? 3 : 2)),
-        places_(e.product(e.product(height_, width_), e.length(kAnchors, 0))) {}
+        images_(e.length(kProposalScores, 0)),
+        height_(e.length(kProposalScores, planes_ ? 2 : 1)),
+        width_(e.length(kProposalScores, planes_ ? 3 : 2)),
+        places_(e.product(e.product(height_, width_), e.length(kProposalAnchors, 0))) {}
 
   void run() {
     const int64_t before = e_.integer(kMostBefore);
     const Length count = before > 0 ? e_.least_of({before}, places_) : places_;
-    const ValueId scores = e_.cast(flat(in_float32(e_, kScores), {images_, places_}), DType::float32);
+    const ValueId scores = e_.cast(flat(in_float32(e_, kProposalScores), {images_, places_}), DType::float32);
     const ValueId order = e_.add_many("TopK", {scores, e_.sizes({count})}, 2, with({{"axis", int64_t{1}}}))[1];
     const ValueId place = expanded(e_.add("Unsqueeze", {order, e_.integers({2})}), {images_, count, {4}});
     const ValueId limit = turned_sizes(), boxes = gathered(moved(limit), place);
-    give(kept(boxes, limit, count), boxes, gathered(flat(e_[kScores], {images_, places_}), order));
+    give(kept(boxes, limit, count), boxes, gathered(flat(e_[kProposalScores], {images_, places_}), order));
   }
 
  private:
@@ -105,7 +105,7 @@ class Proposals {
 
   // Corners of all candidates [images, candidates, 4], within their image.
   ValueId moved(ValueId limit) {
-    const ValueId anchors = e_.reshaped(e_.add("Add", {in_float32(e_, kAnchors), shifts()}), {{1}, places_, {4}});
+    const ValueId anchors = e_.reshaped(e_.add("Add", {in_float32(e_, kProposalAnchors), shifts()}), {{1}, places_, {4}});
     const ValueId deltas = flat(in_float32(e_, kDeltas), {images_, places_, {4}});
     const ValueId start = pair(anchors, 0), end = pair(anchors, 2), size = e_.add("Sub", {end, start});
     const ValueId center = e_.add("Mul", {e_.add("Add", {start, end}), real(0.5)});
@@ -144,8 +144,8 @@ class Proposals {
     const ValueId image = e_.add("Slice", {found, e_.integers({0}), e_.integers({1}), e_.integers({0})});
     const ValueId row = e_.add("Unsqueeze", {e_.cast(number, DType::int64), e_.integers({0})});
     const ValueId places = e_.transposed(e_.add("Concat", {image, row}, with({{"axis", int64_t{0}}})), {1, 0});
-    e_.give(e_.add("GatherND", {scores, places}), e_.as_operand(kScores));
-    give_boxes(e_, e_.add("GatherND", {boxes, places}), kScores);
+    e_.give(e_.add("GatherND", {scores, places}), e_.as_operand(kProposalScores));
+    give_boxes(e_, e_.add("GatherND", {boxes, places}), kProposalScores);
     e_.give(e_.cast(e_.add("Squeeze", {image, e_.integers({0})}), DType::int32));
   }
 

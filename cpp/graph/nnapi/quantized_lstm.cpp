@@ -10,7 +10,7 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr size_t kWeights = 1, kRecurrent = 5, kBiases = 9, kCell = 13, kHidden = 14;
+constexpr size_t kWeights = 1, kRecurrent = 5, kBiases = 9, kCellState = 13, kHidden = 14;
 constexpr float kOperandScale = 1.0f / 128;
 constexpr int32_t kOperandZero = 128;
 constexpr int kIntegerBits = 3;
@@ -19,7 +19,7 @@ void check_16bit_lstm(Operands& o) {
   o.expect_rank(0, 2);
   expect_ranks(o, kWeights, 8, 2);
   expect_ranks(o, kBiases, 4, 1);
-  expect_ranks(o, kCell, 2, 2);
+  expect_ranks(o, kCellState, 2, 2);
   expect_one_size(o, {{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}}, "N4.1");
   expect_one_size(o,
                   {{1, 0},
@@ -38,10 +38,10 @@ void check_16bit_lstm(Operands& o) {
                    {10, 0},
                    {11, 0},
                    {12, 0},
-                   {kCell, 1},
+                   {kCellState, 1},
                    {kHidden, 1}},
                   "N4.1");
-  expect_one_size(o, {{0, 0}, {kCell, 0}, {kHidden, 0}}, "N4.1");
+  expect_one_size(o, {{0, 0}, {kCellState, 0}, {kHidden, 0}}, "N4.1");
   refuse_empty(o, "G2");
 }
 
@@ -57,11 +57,11 @@ float check_scales(const Expansion& e) {
   const Quantization weights = e.quantization(kWeights);
   for (size_t i = kWeights + 1; i < kBiases; ++i) expect_parameters(e, i, weights);
   const float scale = weights.scale[0] / 128;
-  for (size_t i = kBiases; i < kCell; ++i)
+  for (size_t i = kBiases; i < kCellState; ++i)
     if (!e.quantization(i).scale.empty()) expect_parameters(e, i, {{scale}, 0, {}});
-  const Quantization cell = e.quantization(kCell);
+  const Quantization cell = e.quantization(kCellState);
   if (std::abs(std::log2(static_cast<double>(cell.scale[0])) + 11) > 1e-3 || cell.zero_point.value_or(0) != 0)
-    e.fail(kCell, "N4.1: a scale of 2^-11 and a zero point of 0 expected; given " + to_string(cell));
+    e.fail(kCellState, "N4.1: a scale of 2^-11 and a zero point of 0 expected; given " + to_string(cell));
   return scale;
 }
 
@@ -93,10 +93,10 @@ void lstm_16bit(Expansion& e) {
   for (int cell = -32768; cell <= 32767; ++cell)
     cell_tanh.push_back(tanh[static_cast<size_t>(std::clamp(2 * cell, -32768, 32767) + 32768)]);
   const ValueId i = gates[0], forget = gates[1], g = gates[2], o = gates[3];
-  const ValueId before = e.cast(e[kCell], DType::int32);
+  const ValueId before = e.cast(e[kCellState], DType::int32);
   const ValueId c = f.held16(f.add(f.rounded(f.product(i, g), 4), f.product(forget, before)));
   const ValueId h = f.held(f.rounded(f.product(o, f.looked_up(cell_tanh, c)), 8), -128, 127);
-  e.give(e.cast(c, DType::int16), e.quantization(kCell));
+  e.give(e.cast(c, DType::int16), e.quantization(kCellState));
   e.give(e.cast(f.add(h, f.number(kOperandZero, DType::int32)), DType::uint8), e.quantization(kHidden));
 }
 

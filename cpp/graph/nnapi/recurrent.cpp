@@ -9,8 +9,8 @@ namespace {
 struct Cell {
   size_t w, r, b, h, aux = kNoOperand;
 };
-constexpr Cell kForward{1, 2, 3, 4, 10}, kBackward{5, 6, 7, 8, 11}, kOnly{1, 2, 3, 4};
-constexpr size_t kAux = 9;
+constexpr Cell kForwardCell{1, 2, 3, 4, 10}, kBackwardCell{5, 6, 7, 8, 11}, kOnly{1, 2, 3, 4};
+constexpr size_t kAuxInput = 9;
 
 void check_cell(Operands& o, const Cell& cell, size_t batch_axis, std::string_view rule) {
   expect_ranks(o, cell.w, 2, 2);
@@ -40,39 +40,40 @@ void check_rnn_sequence(Operands& o) {
   refuse_empty(o, "G2");
 }
 
-Linking linking_of(const Operands& o) {
-  const bool fw = o.has(kForward.aux), bw = o.has(kBackward.aux);
-  if (fw != bw) o.fail(fw ? kBackward.aux : kForward.aux, "N9.3: weights of both directions expected, or of none; given those of one");
-  if (fw && !o.has(kAux)) o.fail(kAux, "N9.3: an input for its weights, operands 10 and 11, expected; it is left out");
-  return !o.has(kAux) ? Linking::none : fw ? Linking::cross : Linking::parallel;
+Linking rnn_linking_of(const Operands& o) {
+  const bool fw = o.has(kForwardCell.aux), bw = o.has(kBackwardCell.aux);
+  if (fw != bw)
+    o.fail(fw ? kBackwardCell.aux : kForwardCell.aux, "N9.3: weights of both directions expected, or of none; given those of one");
+  if (fw && !o.has(kAuxInput)) o.fail(kAuxInput, "N9.3: an input for its weights, operands 10 and 11, expected; it is left out");
+  return !o.has(kAuxInput) ? Linking::none : fw ? Linking::cross : Linking::parallel;
 }
 
-void check_both(Operands& o) {
+void check_both_rnns(Operands& o) {
   o.expect_rank(0, 3);
   const size_t batch = batch_axis(o.integer(13) != 0);
-  const Linking linking = linking_of(o);
-  for (const Cell& cell : {kForward, kBackward}) check_cell(o, cell, batch, "N9.1");
-  expect_one_size(o, {{0, 2}, {kForward.w, 1}}, "N9.1");
-  if (linking == Linking::none) expect_one_size(o, {{0, 2}, {kBackward.w, 1}}, "N9.1");
+  const Linking linking = rnn_linking_of(o);
+  for (const Cell& cell : {kForwardCell, kBackwardCell}) check_cell(o, cell, batch, "N9.1");
+  expect_one_size(o, {{0, 2}, {kForwardCell.w, 1}}, "N9.1");
+  if (linking == Linking::none) expect_one_size(o, {{0, 2}, {kBackwardCell.w, 1}}, "N9.1");
   if (linking != Linking::none) {
-    o.expect_rank(kAux, 3);
-    for (const size_t axis : {0, 1}) expect_one_size(o, {{0, axis}, {kAux, axis}}, "N9.3");
+    o.expect_rank(kAuxInput, 3);
+    for (const size_t axis : {0, 1}) expect_one_size(o, {{0, axis}, {kAuxInput, axis}}, "N9.3");
   }
-  if (linking == Linking::parallel) expect_one_size(o, {{kAux, 2}, {kBackward.w, 1}}, "N9.3");
+  if (linking == Linking::parallel) expect_one_size(o, {{kAuxInput, 2}, {kBackwardCell.w, 1}}, "N9.3");
   if (linking == Linking::cross) {
-    expect_ranks(o, kForward.aux, 2, 2);
-    expect_one_size(o, {{0, 2}, {kAux, 2}, {kBackward.w, 1}, {kForward.aux, 1}, {kBackward.aux, 1}}, "N9.3");
-    for (const Cell& cell : {kForward, kBackward}) expect_one_size(o, {{cell.w, 0}, {cell.aux, 0}}, "N9.3");
+    expect_ranks(o, kForwardCell.aux, 2, 2);
+    expect_one_size(o, {{0, 2}, {kAuxInput, 2}, {kBackwardCell.w, 1}, {kForwardCell.aux, 1}, {kBackwardCell.aux, 1}}, "N9.3");
+    for (const Cell& cell : {kForwardCell, kBackwardCell}) expect_one_size(o, {{cell.w, 0}, {cell.aux, 0}}, "N9.3");
   }
   refuse_empty(o, "G2");
 }
 
 // The operands of a direction as the row has them, without the axis of directions.
-struct RowOperands {
+struct RnnOperands {
   ValueId w, r, b;
 };
 
-RowOperands row_operands(Expansion& e, const Cell& cell, bool has_aux) {
+RnnOperands row_operands(Expansion& e, const Cell& cell, bool has_aux) {
   ValueId w = e[cell.w];
   if (has_aux) w = e.add("Concat", {w, e[cell.aux]}, with({{"axis", int64_t{1}}}));
   const ValueId nothing = e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(cell.b, 0)})});
@@ -85,7 +86,7 @@ ValueId input_of(Expansion& e, ValueId x, ValueId aux) {
 }
 
 // The node of RNN; `operands`: with the axis of directions, as the state has it.
-std::vector<ValueId> row_of(Expansion& e, ValueId x, const RowOperands& operands, ValueId h, const Attributes& attributes) {
+std::vector<ValueId> row_of(Expansion& e, ValueId x, const RnnOperands& operands, ValueId h, const Attributes& attributes) {
   return e.add_many("RNN", {x, operands.w, operands.r, operands.b, kAbsent, h}, 2, attributes);
 }
 
@@ -98,7 +99,7 @@ struct RnnOptions {
 Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const RnnOptions& options, bool backward) {
   const auto& [activation, time_major] = options;
   const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
-  const RowOperands own = row_operands(e, cell, aux != kAbsent);
+  const RnnOperands own = row_operands(e, cell, aux != kAbsent);
   const int64_t direction = time_major ? 0 : 1;
   const auto made =
       row_of(e, input_of(e, x, aux), {one_more(own.w, 0), one_more(own.r, 0), one_more(own.b, 0)}, one_more(e[cell.h], direction),
@@ -110,10 +111,10 @@ Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const Rnn
 
 // Both directions as one node, of the same input: its results.
 std::vector<ValueId> rnn_of_both(Expansion& e, ValueId aux, const std::string& activation, bool time_major) {
-  const RowOperands first = row_operands(e, kForward, aux != kAbsent), second = row_operands(e, kBackward, aux != kAbsent);
-  const RowOperands both{both_directions(e, first.w, second.w), both_directions(e, first.r, second.r),
+  const RnnOperands first = row_operands(e, kForwardCell, aux != kAbsent), second = row_operands(e, kBackwardCell, aux != kAbsent);
+  const RnnOperands both{both_directions(e, first.w, second.w), both_directions(e, first.r, second.r),
                          both_directions(e, first.b, second.b)};
-  return row_of(e, input_of(e, e[0], aux), both, both_directions(e, e[kForward.h], e[kBackward.h], time_major ? 0 : 1),
+  return row_of(e, input_of(e, e[0], aux), both, both_directions(e, e[kForwardCell.h], e[kBackwardCell.h], time_major ? 0 : 1),
                 with({{"activations", std::vector<std::string>{activation, activation}},
                       {"direction", std::string("bidirectional")},
                       {"layout", int64_t{!time_major}}}));
@@ -136,12 +137,13 @@ void rnn_sequence(Expansion& e) {
 void both_rnns(Expansion& e) {
   const std::string activation = cell_activation(e, 12, "G7");
   const bool time_major = e.integer(13) != 0;
-  const Linking linking = linking_of(e.rules());
-  const ValueId aux = linking == Linking::cross ? e[kAux] : kAbsent;
-  if (runs_as_one(e.rules(), linking, kForward.b, kBackward.b))
+  const Linking linking = rnn_linking_of(e.rules());
+  const ValueId aux = linking == Linking::cross ? e[kAuxInput] : kAbsent;
+  if (runs_as_one(e.rules(), linking, kForwardCell.b, kBackwardCell.b))
     return give_node_of_both(e, rnn_of_both(e, aux, activation, time_major), time_major, e.integer(14) != 0);
-  const Layer forward = layer_of(e, e[0], aux, kForward, {activation, time_major}, false);
-  const Layer backward = layer_of(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, {activation, time_major}, true);
+  const Layer forward = layer_of(e, e[0], aux, kForwardCell, {activation, time_major}, false);
+  const Layer backward =
+      layer_of(e, linking == Linking::parallel ? e[kAuxInput] : e[0], aux, kBackwardCell, {activation, time_major}, true);
   give_both(e, forward, backward, e.integer(14) != 0);
 }
 
@@ -220,7 +222,7 @@ Operations recurrent_operations() {
        {{{"y", kFloat, false, true, 'T'}, OperandKind::tensor}},
        both_rnns,
        {},
-       check_both},
+       check_both_rnns},
       {"nnapi::SVDF",
        1,
        "One step of filters of features and of time: the sum of each unit's filters over the memory, plus the bias, then the activation.",

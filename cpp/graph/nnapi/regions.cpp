@@ -10,7 +10,7 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr size_t kHeight = 3, kWidth = 4, kHeightStride = 5, kWidthStride = 6;
+constexpr size_t kHeight = 3, kWidth = 4, kRegionHeightStride = 5, kRegionWidthStride = 6;
 
 // The scale of a box's coordinates on an axis: those of elements are that many times smaller.
 double inverse_stride(const Operands& o, size_t i) {
@@ -26,7 +26,7 @@ void check_corners(Operands& o, size_t rows_axis, double unit) {
   const HostTensor* elements = o.elements(1);
   if (!elements) return;
   const auto corners = elements->as_double();
-  const double scales[] = {inverse_stride(o, kWidthStride), inverse_stride(o, kHeightStride)};
+  const double scales[] = {inverse_stride(o, kRegionWidthStride), inverse_stride(o, kRegionHeightStride)};
   const std::optional<int64_t> sizes[] = {o.size(0, rows_axis + 1), o.size(0, rows_axis)};
   for (size_t k = 0; k < corners.size(); ++k) {
     const double at = corners[k] * unit * scales[k % 2];
@@ -43,7 +43,7 @@ void check_regions(Operands& o, size_t layout) {
   expect_one_size(o, {{1, 0}, {2, 0}}, "N11.1");
   for (const size_t i : {kHeight, kWidth})
     if (o.integer(i) < 1) o.fail(i, "N11.1: a number above 0 expected; given " + std::to_string(o.integer(i)));
-  for (const size_t i : {kHeightStride, kWidthStride}) inverse_stride(o, i);
+  for (const size_t i : {kRegionHeightStride, kRegionWidthStride}) inverse_stride(o, i);
   for (size_t axis = 0; axis < 4; ++axis)
     if (o.size(0, axis) == 0) o.fail(0, "N11.1: sizes above 0 expected; given " + o.shape_text(0));
   check_boxes(o, 1);
@@ -66,7 +66,7 @@ void check_roi_pooling(Operands& o) {
 ValueId corners_of(Expansion& e) {
   expect_box_type(e, 1, 0, "N11.1");
   expect_box_scale(e, 1);
-  const double x = inverse_stride(e.rules(), kWidthStride), y = inverse_stride(e.rules(), kHeightStride);
+  const double x = inverse_stride(e.rules(), kRegionWidthStride), y = inverse_stride(e.rules(), kRegionHeightStride);
   return e.add("Mul", {in_float32(e, 1), e.numbers({x, y, x, y}, DType::float32)});
 }
 

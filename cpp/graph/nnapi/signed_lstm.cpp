@@ -12,7 +12,7 @@ namespace {
 
 constexpr LstmCell kOperands{1, 5, 9, 12, 16, 18, 19, 20};
 constexpr size_t kCellClip = 24, kProjectionClip = 25, kGateScales = 26, kHiddenZero = 30, kHiddenScale = 31, kCount = 32;
-constexpr size_t kForget = 1, kCandidate = 2, kOutputGate = 3;
+constexpr size_t kForgetGate = 1, kCandidate = 2, kOutputGate = 3;
 constexpr int kGateBits = 3;  // integer bits of what the gates' functions are given
 
 void check_signed_lstm(Operands& o) {
@@ -158,7 +158,7 @@ ValueId gate_sums(Step& s) {
 
 // Whether nothing stands between the sums of the gates and their functions.
 bool is_plain(const Step& s) {
-  return !s.e.has(kOperands.peepholes + 2) && !s.e.has(kOperands.norms + kForget);
+  return !s.e.has(kOperands.peepholes + 2) && !s.e.has(kOperands.norms + kForgetGate);
 }
 
 // The value of a gate: of its sum and, where there are peepholes, of the cell. In a plain cell that is given.
@@ -167,7 +167,7 @@ ValueId opened(Step& s, ValueId z, size_t gate, ValueId c) {
   if (s.e.has(kOperands.peepholes + 2) && gate != kCandidate)
     z = s.f.held16(s.f.add(s.e.cast(z, DType::int64), peephole(s, c, kOperands.peepholes + (gate == kOutputGate ? 2 : gate), gate)));
   // Without normalisation, the biases of the gates have no part.
-  if (s.e.has(kOperands.norms + kForget)) z = normalised(s, z, gate);
+  if (s.e.has(kOperands.norms + kForgetGate)) z = normalised(s, z, gate);
   return s.f.looked_up(gate == kCandidate ? tanh_table(kGateBits) : logistic_table(kGateBits), s.as_int32(z));
 }
 
@@ -179,7 +179,7 @@ ValueId next_cell(Step& s, const std::vector<ValueId>& z) {
   Expansion& e = s.e;
   const ValueId before = s.as_int32(e[kOperands.c]);
   const size_t first = s.gates.size() - 3;  // the forget gate
-  const ValueId forget = opened(s, z[first], kForget, before), g = opened(s, z[first + 1], kCandidate, before);
+  const ValueId forget = opened(s, z[first], kForgetGate, before), g = opened(s, z[first + 1], kCandidate, before);
   const ValueId i = first == 1 ? opened(s, z[0], 0, before) : s.sub(s.f.number(32767, DType::int32), forget);
   const ValueId c = s.f.held16(s.f.add(s.f.rounded(s.mul(forget, before), 15), s.f.rounded(s.mul(i, g), 30 + s.exponent)));
   const double clip = e.real(kCellClip), most = held_clip(clip, std::ldexp(1.0, s.exponent), -32768, 32767);
