@@ -20,7 +20,7 @@ layout(push_constant) uniform parameter {
 
 const uint kInfinity = 0x7f800000u;
 const uint kLargest = 14u;        // the exponent of a row's largest number once it is scaled
-const uint kApart = 31u;          // exponents between the largest and the smallest number of a row that halves hold
+const uint kApart = 28u;          // exponents between the largest and the smallest number of a row, whose high halves are normal numbers then
 const uint kLeastExponent = 32u;  // of a largest number: below it smaller ones may be no normal floats, which devices take for zero
 const uint NOT_SPLIT = 0x80000000u;
 

@@ -1,5 +1,5 @@
 // Numbers of float32 as sums of two halves, which matrix units multiply: high + low / kLow. Scaled so that the largest of a row, or of a
-// matrix, is at least 2^14 and below 2^15, a number is off by at most 2^-23 of itself down to 2^-13, and by 2^-20 down to 2^-17.
+// matrix, is at least 2^14 and below 2^15, a number is off by at most 2^-23 of itself down to 2^-14, below which high halves are no normal numbers.
 #ifndef PM_HALVES_GLSL
 #define PM_HALVES_GLSL
 const float kLow = 4096.0;  // a half is off by at most 2^3 there, so that the rest times this is a half too

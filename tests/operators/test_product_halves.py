@@ -143,6 +143,20 @@ def test_products_are_as_near_as_the_step_tells(case: Case, units: pumice.Contex
         assert np.median(error / sizes) < 2.0**-23
 
 
+@pytest.mark.parametrize("apart", [12, 20, 24, 26, 27, 28, 29, 31, 40])
+def test_numbers_far_below_the_largest_are_as_near(apart: int, units: pumice.Context) -> None:
+    """A column meets none of the large numbers of the rows, and one of its own is small beside another column's."""
+    case = Case(33, 72, 31, split=True)
+    random = np.random.default_rng(apart)
+    rows = (random.uniform(1, 2, (case.rows, case.depth)) * 2.0**-apart).astype(np.float32)
+    weights = (random.uniform(1, 2, (case.depth, case.columns)) * 2.0 ** -min(apart, 27)).astype(np.float32)
+    rows[:, 0], weights[0], weights[5, 1] = 1.75, 0, 1.75
+    program = compiled(case, graph_of(case, weights, weights[0]), units)
+    made = program({"x": rows}, loop_timeout=None)["y"].astype(np.float64)
+    expected = rows.astype(np.float64) @ weights.astype(np.float64)  # all terms are of one sign
+    assert (np.abs(made - expected) <= expected * UNIT * (roundings_of(program) - case.depth)).all()
+
+
 # ---- numbers that halves do not hold
 
 SPECIAL = {

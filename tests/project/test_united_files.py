@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CONSTANT = re.compile(r"^(?:static |inline )*constexpr [\w:<>,&* ]+?\b(k[A-Z]\w*)\b")
 ANOTHER = re.compile(r", (k[A-Z]\w*)[{\[ =]")  # of the same declaration
 TYPE = re.compile(r"^(?:struct|class|enum class|enum) (\w+)\b(?!.*;$)")
-FUNCTION = re.compile(r"^(?:static |inline |constexpr )*[A-Za-z_][\w:<>,&* \[\]]*?\b(\w+)\(([^;{]*)\)[^;()]*\{", re.MULTILINE)
+FUNCTION = re.compile(
+    r"^(?:static |inline |constexpr )*[A-Za-z_][\w:<>,&* \[\]]*?\b(\w+)\(([^;{]*)\)[^;()]*\{", re.MULTILINE
+)
 
 
 def own_names(text: str) -> set[str]:

@@ -125,7 +125,9 @@ def test_twice_the_largest_activations_are_kept(
     """When nodes were evaluated at once and doubles were kept, it was two (the U-net) to twelve times."""
     monkeypatch.setattr(streaming, "WINDOW", (2 if precision == "fp16" else 4) * SIDE * SIDE)  # of one tensor
     # The program in halves stores the sums of residual blocks twice, in halves and in float32.
-    assert peak(context, make(), precision, mode) <= (2.2 if (make, precision, mode) == (residual, "fp16", "both") else 2)
+    assert peak(context, make(), precision, mode) <= (
+        2.2 if (make, precision, mode) == (residual, "fp16", "both") else 2
+    )
 
 
 def numbers(count: int = 1 << 15) -> tuple[Any, Bounded]:

@@ -45,7 +45,7 @@ bool holds(const HostTensor& constant, DType dtype) {
 // shaders/include/halves.glsl.
 std::optional<int> exponent_of_halves(const HostTensor& constant) {
   constexpr uint32_t kAbsolute = 0x7fffffffu, kSpecial = 255, kBias = 127;
-  constexpr uint32_t kApart = 31, kLeast = 32, kMost = 240;  // exponents from the smallest number to the largest, and of the largest
+  constexpr uint32_t kApart = 28, kLeast = 32, kMost = 240;  // exponents from the smallest number to the largest, and of the largest
   constexpr int kScaled = 14;                                // that of the largest once it is scaled
   uint32_t largest = 0, least = kAbsolute;
   for_each_run(constant, [&](std::span<const float> numbers) {

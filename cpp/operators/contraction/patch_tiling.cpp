@@ -82,6 +82,7 @@ std::optional<PatchTiling> patch_tiling_of(const NodeContext& node, const Contra
     tiling.channels = tile_channels(c, 8), tiling.split = std::min<int64_t>(4, c.weights.channels_in);
   else if (!is_half_width(node.float_dtype) && (is_large || out > kFewOut))
     tiling.rows = 4, tiling.channels = tile_channels(c, 8);
+  if (tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels) return {};  // of images of one row, for one
   const int64_t groups = ceil_div(out, tiling.channels) * c.weights.groups;
   std::optional<PatchTiling> found = fitted(node, c, tiling);
   while (found && tiling.tiles(c) * groups * tiling.invocations() < kBusyInvocations && tiling.invocations() * 2 <= kMostInvocations) {

@@ -189,7 +189,7 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
   }
   if (groups == x.c && has_teams_of_channels(node, x, y)) {
     constexpr int64_t kMostMerged = 64, kFewStretches = 8;  // stretches that every workgroup puts together; those that a team walks as well
-    const bool has_few = ceil_div(x.h * x.w, kStretch) <= kMostMerged;
+    const bool has_few = ceil_div(x.h * x.w, kStretch) <= kMostMerged && node.most_invocations() >= 256;
     // A few teams that hold large images leave most of a device idle.
     const bool is_idle = x.h * x.w > kFewStretches * kStretch && x.n * x.c < node.multiprocessors();
     const auto held = has_few && is_idle ? std::nullopt : held_channels(node, x);

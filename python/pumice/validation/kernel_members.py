@@ -104,15 +104,15 @@ class Members:
             return None
         joined = Collector(parts.shape, beside)
         names = [*inputs, *(first.outputs if first else ())]
-        with np.errstate(all="ignore"):
-            for index in fed.indices() if fed else parts.blocks:
-                try:
+        try:
+            with np.errstate(all="ignore"):
+                for index in fed.indices() if fed else parts.blocks:
                     block = self._mapped(nodes, dict(zip(names, parts.inputs(index), strict=True)))[name]
-                except _CANNOT:
-                    return None  # it is said which where they run one by one
-                if not isinstance(block, Bounded):
-                    return None
-                joined.add(index, block)
+                    if not isinstance(block, Bounded):
+                        return None
+                    joined.add(index, block)
+        except _CANNOT:
+            return None  # it is said which where they run one by one
         return joined.value()
 
     def _fed(self, node: ReferenceNode) -> Fed | None:

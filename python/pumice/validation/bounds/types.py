@@ -13,6 +13,9 @@ from ...base.element_types import Array, numpy_dtype
 
 _PRECISIONS = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 HALVES = ("float16", "bfloat16")
+MOST_OF_FACTORS = (
+    36  # roundings of both factors of products in float32 that are sums of two halves, and of what these leave out
+)
 
 
 class FloatType(NamedTuple):
@@ -113,8 +116,14 @@ class Types:
         return made
 
     def longest(self, terms: int) -> int:
-        """The roundings that a term of a sum of so many goes through: those of its own product and of the additions behind it."""
-        return min(terms, self.additions) if self.additions else terms
+        """The roundings that a term of a sum of so many goes through: those of its own product and of the additions behind it.
+
+        A kernel that tells of more additions than there are terms adds zeros, which loses nothing, or rounds factors beforehand: so many
+        more count at most.
+        """
+        if not self.additions:
+            return terms
+        return min(terms, self.additions) + min(max(self.additions - terms, 0), MOST_OF_FACTORS)
 
     def within_kernel(self, constants: str) -> Types:
         """Types of what a kernel hands on to its own next operation: numbers of float32, which are not rounded to storage.
