@@ -91,6 +91,8 @@ void check_tells_executables(const Context& context) {
 }
 
 std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline) {
+  if (pipeline.capture() == Capture::none) return {};
+  const bool has_texts = pipeline.capture() == Capture::all;
   auto& vk = *state_of(context).vk;
   VkPipelineInfoKHR of{VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR};
   of.pipeline = pipeline.handle();
@@ -103,7 +105,8 @@ std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline&
     VkPipelineExecutableInfoKHR which{VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR};
     which.pipeline = pipeline.handle();
     which.executableIndex = i;
-    result.push_back({told[i].name, told[i].description, told[i].subgroupSize, statistics_of(vk, which), representations_of(vk, which)});
+    result.push_back({told[i].name, told[i].description, told[i].subgroupSize, statistics_of(vk, which), {}});
+    if (has_texts) result.back().representations = representations_of(vk, which);
   }
   return result;
 }
