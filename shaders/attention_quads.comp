@@ -28,11 +28,11 @@
 layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 128u;
 layout(constant_id = 3) const uint KEYS = 32u;
-layout(constant_id = 4) const uint STRIPS = 1u;    // of 16 rows of a subgroup
-layout(constant_id = 5) const uint BUFFERS = 1u;   // 2: keys are staged where nobody reads those before them, which spares a barrier
+layout(constant_id = 4) const uint STRIPS = 1u;  // of 16 rows of a subgroup
 #include "include/fragments.glsl"
 
 const uint OWN_ROWS = STRIPS * 16u, ROWS = INVOCATIONS / kLanes * OWN_ROWS;
+const uint BUFFERS = STRIPS > 1u ? 2u : 1u;  // 2: keys are staged where nobody reads those before them, which spares a barrier
 const uint BLOCKS = KEYS / 16u;                                         // matrices of a stretch of keys
 const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // matrices of a head
 const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;

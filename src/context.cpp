@@ -11,6 +11,7 @@
 #include "device/driver/device_info.h"
 #include "device/driver/validation_log.h"
 #include "device/pipeline.h"
+#include "device/pipeline_executables.h"
 #include "dispatch/kernel/driver_trial.h"
 
 namespace pumice {
@@ -296,6 +297,14 @@ void bind_devices(py::module_& module) {
   module.def(
       "distinct_pipelines", &distinct_pipelines,
       "A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.");
+  module.def(
+      "spills_of",
+      [](const std::vector<std::pair<std::string, uint64_t>>& statistics) {
+        PipelineExecutable executable;
+        for (const auto& [name, value] : statistics) executable.statistics.push_back({name, {}, value});
+        return spills_of({executable});
+      },
+      py::arg("statistics"), "What a driver that tells these statistics has spilled, as the engine reads it: for tests.");
   module.def(
       "take_log",
       [] {

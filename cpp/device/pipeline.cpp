@@ -113,6 +113,17 @@ VkPipelineRobustnessCreateInfoEXT robust_buffers() {
   return robustness;
 }
 
+VkPipelineCreateFlags capture_flags(Capture capture) {
+  switch (capture) {
+    case Capture::none:
+      return 0;
+    case Capture::statistics:
+      return VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
+    default:
+      return VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR | VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const PipelineDesc& desc) {
@@ -122,7 +133,7 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   const std::shared_ptr<Pipeline> made(new Pipeline);
   made->vk_ = state.vk;
   made->bindings_ = desc.bindings;
-  made->push_bytes_ = desc.push_bytes;
+  made->push_bytes_ = desc.push_bytes, made->capture_ = desc.capture;
   made->set_layout_ = create_set_layout(vk, desc);
   made->layout_ = create_layout(vk, made->set_layout_, desc.push_bytes);
   const VkShaderModule module = create_module(vk, desc);
@@ -140,9 +151,8 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   info.layout = made->layout_;
   const VkPipelineRobustnessCreateInfoEXT robustness = robust_buffers();
   if (desc.is_robust && context.feature("pipelineRobustness")) info.pNext = &robustness;
-  if (desc.captured || desc.has_statistics) info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
-  if (desc.captured) info.flags |= VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
-  const VkPipelineCache cache = desc.captured || desc.has_statistics ? VK_NULL_HANDLE : vk.pipeline_cache;
+  info.flags |= capture_flags(desc.capture);
+  const VkPipelineCache cache = desc.capture == Capture::none ? vk.pipeline_cache : VK_NULL_HANDLE;
   const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &made->pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)

@@ -32,17 +32,19 @@ struct Specialization {
   uint64_t bits = 0;
 };
 
+// What a driver keeps of the programs that it makes of a pipeline: numbers, or their texts too.
+enum class Capture : uint8_t { none, statistics, all };
+
 struct PipelineDesc {
   std::string name;
   std::span<const uint32_t> spirv;
   std::vector<DescriptorBinding> bindings;  // buffers, then images
   uint32_t push_bytes = 0;
   std::vector<Specialization> specialization;
-  bool is_robust = false;       // accesses outside of a bound range harm nothing else, where the device can see to it (pipelineRobustness)
-  uint32_t subgroup_size = 0;   // required, and all of them full; 0: the driver's choice
-  bool counted = true;          // by pipelines_created() and distinct_pipelines()
-  bool captured = false;        // with what executables_of() tells; needs pipelineExecutableInfo, and no cache serves it
-  bool has_statistics = false;  // likewise, but with the statistics alone
+  bool is_robust = false;      // accesses outside of a bound range harm nothing else, where the device can see to it (pipelineRobustness)
+  uint32_t subgroup_size = 0;  // required, and all of them full; 0: the driver's choice
+  bool counted = true;         // by pipelines_created() and distinct_pipelines()
+  Capture capture = Capture::none;  // what executables_of() can tell; any needs pipelineExecutableInfo, and no cache serves it
 };
 
 // A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.
@@ -58,6 +60,7 @@ class Pipeline {
   VkPipelineLayout_T* layout() const { return layout_; }
   VkDescriptorSetLayout_T* set_layout() const { return set_layout_; }
   const std::vector<DescriptorBinding>& bindings() const { return bindings_; }
+  Capture capture() const { return capture_; }
   // Whether it has been submitted. Some drivers compile at a pipeline's first dispatch, and its time has that in it.
   bool has_run() const { return has_run_; }
   bool note_run() const { return !has_run_.exchange(true); }  // true for the first one who says so
@@ -67,6 +70,7 @@ class Pipeline {
   std::shared_ptr<DeviceTable> vk_;
   std::vector<DescriptorBinding> bindings_;
   uint32_t push_bytes_ = 0;
+  Capture capture_ = Capture::none;
   VkDescriptorSetLayout_T* set_layout_ = nullptr;
   VkPipelineLayout_T* layout_ = nullptr;
   VkPipeline_T* pipeline_ = nullptr;

@@ -57,19 +57,20 @@ std::vector<ExecutableRepresentation> representations_of(DeviceTable& vk, const 
   return result;
 }
 
-// The largest value of the statistic with one of these names that all programs have; what no invocation can address is no number of bytes:
-// NVIDIA 580.159 tells 2^36 bytes of local memory of a kernel that has none.
+// The low 32 bits of a number: an invocation addresses no more, and NVIDIA 580.159 tells 2^36 + 272 bytes of local memory of a kernel that
+// spills 272, and 2^36 of one that spills none.
+uint64_t addressable(const std::variant<bool, int64_t, uint64_t, double>& value) {
+  const double number = std::visit([](const auto told) { return static_cast<double>(told); }, value);
+  return number > 0 && number < 0x1p63 ? static_cast<uint64_t>(number) & 0xffffffff : 0;
+}
+
+// The largest value of the statistics with one of these names.
 std::optional<uint64_t> largest_of(const std::vector<PipelineExecutable>& executables, std::string_view names) {
-  constexpr uint64_t kAddressable = uint64_t{1} << 32;
   const std::regex pattern(names.begin(), names.end(), std::regex::icase);
   std::optional<uint64_t> largest;
   for (const auto& executable : executables)
     for (const auto& statistic : executable.statistics)
-      if (std::regex_match(statistic.name, pattern)) {
-        const double value = std::visit([](const auto number) { return static_cast<double>(number); }, statistic.value);
-        if (value < 0 || value >= static_cast<double>(kAddressable)) continue;
-        largest = std::max(largest.value_or(0), static_cast<uint64_t>(value));
-      }
+      if (std::regex_match(statistic.name, pattern)) largest = std::max(largest.value_or(0), addressable(statistic.value));
   return largest;
 }
 
@@ -91,6 +92,8 @@ void check_tells_executables(const Context& context) {
 }
 
 std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline) {
+  if (pipeline.capture() == Capture::none) return {};
+  const bool has_texts = pipeline.capture() == Capture::all;
   auto& vk = *state_of(context).vk;
   VkPipelineInfoKHR of{VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR};
   of.pipeline = pipeline.handle();
@@ -103,7 +106,8 @@ std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline&
     VkPipelineExecutableInfoKHR which{VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR};
     which.pipeline = pipeline.handle();
     which.executableIndex = i;
-    result.push_back({told[i].name, told[i].description, told[i].subgroupSize, statistics_of(vk, which), representations_of(vk, which)});
+    result.push_back({told[i].name, told[i].description, told[i].subgroupSize, statistics_of(vk, which), {}});
+    if (has_texts) result.back().representations = representations_of(vk, which);
   }
   return result;
 }

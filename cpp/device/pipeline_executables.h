@@ -38,8 +38,7 @@ inline constexpr const char* kExecutablesFeature = "pipelineExecutableInfo";
 // Throws UnsupportedError, naming the driver and the feature, where the driver tells nothing.
 void check_tells_executables(const Context& context);
 
-// The programs of a pipeline that was made with PipelineDesc::captured, or with PipelineDesc::has_statistics: those have no
-// representations.
+// The programs of a pipeline, with what it was made to capture; none of a pipeline that captures nothing.
 std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline);
 
 // What was spilled to memory for want of registers, as the driver counts it: registers, instructions, or bytes of an invocation where it

@@ -33,12 +33,11 @@ class Way:
     subgroups: int
     keys: int
     strips: int
-    two_buffers: bool = False
     patient: bool = False
     together: int = 0
 
     def __str__(self) -> str:
-        more = (", two buffers" if self.two_buffers else "") + (", patient" if self.patient else "")
+        more = ", patient" if self.patient else ""
         return f"{self.subgroups} x {self.keys} x {self.strips}{more}, {self.together} together"
 
     def on(self, case: Shape) -> Way:
@@ -55,7 +54,7 @@ class Way:
     def kernel(self, size: int, context: pumice.Context) -> pumice.Kernel:
         """The kernel that the engine would build, for what the driver says of it."""
         spec = {"SIZE": size, "V_SIZE": size, "INVOCATIONS": self.subgroups * 32, "KEYS": self.keys}
-        spec |= {"STRIPS": self.strips, "BUFFERS": 1 + self.two_buffers}
+        spec["STRIPS"] = self.strips
         options = pumice.ShaderOptions(storage="fp16")
         text = (SHADERS / "attention_quads.comp").read_text()
         return pumice.Kernel(
@@ -63,41 +62,11 @@ class Way:
         )
 
 
-# The first of each is what was taken before there were others.
-OF_128 = (
-    Way(8, 32, 1, together=1),
-    Way(8, 32, 1),
-    Way(8, 32, 1, patient=True),
-    Way(8, 16, 1, two_buffers=True, patient=True),
-    Way(4, 32, 1, patient=True),
-    Way(8, 64, 1, patient=True),
-    Way(8, 16, 2),
-    Way(8, 16, 2, two_buffers=True),
-    Way(8, 16, 2, patient=True),
-    Way(8, 16, 2, two_buffers=True, patient=True),
-    Way(8, 32, 2, patient=True),
-    Way(8, 32, 2, two_buffers=True, patient=True),
-    Way(4, 16, 2, patient=True),
-    Way(4, 16, 2, two_buffers=True, patient=True),
-    Way(4, 32, 2, patient=True),
-)
-OF_64 = (
-    Way(4, 64, 1, together=1),
-    Way(4, 64, 1),
-    Way(4, 64, 1, patient=True),
-    Way(4, 32, 1, two_buffers=True, patient=True),
-    Way(8, 32, 1, patient=True),
-    Way(8, 32, 2),
-    Way(8, 32, 2, patient=True),
-    Way(8, 32, 2, two_buffers=True, patient=True),
-    Way(8, 64, 2, patient=True),
-    Way(4, 32, 2, patient=True),
-    Way(4, 32, 2, two_buffers=True, patient=True),
-    Way(4, 64, 2, patient=True),
-    Way(4, 64, 2, two_buffers=True, patient=True),
-)
+# Those that the engine takes where rows fill the device, what they were taken in place of, and what was not measured yet.
+OF_128 = (Way(8, 64, 1), Way(8, 64, 1, together=1), Way(8, 32, 1))
+OF_64 = (Way(4, 64, 2, patient=True), Way(4, 64, 2, patient=True, together=1), Way(4, 64, 2), Way(4, 64, 1))
 WAYS = {128: OF_128, 64: OF_64}
-ON_SOFTWARE = (Way(2, 16, 1), Way(1, 32, 2, two_buffers=True, patient=True))
+ON_SOFTWARE = (Way(2, 32, 1), Way(4, 64, 2, patient=True))
 
 
 def program_of(case: Shape, way: Way | None, context: pumice.Context) -> pumice.Program:

@@ -82,6 +82,7 @@ def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> 
         "conv_tiled.comp",
         "gemv.comp",
         "gemv_columns.comp",
+        "product_halves.comp",
         "product_quads.comp",
         "gemv_lanes.comp",
     }

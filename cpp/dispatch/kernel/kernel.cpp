@@ -212,7 +212,7 @@ std::vector<PipelineExecutable> KernelVariant::executables() const {
   const std::vector<uint32_t> module = submitted();
   PipelineDesc desc = description(module);
   desc.counted = false;
-  desc.captured = true;
+  desc.capture = Capture::all;
   const auto pipeline = Pipeline::create(*owner, desc);
   return executables_of(*owner, *pipeline);
 }

@@ -60,7 +60,7 @@ uint64_t KernelVariant::spills() const {
     spills = invocations >= kLeast ? invocations : 0;
   } else {
     desc.counted = false;
-    desc.has_statistics = true;
+    desc.capture = Capture::statistics;
     spills = spills_of(executables_of(*owner, *Pipeline::create(*owner, desc))).value_or(0);
   }
   if (spills > 0) log(LogLevel::info, "kernel '" + name() + "': the driver tells that it spills (" + std::to_string(spills) + ")");

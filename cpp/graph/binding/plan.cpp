@@ -122,7 +122,7 @@ class Binder {
   void infer_outputs(const ProgramNode& node) {
     if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
     check_known_indices(node);
-    if (node.has_residual) infer_residual(node);
+    if (node.has_residual) shapes_.join_residual(node, node.inputs[kResidualInput], graph_.value(node.inputs[kResidualInput]).name);
     keep_dtypes(node);
     if (!node.on_host) return;
     const int64_t most = node.demanded ? kMostDemandedElements : kMostHostElements;
@@ -140,17 +140,6 @@ class Binder {
     const IndexBounds bounds = node.row->indices(node.attributes, sizes);
     const HostTensor* given = bounds.input < node.inputs.size() ? shapes_.host(node.inputs[bounds.input]) : nullptr;
     if (given && given->data) check_indices(node.name, bounds, *given);
-  }
-
-  void infer_residual(const ProgramNode& node) {
-    TensorDesc& made = *shapes_.mutable_desc(node.outputs[0]);
-    const Shape& residual = shapes_.desc(node.inputs[kResidualInput])->shape;
-    try {
-      made = TensorDesc(made.dtype, broadcast_shape(made.shape, residual));
-    } catch (const GraphError&) {
-      throw GraphError(node.name, "its result " + to_string(made.shape) + " and '" + graph_.value(node.inputs[kResidualInput]).name + "' " +
-                                      to_string(residual) + ", which it is combined with, do not broadcast together");
-    }
   }
 
   // Gives outputs the dtypes that passes chose: these decide on the dtype of floats inside, whatever the shape rule says.

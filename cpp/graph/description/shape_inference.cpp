@@ -212,6 +212,17 @@ bool ShapeInference::run(const GraphNode& node) {
   return true;
 }
 
+void ShapeInference::join_residual(const GraphNode& node, ValueId residual, const std::string& residual_name) {
+  TensorDesc& made = *mutable_desc(node.outputs[0]);
+  const Shape& other = desc(residual)->shape;
+  try {
+    made = TensorDesc(made.dtype, broadcast_shape(made.shape, other));
+  } catch (const GraphError&) {
+    throw GraphError(node.name, "its result " + to_string(made.shape) + " and '" + residual_name + "' " + to_string(other) +
+                                    ", which it is combined with, do not broadcast together");
+  }
+}
+
 bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
   if (node.row->guess != HostGuess::shape || node.inputs.size() < 2) return false;
   const HostTensor* sizes = host(node.inputs[1]);

@@ -90,6 +90,8 @@ class ShapeInference {
   void check(const GraphNode& node) const;
   // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
   bool run(const GraphNode& node);
+  // Broadcasts the node's first output with a value that is combined with it, after run(). Throws GraphError with that value's name.
+  void join_residual(const GraphNode& node, ValueId residual, const std::string& residual_name);
   // For a node that could not run: assumes what is known of its output, of that dtype, whatever the node reads. Where input 1 is its shape
   // (HostGuess::shape), known sizes are as given; others have those of the trial. False where nothing is known.
   bool assume(const GraphNode& node, DType dtype, size_t trial);

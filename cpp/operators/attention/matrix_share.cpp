@@ -12,16 +12,23 @@ constexpr int64_t kLargest = 256, kLeastInPart = 128;  // elements of a head; ke
 
 // A shape of a workgroup on matrix units, as it was measured on an H200 with heads of 64.
 struct MatrixKind {
-  int64_t subgroups, keys, resident;  // keys of a step; workgroups of a core
-  double latency, turn;               // microseconds of a step, and of a subgroup's step
-  int64_t least_size, most_size;      // of heads
+  int64_t subgroups, keys, resident = 1;  // keys of a step; workgroups of a core
+  double latency = 0, turn = 0;           // microseconds of a step, and of a subgroup's step
+  int64_t least_size = 0, most_size = 0;  // of heads
+  int64_t strips = 1;
+  bool is_patient = false;
 };
 // attention_matrix: keys, then values take the same shared memory, and scores pass through it.
 constexpr MatrixKind kStaged[] = {
     {2, 32, 8, 1.5, 0.2, 0, kLargest}, {4, 32, 4, 1.65, 0.19, 0, kLargest}, {8, 32, 2, 2.2, 0.165, 0, kLargest}};
-// attention_quads: scores stay in registers, of which heads of more than 128 leave room for few.
-constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128}, {4, 32, 4, 0.85, 0.096, 0, 128}, {8, 32, 2, 0.8, 0.084, 65, 128},
-                                 {4, 64, 2, 1.4, 0.185, 0, 64},   {8, 64, 1, 1.6, 0.155, 65, 128}, {4, 16, 2, 0.8, 0.06, 129, kLargest}};
+// attention_quads: scores stay in registers, of which heads of more than 128 leave room for few. Two strips were measured where rows fill
+// the device: the latency of one workgroup is taken to be that of two on a core.
+constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128},       {4, 32, 4, 0.85, 0.096, 0, 128},
+                                 {8, 32, 2, 0.8, 0.084, 65, 128},       {4, 64, 2, 1.4, 0.185, 0, 64},
+                                 {8, 64, 1, 1.6, 0.155, 65, 128},       {4, 16, 2, 0.8, 0.06, 129, kLargest},
+                                 {4, 64, 2, 2.5, 0.31, 64, 64, 2, true}};
+// Two strips that software devices, on which tests emulate the units, have room for with all heads. Never taken but where it is told.
+constexpr MatrixKind kSmallStrips{.subgroups = 1, .keys = 16, .strips = 2, .is_patient = true};
 
 // Shared memory of a workgroup.
 int64_t bytes_of(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
@@ -31,12 +38,13 @@ int64_t bytes_of(const LowerContext& node, const Attention& a, const MatrixShare
     const int64_t strips = share.rows() * (share.keys / 4 + 1);
     return (share.keys * std::max(row(a.k), row(a.v)) + strips) * 16;
   }
-  const int64_t staged = share.keys * (row(a.k) + row(a.v)) * share.buffers;
+  const int64_t staged = share.keys * (row(a.k) + row(a.v)) * share.strips;
   return std::max(staged, share.subgroups * kOutStrip) * 16 + (node.has_quads() ? 0 : share.subgroups * kQuadsSubgroup * kEmulated);
 }
 
 bool fits(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
   const int64_t subgroup = is_quads ? kQuadsSubgroup : node.subgroup();
+  if (share.is_patient && !node.emulates_fragments() && !node.context->info().feature("subgroupVote")) return false;
   return bytes_of(node, a, share, is_quads) <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) &&
          share.subgroups * subgroup <= static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations"));
 }
@@ -56,7 +64,6 @@ int64_t heads_together(const Attention& a) {
 std::string MatrixShare::name(bool is_quads) const {
   std::string text = is_quads ? "attention_quads " : "attention_matrix ";
   text += std::to_string(subgroups) + " x " + std::to_string(keys) + " x " + std::to_string(strips);
-  text += buffers > 1 ? ", two buffers" : "";
   text += is_patient ? ", patient" : "";
   return text + ", " + std::to_string(together) + " together";
 }
@@ -79,12 +86,13 @@ std::optional<MatrixShare> quickest(const LowerContext& node, const Attention& a
   const double longer = std::max<double>(static_cast<double>(a.k.size() + a.v.size()) / 128, 0.25);
   std::optional<MatrixShare> best;
   for (const MatrixKind& kind : is_quads ? std::span<const MatrixKind>(kQuads) : std::span<const MatrixKind>(kStaged)) {
-    MatrixShare share{.subgroups = kind.subgroups, .keys = kind.keys};
+    MatrixShare share{.subgroups = kind.subgroups, .keys = kind.keys, .strips = kind.strips, .is_patient = kind.is_patient};
     if (size < kind.least_size || size > kind.most_size || !fits(node, a, share, is_quads)) continue;
     share.together = heads_together(a);
     if (spared && node.is_spilled(share.name(is_quads))) continue;
     const int64_t tiles = ceil_div(a.q.rows(), share.rows()) * a.q.batch() * a.q.heads();
-    for (share.parts = 1; share.parts <= std::clamp<int64_t>(keys / kLeastInPart, 1, kMostParts); ++share.parts) {
+    const int64_t most_parts = kind.strips > 1 ? 1 : std::clamp<int64_t>(keys / kLeastInPart, 1, kMostParts);
+    for (share.parts = 1; share.parts <= most_parts; ++share.parts) {
       int64_t on_core = ceil_div(tiles * share.parts, multiprocessors);
       if (on_core > kind.resident) on_core = round_up(on_core, kind.resident);
       const double step = std::max(kind.latency, kind.turn * longer * static_cast<double>(on_core * kind.subgroups));
@@ -110,18 +118,16 @@ std::optional<MatrixShare> matrix_share(const LowerContext& node, const Attentio
 
 std::vector<MatrixShare> quads_shares(const LowerContext& node, const Attention& a) {
   if (!node.has_fragments() || !suits_matrices(node, a)) return {};
-  const bool has_votes = node.emulates_fragments() || node.context->info().feature("subgroupVote");
   std::vector<MatrixShare> shares;
-  MatrixShare share;
-  for (share.subgroups = 1; share.subgroups <= 8; share.subgroups *= 2)
-    for (share.keys = 16; share.keys <= 64; share.keys *= 2)
-      for (share.strips = 1; share.strips <= 2; ++share.strips)
-        for (share.buffers = 1; share.buffers <= 2; ++share.buffers)
-          for (const bool is_patient : {false, true})
-            for (share.together = 1; share.together <= 64; share.together *= 2) {
-              share.is_patient = is_patient;
-              if ((!is_patient || has_votes) && fits(node, a, share, true)) shares.push_back(share);
-            }
+  const auto add = [&](const MatrixKind& kind) {
+    for (const bool is_patient : {false, true})
+      for (int64_t together = 1; together <= 64; together *= 2) {
+        const MatrixShare share{kind.subgroups, kind.keys, kind.strips, is_patient, together};
+        if ((kind.is_patient || !is_patient) && fits(node, a, share, true)) shares.push_back(share);
+      }
+  };
+  std::ranges::for_each(kQuads, add);
+  add(kSmallStrips);
   return shares;
 }
 
