@@ -1,6 +1,7 @@
 // Whether kernels spill, as drivers tell it and the cache keeps it.
 #include <cstring>
 
+#include "core/error.h"
 #include "core/files/cache_file.h"
 #include "core/files/hash.h"
 #include "core/log.h"
@@ -10,7 +11,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kKind = "spills";
+constexpr std::string_view kSpillsKind = "spills";
 
 // Software drivers have memory for registers.
 bool tells_spills(const std::shared_ptr<Context>& context) {
@@ -39,7 +40,7 @@ std::optional<uint64_t> KernelVariant::known_spills() const {
   if (!tells_spills(owner)) return spills_ = 0;
   const std::vector<uint32_t> module = submitted();
   const auto path = path_of(owner, description(module));
-  const auto known = path ? read_cache_file(*path, kKind) : std::nullopt;
+  const auto known = path ? read_cache_file(*path, kSpillsKind) : std::nullopt;
   if (!known || known->size() != sizeof(uint64_t)) return {};
   uint64_t spills = 0;
   std::memcpy(&spills, known->data(), sizeof spills);
@@ -54,6 +55,7 @@ uint64_t KernelVariant::spills() const {
   PipelineDesc desc = description(module);
   const auto path = path_of(owner, desc);
   uint64_t spills = 0;
+  bool is_told = true;
   if (driver_quirks(owner).has(Quirk::told_spills)) {
     constexpr uint32_t kLeast = 256;
     const uint32_t invocations = local_size_[0] * local_size_[1] * local_size_[2];
@@ -61,10 +63,15 @@ uint64_t KernelVariant::spills() const {
   } else {
     desc.counted = false;
     desc.capture = Capture::statistics;
-    spills = spills_of(executables_of(*owner, *Pipeline::create(*owner, desc))).value_or(0);
+    try {
+      spills = spills_of(executables_of(*owner, *Pipeline::create(*owner, desc))).value_or(0);
+    } catch (const Error& error) {  // the kernel is there all the same, and this process asks no more
+      is_told = false;
+      log(LogLevel::warning, "kernel '" + name() + "': the driver does not tell whether it spills: " + error.what());
+    }
   }
   if (spills > 0) log(LogLevel::info, "kernel '" + name() + "': the driver tells that it spills (" + std::to_string(spills) + ")");
-  if (path) write_cache_file(*path, kKind, std::as_bytes(std::span(&spills, 1)));
+  if (path && is_told) write_cache_file(*path, kSpillsKind, std::as_bytes(std::span(&spills, 1)));
   const std::lock_guard lock(spills_mutex_);
   spills_ = spills;
   return spills;

@@ -16,7 +16,7 @@ namespace pumice {
 namespace {
 
 constexpr std::string_view kRowsShader = "attention_rows.comp", kRowQuadsShader = "attention_row_quads.comp";
-constexpr int64_t kLeastInPart = 128;  // keys
+constexpr int64_t kLeastKeys = 128;  // in a part of them
 
 // The kernel of an attention, with its workgroups and its parts of the keys.
 struct AttentionPlan {
@@ -72,7 +72,7 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   if (lanes)  // lavapipe ends a loop silently after 65,535 iterations (docs/drivers.md), so keys are cut
     parts = ceil_div(ceil_div(keys, 4) * rows * kLaneIterations, kMostIterations);
   else if (groups < kBusyGroups)
-    parts = std::min(ceil_div(kBusyGroups * 2, groups), ceil_div(keys, kLeastInPart));
+    parts = std::min(ceil_div(kBusyGroups * 2, groups), ceil_div(keys, kLeastKeys));
   cut_keys(plan, keys, parts);
   plan.groups_z = static_cast<uint64_t>(plan.parts);
   return plan;
@@ -212,13 +212,19 @@ AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_ter
   AttentionPlan plan = own_plan(node, a);
   const std::string kind = kind_of(a);
   if (!node.measured || !node.measured->taken.contains(kind)) return plan;
-  const std::vector<MatrixShare> shares = quads_shares(node, a);
+  std::vector<MatrixShare> shares = quads_shares(node, a);
+  std::erase_if(shares, [&](const MatrixShare& share) { return node.is_spilled(share.name(true)); });
   std::vector<std::string> others;
   for (const MatrixShare& share : shares) others.push_back(share.name(true));
   const std::string own = plan.name.empty() ? std::string(plan.shader.substr(0, plan.shader.find('.'))) : plan.name;
   auto choice = told_choice(node.measured, kind, own, std::vector<std::string_view>(others.begin(), others.end()));
   if (const auto found = std::ranges::find(others, choice->taken); choice->taken != own && found != others.end())
     plan = matrix_plan(node, a, shares[static_cast<size_t>(found - others.begin())], true);
+  if (node.is_spilled(choice->refused)) {
+    auto told = std::make_shared<StepChoice>(*choice);
+    told->spills = true;
+    choice = std::move(told);
+  }
   plan.choice = std::move(choice);
   return plan;
 }

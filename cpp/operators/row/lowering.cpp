@@ -120,11 +120,11 @@ StepBuilder& StepBuilder::groups(uint64_t x, uint64_t y, uint64_t z) {
 
 StepBuilder& StepBuilder::variant(std::string name, std::string spilled) {
   step_.variant = std::move(name), step_.spilled = std::move(spilled);
-  step_.kernel->ask_with_pipeline();
   return *this;
 }
 
 Step StepBuilder::build() {
+  if (!step_.variant.empty()) step_.kernel->ask_with_pipeline();  // of the form that the grid takes
   const Interface& interface = step_.kernel->interface();
   for (size_t i = 0; i < bound_.size(); ++i)
     if (!bound_[i]) throw Error("kernel '" + step_.kernel->name() + "': nothing is bound to '" + interface.bindings[i].name + "'");
