@@ -1,28 +1,37 @@
 #include "graph/binding/spills.h"
 
+#include <algorithm>
+
 namespace pumice {
 namespace {
 
-// Adds the variants of steps whose kernels spill. `known`: the driver is asked of none. True where one was added.
-bool add_spills(const Plan& plan, bool known, SpilledVariants& spilled) {
+// Adds the variants of steps whose kernels spill, of which the driver was asked when they were made. True where one was added.
+bool add_told_spills(const Plan& plan, SpilledVariants& spilled) {
   bool is_new = false;
-  for (const PlannedStep& step : plan.steps) {
-    if (step.variant.empty()) continue;
-    const uint64_t spills = known ? step.kernel->known_spills().value_or(0) : step.kernel->spills();
-    if (spills > 0) is_new |= spilled.add(step.label, step.variant);
-  }
+  for (const PlannedStep& step : plan.steps)
+    if (!step.variant.empty() && step.kernel->spills() > 0) is_new |= spilled.add(step.label, step.variant);
   return is_new;
 }
 
 }  // namespace
 
+bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled) {
+  bool is_new = false;
+  for (const Step& step : steps)
+    if (!step.variant.empty() && step.kernel->known_spills().value_or(0) > 0) is_new |= spilled.add(node, step.variant);
+  return is_new;
+}
+
+bool takes_spilled(const std::vector<Step>& steps, const VariantNames* spilled) {
+  return spilled && std::ranges::any_of(steps, [&](const Step& step) { return spilled->contains(step.variant); });
+}
+
 BoundPlan plan_without_spills(const std::function<BoundPlan()>& planned, const std::function<void(const Plan&)>& make_kernels,
                               SpilledVariants& spilled) {
   for (;;) {
     BoundPlan bound = planned();
-    if (add_spills(bound.plan, true, spilled)) continue;
     make_kernels(bound.plan);
-    if (!add_spills(bound.plan, false, spilled)) return bound;
+    if (!add_told_spills(bound.plan, spilled)) return bound;
   }
 }
 
