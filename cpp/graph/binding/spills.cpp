@@ -1,7 +1,5 @@
 #include "graph/binding/spills.h"
 
-#include <algorithm>
-
 namespace pumice {
 namespace {
 
@@ -14,17 +12,6 @@ bool add_told_spills(const Plan& plan, SpilledVariants& spilled) {
 }
 
 }  // namespace
-
-bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled) {
-  bool is_new = false;
-  for (const Step& step : steps)
-    if (!step.variant.empty() && step.kernel->known_spills().value_or(0) > 0) is_new |= spilled.add(node, step.variant);
-  return is_new;
-}
-
-bool takes_spilled(const std::vector<Step>& steps, const VariantNames* spilled) {
-  return spilled && std::ranges::any_of(steps, [&](const Step& step) { return spilled->contains(step.variant); });
-}
 
 BoundPlan plan_without_spills(const std::function<BoundPlan()>& planned, const std::function<void(const Plan&)>& make_kernels,
                               SpilledVariants& spilled) {
