@@ -88,6 +88,50 @@ def test_what_was_told_is_kept_in_the_cache(pumice_context: pumice.Context, cach
     assert times[0] == times[1]
 
 
+def counted(rows: int, context: pumice.Context) -> tuple[int, int]:
+    """How often a load that binds one shape is planned, and how many pipelines it makes."""
+    before = context.pipelines_created
+    with pumice.profile() as measured:
+        program = product(rows, context)
+        program.plan([[rows, 200]])
+    assert "spills" in program.report()[0]["note"]
+    return sum(span.kind == "plan" for span in measured.host), context.pipelines_created - before
+
+
+def test_what_is_known_of_spills_is_asked_and_planned_once(pumice_context: pumice.Context, cache: Path) -> None:
+    """Only the load that makes a kernel plans again for what the driver tells of it. A later one of the process asks nothing, makes no
+    pipeline and plans once; so does one of a later process, which makes the kernels that it runs and none that spills.
+    """
+    with made(pumice_context, ["told_spills"]) as context:
+        plans, pipelines = counted(70, context)
+        assert plans > 1
+        assert pipelines > 2  # one that spills, one that does not, and that of the weights
+        told = {path: path.read_bytes() for path in cache.glob("*/*.bin")}
+        for path in told:
+            path.unlink()
+        assert counted(70, context) == (1, 0)
+        assert not list(cache.glob("*/*.bin"))
+    for path, text in told.items():
+        path.write_bytes(text)
+    with made(pumice_context, ["told_spills"]) as context:
+        later = counted(70, context)
+        assert later[0] == 1
+        assert later[1] < pipelines
+
+
+def test_another_shape_keeps_what_was_told_of_the_first(spilling: pumice.Context) -> None:
+    """A binding takes over steps of the last one, but none whose kernel spills."""
+    graph = pumice.Graph("product")
+    x = graph.input("x", "float32", [None, 200])
+    w = np.random.default_rng(1).standard_normal((200, 72)).astype(np.float32)
+    graph.output("y", graph.add("MatMul", x, w))
+    program = graph.compile(spilling, "fp32")
+    for rows in (70, 71, 70):
+        given = rows_in(rows)
+        np.testing.assert_allclose(program.call((given,))[0], given @ w, rtol=1e-3, atol=1e-3)
+        assert " does not" in program.report()[0]["note"]
+
+
 def test_drivers_that_tell_are_asked_for_numbers_alone(plain: pumice.Context, cache: Path) -> None:
     """The validation layer would say of a pipeline without its texts that they are asked for. Of other drivers nothing is kept."""
     product(70, plain).call((rows_in(70),))

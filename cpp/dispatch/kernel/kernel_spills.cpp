@@ -44,7 +44,6 @@ std::optional<uint64_t> KernelVariant::known_spills() const {
   if (!known || known->size() != sizeof(uint64_t)) return {};
   uint64_t spills = 0;
   std::memcpy(&spills, known->data(), sizeof spills);
-  note_use(*path);
   return spills_ = spills;
 }
 

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/injected_fault.h"
 #include "graph/binding/arena.h"
+#include "graph/binding/known_spills.h"
 #include "graph/binding/placement.h"
 #include "graph/binding/plan_updates.h"
 #include "graph/binding/step_order.h"
@@ -178,13 +179,20 @@ class Binder {
   }
 
   void lower_whole(const ProgramNode& node, size_t i) {
-    inputs_.clear();
-    outputs_.clear();
+    inputs_.clear(), outputs_.clear();
     for (size_t k = 0; k < node.inputs.size(); ++k) inputs_.push_back(input_place(node, i, k));
     for (const ValueId output : node.outputs) outputs_.push_back(is_wanted(output) ? place_of(output) : PlannedOperand{});
     NodeMemo* memo = memo_ ? &memo_->nodes[i] : nullptr;
     const bool is_bound = memo && memo->inputs.size() == node.inputs.size() && !memo->inputs.empty();
-    if ((is_bound && is_injected("steps")) || (memo && is_as_before(node, *memo))) return add_steps(node, memo->lowered);
+    const bool is_still = memo && is_as_before(node, *memo) && !takes_spilled(memo->lowered.steps, graph_.spilled->of(node.name));
+    if ((is_bound && is_injected("steps")) || is_still) return add_steps(node, memo->lowered);
+    do lower_steps(node, i, memo);
+    while (add_known_spills(node.name, lowering_.steps, *graph_.spilled));
+    if (is_bound && is_injected("push")) keep_push_constants(memo->lowered.steps);
+    add_steps(node, memo ? keep(node, *memo) : lowering_);
+  }
+
+  void lower_steps(const ProgramNode& node, size_t i, NodeMemo* memo) {
     begin(node);
     lowering_.epilogue_text = node.epilogue;
     for (size_t k = 0; k < node.inputs.size(); ++k) add_input(node, i, k);
@@ -196,8 +204,6 @@ class Binder {
     const bool all_read = lowering_.epilogue_read && (lowering_.residual_read || !node.has_residual);
     if (node.epilogue != "x" && !lowering_.steps.empty() && !all_read)
       throw Error("the lowering of '" + node.name + "' left out what is fused into it");
-    if (is_bound && is_injected("push")) keep_push_constants(memo->lowered.steps);
-    add_steps(node, memo ? keep(node, *memo) : lowering_);
   }
 
   // The fault "push": those of the last binding.
@@ -265,8 +271,7 @@ class Binder {
   }
 
   void begin(const ProgramNode& node) {
-    lowering_.attributes = &node.attributes;
-    lowering_.node = node.name;
+    lowering_.attributes = &node.attributes, lowering_.node = node.name;
     lowering_.spilled = graph_.spilled->of(node.name);
     lowering_.float_dtype = graph_.float_dtype_of(node);
     lowering_.halves = node.halves;
@@ -274,15 +279,9 @@ class Binder {
     lowering_.epilogue_text = "x";
     lowering_.residual_operand.reset();
     lowering_.epilogue_read = lowering_.residual_read = false;
-    lowering_.expression = nullptr;
-    lowering_.memo = nullptr;
-    lowering_.inputs.clear();
-    lowering_.outputs.clear();
-    lowering_.hosts.clear();
-    lowering_.input_phases.clear();
-    lowering_.constant_packed.clear();
-    lowering_.constant.clear();
-    lowering_.shapes.clear();
+    lowering_.expression = nullptr, lowering_.memo = nullptr;
+    lowering_.inputs.clear(), lowering_.outputs.clear(), lowering_.hosts.clear(), lowering_.input_phases.clear();
+    lowering_.constant_packed.clear(), lowering_.constant.clear(), lowering_.shapes.clear();
     static_cast<LoweredNode&>(lowering_) = {};
   }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <utility>
 
 #include "core/error.h"
 #include "core/host_trace.h"
@@ -219,12 +218,8 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
                                ? std::optional(HostTensor::copy_of(TensorDesc(inputs_[i].dtype, key.shapes[i]), values[i]))
                                : std::nullopt);
   }
-  size_t spilled = graph_.spilled->count();
   const auto planned = [&] {
-    if (std::exchange(spilled, graph_.spilled->count()) != graph_.spilled->count()) {
-      memo_ = {};
-      memo_.nodes.resize(graph_.nodes.size());
-    }
+    const HostSpan plans("plan", graph_.name);
     return bind_plan(context_, graph_, weights_, key, &memo_);
   };
   BoundPlan plan = plan_without_spills(planned, [&](const Plan& made) { make_pipelines(made.steps, progress); }, *graph_.spilled);

@@ -1,7 +1,6 @@
 // Variants of steps that are not taken, since a driver told that their kernels spill.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <map>
 #include <set>
@@ -20,15 +19,9 @@ class SpilledVariants {
     return found == nodes_.end() ? nullptr : &found->second;
   }
   // False where the variant was there before.
-  bool add(const std::string& node, const std::string& variant) {
-    const bool is_new = nodes_[node].insert(variant).second;
-    count_ += is_new;
-    return is_new;
-  }
-  size_t count() const { return count_; }  // of all nodes
+  bool add(const std::string& node, const std::string& variant) { return nodes_[node].insert(variant).second; }
 
  private:
-  size_t count_ = 0;
   std::map<std::string, VariantNames, std::less<>> nodes_;
 };
 

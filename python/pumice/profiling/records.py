@@ -11,9 +11,9 @@ _TICK = 1e-9  # seconds of the engine's clocks
 class HostSpan(NamedTuple):
     """A span of the host's time.
 
-    kind: "model", "kernel", "wait", "copy in", "copy out", "upload", "download", "bind", "compile", "shader from memory",
-    "shader from disk", "pipeline", "record", "submit", or "user" of `Profile.span`. begin, end: seconds from the beginning
-    of the block. bytes: what was moved.
+    kind: "model", "kernel", "wait", "copy in", "copy out", "upload", "download", "bind", "plan" inside of it, "compile",
+    "shader from memory", "shader from disk", "pipeline", "record", "submit", or "user" of `Profile.span`. begin, end: seconds
+    from the beginning of the block. bytes: what was moved.
     """
 
     kind: str
