@@ -1,4 +1,4 @@
-"""Names that files keep for themselves differ within a folder, since installs compile several files of a folder as one (cmake/Unity.cmake)."""
+"""Names that files keep for themselves differ within a folder: installs compile several files of a folder as one (cmake/Unity.cmake)."""
 
 from __future__ import annotations
 
