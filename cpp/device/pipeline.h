@@ -32,7 +32,7 @@ struct Specialization {
   uint64_t bits = 0;
 };
 
-// What a driver keeps of the programs that it makes of a pipeline: numbers, or their texts too.
+// A Capture says what a driver keeps of the programs that it makes of a pipeline: numbers, or their texts too.
 enum class Capture : uint8_t { none, statistics, all };
 
 struct PipelineDesc {

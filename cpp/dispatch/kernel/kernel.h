@@ -71,8 +71,8 @@ class KernelVariant {
   // Throws UnsupportedError where the driver says nothing (pipelineExecutableInfo).
   std::vector<PipelineExecutable> executables() const;
   size_t spirv_bytes() const;  // the module as the driver gets it
-  // What the driver spilled to memory for want of registers, as it counts it: 0 where it has not or does not tell. A driver is asked once,
-  // by compiling the kernel once more; the cache keeps its answer.
+  // The amount that the driver spilled to memory for want of registers, as it counts it: 0 where it has not or does not tell. It is asked
+  // once, by compiling the kernel once more; the cache keeps its answer.
   uint64_t spills() const;
   std::optional<uint64_t> known_spills() const;         // none where the driver has to be asked
   void ask_with_pipeline() const { is_asked_ = true; }  // the driver is asked for its spills as soon as the pipeline is made

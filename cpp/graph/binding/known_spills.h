@@ -1,4 +1,4 @@
-// What is known of spills while a node is lowered.
+// Functions that ask, while a node is lowered, what the process or the cache knows of its kernels' spills.
 #pragma once
 
 #include <string>

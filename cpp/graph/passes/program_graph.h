@@ -32,7 +32,7 @@ struct ProgramNode : GraphNode {
   bool demanded = false;        // because shapes depend on it, or there is no other way
   bool wide = false;            // computes in float32 whatever the program does
   bool narrow_factors = false;  // the factors of a wide node are numbers of the program's floats, and its weights are packed as such
-  // Of a wide node's factors, where these are no numbers of the program's floats.
+  // How the constant factor of a node in float32 is split into halves; none where it is not.
   std::optional<HalvesOfFactors> halves;
   bool only_shape = false;  // nobody reads more of its outputs than their shapes
 };
@@ -81,7 +81,7 @@ struct ProgramGraph {
   DType float_dtype = DType::float32;  // of float values inside
   bool deterministic = false;          // results are the same bits in every run
   std::shared_ptr<const MeasuredVariants> measured;
-  // Of the kernels that bindings had; the pointer is never null.
+  // The variants that spill, of the kernels that bindings had; the pointer is never null.
   std::shared_ptr<SpilledVariants> spilled = std::make_shared<SpilledVariants>();
   std::vector<GraphValue> values;
   std::vector<ProgramNode> nodes;  // in an order in which they can run

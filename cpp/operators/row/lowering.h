@@ -92,7 +92,8 @@ std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_
 // The input of a node whose epilogue reads a second tensor, of the result's shape or one that broadcasts with it.
 inline constexpr size_t kResidualInput = 3;
 
-// Of a product in float32 whose constant factor fits sums of two halves (shaders/include/halves.glsl): its elements times 2^-exponent do.
+// HalvesOfFactors tells of a product in float32 that the elements of its constant factor, times 2^-exponent, fit sums of two halves
+// (shaders/include/halves.glsl).
 struct HalvesOfFactors {
   int exponent;
   bool exact_left;  // the other factor is of halves; else its rows are split too

@@ -34,7 +34,8 @@ enum class RowStrides : uint8_t {
   packed,  // inputs and outputs are row-major
 };
 
-// What a shape is inferred with in the place of elements of `host_inputs` that are known only when the program runs.
+// A HostGuess says what stands in the place of elements of `host_inputs` that are known only when the program runs, while shapes are
+// inferred.
 enum class HostGuess : uint8_t {
   ones,   // they are sizes or counts: each is taken for 1
   shape,  // input 1 is the result's shape: its first size is taken for all elements
