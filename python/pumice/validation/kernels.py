@@ -315,12 +315,12 @@ class ShippedKernels:
             value: Value = None
             try:
                 begin = len(members) - self._maps_at_end(members)
+                has_product = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
                 for i, member in enumerate(members):
-                    if 0 <= begin - 1 == i < len(members) - 1 and member.op == "MatMul":
-                        if (value := inside.run_maps(members[begin:], name, stored.array, member)) is not None:
+                    if i == begin or (has_product and i == begin - 1):
+                        first = member if i < begin else None
+                        if (value := inside.run_maps(members[begin:], name, stored.array, first)) is not None:
                             break
-                    elif i == begin and (value := inside.run_maps(members[begin:], name, stored.array)) is not None:
-                        break
                     value = inside.run(member, member is node).get(name)
                     inside.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
             except Missing as error:

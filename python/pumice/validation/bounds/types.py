@@ -121,9 +121,7 @@ class Types:
         A kernel that tells of more additions than there are terms adds zeros, which loses nothing, or rounds factors beforehand: so many
         more count at most.
         """
-        if not self.additions:
-            return terms
-        return min(terms, self.additions) + min(max(self.additions - terms, 0), MOST_OF_FACTORS)
+        return min(self.additions, terms + MOST_OF_FACTORS) if self.additions else terms
 
     def within_kernel(self, constants: str) -> Types:
         """Types of what a kernel hands on to its own next operation: numbers of float32, which are not rounded to storage.
