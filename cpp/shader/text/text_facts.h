@@ -1,4 +1,5 @@
-// What the name of a shader and the text put before it are made from: each text is read once, since the kernels of a model share most.
+// TextFacts: the words and lines of a text from which the name of a shader, and what is put before it, are made. Each text is read once,
+// since the kernels of a model share most of theirs.
 #pragma once
 
 #include <memory>

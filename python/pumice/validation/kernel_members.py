@@ -1,4 +1,4 @@
-"""What the model's nodes in one kernel make of what the kernel reads."""
+"""The values that the model's nodes in one kernel make of what the kernel reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .carried import Carried, decided
 from .reference import Reference, ReferenceNode
 
 UNKNOWN = "nothing is known of "  # of what a kernel reads: begins the note of a tensor that is not judged
-# What a member raises where no rule makes anything of what it reads.
+# The errors that a member raises where no rule makes anything of what it reads.
 _CANNOT = (Undecided, Unproved, IndexError, KeyError, MemoryError)
 
 
@@ -29,7 +29,7 @@ class Missing(Exception):
 
 
 class Members:
-    """What the members of one kernel make of what it reads, the values inside it by one view of its roundings.
+    """The values that the members of one kernel make of what it reads, those inside it by one view of its roundings.
 
     choices: what has no floats, of the program of single nodes. known: inputs, constants and what follows from them without a kernel, by
     that view. held: what the kernel reads. told: by member.

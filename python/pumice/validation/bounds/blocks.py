@@ -130,7 +130,7 @@ class Fed(Deferred):
         super().__init__(shape, self._block.dtype, self._block.stored, self._block.constant)
 
     def indices(self) -> Iterator[Index]:
-        """What selects each block of BLOCK numbers, within the larger blocks that are evaluated."""
+        """The indices of blocks of BLOCK numbers each, within the larger blocks that are evaluated."""
         while True:
             for inner in blocks(self._block.shape):
                 yield tuple(
