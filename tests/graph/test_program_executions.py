@@ -99,7 +99,9 @@ def test_weights_are_held_once_for_all_shapes(context: pumice.Context) -> None:
 
 
 def test_a_timeout_leaves_the_program_usable(context: pumice.Context) -> None:
-    """Eight products behind each other, which take a GPU a few hundred microseconds: it is not done when the host asks at once."""
+    """Eight products behind each other take a GPU a few hundred microseconds: it is not done when the host asks at once, except where
+    the host itself was held up, as on a busy machine. Hence the tries.
+    """
 
     def build(graph: pumice.Graph) -> None:
         x, w = graph.input("x", "float32", [700, 700]), graph.input("w", "float32", [700, 700])
@@ -110,8 +112,15 @@ def test_a_timeout_leaves_the_program_usable(context: pumice.Context) -> None:
     program = compiled(context, build)
     x, w = random(700, 700), random(700, 700, seed=1) / 700**0.5
     program.call((x, w))
-    with pytest.raises(pumice.TimeoutError):
-        program.call((x, w), timeout=0.0)
+
+    def times_out() -> bool:
+        try:
+            program.call((x, w), timeout=0.0)
+        except pumice.TimeoutError:
+            return True
+        return False
+
+    assert any(times_out() for _ in range(20))
     assert_close(program.call((x, w))[0], x @ np.linalg.matrix_power(w, 8), rtol=1e-3, atol=1e-3)
 
 
