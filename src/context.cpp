@@ -302,9 +302,11 @@ void bind_devices(py::module_& module) {
       [](const std::vector<std::pair<std::string, uint64_t>>& statistics) {
         PipelineExecutable executable;
         for (const auto& [name, value] : statistics) executable.statistics.push_back({name, {}, value});
-        return spills_of({executable});
+        const Spills found = spills_of({executable});
+        return std::pair(found.amount(), found.bytes);
       },
-      py::arg("statistics"), "What a driver that tells these statistics has spilled, as the engine reads it: for tests.");
+      py::arg("statistics"),
+      "The amount and the bytes that a driver with these statistics has spilled, as the engine reads them: for tests.");
   module.def(
       "take_log",
       [] {

@@ -59,6 +59,9 @@ Record driver_record(const KernelVariant& variant) {
   record["spirv_bytes"] = variant.shader()->spirv.size() * sizeof(uint32_t);
   record["submitted_bytes"] = bytes;
   record["refusal"] = refusal;
+  const Spills spills = spills_of(told);
+  record["spills"] = spills.amount();
+  record["spill_bytes"] = spills.bytes;
   record["executables"] = executables;
   return record;
 }

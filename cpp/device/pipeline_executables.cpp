@@ -64,23 +64,25 @@ uint64_t addressable(const std::variant<bool, int64_t, uint64_t, double>& value)
   return number > 0 && number < 0x1p63 ? static_cast<uint64_t>(number) & 0xffffffff : 0;
 }
 
-// The largest value of the statistics with one of these names.
-std::optional<uint64_t> largest_of(const std::vector<PipelineExecutable>& executables, std::string_view names) {
-  const std::regex pattern(names.begin(), names.end(), std::regex::icase);
+// The largest value of the statistics with the first of these names that one has.
+std::optional<uint64_t> largest_of(const std::vector<PipelineExecutable>& executables, std::initializer_list<std::string_view> names) {
   std::optional<uint64_t> largest;
-  for (const auto& executable : executables)
-    for (const auto& statistic : executable.statistics)
-      if (std::regex_match(statistic.name, pattern)) largest = std::max(largest.value_or(0), addressable(statistic.value));
+  for (const std::string_view name : names) {
+    const std::regex pattern(name.begin(), name.end(), std::regex::icase);
+    for (const auto& executable : executables)
+      for (const auto& statistic : executable.statistics)
+        if (std::regex_match(statistic.name, pattern)) largest = std::max(largest.value_or(0), addressable(statistic.value));
+    if (largest) break;
+  }
   return largest;
 }
 
 }  // namespace
 
-std::optional<uint64_t> spills_of(const std::vector<PipelineExecutable>& executables) {
-  for (const std::string_view names : {"spill(ed)? (count|vgprs?|registers?)", "spills?", "register spill(s| count)?",
-                                       "local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "private memory size"})
-    if (const auto found = largest_of(executables, names)) return found;
-  return std::nullopt;
+Spills spills_of(const std::vector<PipelineExecutable>& executables) {
+  return {
+      .number = largest_of(executables, {"spill(ed)? (count|vgprs?|registers?)", "spills?", "register spill(s| count)?"}),
+      .bytes = largest_of(executables, {"local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "private memory size"})};
 }
 
 void check_tells_executables(const Context& context) {

@@ -41,9 +41,13 @@ void check_tells_executables(const Context& context);
 // The programs of a pipeline, with what it was made to capture; none of a pipeline that captures nothing.
 std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline);
 
-// The amount that was spilled to memory for want of registers, as the driver counts it: registers, instructions, or bytes of an invocation
-// where it tells no number; none where it tells neither. The names that drivers have for them are those of
-// python/pumice/device/kernel_statistics.py.
-std::optional<uint64_t> spills_of(const std::vector<PipelineExecutable>& executables);
+// What was spilled to memory for want of registers, as far as the driver tells it.
+struct Spills {
+  std::optional<uint64_t> number;  // of registers, or of instructions
+  std::optional<uint64_t> bytes;   // of an invocation's memory, in which arrays that are indexed lie as well
+
+  std::optional<uint64_t> amount() const { return number ? number : bytes; }
+};
+Spills spills_of(const std::vector<PipelineExecutable>& executables);
 
 }  // namespace pumice

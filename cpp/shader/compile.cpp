@@ -21,10 +21,11 @@ ProcessState& state() {
   return *kept;
 }
 
-std::shared_ptr<const Shader> make_shader(const std::string& name, const ShaderOptions& options, const ShaderHead& head,
-                                          const std::optional<LocalSize>& local_size, CompiledShader compiled) {
+std::shared_ptr<const Shader> make_shader(const std::string& key, const std::string& name, const ShaderOptions& options,
+                                          const ShaderHead& head, const std::optional<LocalSize>& local_size, CompiledShader compiled) {
   auto shader = std::make_shared<Shader>();
   shader->name = name;
+  shader->key = key;
   shader->options = options;
   shader->preamble = head.version_and_preamble;
   shader->interface = reflect(compiled.spirv);
@@ -50,7 +51,7 @@ std::shared_ptr<const Shader> with_options(std::shared_ptr<const Shader> shader,
 std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options,
                                                const ShaderHead& head, const std::optional<LocalSize>& local_size) {
   try {
-    if (auto cached = read_cached_shader(key)) return make_shader(name, options, head, local_size, std::move(*cached));
+    if (auto cached = read_cached_shader(key)) return make_shader(key, name, options, head, local_size, std::move(*cached));
   } catch (const Error&) {
   }
   return nullptr;
@@ -80,7 +81,7 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
   CompiledShader compiled = compile_to_spirv(sources, head, options, local_size);
   ++state().compiled;
   write_cached_shader(key, compiled);
-  return with_options(state().cache.insert(key, make_shader(name, options, head, local_size, std::move(compiled))), options);
+  return with_options(state().cache.insert(key, make_shader(key, name, options, head, local_size, std::move(compiled))), options);
 }
 
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes) {

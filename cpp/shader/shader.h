@@ -17,6 +17,7 @@ namespace pumice {
 
 struct Shader {
   std::string name;
+  std::string key;  // a hash of all that the code was made of
   ShaderOptions options;
   std::string preamble;  // the text that stood before the shader's own
   std::vector<uint32_t> spirv;

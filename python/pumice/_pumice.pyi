@@ -2378,9 +2378,9 @@ def shared_tensor(context: Context, address: typing.SupportsInt | typing.Support
     """
     The tensor at an address of the other interface, in shared memory of this context; None where the address is in none.
     """
-def spills_of(statistics: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]]) -> int | None:
+def spills_of(statistics: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]]) -> tuple[int | None, int | None]:
     """
-    What a driver that tells these statistics has spilled, as the engine reads it: for tests.
+    The amount and the bytes that a driver with these statistics has spilled, as the engine reads them: for tests.
     """
 def strides(shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> tuple[int, ...]:
     """

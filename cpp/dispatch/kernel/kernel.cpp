@@ -206,13 +206,13 @@ size_t KernelVariant::spirv_bytes() const {
   return submitted().size() * sizeof(uint32_t);
 }
 
-std::vector<PipelineExecutable> KernelVariant::executables() const {
+std::vector<PipelineExecutable> KernelVariant::executables(Capture capture) const {
   const auto owner = context();
   check_tells_executables(*owner);
   const std::vector<uint32_t> module = submitted();
   PipelineDesc desc = description(module);
   desc.counted = false;
-  desc.capture = Capture::all;
+  desc.capture = capture;
   const auto pipeline = Pipeline::create(*owner, desc);
   return executables_of(*owner, *pipeline);
 }

@@ -69,7 +69,7 @@ class KernelVariant {
   bool is_paired() const { return paired_ != nullptr; }
   // The driver compiles the kernel once more and says of the programs that it makes how they use the device.
   // Throws UnsupportedError where the driver says nothing (pipelineExecutableInfo).
-  std::vector<PipelineExecutable> executables() const;
+  std::vector<PipelineExecutable> executables(Capture capture = Capture::all) const;
   size_t spirv_bytes() const;  // the module as the driver gets it
   // The amount that the driver spilled to memory for want of registers, as it counts it: 0 where it has not or does not tell. It is asked
   // once, by compiling the kernel once more; the cache keeps its answer.

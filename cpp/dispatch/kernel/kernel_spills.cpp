@@ -19,14 +19,16 @@ bool tells_spills(const std::shared_ptr<Context>& context) {
   return context->info().kind != DeviceKind::software && context->feature(kExecutablesFeature);
 }
 
-std::optional<std::filesystem::path> path_of(const std::shared_ptr<Context>& context, const PipelineDesc& desc) {
+// The file of an answer. The module that a driver gets follows from the shader and from what the driver is like.
+std::optional<std::filesystem::path> path_of(const std::shared_ptr<Context>& context, const Shader& shader,
+                                             const std::vector<Specialization>& constants) {
   const auto folder = cache_directory();
   if (!folder) return {};
   const DeviceInfo& info = context->info();
   Sha256 hash;
-  hash.bytes(std::as_bytes(desc.spirv)).field(info.name).field(info.driver_uuid).field(static_cast<uint64_t>(info.driver_version));
-  for (const auto& constant : desc.specialization) hash.field(constant.id).field(constant.bits);
-  hash.field(desc.subgroup_size).field(static_cast<uint64_t>(driver_quirks(context).has(Quirk::told_spills)));
+  hash.field(shader.key).field(info.name).field(info.driver_uuid).field(static_cast<uint64_t>(info.driver_version));
+  for (const auto& constant : constants) hash.field(constant.id).field(constant.bits);
+  hash.field(driver_quirks(context).bits());
   const std::string key = hash.hex();
   return *folder / "spills" / key.substr(0, 2) / (key.substr(2, 32) + ".bin");
 }
@@ -38,8 +40,7 @@ std::optional<uint64_t> KernelVariant::known_spills() const {
   if (spills_) return spills_;
   const auto owner = context();
   if (!tells_spills(owner)) return spills_ = 0;
-  const std::vector<uint32_t> module = submitted();
-  const auto path = path_of(owner, description(module));
+  const auto path = path_of(owner, *shader_, specialization_);
   const auto known = path ? read_cache_file(*path, kSpillsKind) : std::nullopt;
   if (!known || known->size() != sizeof(uint64_t)) return {};
   uint64_t spills = 0;
@@ -50,9 +51,7 @@ std::optional<uint64_t> KernelVariant::known_spills() const {
 uint64_t KernelVariant::spills() const {
   if (const auto known = known_spills()) return *known;
   const auto owner = context();
-  const std::vector<uint32_t> module = submitted();
-  PipelineDesc desc = description(module);
-  const auto path = path_of(owner, desc);
+  const auto path = path_of(owner, *shader_, specialization_);
   uint64_t spills = 0;
   bool is_told = true;
   if (driver_quirks(owner).has(Quirk::told_spills)) {
@@ -60,10 +59,8 @@ uint64_t KernelVariant::spills() const {
     const uint32_t invocations = local_size_[0] * local_size_[1] * local_size_[2];
     spills = invocations >= kLeast ? invocations : 0;
   } else {
-    desc.counted = false;
-    desc.capture = Capture::statistics;
     try {
-      spills = spills_of(executables_of(*owner, *Pipeline::create(*owner, desc))).value_or(0);
+      spills = spills_of(executables(Capture::statistics)).amount().value_or(0);
     } catch (const Error& error) {  // the kernel is there all the same, and this process asks no more
       is_told = false;
       log(LogLevel::warning, "kernel '" + name() + "': the driver does not tell whether it spills: " + error.what());

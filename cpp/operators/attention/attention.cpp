@@ -212,19 +212,13 @@ AttentionPlan plan_of(const LowerContext& node, const Attention& a, bool has_ter
   AttentionPlan plan = own_plan(node, a);
   const std::string kind = kind_of(a);
   if (!node.measured || !node.measured->taken.contains(kind)) return plan;
-  std::vector<MatrixShare> shares = quads_shares(node, a);
-  std::erase_if(shares, [&](const MatrixShare& share) { return node.is_spilled(share.name(true)); });
+  const std::vector<MatrixShare> shares = quads_shares(node, a);
   std::vector<std::string> others;
   for (const MatrixShare& share : shares) others.push_back(share.name(true));
   const std::string own = plan.name.empty() ? std::string(plan.shader.substr(0, plan.shader.find('.'))) : plan.name;
-  auto choice = told_choice(node.measured, kind, own, std::vector<std::string_view>(others.begin(), others.end()));
+  auto choice = told_choice(node.measured, kind, own, std::vector<std::string_view>(others.begin(), others.end()), node.spilled);
   if (const auto found = std::ranges::find(others, choice->taken); choice->taken != own && found != others.end())
     plan = matrix_plan(node, a, shares[static_cast<size_t>(found - others.begin())], true);
-  if (node.is_spilled(choice->refused)) {
-    auto told = std::make_shared<StepChoice>(*choice);
-    told->spills = true;
-    choice = std::move(told);
-  }
   plan.choice = std::move(choice);
   return plan;
 }

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "operators/row/spilled_variants.h"
+
 namespace pumice {
 
 // MeasuredVariants is what a program is told of variants when it is compiled. Both sides are names; lowering alone knows what they mean.
@@ -33,10 +35,11 @@ struct StepChoice {
   }
 };
 
-// The variant that a step of this kind, which can take `own` and `others`, was told to take; none where it was told nothing. A plan that
-// lists variants leaves such kinds out: several steps may take their place, whose times are not compared one by one.
+// The variant that a step of this kind, which can take `own` and those of `others` that are not `spilled`, was told to take; none where it
+// was told nothing. A plan that lists variants leaves such kinds out: several steps may take their place, whose times are not compared one
+// by one.
 std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
-                                              std::span<const std::string_view> others);
+                                              std::span<const std::string_view> others, const VariantNames* spilled = nullptr);
 
 // The class of a size: the power of two that it reaches at most, and the largest, up to 256, that divides it, as kernel.tune() has them.
 std::string size_class(int64_t size);

@@ -10,10 +10,8 @@ from .._pumice import UnsupportedError
 
 Number = bool | int | float
 
-# Every driver has its own words for these, in which "scratch" is where spilled registers lie. The first that is told is taken.
+# Every driver has its own words for these. The first that is told is taken. The engine reads what is spilled, since it takes no such kernel.
 _REGISTERS = (r"register count", r"registers?", r"vgprs?", r"num(ber of)? registers", r"vector registers?")
-_SPILLS = (r"spill(ed)? (count|vgprs?|registers?)", r"spills?", r"register spill(s| count)?")
-_SPILL_BYTES = (r"local memory( size| usage)?", r"stack size", r"scratch( memory)?( size)?", r"private memory size")
 _SHARED = (r"shared memory( size| usage)?", r"lds size", r"workgroup memory( size)?", r"shared size")
 _OCCUPANCY = (r"occupancy", r"subgroups per simd", r"(max )?waves per (simd|cu)", r"active warps")
 _CODE = (r"binary size", r"code size", r"shader size")
@@ -77,6 +75,8 @@ class KernelStatistics:
         self.spirv_bytes: int = record["spirv_bytes"]
         self.submitted_bytes: int = record["submitted_bytes"]
         self.refusal: str | None = record["refusal"]
+        self._spills: int | None = record["spills"]
+        self._spill_bytes: int | None = record["spill_bytes"]
         self.executables: tuple[Executable, ...] = tuple(_executable(one) for one in record["executables"])
 
     def _told(self) -> tuple[Executable, ...]:
@@ -94,23 +94,20 @@ class KernelStatistics:
         return self._most(_REGISTERS)
 
     @property
-    def spills(self) -> Number | None:
+    def spills(self) -> int | None:
         """Registers, or instructions, that were spilled to memory; their bytes where the driver tells no number."""
-        counted = self._most(_SPILLS)
-        return self.spill_bytes if counted is None else counted
+        self._told()
+        return self._spills
 
     @property
-    def spill_bytes(self) -> Number | None:
+    def spill_bytes(self) -> int | None:
         """Bytes of memory of one invocation that hold what has no register: spills, and arrays that are indexed.
 
         Only the low 32 bits count, of which an invocation addresses no more: NVIDIA 580.159 tells 2^36 + 272 bytes of local memory
         of a kernel that spills 272, and 2^36 of one that spills none.
         """
-        for name in _SPILL_BYTES:
-            found = [value for one in self._told() if (value := one.find((name,))) is not None]
-            if found:
-                return max(int(value) % 2**32 for value in found)
-        return None
+        self._told()
+        return self._spill_bytes
 
     @property
     def shared_bytes(self) -> Number | None:
