@@ -6,7 +6,11 @@
 // of a workgroup take turns. The keys that rows see are cut into parts, as many as the grid has workgroups on its third axis or fewer, and
 // the workgroup that is the last of them to finish puts them together. QUERIES_SHARED: rows are read from shared memory for each product,
 // where they would take too many registers. INT8: eight elements of a key or value are eight bytes, and a pair that the units take is made of
-// every other byte of a word, in queries as well; keys' scales go into the scores, values' into the values.
+// every other byte of a word, in queries as well; keys' scales go into the scores, values' into the values. NARROW: there are at most eight
+// rows, and units of eight columns have the sums of values, in half of the registers; 2: units of eight columns have the scores too, whose
+// left operand are the keys then, so that queries take half of the registers, and which change places among invocations to be weights.
+// RESET_LAST: the counter of a meeting becomes zero behind the results, so that nothing waits for it. ORDERED_COUNT: counting orders what was
+// stored before it and is read behind it, in place of two fences. These are measured alone (tests/benchmarks/attention_row_ways.py).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -16,6 +20,9 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
+#endif
+#ifndef NARROW
+#define NARROW 0
 #endif
 #define GRID_AXES 0
 #include "include/grid.glsl"
@@ -36,6 +43,7 @@ const uint K_STEPS = (SIZE + 31u) / 32u, V_STEPS = (V_SIZE + 63u) / 64u;  // of 
 const uint SCORED = ROWS > 8u ? 8u : 4u;                                   // components of scores that are of rows
 const uint HALVES = SCORED / 4u;                                           // of the sixteen rows
 const uint TILES = V_STEPS * 4u;                                           // of results, sixteen columns of each
+const uint LOWER = NARROW > 0 ? 2u : 4u, SUMMED = LOWER * 2u;              // the first component of a tile's lower half; components
 const uint FOURS = (V_SIZE + 3u) / 4u, PART = FOURS + 1u;                  // of a row; and of its part, with its terms
 const uint ITEMS = ROWS * FOURS, MERGED = SUBGROUPS * ITEMS;               // fours of all rows, and those that all subgroups have of them
 const uint SPREAD = INVOCATIONS > ITEMS ? INVOCATIONS / ITEMS : 1u;        // invocations that share the parts of a four
@@ -59,10 +67,16 @@ float scores[BLOCKS * kComponents];  // and then weights
 vec2 largest, sum;                   // of the invocation's two rows: the largest score and the sum of weights so far
 #if QUERIES_SHARED
 shared uvec4 shared_queries[K_STEPS * HALVES * kLanes];
+#elif NARROW == 2
+RIGHT_NARROW_OF(queries, K_STEPS * 2u);
 #else
 LEFT(queries[K_STEPS * 2u]);
 #endif
+#if NARROW
+NARROW_SUMS_OF(sums, TILES);
+#else
 SUMS_OF(sums, TILES);
+#endif
 
 #if EMULATED
 #define FOR(i, count) for (uint i = 0u; i < (count); ++i)
@@ -120,6 +134,9 @@ void load_queries(uint image, uint kv_head) {
 #if QUERIES_SHARED
     if (SUBGROUP_NUMBER == 0u) shared_queries[step * HALVES * kLanes + LANE] = a;
     if (SUBGROUP_NUMBER == 0u && ROWS > 8u) shared_queries[(step * HALVES + HALVES - 1u) * kLanes + LANE] = b;
+#elif NARROW == 2
+    SET_NARROW(queries[step * 2u], PAIR(a.x), PAIR(a.y))
+    SET_NARROW(queries[step * 2u + 1u], PAIR(a.z), PAIR(a.w))
 #else
     SET_COMPONENTS(queries[step * 2u], PAIR(a.x), PAIR(a.y), PAIR(b.x), PAIR(b.y))
     SET_COMPONENTS(queries[step * 2u + 1u], PAIR(a.z), PAIR(a.w), PAIR(b.z), PAIR(b.w))
@@ -157,13 +174,27 @@ void load_values(uint at, int key, int end) {
 #endif
 }
 
+#if NARROW == 2
+#define KEYS_OF(name) LEFT(name)
+#define SCORES(name) NARROW_SUMS(name)
+#define SCORE(rows, keys, scores) MULTIPLY_ADD_NARROW(keys, rows, scores)
+#define ROWS_OF(name) RIGHT_NARROW(name)
+#define SET_ROWS(matrix, line_a, line_b, other_a, other_b) SET_NARROW(matrix, line_a, line_b)
+#else
+#define KEYS_OF(name) RIGHT(name)
+#define SCORES(name) SUMS(name)
+#define SCORE(rows, keys, scores) MULTIPLY_ADD(rows, keys, scores)
+#define ROWS_OF(name) LEFT(name)
+#define SET_ROWS(matrix, line_a, line_b, other_a, other_b) SET_COMPONENTS(matrix, line_a, line_b, other_a, other_b)
+#endif
+
 // The products of the rows with the sixteen keys of a block.
 void multiply_keys(uint block) {
-  SUMS(products);
+  SCORES(products);
   FOR(step, K_STEPS) {
     const uint at = (block * K_STEPS + step) * 2u;
-    RIGHT(low);
-    RIGHT(high);
+    KEYS_OF(low);
+    KEYS_OF(high);
 #if INT8
     const uvec2 a = held_k[at], b = held_k[at + 1u];
     SET_COMPONENTS(low, pair_of(a.x), pair_of(a.x >> 8), pair_of(b.x), pair_of(b.x >> 8))
@@ -178,21 +209,32 @@ void multiply_keys(uint block) {
     const uvec4 row_a = shared_queries[step * HALVES * kLanes + LANE];
     uvec4 row_b = uvec4(0u);
     if (ROWS > 8u) row_b = shared_queries[(step * HALVES + HALVES - 1u) * kLanes + LANE];
-    LEFT(left);
-    SET_COMPONENTS(left, PAIR(row_a.x), PAIR(row_a.y), PAIR(row_b.x), PAIR(row_b.y))
-    MULTIPLY_ADD(left, low, products);
-    SET_COMPONENTS(left, PAIR(row_a.z), PAIR(row_a.w), PAIR(row_b.z), PAIR(row_b.w))
-    MULTIPLY_ADD(left, high, products);
+    ROWS_OF(rows);
+    SET_ROWS(rows, PAIR(row_a.x), PAIR(row_a.y), PAIR(row_b.x), PAIR(row_b.y))
+    SCORE(rows, low, products);
+    SET_ROWS(rows, PAIR(row_a.z), PAIR(row_a.w), PAIR(row_b.z), PAIR(row_b.w))
+    SCORE(rows, high, products);
 #else
-    MULTIPLY_ADD(queries[step * 2u], low, products);
-    MULTIPLY_ADD(queries[step * 2u + 1u], high, products);
+    SCORE(queries[step * 2u], low, products);
+    SCORE(queries[step * 2u + 1u], high, products);
 #endif
   }
+#if NARROW == 2
+  // An invocation has products of two rows with two keys, and needs those of one row with four.
+  vec4 placed;
+  FOR(i, kNarrow) {
+    const uint lane = (LANE % 4u * 2u + i % 2u) * 4u + LANE / 8u;
+    const float even = FROM_LANE(products[i / 2u * 2u], lane), odd = FROM_LANE(products[i / 2u * 2u + 1u], lane);
+    placed[i] = LANE / 4u % 2u == 0u ? even : odd;
+  }
+#else
+#define placed products
+#endif
 #if INT8
   const vec4 scales = scales_of_block(held_k_scale, block);
-  FOR(i, SCORED) scores[block * kComponents + i] = products[i] * scales[i % 4u];
+  FOR(i, SCORED) scores[block * kComponents + i] = placed[i] * scales[i % 4u];
 #else
-  FOR(i, SCORED) scores[block * kComponents + i] = products[i];
+  FOR(i, SCORED) scores[block * kComponents + i] = placed[i];
 #endif
 }
 
@@ -205,8 +247,13 @@ void multiply_keys(uint block) {
 
 // Adds the values of a block's keys, by their weights.
 void multiply_values(uint block) {
+#if NARROW
+  RIGHT_NARROW(shares);
+  FOR(i, kNarrow) shares[i] = AS_ELEMENT(scores[block * kComponents + i]);
+#else
   RIGHT(shares);
   FOR(i, kComponents) shares[i] = i < SCORED ? AS_ELEMENT(scores[block * kComponents + i]) : AS_ELEMENT(0.0);
+#endif
 #if INT8
   const vec4 scales = scales_of_block(held_v_scale, block);
 #endif
@@ -215,7 +262,11 @@ void multiply_values(uint block) {
     const Pair a = PAIR_OF_VALUES(0u), b = PAIR_OF_VALUES(1u), c = PAIR_OF_VALUES(2u), d = PAIR_OF_VALUES(3u);
     LEFT(values);
     SET_COMPONENTS(values, Pair(a.x, b.x), Pair(c.x, d.x), Pair(a.y, b.y), Pair(c.y, d.y))
+#if NARROW
+    MULTIPLY_ADD_NARROW(values, shares, sums[tile]);
+#else
     MULTIPLY_ADD(values, shares, sums[tile]);
+#endif
   }
 }
 
@@ -299,15 +350,29 @@ void meet_apart(uint image, uint kv_head, uint count) {
   if (SUBGROUP_NUMBER * kLanes >= ITEMS) return;
   subgroupBarrier();  // this subgroup's part is there
 #endif
-  memoryBarrierBuffer();
   const uint place = number_of_rows() * SUBGROUPS + SUBGROUP_NUMBER;
   uint before = 0u;
-  if (LANE == 0u) before = atomicAdd(finished[place], 1u);
-  if (uint(FROM_LANE(float(before), 0u)) + 1u != count) return;
-  if (LANE == 0u) atomicExchange(finished[place], 0u);
+#if ORDERED_COUNT && !EMULATED
+  if (LANE == 0u)
+    before = atomicAdd(finished[place], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+#else
   memoryBarrierBuffer();
+  if (LANE == 0u) before = atomicAdd(finished[place], 1u);
+#endif
+  if (uint(FROM_LANE(float(before), 0u)) + 1u != count) return;
+#if !RESET_LAST
+  if (LANE == 0u) atomicExchange(finished[place], 0u);
+#endif
+#if ORDERED_COUNT && !EMULATED
+  subgroupBarrier();  // the order of the counting is that of the whole subgroup
+#else
+  memoryBarrierBuffer();
+#endif
   for (uint item = gl_LocalInvocationIndex; item < ITEMS; item += INVOCATIONS)
     store_whole(item, image, kv_head, of_parts(item, 0u, 1u, count));
+#if RESET_LAST
+  if (LANE == 0u) atomicExchange(finished[place], 0u);
+#endif
 }
 
 // Puts the parts of the rows together, where no other workgroup has a part of them still to finish.
@@ -349,8 +414,8 @@ void store_own(vec2 largest, vec2 sum, float unit) {
     const uint r = LANE % 4u * 2u + (c & 1u) + (c >> 1) * 8u, component = (c & 1u) + (c >> 1) * 2u;
     FOR(step, V_STEPS) FOR(half_eight, 2u) {
       const uint four = (step * 8u + LANE / 4u) * 2u + half_eight, tile = step * 4u + half_eight * 2u;
-      const vec2 low = vec2(sums[tile][component], sums[tile][component + 4u]);
-      const vec2 high = vec2(sums[tile + 1u][component], sums[tile + 1u][component + 4u]);
+      const vec2 low = vec2(sums[tile][component], sums[tile][component + LOWER]);
+      const vec2 high = vec2(sums[tile + 1u][component], sums[tile + 1u][component + LOWER]);
 #if INT8
       const vec4 four_sums = vec4(low.x, high.x, low.y, high.y);
 #else
@@ -410,7 +475,7 @@ void weigh() {
   FOR(c, SCORED / 2u) {
     const uint component = (c & 1u) + (c >> 1) * 2u, lane = (LANE % 4u * 2u + (c & 1u)) * 4u;
     const float kept = FROM_LANE(c < 2u ? factor.x : factor.y, lane);
-    FOR(tile, TILES) sums[tile][component] *= kept, sums[tile][component + 4u] *= kept;
+    FOR(tile, TILES) sums[tile][component] *= kept, sums[tile][component + LOWER] *= kept;
   }
 }
 
@@ -453,7 +518,7 @@ void main() {
   seen.unit = seen.by_score ? kPowersOfTwo : p.scale * kPowersOfTwo;
 #endif
   largest = vec2(minus_infinity), sum = vec2(0.0);
-  FOR(tile, TILES) FOR(i, kComponents) sums[tile][i] = 0.0;
+  FOR(tile, TILES) FOR(i, SUMMED) sums[tile][i] = 0.0;
   int key = begin + int(SUBGROUP_NUMBER * KEYS);
   if (begin < end) {
     load_keys(seen.at_k, key, end);
