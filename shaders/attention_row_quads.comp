@@ -10,7 +10,8 @@
 // rows, and units of eight columns have the sums of values, in half of the registers; 2: units of eight columns have the scores too, whose
 // left operand are the keys then, so that queries take half of the registers, and which change places among invocations to be weights.
 // RESET_LAST: the counter of a meeting becomes zero behind the results, so that nothing waits for it. ORDERED_COUNT: counting orders what was
-// stored before it and is read behind it, in place of two fences. These are measured alone (tests/benchmarks/attention_row_ways.py).
+// stored before it and is read behind it, in place of two fences. TOUCHED: the counter is in the device's cache before keys are read, which
+// have it thrown out of there by the time that it is needed where nobody asks for it. These are measured alone (tests/benchmarks/attention_row_ways.py).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -342,6 +343,14 @@ Four of_parts(uint item, uint first, uint step, uint count) {
   return whole;
 }
 
+#if TOUCHED
+void touch_counter() {
+  const uint place = APART ? number_of_rows() * SUBGROUPS + SUBGROUP_NUMBER : number_of_rows();
+  const bool counts = APART ? SUBGROUP_NUMBER * kLanes < ITEMS : SUBGROUP_NUMBER == 0u;
+  if (LANE == 0u && counts) atomicAdd(finished[place], 0u);
+}
+#endif
+
 // The same as meet() of a subgroup's own results. FROM_LANE of an emulated subgroup waits for the whole workgroup.
 void meet_apart(uint image, uint kv_head, uint count) {
 #if EMULATED
@@ -525,6 +534,9 @@ void main() {
     load_values(seen.at_v, key, end);
   }
   load_queries(image, kv_head);
+#if MEETS && TOUCHED
+  touch_counter();
+#endif
   // Subgroups of emulated units wait for each other, so that none of them is done before the others.
 #if EMULATED
   const int own = int(SUBGROUP_NUMBER * KEYS);

@@ -367,11 +367,12 @@ def reading(memory: Memory) -> pumice.CommandList:
 
 
 def told_of(kernel: pumice.Kernel) -> str:
+    """What the driver says of a kernel, or why it says nothing: no figure is lost for that."""
     try:
         told = kernel.statistics()
         return f"{told.registers} registers, {told.spills} spilled, {told.shared_bytes} bytes shared"
-    except pumice.Error as error:
-        return str(error).splitlines()[0][:60]
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0][:60]
 
 
 def rows_of(shape: Shape, ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
