@@ -11,7 +11,8 @@
 // left operand are the keys then, so that queries take half of the registers, and which change places among invocations to be weights.
 // RESET_LAST: the counter of a meeting becomes zero behind the results, so that nothing waits for it. ORDERED_COUNT: counting orders what was
 // stored before it and is read behind it, in place of two fences. TOUCHED: the counter is in the device's cache before keys are read, which
-// have it thrown out of there by the time that it is needed where nobody asks for it. These are measured alone (tests/benchmarks/attention_row_ways.py).
+// have it thrown out of there by the time that it is needed where nobody asks for it. INTERLEAVED: the turns of all parts take turns, so that
+// what workgroups read at a time lies together, and parts differ by one turn at most. These are measured alone (tests/benchmarks/attention_row_ways.py).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -511,10 +512,20 @@ void main() {
   // The keys that any row sees and that all see, and those of this workgroup's part.
   const ivec2 seen_first = seen_keys(image, 0u), seen_last = seen_keys(image, p.rows - 1u);
   const uint keys = uint(max(seen_last.y - seen_first.x, 0)), turn = SUBGROUPS * KEYS;
-  const uint stretch = max((keys + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn;
-  const uint count = max((keys + stretch - 1u) / stretch, 1u), part = grid_group().z;
+  const uint part = grid_group().z;
+#if INTERLEAVED
+  const uint count = clamp((keys + turn - 1u) / turn, 1u, grid_size().z), stretch = turn, step = turn * count;
+#else
+  const uint stretch = max((keys + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn, step = turn;
+  const uint count = max((keys + stretch - 1u) / stretch, 1u);
+#endif
   if (part >= count) return;
-  const int begin = seen_first.x + int(part * stretch), end = min(begin + int(stretch), seen_last.y);
+  const int begin = seen_first.x + int(part * stretch);
+#if INTERLEAVED
+  const int end = seen_last.y;
+#else
+  const int end = min(begin + int(stretch), seen_last.y);
+#endif
   seen.image = image, seen.end = end, seen.all = ivec2(seen_last.x, min(seen_first.y, end));
   seen.at_k = first_k(image, kv_head * p.group), seen.at_v = first_v(image, kv_head * p.group);
   seen.place_a = place_of(LANE / 4u, kv_head), seen.place_b = place_of(LANE / 4u + 8u, kv_head);
@@ -543,8 +554,7 @@ void main() {
 #else
   const int own = 0;
 #endif
-  const int step = int(turn);
-  for (; key - own < end; key += step) take(key, key + step);
+  for (; key - own < end; key += int(step)) take(key, key + int(step));
   sum = sum_of_row(sum);
   store_own(largest, sum, seen.unit);
   barrier();  // what the subgroups have is there

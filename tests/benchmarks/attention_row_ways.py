@@ -41,7 +41,9 @@ ORDERED = (*LAST, ("ORDERED_COUNT", "1"))
 NARROW = (*SPARED, ("NARROW", "1"))
 KEYS_LEFT = (*SPARED, ("NARROW", "2"))
 TOUCHED = (*LAST, ("TOUCHED", "1"))
+INTERLEAVED = (*TOUCHED, ("INTERLEAVED", "1"))
 BEST = (*TOUCHED, ("ORDERED_COUNT", "1"), ("NARROW", "2"))
+BEST_INTERLEAVED = (*BEST, ("INTERLEAVED", "1"))
 FIRST_SHAPES = (Shape(1, 32, 32, 4096, 128), Shape(1, 32, 8, 4096, 128))
 SHAPES = (
     *FIRST_SHAPES,
@@ -60,6 +62,7 @@ WAYS = (
     Quads(4, 1, 2, LAST),
     Quads(4, 1, 2, ORDERED),
     Quads(4, 1, 2, TOUCHED),
+    Quads(4, 1, 2, INTERLEAVED),
     Quads(4, 1, 8, TOUCHED),  # more workgroups than there is room for at a time: the quick ones take more of them
     Quads(4, 1, 2, SPARED, most_parts=16),
     Quads(4, 2, 2, SPARED),
@@ -82,6 +85,9 @@ WAYS = (
     Quads(8, 1, 2, BEST),
     Quads(16, 1, 1, BEST),
     Quads(4, 2, 2, BEST),
+    Quads(4, 1, 3, BEST_INTERLEAVED),
+    Quads(4, 1, 4, BEST_INTERLEAVED),
+    Quads(16, 1, 1, BEST_INTERLEAVED),
     # Workgroups of one or two subgroups.
     Quads(1, 1, 8, BEST, most_parts=32),
     Quads(1, 2, 8, BEST, most_parts=32),
@@ -95,6 +101,7 @@ WAYS_ON_SOFTWARE = (
     Quads(2, 1, 1, EMULATED),
     Quads(2, 1, 1, (*EMULATED, *NARROW)),
     Quads(2, 1, 1, (*EMULATED, *BEST)),
+    Quads(2, 1, 1, (*EMULATED, *BEST_INTERLEAVED)),
     Quads(1, 1, 2, (*EMULATED, *BEST)),
     Quads(2, 1, 1, (*EMULATED, *KEYS_LEFT), lacks=MEETING, is_combined=True),
 )
