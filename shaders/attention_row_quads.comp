@@ -360,13 +360,15 @@ void meet_apart(uint image, uint kv_head, uint count) {
   if (SUBGROUP_NUMBER * kLanes >= ITEMS) return;
   subgroupBarrier();  // this subgroup's part is there
 #endif
+#if !ORDERED_COUNT || EMULATED
+  memoryBarrierBuffer();
+#endif
   const uint place = number_of_rows() * SUBGROUPS + SUBGROUP_NUMBER;
   uint before = 0u;
 #if ORDERED_COUNT && !EMULATED
   if (LANE == 0u)
     before = atomicAdd(finished[place], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
 #else
-  memoryBarrierBuffer();
   if (LANE == 0u) before = atomicAdd(finished[place], 1u);
 #endif
   if (uint(FROM_LANE(float(before), 0u)) + 1u != count) return;
@@ -512,19 +514,15 @@ void main() {
   // The keys that any row sees and that all see, and those of this workgroup's part.
   const ivec2 seen_first = seen_keys(image, 0u), seen_last = seen_keys(image, p.rows - 1u);
   const uint keys = uint(max(seen_last.y - seen_first.x, 0)), turn = SUBGROUPS * KEYS;
-  const uint part = grid_group().z;
 #if INTERLEAVED
-  const uint count = clamp((keys + turn - 1u) / turn, 1u, grid_size().z), stretch = turn, step = turn * count;
-#else
-  const uint stretch = max((keys + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn, step = turn;
-  const uint count = max((keys + stretch - 1u) / stretch, 1u);
-#endif
+  const uint count = clamp((keys + turn - 1u) / turn, 1u, grid_size().z), part = grid_group().z;
   if (part >= count) return;
-  const int begin = seen_first.x + int(part * stretch);
-#if INTERLEAVED
-  const int end = seen_last.y;
+  const int begin = seen_first.x + int(part * turn), end = seen_last.y;
 #else
-  const int end = min(begin + int(stretch), seen_last.y);
+  const uint stretch = max((keys + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn;
+  const uint count = max((keys + stretch - 1u) / stretch, 1u), part = grid_group().z;
+  if (part >= count) return;
+  const int begin = seen_first.x + int(part * stretch), end = min(begin + int(stretch), seen_last.y);
 #endif
   seen.image = image, seen.end = end, seen.all = ivec2(seen_last.x, min(seen_first.y, end));
   seen.at_k = first_k(image, kv_head * p.group), seen.at_v = first_v(image, kv_head * p.group);
@@ -554,7 +552,12 @@ void main() {
 #else
   const int own = 0;
 #endif
-  for (; key - own < end; key += int(step)) take(key, key + int(step));
+#if INTERLEAVED
+  const int step = int(turn * count);
+#else
+  const int step = int(turn);
+#endif
+  for (; key - own < end; key += step) take(key, key + step);
   sum = sum_of_row(sum);
   store_own(largest, sum, seen.unit);
   barrier();  // what the subgroups have is there
