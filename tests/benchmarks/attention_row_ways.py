@@ -32,6 +32,7 @@ from .rows import Row, Table
 from .session import Session
 
 MOST_SECONDS, KEPT_SECONDS = 50.0, 12.0  # of the whole; of it for the checks
+REPLAYS = 50  # runs of a check, whose bits have to be the same
 KEPT = 6  # ways of the shapes behind the first two, beside the one that is taken
 WARM = 0.03  # seconds of the device before a way is measured alone; all of them together are warmed up for longer
 COPIED = 256 << 20  # bytes of the copy that rates are compared with
@@ -226,7 +227,7 @@ def checked(shapes: tuple[Shape, ...], ways: tuple[Quads, ...], on: Measuring) -
                 yield Row(f"  {what}", absent=f"the {MOST_SECONDS:.0f} seconds of the whole are over")
                 continue
             try:
-                error = error_of(way, shape, on.cores, on.context)
+                error = error_of(way, shape, on.cores, on.context, 1 if on.session.software else REPLAYS)
                 told = told_of(way.kernel(shape, 1, on.context)) if shape == shapes[-1] else ""
                 yield shown(Row(f"  {what}", error * 1e3, error * 1e3, wrong=not error < 4e-3, note=told))
             except Exception as error:
