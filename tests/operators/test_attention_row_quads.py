@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 from attention_cases import Case
-from benchmarks import attention_rows
+from benchmarks import attention_row_ways, attention_rows
 from pumice.testing import assert_close
 
 KERNEL = "attention_row_quads.comp"
@@ -75,7 +75,10 @@ def test_rows_are_right_on_the_units_themselves(case: Case, units: pumice.Contex
     check(case, units)
 
 
-EMULATED = [way for way in attention_rows.WAYS_ON_SOFTWARE if isinstance(way, attention_rows.Quads)]
+EMULATED = [
+    *(way for way in attention_rows.WAYS_ON_SOFTWARE if isinstance(way, attention_rows.Quads)),
+    *(way for way in attention_row_ways.WAYS_ON_SOFTWARE if way.macros != attention_rows.EMULATED),
+]
 
 
 @pytest.mark.parametrize("way", EMULATED, ids=str)

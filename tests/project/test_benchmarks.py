@@ -6,13 +6,14 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import pumice
-from benchmarks import devices, plots, resnet, scale
+from benchmarks import attention_row_ways, attention_rows, devices, plots, resnet, scale
 from benchmarks.__main__ import described
 from benchmarks.ray_blocks import Call, MakeBlock, TimedPredictor, call_of, seconds_to_first, steady_rate
 from benchmarks.rows import Row, Table
@@ -150,3 +151,55 @@ def test_the_network_has_fifty_layers_and_scores_that_a_runtime_agrees_with(
     )[0]
     with pumice.load(path, context) as model:
         np.testing.assert_allclose(model(pixels), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+# ---- ways that are measured one after the other
+
+
+WAYS = tuple(attention_rows.Quads(subgroups, 1, 1) for subgroups in (1, 2, 4, 8))
+SHAPE = attention_row_ways.ON_SOFTWARE[0]
+TIMES = {1: 4e-6, 2: 3e-6, 8: 1e-6}  # seconds by subgroups
+
+
+def measuring(monkeypatch: pytest.MonkeyPatch) -> attention_row_ways.Measuring:
+    """Ways whose times are made up; the one of four subgroups cannot be made."""
+
+    def made(way: Any, memory: Any, on: Any) -> Any:
+        if way.subgroups == 4:
+            raise RuntimeError("four are too many")
+        return attention_row_ways.Timed(way, 5, cast("pumice.CommandList", way.subgroups))
+
+    def measured(lists: list[Any], *_: Any) -> list[list[float]]:
+        return [[TIMES.get(one, 5e-7)] * 3 for one in lists]
+
+    monkeypatch.setattr(attention_rows.Memory, "of", lambda *_: None)
+    monkeypatch.setattr(attention_row_ways, "reading", lambda _: 0)
+    monkeypatch.setattr(attention_row_ways, "made", made)
+    monkeypatch.setattr(attention_row_ways, "measured", measured)
+    session = cast("Any", SimpleNamespace(software=True, context=SimpleNamespace(info=SimpleNamespace(limits={}))))
+    return attention_row_ways.Measuring(session, math.inf, 1e12)
+
+
+def test_a_way_is_told_when_it_is_measured_and_fails_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on = measuring(monkeypatch)
+    rows = attention_row_ways.table_of(SHAPE, WAYS, on)
+    first = next(rows)
+    told = capsys.readouterr().out
+    assert [f"quads {n}, 1, 1" in told for n in (1, 2, 4, 8)] == [True] * 4
+    assert "four are too many" in told
+    assert "of the copy" in told
+    others = list(rows)
+    assert "no more" in first.what
+    assert [row.best for row in others] == [pytest.approx(4.0), pytest.approx(3.0), pytest.approx(1.0), None]
+    assert others[-1].wrong
+    assert on.quickest(WAYS) == (WAYS[0], WAYS[3], WAYS[1])
+
+
+def test_ways_that_there_is_no_time_for_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = measuring(monkeypatch)
+    on.until = -math.inf
+    rows = list(attention_row_ways.table_of(SHAPE, WAYS, on))[1:]
+    assert len(rows) == len(WAYS)
+    assert all("seconds of the whole are over" in row.absent and not row.wrong for row in rows)
