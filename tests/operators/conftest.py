@@ -13,6 +13,13 @@ UNTOLD_OF_SPILLS = "pipelineExecutableInfo"
 
 
 @pytest.fixture(scope="module")
+def untold_of_spills(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """The device, whose driver is not asked which kernels spill: what an operator runs depends on its sizes alone."""
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=[UNTOLD_OF_SPILLS]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device whose matrix units are emulated, so that it takes their kernels whether it has any or not, and whether they spill or not."""
     uuid = f"uuid:{pumice_context.info.uuid}"
