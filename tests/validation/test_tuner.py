@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from onnx_models import model, node, value
 from precision_models import TRAPS, precision_model
 from pumice.base.errors import InputError
 from pumice.validation.precision_causes import AMPLIFIED, CANCELLATION, LONG_SUM, OVERFLOW, UNDERFLOW
+from pumice.validation.tuner import best_in_turns
 
 LIMIT = 0.02
 # What is the matter with a node that stays.
@@ -255,3 +257,11 @@ def test_a_policy_is_saved_as_json(context: pumice.Context, tmp_path: Path) -> N
     assert json.loads((tmp_path / "p.json").read_text()) == {"default": "fp16"}
     with pytest.raises(InputError, match=r"\.json"):
         found.save(tmp_path / "p.txt")
+
+
+def test_programs_that_are_timed_take_turns() -> None:
+    called: list[str] = []
+    best = best_in_turns({name: partial(called.append, name) for name in ("a", "b")}, least_seconds=0.0)
+    assert called == ["a", "b"] * 8, "one call that is not counted, and seven"
+    assert set(best) == {"a", "b"}
+    assert np.isfinite([*best.values()]).all()

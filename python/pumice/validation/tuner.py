@@ -6,7 +6,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from glob import escape
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,7 +33,8 @@ from .validate import Case, _by_name
 Metric: TypeAlias = Callable[[list[Any]], float]
 
 _UNITS = 16  # the error allowed by default, in halves of the last place of the narrow type
-_REPEATS = 7  # runs of which the best is the time
+_LEAST_TURNS = 7  # of which the best is the time
+_LEAST_SECONDS = 0.3  # of all turns: a GPU that rested takes about as long to raise its clocks
 _SINGLES = 24  # candidates that are tried each by itself at most
 
 
@@ -192,6 +194,21 @@ def _error(actual: Any, expected: Any) -> float:
         elif one.size:
             worst = max(worst, float(np.mean(one != other)))
     return worst
+
+
+def best_in_turns(calls: Mapping[str, Callable[[], Any]], least_seconds: float = _LEAST_SECONDS) -> dict[str, float]:
+    """The best seconds of each call, by name: they take turns, at least seven and for so long, after one that is not counted."""
+    best = dict.fromkeys(calls, math.inf)
+    for call in calls.values():
+        call()
+    began, turns = time.perf_counter(), 0
+    while turns < _LEAST_TURNS or time.perf_counter() - began < least_seconds:
+        turns += 1
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
 
 
 class _Search:
@@ -356,16 +373,9 @@ class _Search:
         """Seconds and bytes of the three programs, which run in turn."""
         policies: dict[str, Any] = {"fp32": "fp32", self.default: self.default, "policy": self.policy(nodes)}
         models = {name: self.exact.loaded_again(precision=one) for name, one in policies.items()}
-        seconds = dict.fromkeys(policies, math.inf)
         try:
             given = self._named(self.exact)[0]
-            for model in models.values():
-                model(**given)
-            for _ in range(_REPEATS):
-                for name, model in models.items():
-                    begin = time.perf_counter()
-                    model(**given)
-                    seconds[name] = min(seconds[name], time.perf_counter() - begin)
+            seconds = best_in_turns({name: partial(model, **given) for name, model in models.items()})
             sizes = {name: self._bytes(model) for name, model in models.items()}
         finally:
             for model in models.values():
