@@ -25,6 +25,7 @@ from pumice.validation import repeat
 from pumice.validation.options import Options
 from pumice.validation.proof import Proof
 from pumice.validation.repeat import FRESH, LOADED, ONE_LIST, Repeatability, Repeats, Tally, pattern_of
+from pumice.validation.sources import DeviceTensors
 from schema_check import faults
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -197,22 +198,22 @@ def test_nobody_waits_for_a_load_that_is_not_wanted_any_more(
 ) -> None:
     """An interrupt is told before the model is there a second time; what the thread has loaded it frees itself."""
     begun, wanted, freed = threading.Event(), threading.Event(), threading.Event()
-    loaded_again, closed = pumice.Model.loaded_again, repeat._closed
+    shipped, closed = DeviceTensors.shipped, repeat._closed
 
-    def slowly(self: pumice.Model, *given: Any, **options: Any) -> pumice.Model:
+    def slowly(self: DeviceTensors, other: pumice.Context) -> pumice.Program:
         begun.set()
         assert wanted.wait(60)
-        return loaded_again(self, *given, **options)
+        return shipped(self, other)
 
-    def telling(loaded: Any) -> None:
-        closed(loaded)
+    def telling(first: pumice.Context, loaded: Any) -> None:
+        closed(first, loaded)
         freed.set()
 
     def interrupted(*_: Any) -> None:
         assert begun.wait(60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pumice.Model, "loaded_again", slowly)
+    monkeypatch.setattr(DeviceTensors, "shipped", slowly)
     monkeypatch.setattr(repeat, "_closed", telling)
     monkeypatch.setattr(Proof, "run", interrupted)
     one = model([node("Relu", ["x"], ["y"], name="one")], [value("x", [2, 4])])
