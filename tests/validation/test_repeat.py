@@ -270,6 +270,21 @@ def test_bits_are_compared() -> None:
     assert same_bits(np.array(1.0), np.array(1.0))
 
 
+@pytest.mark.parametrize("count", [1, 4096, 4097, 8192, 8193, 100_000])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.complex64])
+def test_one_bit_in_many_bytes_is_a_difference(count: int, dtype: Any) -> None:
+    one = np.zeros(count, dtype)
+    for array in (one, np.zeros((2, count), dtype)[:, ::2][1], np.zeros((count, 3), dtype).T):
+        other = array.copy()
+        assert same_bits(array, other)
+        for place in (0, other.nbytes // 2, other.nbytes - 1):
+            changed = np.ascontiguousarray(other).copy()
+            changed.reshape(-1).view(np.uint8)[place] ^= 128
+            assert not same_bits(array, changed)
+    assert not same_bits(one, one[:-1])
+    assert not same_bits(one, one.reshape(1, -1))
+
+
 @pytest.mark.parametrize(
     ("places", "kind", "first_aligned", "extent_aligned"),
     [

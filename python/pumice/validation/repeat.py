@@ -125,7 +125,9 @@ class Tally:
     def add(self, setting: str, array: Array) -> bool:
         """Counts a result. Gives whether it is a new one that is kept."""
         index = next((i for i, one in enumerate(self.kinds) if same_bits(one, array)), len(self.kinds))
-        self.counts.setdefault(setting, Counter())[index] += 1
+        if setting not in self.counts:
+            self.counts[setting] = Counter()
+        self.counts[setting][index] += 1
         if index < len(self.kinds) or index >= self.kept:
             return False
         self.kinds.append(array)
