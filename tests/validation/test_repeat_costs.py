@@ -35,11 +35,11 @@ def test_validations_on_one_context_share_the_second_one(
     with pumice.Context(f"uuid:{context.info.uuid}") as own, pumice.load(gemm(), own) as loaded:
         assert pumice.validate(loaded, [X], repeat=4).deterministic
         (second,) = made
-        pipelines, buffers = second.pipelines_created, second.memory.buffers
+        pipelines = second.pipelines_created
         for _ in range(2):
             assert pumice.validate(loaded, [X], repeat=4).deterministic
         assert (len(made), second.pipelines_created, second.closed) == (1, pipelines, False)
-        assert second.memory.buffers == buffers
+        assert second.memory.buffers == 0
     assert second.closed, "it ends with the context of the model"
 
 
