@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -40,7 +40,7 @@ class Parts:
     """Seconds and counts by part."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -48,7 +48,7 @@ class Parts:
         """Adds the time from `begin` until now."""
         seconds = time.perf_counter() - begin
         with self._lock:
-            self.seconds[part] += seconds  # type: ignore[assignment]
+            self.seconds[part] += seconds
             self.counts[part] += 1
 
     def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,7 +119,7 @@ def explained(loaded: pumice.Model, case: Any, runs: int) -> Iterator[str]:
 def _inside(loaded: pumice.Model, case: Any) -> Iterator[str]:
     """What the engine does on a second context that is made anew, by kind, and how long a device takes to make and to free."""
     inputs = {value.name: array for value, array in zip(loaded.program.inputs, loaded.arguments(**case), strict=True)}
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     counts: Counter[str] = Counter()
     with pumice.profile("execution") as profile:
         with profile.span("Context()"):
@@ -135,7 +135,7 @@ def _inside(loaded: pumice.Model, case: Any) -> Iterator[str]:
             del model, context
     for span in profile.host:
         kind = span.name if span.kind == "user" else f"  {span.kind}"
-        found[kind] += span.seconds  # type: ignore[assignment]
+        found[kind] += span.seconds
         counts[kind] += 1
     yield f"  {'ms, of a model loaded again by itself':40} {'':7} {'host':>9} {'':>9} {'times':>6}"
     for kind, seconds in sorted(found.items(), key=lambda item: -item[1]):
