@@ -12,6 +12,7 @@
 #include "device/driver/validation_log.h"
 #include "device/pipeline.h"
 #include "device/pipeline_executables.h"
+#include "device/spare_context.h"
 #include "dispatch/kernel/driver_trial.h"
 
 namespace pumice {
@@ -292,6 +293,14 @@ void bind_devices(py::module_& module) {
       "lose_device_after", &lose_device_after, py::arg("context").none(false), py::arg("submissions"),
       "The context's queue answers that the device is lost, on purpose, once it has taken so many further submissions: for tests of what "
       "is done then.");
+  module.def("take_spare", &take_spare, py::arg("context").none(false), py::call_guard<ReleasedGil>(),
+             "The second context of the device that is kept idle with this one, which is the caller's from then on; None where there is "
+             "none that can be used. Raises StateError where the context is closed.");
+  module.def(
+      "keep_spare", &keep_spare, py::arg("context").none(false), py::arg("spare").none(false), py::call_guard<ReleasedGil>(),
+      "Keeps a context, with which its user is done, idle with another one until take_spare() asks for it. Closing that one closes "
+      "the spare. One is kept, the latest: another one is closed, and so is a spare where one of both cannot be used any more. Raises "
+      "StateError where both are the same context.");
   module.def("take_validation_messages", &take_validation_messages,
              "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");
   module.def(

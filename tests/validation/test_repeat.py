@@ -25,6 +25,7 @@ from pumice.validation import repeat
 from pumice.validation.options import Options
 from pumice.validation.proof import Proof
 from pumice.validation.repeat import FRESH, LOADED, ONE_LIST, Repeatability, Repeats, Tally, pattern_of
+from pumice.validation.sources import DeviceTensors
 from schema_check import faults
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -197,22 +198,22 @@ def test_nobody_waits_for_a_load_that_is_not_wanted_any_more(
 ) -> None:
     """An interrupt is told before the model is there a second time; what the thread has loaded it frees itself."""
     begun, wanted, freed = threading.Event(), threading.Event(), threading.Event()
-    loaded_again, closed = pumice.Model.loaded_again, repeat._closed
+    shipped, closed = DeviceTensors.shipped, repeat._closed
 
-    def slowly(self: pumice.Model, *given: Any, **options: Any) -> pumice.Model:
+    def slowly(self: DeviceTensors, other: pumice.Context) -> pumice.Program:
         begun.set()
         assert wanted.wait(60)
-        return loaded_again(self, *given, **options)
+        return shipped(self, other)
 
-    def telling(loaded: Any) -> None:
-        closed(loaded)
+    def telling(first: pumice.Context, loaded: Any) -> None:
+        closed(first, loaded)
         freed.set()
 
     def interrupted(*_: Any) -> None:
         assert begun.wait(60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pumice.Model, "loaded_again", slowly)
+    monkeypatch.setattr(DeviceTensors, "shipped", slowly)
     monkeypatch.setattr(repeat, "_closed", telling)
     monkeypatch.setattr(Proof, "run", interrupted)
     one = model([node("Relu", ["x"], ["y"], name="one")], [value("x", [2, 4])])
@@ -267,6 +268,21 @@ def test_bits_are_compared() -> None:
     assert not same_bits(np.zeros(2, np.float32), np.zeros(2, np.int32))
     assert same_bits(np.zeros((0, 3)), np.zeros((0, 3)))
     assert same_bits(np.array(1.0), np.array(1.0))
+
+
+@pytest.mark.parametrize("count", [1, 4096, 4097, 8192, 8193, 100_000])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.complex64])
+def test_one_bit_in_many_bytes_is_a_difference(count: int, dtype: Any) -> None:
+    one = np.zeros(count, dtype)
+    for array in (one, np.zeros((2, count), dtype)[:, ::2][1], np.zeros((count, 3), dtype).T):
+        other = array.copy()
+        assert same_bits(array, other)
+        for place in (0, other.nbytes // 2, other.nbytes - 1):
+            changed = np.ascontiguousarray(other).copy()
+            changed.reshape(-1).view(np.uint8)[place] ^= 128
+            assert not same_bits(array, changed)
+    assert not same_bits(one, one[:-1])
+    assert not same_bits(one, one.reshape(1, -1))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 else:
     from . import lazy_typing as npt
 
+_COPIED = 4096  # bytes
+
 
 def unmasked(value: Any, name: str, kind: str = "input") -> Any:
     """The value itself. Raises BindingError (K5) for a masked array, whose mask would be lost."""
@@ -57,8 +59,14 @@ def element_bytes(array: Array) -> Array:
 
 def same_bits(one: Array, other: Array) -> bool:
     """Whether two arrays have the same shape, dtype and bytes."""
-    return (
-        one.shape == other.shape
-        and one.dtype == other.dtype
-        and np.array_equal(element_bytes(one), element_bytes(other))
-    )
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.nbytes <= _COPIED:  # to copy few bytes is quicker than to make views of them
+        return one.tobytes() == other.tobytes()
+    return np.array_equal(_words(one), _words(other))
+
+
+def _words(array: Array) -> Array:
+    """The bytes of an array as integers, of 64 bits where these take all of it."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return flat.view(np.uint64) if flat.size % 8 == 0 else flat

@@ -7,19 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from .._pumice import Context, Error, IndexRangeError, Program
+from .._pumice import Context, Error, IndexRangeError, Program, keep_spare, take_spare
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.host_arrays import element_bytes, same_bits
-from ..importer.load import load_graph
 from ..model.model import Model
 from .cut import cut, part_precision
 from .proof import Proof
 from .report import Finding
+from .sources import DeviceTensors
 
 ONE_LIST, FRESH, LOADED = "one list", "fresh context", "beside load"
 _SHARE = 4  # of N runs on one list, N / 4 are made again on a fresh context, and as many beside load
@@ -124,7 +125,9 @@ class Tally:
     def add(self, setting: str, array: Array) -> bool:
         """Counts a result. Gives whether it is a new one that is kept."""
         index = next((i for i, one in enumerate(self.kinds) if same_bits(one, array)), len(self.kinds))
-        self.counts.setdefault(setting, Counter())[index] += 1
+        if setting not in self.counts:
+            self.counts[setting] = Counter()
+        self.counts[setting][index] += 1
         if index < len(self.kinds) or index >= self.kept:
             return False
         self.kinds.append(array)
@@ -207,7 +210,7 @@ def differing_runs(model: Model, inputs: Results, count: int) -> int:
 class Repeatability(NamedTuple):
     """What came of the runs of one output of the program, in the case where most of them differed.
 
-    runs, differing: by setting ("one list": on the list that the first run recorded; "fresh context": compiled again on another context
+    runs, differing: by setting ("one list": on the list that the first run recorded; "fresh context": compiled again for another context
     of the device; "beside load": both at once) how many runs were made, and how many gave other bits than the most common result.
     results: how many different ones there were (at most 8 are told apart). node: the first node whose result differs in the unfused
     program, "" where none does. pattern: which elements differ. tried: what was changed, and what came of as many runs then.
@@ -266,36 +269,63 @@ def checked_count(given: int) -> int:
     return given
 
 
-class Repeats:
-    """Runs the cases of one validation again and again, on a second context of the device too, which close() closes.
+class _Begun(NamedTuple):
+    """A first run that a program has made. run: runs it again on these inputs."""
 
-    That context is made, and the model loaded on it, by a thread, from the beginning on: meanwhile the first case is judged.
+    inputs: Results
+    run: Callable[[], Results]
+    results: Results
+
+
+class _Fresh:
+    """A model's program on another context of its device. begun: its first run; None where it has not run, or once that was counted."""
+
+    def __init__(self, program: Program, begun: _Begun | None) -> None:
+        self.program = program
+        self.begun = begun
+
+    def taken(self, inputs: Results) -> _Begun | None:
+        """The first run, once, where it was on these inputs."""
+        begun, self.begun = self.begun, None
+        return begun if begun is not None and begun.inputs is inputs else None
+
+
+class Repeats:
+    """Runs the cases of one validation again and again, on a second context of the device too, which close() keeps for the next one.
+
+    That context is made or taken, and the model compiled for it and run once on the inputs `first`, by a thread from the beginning on:
+    meanwhile the first case is judged, which needs the host and hardly the device.
     """
 
-    def __init__(self, proof: Proof) -> None:
+    def __init__(self, proof: Proof, first: Results | None = None) -> None:
         self.proof = proof
         self.model = cast(Model, proof.fused)  # candidates are not repeated
         self.count = proof.options.repeat
         self._thread = ThreadPoolExecutor(1)
-        self._fresh: Future[Model] | None = self._thread.submit(self._load) if self.count else None
+        self._fresh: Future[_Fresh] | None = self._thread.submit(self._load, first) if self.count else None
         self._found: dict[str, Repeatability] = {}
 
     def close(self) -> None:
-        """Frees what the second context holds. Where that is still loading, the thread frees it, and nobody waits."""
+        """Frees the program on the second context. Where that is still compiled, the thread frees it, and nobody waits."""
         if self._fresh is not None:
             self._fresh.cancel()
-            self._fresh.add_done_callback(_closed)  # at once where it is loaded
+            self._fresh.add_done_callback(partial(_closed, self.model.context))  # at once where it is there
         self._thread.shutdown(wait=False)
 
     @property
-    def fresh(self) -> Model:
-        """The model, compiled for another context of its device. Waits until it is; raises as loading does."""
-        return cast("Future[Model]", self._fresh).result()  # cases that are not repeated have none, and do not ask
+    def fresh(self) -> _Fresh:
+        """The program on another context of its device. Waits until it is there; raises as loading a model does."""
+        return cast("Future[_Fresh]", self._fresh).result()  # cases that are not repeated have none, and do not ask
 
-    def _load(self) -> Model:
-        context = another(self.model.context, [])
+    @property
+    def _tensors_of_device(self) -> DeviceTensors:
+        return cast(DeviceTensors, self.proof.tensors)  # candidates are not repeated
+
+    def _load(self, first: Results | None) -> _Fresh:
+        context = fresh_context(self.model.context)
         try:
-            return self.model.loaded_again(context)
+            program = self._tensors_of_device.shipped(context)
+            return _Fresh(program, None if first is None else _begun(program, first))
         except BaseException:
             context.close()
             raise
@@ -322,11 +352,15 @@ class Repeats:
 
     def _runs(self, inputs: dict[str, Array]) -> Iterator[tuple[str, Results]]:
         """The settings and the results of all runs of a case."""
-        others, ours = _runner(self.fresh.program, inputs), _runner(self.model.program, inputs)
+        fresh = self.fresh
+        begun, ours = fresh.taken(inputs), _runner(self.model.program, inputs)
+        others = _runner(fresh.program, inputs) if begun is None else begun.run
         for _ in range(self.count):
             yield ONE_LIST, ours()
         share = math.ceil(self.count / _SHARE)
-        for _ in range(share):
+        if begun is not None:
+            yield FRESH, begun.results
+        for _ in range(share - (begun is not None)):
             yield FRESH, others()
         with ThreadPoolExecutor(1) as pool:
             for _ in range(math.ceil(share / 2)):
@@ -354,7 +388,7 @@ class Repeats:
         kept = Tallies(2)
         settings = (
             (ONE_LIST, self.model.context, self.count),
-            (FRESH, self.fresh.context, math.ceil(self.count / _SHARE)),
+            (FRESH, self.fresh.program.context, math.ceil(self.count / _SHARE)),
         )
         for setting, context, count in settings:
             with self._program(context, keep_all=True, fuse=False) as program:
@@ -403,12 +437,7 @@ class Repeats:
                 yield program, inputs
 
     def _program(self, context: Context, **options: Any) -> Program:
-        model = self.model
-        options.setdefault("float32_nodes", model.float32_nodes)
-        options.setdefault("measured", model.step_variants)
-        overridable = [value.name for value in model.overridable]
-        graph, _ = load_graph(model.source, model.folder, None, overridable, kernels=model.kernel_table)
-        return graph.compile(context, model.precision, **options)
+        return self._tensors_of_device.compiled(context, **options)
 
     # ---- what came of it
 
@@ -417,11 +446,29 @@ class Repeats:
         return list(self._found.values())
 
 
-def _closed(loaded: Future[Model]) -> None:
+def _begun(program: Program, inputs: Results) -> _Begun | None:
+    """The first run of a program; None where it has loops, which may never end, and where it fails, as the runs that follow will too."""
+    if program.has_control_flow:
+        return None
+    try:
+        run = _runner(program, inputs)
+        return _Begun(inputs, run, run())
+    except Error:
+        return None
+
+
+def _closed(first: Context, loaded: Future[_Fresh]) -> None:
+    """Frees a program, and keeps its context idle with the model's, for the next validation there."""
     if not loaded.cancelled() and loaded.exception() is None:
-        model = loaded.result()
-        model.close()
-        model.context.close()
+        program = loaded.result().program
+        context = program.context
+        program.close()
+        keep_spare(first, context)
+
+
+def fresh_context(first: Context) -> Context:
+    """Another context of the device, on which nothing of the model lies: the one that a validation before has left, or a new one."""
+    return take_spare(first) or another(first, [])
 
 
 def another(context: Context, without: list[str]) -> Context:

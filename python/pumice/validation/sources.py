@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from .._pumice import Graph, Program
+from .._pumice import Context, Graph, Program
 from ..base.element_types import Array
 from ..model.model import Model
 from ..model.policy import Precision
@@ -101,7 +101,7 @@ class DeviceTensors:
         self._graph: Graph = graph
         self._every: Program | None = None
         self._windows: Windows | None = None
-        self._checking: Program | None = self._compiled(check_indices=True)
+        self._checking: Program | None = self.compiled(check_indices=True)
         if not self._checking.checks_indices:
             self._checking.close()
             self._checking = None
@@ -113,13 +113,20 @@ class DeviceTensors:
     def _single_nodes(self) -> Program:
         """The program without fusion, compiled when it is first asked for."""
         if self._every is None:
-            self._every = self._compiled(keep_all=True, fuse=False)
+            self._every = self.compiled(keep_all=True, fuse=False)
         return self._every
 
-    def _compiled(self, **options: Any) -> Program:
+    def compiled(self, context: Context | None = None, **options: Any) -> Program:
+        """The model's graph, which is read once, compiled for a context, by default the model's, at its precision."""
         model = self._model
         options |= {"float32_nodes": model.float32_nodes, "measured": model.step_variants}
-        return self._graph.compile(model.context, model.precision, **options)
+        return self._graph.compile(context or model.context, model.precision, **options)
+
+    def shipped(self, context: Context) -> Program:
+        """The program that ships once more, for another context."""
+        model = self._model
+        options = {"fuse": model.fuse, "check_indices": model.check_indices, "deterministic": model.deterministic}
+        return self.compiled(context, **options)
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """The additions of the program without fusion, or of its parts. A program with control flow has no one plan, and tells nothing."""

@@ -1,0 +1,54 @@
+#include "device/spare_context.h"
+
+#include <mutex>
+#include <utility>
+
+#include "core/error.h"
+#include "device/context_state.h"
+
+namespace pumice {
+namespace {
+
+void close_quietly(const std::shared_ptr<Context>& spare) noexcept {
+  try {
+    if (spare) spare->close();
+  } catch (...) {  // a lost device: its objects are freed all the same
+  }
+}
+
+// An attachment of the context that the spare is kept with.
+struct KeptSpare {
+  std::mutex mutex;
+  std::shared_ptr<Context> idle;
+
+  ~KeptSpare() { close_quietly(idle); }
+  // Puts another one in the place of the spare that is kept, and gives that.
+  std::shared_ptr<Context> exchange(std::shared_ptr<Context> other) {
+    const std::lock_guard lock(mutex);
+    return std::exchange(idle, std::move(other));
+  }
+};
+
+bool is_usable(Context& context) noexcept {
+  const ContextState& state = context.state();
+  return !state.closed && !state.lost && !state.is_left_alone();
+}
+
+}  // namespace
+
+std::shared_ptr<Context> take_spare(Context& context) {
+  std::shared_ptr<Context> spare = context.attachment<KeptSpare>()->exchange(nullptr);
+  return spare && is_usable(*spare) ? spare : nullptr;
+}
+
+void keep_spare(Context& context, std::shared_ptr<Context> spare) {
+  if (spare.get() == &context) throw StateError("a context cannot be its own spare");
+  if (!is_usable(context) || !is_usable(*spare)) return close_quietly(spare);
+  try {
+    spare = context.attachment<KeptSpare>()->exchange(std::move(spare));
+  } catch (const StateError&) {  // another thread has closed the context
+  }
+  close_quietly(spare);
+}
+
+}  // namespace pumice
