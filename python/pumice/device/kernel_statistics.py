@@ -10,7 +10,7 @@ from .._pumice import UnsupportedError
 
 Number = bool | int | float
 
-# Every driver has its own words for these. The first that is told is taken. The engine reads what is spilled, since it takes no such kernel.
+# Every driver has its own words for these. The first that is told is taken. What is spilled the engine reads, which takes no such kernel.
 _REGISTERS = (r"register count", r"registers?", r"vgprs?", r"num(ber of)? registers", r"vector registers?")
 _SHARED = (r"shared memory( size| usage)?", r"lds size", r"workgroup memory( size)?", r"shared size")
 _OCCUPANCY = (r"occupancy", r"subgroups per simd", r"(max )?waves per (simd|cu)", r"active warps")
