@@ -111,25 +111,43 @@ void multiply(uint from) {
   }
 }
 
-// Sums of a row that is multiplied as float32, whose first eight is given, for four columns from `channel` on.
+// Adds the products of an eight of a row that is multiplied as float32 to those of four columns, the last of which may stand for ones that
+// are not there.
+void add_plain(uint first, uint eight, uint column[4], float scale, inout vec4 sum) {
+#if X_SPLIT
+  const uvec4 low_x = x[first + 2u * eight], high_x = x[first + 2u * eight + 1u];
+#else
+  const uvec4 whole_x = x[first + eight];
+#endif
+  const uint at = eight / 4u * CHUNK_W + eight % 4u;
+  FOR(j, 4u) {
+    const uvec4 high_w = w[column[j] + at], low_w = w[column[j] + at + kLanes];
+    FOR(i, 8u) {
+#if X_SPLIT
+      const float factor = uintBitsToFloat(i < 4u ? low_x[i % 4u] : high_x[i % 4u]);
+#else
+      const float factor = unpackHalf2x16(whole_x[i / 2u])[i % 2u];
+#endif
+      const float high = unpackHalf2x16(high_w[i / 2u])[i % 2u], low = unpackHalf2x16(low_w[i / 2u])[i % 2u];
+      // Rows of eights end with zeros, which are no products of infinity.
+      if (eight * 8u + i < p.channels_in) sum[j] = fma(factor, (high + low / kLow) * scale, sum[j]);
+    }
+  }
+}
+
+// Sums of such a row, whose first eight is given, for four columns from `channel` on. One row holds up its whole workgroup, so that an
+// eight is read at a time and the next ones are on their way.
 vec4 plain(uint first, uint channel) {
   vec4 sum = vec4(0.0);
+  uint column[4];
+  for (uint j = 0u; j < 4u; ++j) {
+    const uint own = min(channel + j, p.channels_out - 1u);
+    column[j] = (p.w_offset >> 3) + own / 8u * chunks * CHUNK_W + own % 8u * 4u;
+  }
   const float scale = power_of_two(p.w_exponent);
-  for (uint eight = 0u; eight < eights; ++eight)
-    for (uint i = 0u; i < 8u; ++i) {
-#if X_SPLIT
-      const float factor = uintBitsToFloat(x[first + 2u * eight + i / 4u][i % 4u]);
-#else
-      const float factor = unpackHalf2x16(x[first + eight][i / 2u])[i % 2u];
-#endif
-      for (uint j = 0u; j < 4u; ++j) {
-        const uint column = min(channel + j, p.channels_out - 1u);
-        const uint place = (p.w_offset >> 3) + (column / 8u * chunks + eight / 4u) * CHUNK_W + column % 8u * 4u + eight % 4u;
-        const float high = unpackHalf2x16(w[place][i / 2u])[i % 2u], low = unpackHalf2x16(w[place + kLanes][i / 2u])[i % 2u];
-        // Rows of eights end with zeros, which are no products of infinity.
-        if (eight * 8u + i < p.channels_in) sum[j] = fma(factor, (high + low / kLow) * scale, sum[j]);
-      }
-    }
+  uint eight = 0u;
+  for (; eight + 4u <= eights; eight += 4u) FOR(k, 4u) add_plain(first, eight + k, column, scale, sum);
+  for (; eight < eights; ++eight) add_plain(first, eight, column, scale, sum);
   return sum;
 }
 

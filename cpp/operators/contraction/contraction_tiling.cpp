@@ -239,7 +239,9 @@ namespace {
 // Two matrices of sums leave registers for subgroups of 32 by 32. The first needs the least of a device.
 constexpr QuadTiling kHalvesTilings[] = {{32, 32, 32, 32, 1, 1},       {32, 32, 32, 32, 4, 1},       {32, 32, 32, 32, 8, 1},
                                          {32, 64, 32, 32, 2, 1, true}, {32, 64, 32, 32, 4, 1, true}, {64, 64, 32, 32, 2, 1},
-                                         {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 1, true}};
+                                         {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 1, true}, {64, 64, 64, 32, 1, 1},
+                                         {64, 64, 64, 32, 2, 1},       {64, 64, 64, 32, 1, 1, true}, {128, 64, 64, 32, 1, 1},
+                                         {128, 64, 64, 32, 1, 1, true}};
 
 bool fits_halves_of(const NodeContext& node, const QuadTiling& tiling) {
   constexpr uint64_t kEmulatedBytes = 64;  // of an invocation: both operands
