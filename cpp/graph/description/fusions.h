@@ -24,6 +24,7 @@ enum class Fusion : uint8_t {
   bias,
   epilogue,
   residual,
+  pooling,
   elementwise
 };
 

@@ -7,6 +7,7 @@
 #include "graph/passes/input_checks.h"
 #include "graph/passes/narrow_reads.h"
 #include "graph/passes/passes.h"
+#include "graph/passes/pool_joins.h"
 #include "graph/passes/recognition.h"
 #include "graph/passes/recurrent_joins.h"
 
@@ -45,6 +46,7 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   fuse_maps(program, fuse);
   read_narrow_floats(program);
   join_block_products(program, fuse);
+  join_pools(program, fuse);
   if (options.check_indices) add_index_checks(program);
   return program;
 }
