@@ -199,3 +199,29 @@ def test_a_convolution_that_pools_is_proved(context: pumice.Context, precision: 
     members = {row.output: row.members for row in report.kernels}
     assert "r" not in members
     assert members["y"] == ("conv", "norm", "relu", "pool")
+
+
+def digits() -> bytes:
+    """A product of few columns, which is a result, and its Softmax."""
+    constants = {
+        "w": RANDOM.standard_normal((65, 10)).astype(FLOAT) / 8,
+        "b": RANDOM.standard_normal(10).astype(FLOAT),
+    }
+    nodes = [
+        node("Gemm", ["x", "w", "b"], ["logits"], name="fc"),
+        node("Softmax", ["logits"], ["y"], name="prob", axis=-1),
+    ]
+    given = [value("x", [3, 65])]
+    made: bytes = model(nodes, given, outputs=["y", "logits"], constants=constants).SerializeToString()
+    return made
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("without", [[], ["subgroupShuffle"]])
+def test_a_product_with_its_softmax_is_proved(context: pumice.Context, precision: str, without: list[str]) -> None:
+    rows = RANDOM.standard_normal((3, 65)).astype(FLOAT)
+    with pumice.Context(f"uuid:{context.info.uuid}", without=without) as device:
+        report = pumice.validate(digits(), [rows], context=device, precision=precision)
+    report.raise_if_failed()
+    assert {row.verdict for row in report.kernels} == {"right"}
+    assert {"y", "logits"} <= {row.output for row in report.kernels}

@@ -25,6 +25,7 @@ enum class Fusion : uint8_t {
   epilogue,
   residual,
   pooling,
+  softmax,
   elementwise
 };
 

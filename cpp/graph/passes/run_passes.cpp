@@ -10,6 +10,7 @@
 #include "graph/passes/pool_joins.h"
 #include "graph/passes/recognition.h"
 #include "graph/passes/recurrent_joins.h"
+#include "graph/passes/softmax_joins.h"
 
 namespace pumice {
 namespace {
@@ -47,6 +48,7 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   read_narrow_floats(program);
   join_block_products(program, fuse);
   join_pools(program, fuse);
+  join_softmax(program, fuse);
   if (options.check_indices) add_index_checks(program);
   return program;
 }

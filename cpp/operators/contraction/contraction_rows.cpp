@@ -283,7 +283,9 @@ Rows contraction_rows() {
            .splits_factors = true,
            .stores_either = true,
            .epilogue = true,
-           .residual = gemm_takes_residual},
+           .residual = gemm_takes_residual,
+           .with_softmax = "pumice::ProductSoftmax",
+           .takes_softmax = gemm_takes_softmax},
           {.name = "MatMul",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kFactors, 'T'), value("b", kFactors, 'T')}, .outputs = {value("y", kFactors)}, .min_rank = 1},
@@ -296,7 +298,9 @@ Rows contraction_rows() {
            .splits_factors = true,
            .stores_either = true,
            .epilogue = true,
-           .residual = matmul_takes_residual},
+           .residual = matmul_takes_residual,
+           .with_softmax = "pumice::ProductSoftmax",
+           .takes_softmax = matmul_takes_softmax},
           // With a number for each column of a constant matrix.
           {.name = "pumice::MatMul",
            .skeleton = Skeleton::contraction,
@@ -312,7 +316,9 @@ Rows contraction_rows() {
            .splits_factors = true,
            .stores_either = true,
            .epilogue = true,
-           .residual = matmul_takes_residual},
+           .residual = matmul_takes_residual,
+           .with_softmax = "pumice::ProductSoftmax",
+           .takes_softmax = matmul_takes_softmax},
           // With a matrix [columns, depth] of few bits, a scale for each block of the depth, and with has_points a zero point for each,
           // else one for all. With a gate the result is an expression of this product and of that with a second matrix, and with a gain
           // what is multiplied is RMSNormalization of a.

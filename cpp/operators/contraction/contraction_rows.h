@@ -13,7 +13,9 @@ Shape conv_shape(ShapeContext& node, size_t weights);
 // `channels` must divide into groups.
 void check_groups(const ShapeContext& node, int64_t channels, std::string_view what);
 
-// Whether the kernels of pumice::PooledConv take what that row is made of: see OperatorRow.
+// Whether the kernels of pumice::PooledConv and pumice::ProductSoftmax take what their rows are made of: see OperatorRow.
 bool conv_takes_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool);
+bool gemm_takes_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias);
+bool matmul_takes_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias);
 
 }  // namespace pumice

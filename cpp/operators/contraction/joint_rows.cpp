@@ -1,4 +1,4 @@
-// Rows of two operators in one kernel: a convolution and the pooling behind it.
+// Rows of two operators in one kernel: a convolution and the pooling behind it, a product and its Softmax.
 #include "operators/contraction/contraction_rows.h"
 #include "operators/contraction/lowerings.h"
 #include "operators/geometry/window_geometry.h"
@@ -47,6 +47,27 @@ bool conv_takes_pool(const Attributes&, const TensorDesc& weights, const PoolWin
 
 namespace {
 
+// One workgroup multiplies a row by all columns: the matrix is small enough for one to read.
+bool takes_softmax(const TensorDesc& weights, bool transposed, const Shape* bias) {
+  constexpr int64_t kMostColumns = 32, kMostElements = 1 << 14;
+  if (weights.rank() != 2 || weights.elements() == 0 || weights.elements() > kMostElements) return false;
+  const int64_t columns = weights.shape[transposed ? 0 : 1];
+  return columns <= kMostColumns && (!bias || (!bias->empty() && bias->back() == columns && element_count(*bias) == columns));
+}
+
+}  // namespace
+
+bool gemm_takes_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias) {
+  if (attributes.integer("transA", 0) != 0 || attributes.real("alpha", 1) != 1 || attributes.real("beta", 1) != 1) return false;
+  return takes_softmax(weights, attributes.integer("transB", 0) != 0, bias);
+}
+
+bool matmul_takes_softmax(const Attributes&, const TensorDesc& weights, const Shape* bias) {
+  return takes_softmax(weights, false, bias);
+}
+
+namespace {
+
 void shape_of_pooled_conv(ShapeContext& node) {
   const Shape made = conv_shape(node, 1);
   check_vector(node, 2, node.input(1).shape[0], "bias");
@@ -68,6 +89,27 @@ void cut_pooled_convolutions(const LowerContext& node, std::vector<CutAxis>& axe
   cut_windows(node, window, axes);
 }
 
+// A number for each column, however many axes of one element are before it.
+void check_vector_last(const ShapeContext& node, size_t input, int64_t columns) {
+  if (!node.has(input)) return;
+  const Shape& shape = node.input(input).shape;
+  if (shape.empty() || shape.back() != columns || element_count(shape) != columns)
+    node.fail("numbers for " + std::to_string(columns) + " columns expected; given " + to_string(shape));
+}
+
+void shape_of_product_softmax(ShapeContext& node) {
+  const Shape &a = node.input(0).shape, &b = node.input(1).shape;
+  const bool transposed = node.attributes().integer("transB", 0) != 0;
+  if (b.size() != 2 || a[1] != b[transposed ? 1 : 0]) node.fail("inner sizes differ: " + to_string(a) + " by " + to_string(b));
+  const Shape y{a[0], b[transposed ? 0 : 1]};
+  check_vector_last(node, 2, y[1]);
+  for (const size_t i : {0, 1}) node.output(i, node.input(0).dtype, y);
+}
+
+void cut_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
+  axes.push_back(own_axis(node, 0));
+}
+
 }  // namespace
 
 Rows joint_rows() {
@@ -86,6 +128,22 @@ Rows joint_rows() {
            .strides = RowStrides::image,
            .wants_channels_last = true,
            .cut = cut_pooled_convolutions,
+           .narrow_inputs = 1,
+           .factors = 1 | 1 << 1,
+           .epilogue = true},
+          // Softmax along the rows of a product with a matrix of few columns, and the product.
+          {.name = "pumice::ProductSoftmax",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("a", kFloats, 'T'), value("b", kFloats, 'T'), optional_value("c", kFloats, 'T')},
+                      .outputs = {value("y", kFloats), optional_value("product", kFloats)},
+                      .attributes = {integer("transB", 0)},
+                      .min_rank = 2,
+                      .max_rank = 2},
+           .shape = shape_of_product_softmax,
+           .lower = lower_product_softmax,
+           .pack = pack_product_softmax,
+           .strides = RowStrides::any_in,
+           .cut = cut_rows,
            .narrow_inputs = 1,
            .factors = 1 | 1 << 1,
            .epilogue = true}};

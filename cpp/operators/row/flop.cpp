@@ -48,7 +48,7 @@ uint64_t contraction(const LowerContext& node) {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   if (has("Attention")) return attention(node);
   if (has("Conv")) return convolution(node, has("Transpose"));
-  return has("MatMul") || has("Gemm") ? product(node) : 0;
+  return has("MatMul") || has("Gemm") || has("Product") ? product(node) : 0;
 }
 
 }  // namespace

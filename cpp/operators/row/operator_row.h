@@ -184,6 +184,12 @@ struct OperatorRow {
   std::string_view pooled = {};
   // Whether that row has kernels for it, where the constant `weights` are input 1; set where `pooled` is.
   bool (*takes_pool)(const Attributes&, const TensorDesc& weights, const PoolWindow&) = nullptr;
+  // Whether the result is Softmax along the last axis of an input of that rank. Null: the row does otherwise.
+  bool (*is_softmax)(const Attributes&, size_t rank) = nullptr;
+  // The name of the row that takes this one's place where `is_softmax` reads its result, a matrix: it makes what is read of that, and the
+  // result as output 1. Whether it can, where the constant `weights` are input 1 and numbers that are added have the shape `bias`.
+  std::string_view with_softmax = {};
+  bool (*takes_softmax)(const Attributes&, const TensorDesc& weights, const Shape* bias) = nullptr;
   const ReductionFold* fold = nullptr;  // how the elements of a reduction or a running sum are folded
 };
 
