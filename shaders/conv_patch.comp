@@ -1,7 +1,8 @@
 // Convolution of few channels with many taps, for GPUs: a workgroup computes TILE_H rows of TILE_W pixels of an image by TILE_C output
 // channels. What all of its taps read of CHUNK input channels lies in shared memory, once. An invocation sums PIXELS neighbours of a row by
 // four channels: it reads a row of the patch into registers, and every tap of that row finds its elements there. SPLIT parts of a workgroup
-// have CHUNK channels each; their sums meet at the end. Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// have CHUNK channels each; their sums meet at the end. POOLS: y has the largest number of each window of POOL_H rows of POOL_W pixels, of
+// which tiles have whole ones: finished numbers, as they would be stored, go through shared memory. Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0
@@ -24,8 +25,14 @@ layout(constant_id = 9) const uint STEP_H = 1u;
 layout(constant_id = 10) const uint STEP_W = 1u;
 layout(constant_id = 11) const uint DILATION_H = 1u;
 layout(constant_id = 12) const uint DILATION_W = 1u;
+layout(constant_id = 13) const uint POOL_H = 1u;  // divides TILE_H, and out_h
+layout(constant_id = 14) const uint POOL_W = 1u;  // likewise
 
 #include "include/contraction_arrays.glsl"
+
+#ifndef POOLS
+#define POOLS 0
+#endif
 
 const uint GROUPS_W = TILE_W / PIXELS, GROUPS = TILE_H * GROUPS_W;  // invocations that have the same channels
 const uint PART = GROUPS * (TILE_C / 4u);
@@ -37,7 +44,7 @@ const uint AREA = PATCH_H * PITCH * 4u;
 const uint CHANNELS = SPLIT * CHUNK;  // that lie in shared memory
 const uint UNIT = X_VEC4 == 1 ? 4u : 1u;  // channels that are loaded at once
 const uint ITEMS = CHANNELS / UNIT * AREA, LOADS = (ITEMS + INVOCATIONS - 1u) / INVOCATIONS;
-const uint WORDS_IN = CHANNELS * AREA / 4u, WORDS_OUT = SPLIT > 1u ? INVOCATIONS * PIXELS : 0u;
+const uint WORDS_IN = CHANNELS * AREA / 4u, WORDS_OUT = SPLIT > 1u || POOLS == 1 ? INVOCATIONS * PIXELS : 0u;
 shared vec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [channel][row][four], or sums on their way out
 
 // Brings the patches of the channels from `begin` on into shared memory: zero outside the input and past its channels. All loads are on
@@ -78,6 +85,75 @@ void fetch(uint begin, uint first_x, ivec2 corner) {
   }
 }
 
+// The sum of a pixel's four channels, with the bias. Where parts share it, nobody but this invocation reads the sums of this pixel.
+vec4 whole_sum(vec4 own, uint pixel, uint id, uint channel) {
+  vec4 sum = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+  if (SPLIT == 1u) return sum + own;
+  for (uint k = 0u; k < SPLIT; ++k) sum += tile[(k * PIXELS + pixel) * PART + id];
+  return sum;
+}
+
+#if POOLS
+// What is fused behind the pooling.
+#ifndef POOL_EPILOGUE
+#define POOL_EPILOGUE(x) x
+#endif
+float pool_epilogue(float x) {
+  precise float y = POOL_EPILOGUE(x);
+  return y;
+}
+
+// Four numbers as y would keep them.
+vec4 as_stored(vec4 v) {
+#if Y_FLOAT
+  return v;
+#else
+  return pm_stored_vec4(v);
+#endif
+}
+
+// Stores the largest numbers of the tile's windows. Pixel (row, column) of the tile's four channels q is at tile[column % PIXELS * PART +
+// q * GROUPS + row * GROUPS_W + column / PIXELS].
+void store_largest(uint image, uint first_row, uint first_column) {
+  const uint across = TILE_W / POOL_W, down = TILE_H / POOL_H, count = across * down * (TILE_C / 4u);
+  for (uint item = gl_LocalInvocationIndex; item < count; item += INVOCATIONS) {
+    const uint q = item / (across * down), row = item / across % down, column = item % across;
+    const uint channel = grid_group().y * TILE_C + q * 4u;
+    if (channel >= p.channels_out || first_row + row >= p.out_h / POOL_H || first_column + column >= p.out_w / POOL_W) continue;
+    vec4 largest = vec4(uintBitsToFloat(0xff800000u));
+    for (uint i = 0u; i < POOL_H; ++i) {
+      for (uint j = 0u; j < POOL_W; ++j) {
+        const uint at = column * POOL_W + j;
+        const vec4 v = tile[at % PIXELS * PART + q * GROUPS + (row * POOL_H + i) * GROUPS_W + at / PIXELS];
+        [[unroll]] for (uint k = 0u; k < 4u; ++k) largest[k] = pm_max(largest[k], v[k]);
+      }
+    }
+    const uint place = y_index(uvec3(image, first_row + row, first_column + column)) + Y_GROUP;
+    const vec4 made = vec4(pool_epilogue(largest.x), pool_epilogue(largest.y), pool_epilogue(largest.z), pool_epilogue(largest.w));
+#if Y_VEC4
+    STORE_Y4(place + y_channel(channel), made);
+#else
+    for (uint k = 0u; k < 4u; ++k) {
+      if (channel + k < p.channels_out) STORE_Y(place + y_channel(channel + k), made[k]);
+    }
+#endif
+  }
+}
+#else
+void store(uvec3 pixel, uint channel, vec4 sum) {
+  const uint at = y_index(pixel) + Y_GROUP;
+#if Y_VEC4
+  const uint place = at + y_channel(channel);
+  STORE_Y4(place, finished(sum, place));
+#else
+  for (uint k = 0u; k < 4u; ++k) {
+    const uint place = at + y_channel(channel + k);
+    if (channel + k < p.channels_out) STORE_Y(place, finished(sum[k], place));
+  }
+#endif
+}
+#endif
+
 void main() {
   const uint part = gl_LocalInvocationIndex / PART, id = gl_LocalInvocationIndex % PART;
   const uint group = id % GROUPS, row = group / GROUPS_W, column = group % GROUPS_W * PIXELS;
@@ -115,26 +191,18 @@ void main() {
     [[unroll]] for (uint i = 0u; i < PIXELS; ++i) tile[(part * PIXELS + i) * PART + id] = sums[i];
     barrier();  // every part's sums are there
   }
+#if POOLS
+  if (SPLIT == 1u) barrier();  // nobody reads the patches any more: finished numbers take their place
+  [[unroll]] for (uint i = 0u; i < PIXELS; ++i) {
+    if (i % SPLIT == part) tile[i * PART + id] = as_stored(finished(whole_sum(sums[i], i, id, channel), 0u));
+  }
+  barrier();  // all numbers of the tile are there
+  store_largest(image, first_row / POOL_H, first_column / POOL_W);
+#else
   if (channel >= p.channels_out || first_row + row >= p.out_h) return;
-  const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
   [[unroll]] for (uint i = 0u; i < PIXELS; ++i) {
     if (first_column + column + i >= p.out_w) break;
-    if (i % SPLIT != part) continue;
-    vec4 sum = bias;
-    if (SPLIT == 1u) {
-      sum += sums[i];
-    } else {
-      for (uint k = 0u; k < SPLIT; ++k) sum += tile[(k * PIXELS + i) * PART + id];
-    }
-    const uint at = y_index(uvec3(image, first_row + row, first_column + column + i)) + Y_GROUP;
-#if Y_VEC4
-    const uint place = at + y_channel(channel);
-    STORE_Y4(place, finished(sum, place));
-#else
-    for (uint k = 0u; k < 4u; ++k) {
-      const uint place = at + y_channel(channel + k);
-      if (channel + k < p.channels_out) STORE_Y(place, finished(sum[k], place));
-    }
-#endif
+    if (i % SPLIT == part) store(uvec3(image, first_row + row, first_column + column + i), channel, whole_sum(sums[i], i, id, channel));
   }
+#endif
 }

@@ -17,6 +17,15 @@
 #define pm_load_vec4(x, i) vec4(buffer_ld4(x, i))
 #define pm_store_vec4(y, i, v) buffer_st4(y, i, afpvec4(v))
 
+// Four floats as a store of four elements and a load give them back.
+#if NCNN_fp16_packed || NCNN_bf16_packed
+#define pm_stored_vec4(v) vec4(pm_unpack4(pm_pack4(pm_value4(afpvec4(v)))))
+#elif NCNN_fp16_storage || NCNN_bf16_storage
+#define pm_stored_vec4(v) vec4(sfpvec4(pm_round(vec4(afpvec4(v)))))
+#else
+#define pm_stored_vec4(v) (v)
+#endif
+
 // One element of a word that other invocations may be writing too: an atomic loop in the packed modes.
 #define pm_store(y, i, v) buffer_st1(y, i, afp(v))
 

@@ -250,6 +250,12 @@ def everything(graph: pumice.Graph) -> list[Array]:
     image = graph.add("Reshape", x4, np.array([1, 8, 4, 4]))
     image = graph.add("ConvTranspose", image, numbers(8, 8, 3, 3) / 8)
     image = graph.add("Slice", image, np.array([1, 1]), np.array([-1, -1]), np.array([2, 3]))
+    # pooling
+    image = graph.add("Conv", image, numbers(8, 8, 3, 3) / 8, pads=[2, 2, 2, 2])
+    image = graph.add("MaxPool", image, kernel_shape=[1, 2], strides=[1, 2])
+    # softmax
+    rows = graph.add("MatMul", graph.add("Reshape", image, np.array([-1, 4])), numbers(4, 4))
+    image = add(image, graph.add("Reshape", graph.add("Softmax", rows), np.array([1, 8, 6, 3])))
     # batch_normalization, epilogue, integer_products
     made = graph.add("Conv", image, numbers(8, 8, 1, 1))
     ones = np.ones(8, "float32")

@@ -15,8 +15,8 @@ FLOAT = np.float32
 RANDOM = np.random.default_rng(11)
 
 
-def chain() -> bytes:
-    """Convolution, normalisation and Relu are one kernel, and the pool behind them is another."""
+def chain(step: int = 1) -> bytes:
+    """Convolution, normalisation and Relu are one kernel, and the pool behind them is another; with a step of 2 all of them are one."""
     constants = {
         "w": RANDOM.standard_normal((6, 3, 3, 3)).astype(FLOAT),
         "scale": RANDOM.uniform(0.5, 2, 6).astype(FLOAT),
@@ -28,7 +28,7 @@ def chain() -> bytes:
         node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
         node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["n"], name="norm"),
         node("Relu", ["n"], ["r"], name="relu"),
-        node("MaxPool", ["r"], ["y"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        node("MaxPool", ["r"], ["y"], name="pool", kernel_shape=[2, 2], strides=[step, step]),
     ]
     made: bytes = model(nodes, [value("x", [1, 3, 8, 8])], constants=constants).SerializeToString()
     return made
@@ -188,3 +188,40 @@ def test_a_wrong_step_of_a_quantisation_is_found(context: pumice.Context) -> Non
         report = pumice.validate(loaded, [RANDOM.standard_normal((16, 64)).astype(FLOAT)], mode="isolated")
     wrong = [(row.output, row.local.at) for row in report.kernels if row.verdict == "wrong" and row.local]
     assert wrong[0] == ("q", (3, 5))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("without", [[], ["subgroupShuffle"]])
+def test_a_convolution_that_pools_is_proved(context: pumice.Context, precision: str, without: list[str]) -> None:
+    with pumice.Context(f"uuid:{context.info.uuid}", without=without) as device:
+        report = pumice.validate(chain(step=2), [image()], context=device, precision=precision)
+    report.raise_if_failed()
+    members = {row.output: row.members for row in report.kernels}
+    assert "r" not in members
+    assert members["y"] == ("conv", "norm", "relu", "pool")
+
+
+def digits() -> bytes:
+    """A product of few columns, which is a result, and its Softmax."""
+    constants = {
+        "w": RANDOM.standard_normal((65, 10)).astype(FLOAT) / 8,
+        "b": RANDOM.standard_normal(10).astype(FLOAT),
+    }
+    nodes = [
+        node("Gemm", ["x", "w", "b"], ["logits"], name="fc"),
+        node("Softmax", ["logits"], ["y"], name="prob", axis=-1),
+    ]
+    given = [value("x", [3, 65])]
+    made: bytes = model(nodes, given, outputs=["y", "logits"], constants=constants).SerializeToString()
+    return made
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("without", [[], ["subgroupShuffle"]])
+def test_a_product_with_its_softmax_is_proved(context: pumice.Context, precision: str, without: list[str]) -> None:
+    rows = RANDOM.standard_normal((3, 65)).astype(FLOAT)
+    with pumice.Context(f"uuid:{context.info.uuid}", without=without) as device:
+        report = pumice.validate(digits(), [rows], context=device, precision=precision)
+    report.raise_if_failed()
+    assert {row.verdict for row in report.kernels} == {"right"}
+    assert {"y", "logits"} <= {row.output for row in report.kernels}

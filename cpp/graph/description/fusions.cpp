@@ -28,6 +28,8 @@ constexpr std::array kFusions = {
         "residual",
         "A second tensor is added, or otherwise mapped with the result, by the product, convolution or normalization that stores; or a "
         "second product is."},
+    FusionKind{"pooling", "The largest elements of windows that lie side by side are found by the convolution that makes these."},
+    FusionKind{"softmax", "Softmax of a matrix of few columns is made by the product that makes these."},
     FusionKind{"elementwise", "Maps of maps become one map."},
 };
 static_assert(kFusions.size() == static_cast<size_t>(Fusion::elementwise) + 1);

@@ -24,6 +24,8 @@ enum class Fusion : uint8_t {
   bias,
   epilogue,
   residual,
+  pooling,
+  softmax,
   elementwise
 };
 

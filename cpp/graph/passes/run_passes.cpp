@@ -7,8 +7,10 @@
 #include "graph/passes/input_checks.h"
 #include "graph/passes/narrow_reads.h"
 #include "graph/passes/passes.h"
+#include "graph/passes/pool_joins.h"
 #include "graph/passes/recognition.h"
 #include "graph/passes/recurrent_joins.h"
+#include "graph/passes/softmax_joins.h"
 
 namespace pumice {
 namespace {
@@ -45,6 +47,8 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   fuse_maps(program, fuse);
   read_narrow_floats(program);
   join_block_products(program, fuse);
+  join_pools(program, fuse);
+  join_softmax(program, fuse);
   if (options.check_indices) add_index_checks(program);
   return program;
 }

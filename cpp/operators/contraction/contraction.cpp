@@ -67,6 +67,7 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   } else {
     macros.emplace_back("EPILOGUE(x)", node.epilogue());
   }
+  if (pools(c)) macros.emplace_back("POOL_EPILOGUE(x)", node.attributes->text("pool_epilogue", "x"));
   const Operand* residual = c.integers ? nullptr : node.residual();
   if (residual) macros.emplace_back("RESIDUAL", "1");
   const DType x = c.integers ? c.integers->x : c.x_dtype, w = c.integers ? c.integers->w : node.float_dtype;
@@ -110,6 +111,14 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   node.add(std::move(made));
 }
 
+// The most that a dispatch of this plan takes.
+DispatchRoom room_of(const LowerContext& node, const Contraction& c, const ContractionPlan& plan) {
+  const int64_t bytes = largest_range(*node.context), group = c.w_stride_group * static_cast<int64_t>(bits(node.float_dtype)) / 8;
+  // gemv_lanes takes all rows of a dispatch at once; of matrices that only it reads there may be more.
+  return {c.order == WeightOrder::strides ? kMostLaneRows : most_groups(node, "0") * plan.tile_pixels,
+          std::min(most_groups(node, "2"), group > 0 ? std::max<int64_t>(bytes / group, 1) : INT32_MAX), bytes};
+}
+
 void add_placed(LowerContext& node, const PlacedContraction& placed) {
   const Contraction& c = placed.c;
   if (const Parts parts = channel_parts(node, placed, columns_of_dispatch(node, c)); !parts.empty()) {
@@ -118,15 +127,19 @@ void add_placed(LowerContext& node, const PlacedContraction& placed) {
   }
   ContractionPlan plan = plan_of(node, c, placed.pixels());
   node.check_loops(plan.iterations);
-  const int64_t bytes = largest_range(*node.context), group = c.w_stride_group * static_cast<int64_t>(bits(node.float_dtype)) / 8;
-  // gemv_lanes takes all rows of a dispatch at once; of matrices that only it reads there may be more.
-  const DispatchRoom room{c.order == WeightOrder::strides ? kMostLaneRows : most_groups(node, "0") * plan.tile_pixels,
-                          std::min(most_groups(node, "2"), group > 0 ? std::max<int64_t>(bytes / group, 1) : INT32_MAX), bytes};
-  if (const Parts parts = pixel_parts(placed, room); !parts.empty()) {
+  if (const Parts parts = pixel_parts(placed, room_of(node, c, plan)); !parts.empty()) {
     for (const PlacedContraction& part : parts) add_placed(node, part);
     return;
   }
   add_whole(node, placed, std::move(plan));
+}
+
+PlacedContraction placed_contraction(const LowerContext& node, const Contraction& c, const Operand& x, const Operand& w,
+                                     const ContractionBias& bias, const Operand& y) {
+  PlacedContraction placed{c, x, w, bias, y};
+  placed.c.x_dtype = floats_of(node, x);
+  placed.c.y_dtype = floats_of(node, y);
+  return placed;
 }
 
 }  // namespace
@@ -134,10 +147,19 @@ void add_placed(LowerContext& node, const PlacedContraction& placed) {
 void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
                      const Operand& y) {
   if (c.x.n * c.out_h * c.out_w == 0 || c.weights.channels_out == 0 || c.weights.groups == 0) return;
-  PlacedContraction placed{c, x, w, bias, y};
-  placed.c.x_dtype = floats_of(node, x);
-  placed.c.y_dtype = floats_of(node, y);
-  add_placed(node, placed);
+  add_placed(node, placed_contraction(node, c, x, w, bias, y));
+}
+
+bool add_pooled_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
+                            const Operand& y) {
+  const PlacedContraction placed = placed_contraction(node, c, x, w, bias, y);
+  if (placed.pixels() == 0 || c.weights.channels_out == 0 || c.weights.groups == 0) return false;
+  if (!pools_at_once(node, placed.c, placed.pixels()) || !channel_parts(node, placed, 0).empty()) return false;
+  ContractionPlan plan = plan_of(node, placed.c, placed.pixels());
+  if (!pixel_parts(placed, room_of(node, placed.c, plan)).empty()) return false;
+  node.check_loops(plan.iterations);
+  add_whole(node, placed, std::move(plan));
+  return true;
 }
 
 ContractionBias bias_of(LowerContext& node) {

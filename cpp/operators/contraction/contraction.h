@@ -29,5 +29,9 @@ ContractionBias bias_of(LowerContext& node);
 // Adds the contraction, in several dispatches where the device takes no grid, or binds no range, that one would need.
 void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
                      const Operand& y);
+// Adds a convolution that pools as one dispatch; its node has "pool_epilogue". Adds nothing, and returns false, where one dispatch cannot
+// do it, or two are quicker.
+bool add_pooled_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
+                            const Operand& y);
 
 }  // namespace pumice

@@ -142,8 +142,8 @@ int64_t x_span(const Contraction& c) {
 }
 
 int64_t y_span(const Contraction& c) {
-  return last_of(c.x.n, c.y.sn) + last_of(c.out_h, c.y.sh) + last_of(c.out_w, c.y.sw) + last_channel(c.y, c.weights.channels_out) +
-         last_of(c.weights.groups, c.y_stride_group) + 1;
+  return last_of(c.x.n, c.y.sn) + last_of(c.out_h / c.pool.rows, c.y.sh) + last_of(c.out_w / c.pool.columns, c.y.sw) +
+         last_channel(c.y, c.weights.channels_out) + last_of(c.weights.groups, c.y_stride_group) + 1;
 }
 
 int64_t w_span(const NodeContext& node, const Contraction& c) {

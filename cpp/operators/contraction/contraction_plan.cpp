@@ -197,6 +197,7 @@ std::string name_of(const PatchTiling& one) {
 // A plan for patches of the input in shared memory.
 ContractionPlan patch_plan(const PatchTiling& tiling, const Contraction& c, Macros vectors) {
   if (tiling.split * tiling.chunk % 4 != 0) vectors[1] = {"X_VEC4", "0"};
+  if (pools(c)) vectors.emplace_back("POOLS", "1");
   return {"conv_patch.comp",
           std::move(vectors),
           specialized({{"INVOCATIONS", tiling.invocations()},
@@ -211,7 +212,9 @@ ContractionPlan patch_plan(const PatchTiling& tiling, const Contraction& c, Macr
                        {"STEP_H", c.in_step_h},
                        {"STEP_W", c.in_step_w},
                        {"DILATION_H", c.tap_step_h},
-                       {"DILATION_W", c.tap_step_w}}),
+                       {"DILATION_W", c.tap_step_w},
+                       {"POOL_H", c.pool.rows},
+                       {"POOL_W", c.pool.columns}}),
           tiling.rows * tiling.columns,
           tiling.channels,
           c.taps_h * c.taps_w * tiling.chunk * tiling.rounds(c) + tiling.split + kBiases,
@@ -230,6 +233,10 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
   const int64_t depth = depth_of(c);
   const auto [y_vectors, vectors] = vector_macros(node, c, false);
   const auto y_elements = vector_macros(node, c, true).y;
+  if (pools(c)) {
+    for (const PatchTiling& one : patch_tilings(node, c)) found.push_back(patch_plan(one, c, vectors));
+    return found;
+  }
   if (c.order == WeightOrder::columns) return {columns_plan(node, pixels, y_elements, depth)};
   if (c.order == WeightOrder::fragments) {
     for (const QuadTiling& one : quad_tilings(node, pixels)) found.push_back(quads_plan(one, y_vectors, depth));
@@ -259,6 +266,7 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
 // which have no barriers: a barrier costs them a switch of every invocation. All others take patches or tiles in shared memory.
 ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t pixels) {
   const int64_t depth = depth_of(c);
+  if (pools(c)) return patch_plan(patch_tiling_of(node, c).value(), c, vector_macros(node, c, false).both);
   const bool has_own_kernel = reads_eights(c.order);
   const auto skinny = c.integers || has_own_kernel ? std::nullopt : skinny_of(node, c, pixels);
   const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
@@ -313,7 +321,8 @@ std::string kind_of(const NodeContext& node, const Contraction& c, int64_t pixel
   const std::string sizes = size_class(pixels) + " by " + size_class(w.channels_in) + " by " + size_class(w.channels_out);
   const std::string groups = w.groups == 1 ? "" : ", groups " + size_class(w.groups);
   const std::string taps = c.matrix ? "" : ", taps " + sides(c.taps_h, c.taps_w) + ", steps " + sides(c.in_step_h, c.in_step_w);
-  return (c.matrix ? "product " : "convolution ") + elements_of(node, c) + " " + sizes + groups + taps + ", " +
+  const std::string pool = pools(c) ? ", pools " + sides(c.pool.rows, c.pool.columns) : "";
+  return (c.matrix ? "product " : "convolution ") + elements_of(node, c) + " " + sizes + groups + taps + pool + ", " +
          std::string(kOrders[static_cast<size_t>(c.order)]);
 }
 
@@ -350,6 +359,17 @@ WeightOrder order_of_variant(std::string_view variant) {
   if (variant.starts_with("product_quads ")) return WeightOrder::fragments;
   if (variant.starts_with("product_halves ")) return WeightOrder::halves;
   return variant == "gemv_columns" ? WeightOrder::columns : WeightOrder::blocks;
+}
+
+bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  // A dispatch more, with its barrier, costs a GPU some two microseconds, whatever it does. So many products are less work than that, with
+  // whichever tile.
+  constexpr int64_t kTermsOfDispatch = 10'000'000;
+  if (!patch_tiling_of(node, c)) return false;
+  if (pixels * c.weights.groups * c.weights.channels_out * depth_of(c) <= kTermsOfDispatch) return true;
+  Contraction alone = c;
+  alone.pool = {};
+  return own_plan(node, alone, pixels).shader == "conv_patch.comp";
 }
 
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {

@@ -27,6 +27,9 @@ struct ContractionPlan {
 
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 
+// Whether a convolution that pools is to do so in one dispatch: a kernel can, and no other one with a pooling behind it is quicker.
+bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixels);
+
 // The kind of step of a product with a constant matrix that can be packed in several orders; what the name of a variant says of the order.
 std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, int64_t columns);
 WeightOrder order_of_variant(std::string_view variant);

@@ -1,4 +1,6 @@
 // Convolutions, matrix products and determinants.
+#include "operators/contraction/contraction_rows.h"
+
 #include "core/error.h"
 #include "operators/contraction/block_product.h"
 #include "operators/contraction/einsum.h"
@@ -13,31 +15,6 @@ namespace {
 
 constexpr DTypeSet kFactors = kReals | set_of(DType::int32, DType::uint32, DType::int64, DType::uint64);  // of matrix products
 constexpr DTypeSet kBlockCodes = set_of(DType::int4, DType::uint4, DType::int8, DType::uint8);
-
-Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial) {
-  Shape shape{batch, channels};
-  shape.insert(shape.end(), spatial.begin(), spatial.end());
-  return shape;
-}
-
-// `channels` must divide into groups.
-void check_groups(const ShapeContext& node, int64_t channels, std::string_view what) {
-  const int64_t groups = node.attributes().integer("group", 1);
-  if (groups < 1 || channels % groups != 0)
-    node.fail(std::to_string(channels) + " " + std::string(what) + " in " + std::to_string(groups) + " groups");
-}
-
-// The shape that input 0 and the weights at input `weights` give.
-Shape conv_shape(ShapeContext& node, size_t weights) {
-  const Shape &x = node.input(0).shape, &w = node.input(weights).shape;
-  const WindowGeometry geometry = conv_geometry(node.attributes(), node.node(), x, w);
-  check_groups(node, w[0], "output channels");
-  const int64_t groups = node.attributes().integer("group", 1);
-  if (x[1] != w[1] * groups)
-    node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[1]) + " channels in " +
-              std::to_string(groups) + " groups");
-  return image_shape(x[0], w[0], geometry.output);
-}
 
 void shape_of_conv(ShapeContext& node) {
   const Shape shape = conv_shape(node, 1);
@@ -198,15 +175,6 @@ void shape_of_determinant(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x.begin(), x.end() - 2});
 }
 
-std::vector<AttributeSchema> conv_attributes() {
-  return {text("auto_pad", "NOTSET"),
-          optional("dilations", AttributeKind::integers),
-          integer("group", 1),
-          optional("kernel_shape", AttributeKind::integers),
-          optional("pads", AttributeKind::integers),
-          optional("strides", AttributeKind::integers)};
-}
-
 constexpr DTypeSet kBytes = set_of(DType::int8, DType::uint8), kSums = set_of(DType::int32);  // of quantised products
 
 template <size_t kWeights>
@@ -273,7 +241,9 @@ Rows contraction_rows() {
            .factors = 1 | 1 << 1,
            .stores_either = true,
            .epilogue = true,
-           .residual = conv_takes_residual},
+           .residual = conv_takes_residual,
+           .pooled = "pumice::PooledConv",
+           .takes_pool = conv_takes_pool},
           // A convolution over two axes whose images may have their channels in groups of 8 that lie together.
           {.name = "pumice::GroupedConv",
            .skeleton = Skeleton::contraction,
@@ -313,7 +283,9 @@ Rows contraction_rows() {
            .splits_factors = true,
            .stores_either = true,
            .epilogue = true,
-           .residual = gemm_takes_residual},
+           .residual = gemm_takes_residual,
+           .with_softmax = "pumice::ProductSoftmax",
+           .takes_softmax = gemm_takes_softmax},
           {.name = "MatMul",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kFactors, 'T'), value("b", kFactors, 'T')}, .outputs = {value("y", kFactors)}, .min_rank = 1},
@@ -326,7 +298,9 @@ Rows contraction_rows() {
            .splits_factors = true,
            .stores_either = true,
            .epilogue = true,
-           .residual = matmul_takes_residual},
+           .residual = matmul_takes_residual,
+           .with_softmax = "pumice::ProductSoftmax",
+           .takes_softmax = matmul_takes_softmax},
           // With a number for each column of a constant matrix.
           {.name = "pumice::MatMul",
            .skeleton = Skeleton::contraction,
@@ -342,7 +316,9 @@ Rows contraction_rows() {
            .splits_factors = true,
            .stores_either = true,
            .epilogue = true,
-           .residual = matmul_takes_residual},
+           .residual = matmul_takes_residual,
+           .with_softmax = "pumice::ProductSoftmax",
+           .takes_softmax = matmul_takes_softmax},
           // With a matrix [columns, depth] of few bits, a scale for each block of the depth, and with has_points a zero point for each,
           // else one for all. With a gate the result is an expression of this product and of that with a second matrix, and with a gain
           // what is multiplied is RMSNormalization of a.

@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "operators/means/planes.h"
 #include "operators/row/lowering.h"
+#include "operators/row/operator_row.h"
 
 namespace pumice {
 
@@ -55,9 +56,15 @@ struct Contraction {
   std::vector<WeightOrder> orders = {};           // that a constant matrix can have, the engine's own choice first; empty: `order` alone
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
   bool split = false;                             // x has rows of sums of two halves, as split_rows.comp makes them
+  // Of convolutions: y has the largest element of each of these windows of the output. Only conv_patch does that.
+  PoolWindow pool = {};
   // Elements of x and y where these are floats; those of the weights are the node's own. See float_arrays().
   DType x_dtype = DType::float32, y_dtype = DType::float32;
 };
+
+inline bool pools(const Contraction& c) {
+  return c.pool != PoolWindow{};
+}
 
 // A number that is added to each result: a packed one (of integers: int32) for each channel, from number `first` on, or one of a matrix.
 struct ContractionBias {

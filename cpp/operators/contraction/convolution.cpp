@@ -8,7 +8,9 @@
 #include "operators/contraction/requantize.h"
 #include "operators/contraction/volume.h"
 #include "operators/geometry/window_geometry.h"
+#include "operators/means/compose.h"
 #include "operators/means/strided.h"
+#include "operators/row/layout.h"
 
 namespace pumice {
 namespace {
@@ -129,6 +131,31 @@ void lower_conv(LowerContext& node) {
   const Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
+}
+
+Attributes pooling_of(const Attributes& attributes) {
+  Attributes made;
+  for (const char* name : {"kernel_shape", "strides"}) made.set(name, attributes.integers("pool_shape"));
+  return made;
+}
+
+// A convolution whose result is pooled: by its own kernel, or by a pooling behind it.
+void lower_pooled_conv(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &w = node.input(1), &y = node.output(0);
+  const WindowGeometry window = conv_geometry(*node.attributes, node.node, x.shape, w.shape);
+  const auto sizes = node.attributes->integers("pool_shape");
+  Contraction c = conv_contraction(node, window, planes_of(node, x), planes_of(node, y), w);
+  c.pool = {sizes[0], sizes[1]};
+  c.out_h *= c.pool.rows, c.out_w *= c.pool.columns;  // no more than what is pooled
+  const Operand weights = node.packed(1);
+  const ContractionBias bias = bias_of(node);
+  if (add_pooled_contraction(node, c, node.in(0), weights, bias, node.out(0))) return;
+  TensorDesc made(y.dtype, {y.shape[0], y.shape[1], window.output[0], window.output[1]});
+  if (suits_channels_last(made.dtype, made.shape)) made.strides = channels_last_strides(made.shape);
+  const Operand between = node.temporary(made.bytes());
+  add_contraction(node, conv_contraction(node, window, planes_of(node, x), planes_of(node, made), w), node.in(0), weights, bias, between);
+  Composition(node).add("MaxPool", pooling_of(*node.attributes), {{made, between}}, {y, node.out(0)},
+                        node.attributes->text("pool_epilogue", "x"));
 }
 
 // A tensor with its channels in groups of 8, [N, groups, 8, ..], or plain, [N, C, ..], as planes.

@@ -7,6 +7,8 @@ namespace pumice {
 
 void lower_conv(LowerContext& node);
 void lower_conv_transpose(LowerContext& node);
+void lower_pooled_conv(LowerContext& node);
+void lower_product_softmax(LowerContext& node);
 void lower_grouped_conv(LowerContext& node);
 void lower_gemm(LowerContext& node);
 void lower_matmul(LowerContext& node);
@@ -16,9 +18,12 @@ void lower_qlinear_matmul(LowerContext& node);
 void lower_qlinear_conv(LowerContext& node);
 void lower_einsum(LowerContext& node);
 void lower_determinant(LowerContext& node);
+// The attributes of the pooling behind pumice::PooledConv.
+Attributes pooling_of(const Attributes& attributes);
 bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_grouped_conv(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_product_softmax(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_matmul_integer(const PackContext& node, size_t input, PackedWeight& packed);

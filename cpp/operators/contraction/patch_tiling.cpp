@@ -1,11 +1,15 @@
 #include "operators/contraction/patch_tiling.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 #include "operators/contraction/contraction_tiling.h"
 
 namespace pumice {
 namespace {
+
+constexpr int64_t kFewestInvocations = 32;  // of a workgroup
 
 // Elements that neighbours along one axis read, from the first to the last.
 int64_t span(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
@@ -24,7 +28,7 @@ bool takes(const NodeContext& node, const Contraction& c, int64_t pixels) {
 
 // The tiling with as many channels in shared memory as fit; none where one of each part does not.
 std::optional<PatchTiling> fitted(const NodeContext& node, const Contraction& c, PatchTiling tiling) {
-  constexpr int64_t kSharedBytes = 24576, kMostLoads = 16, kFewestInvocations = 32, kMostInvocations = 512;
+  constexpr int64_t kSharedBytes = 24576, kMostLoads = 16, kMostInvocations = 512;
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto most_tiles = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
   const int64_t invocations = tiling.invocations();
@@ -34,6 +38,14 @@ std::optional<PatchTiling> fitted(const NodeContext& node, const Contraction& c,
   for (tiling.chunk = ceil_div(c.weights.channels_in, tiling.split); !fits(); tiling.chunk = ceil_div(tiling.chunk, 2))
     if (tiling.chunk == 1) return {};
   if (tiling.iterations(c) > node.loop_limit().value_or(INT64_MAX)) return {};
+  return tiling;
+}
+
+// The tile of whole windows that is as large as the given one, or a window at least.
+PatchTiling with_windows(PatchTiling tiling, const PoolWindow& pool) {
+  const auto whole = [](int64_t size, int64_t unit) { return std::max<int64_t>(size / unit, 1) * unit; };
+  tiling.rows = whole(tiling.rows, pool.rows);
+  tiling.columns = whole(tiling.columns, std::lcm(tiling.pixels, pool.columns));
   return tiling;
 }
 
@@ -55,22 +67,25 @@ int64_t PatchTiling::loads(const Contraction& c) const {
 }
 
 int64_t PatchTiling::shared_bytes(const Contraction& c) const {
-  return std::max(split * chunk * area(c) * 4, split > 1 ? invocations() * pixels * 16 : 0);
+  return std::max(split * chunk * area(c) * 4, split > 1 || pools(c) ? invocations() * pixels * 16 : 0);
 }
 
 std::vector<PatchTiling> patch_tilings(const NodeContext& node, const Contraction& c) {
   constexpr PatchTiling kShapes[] = {{4, 16, 0, 4}, {8, 16, 0, 4}, {8, 32, 0, 4}, {8, 32, 0, 8}, {16, 32, 0, 8}};
   std::vector<PatchTiling> found;
+  const std::set<int64_t> channels{tile_channels(c, 8), tile_channels(c, 16), tile_channels(c, 32)};  // nine are one tile of twelve, too
   for (PatchTiling one : kShapes)
-    for (one.channels = tile_channels(c, 8); one.channels <= tile_channels(c, 32); one.channels *= 2)
-      for (one.split = 1; one.split <= 8; one.split *= 2)
-        if (const auto made = fitted(node, c, one)) found.push_back(*made);
+    for (const int64_t of_tile : channels)
+      for (one.channels = of_tile, one.split = 1; one.split <= 8; one.split *= 2)
+        if (const auto made = fitted(node, c, with_windows(one, c.pool))) found.push_back(*made);
   return found;
 }
 
-std::optional<PatchTiling> patch_tiling_of(const NodeContext& node, const Contraction& c) {
+namespace {
+
+// The shape of the tile for convolutions of which this is the quickest kernel.
+std::optional<PatchTiling> quick_shape(const NodeContext& node, const Contraction& c) {
   constexpr int64_t kManyTaps = 25, kSomeTaps = 9, kFewIn = 8, kFewOut = 8, kNarrowOut = 12, kWideOut = 64, kManyPixels = 1 << 14;
-  constexpr int64_t kBusyInvocations = 32768, kMostInvocations = 256;
   const int64_t taps = c.taps_h * c.taps_w, pixels = c.x.n * c.out_h * c.out_w, out = c.weights.channels_out;
   const bool is_large = pixels >= kManyPixels;
   // Tiles of sixteen channels are a third empty there, and more.
@@ -82,8 +97,28 @@ std::optional<PatchTiling> patch_tiling_of(const NodeContext& node, const Contra
     tiling.channels = tile_channels(c, 8), tiling.split = std::min<int64_t>(4, c.weights.channels_in);
   else if (!is_half_width(node.float_dtype) && (is_large || out > kFewOut))
     tiling.rows = 4, tiling.channels = tile_channels(c, 8);
-  if (tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels) return {};  // of images of one row, for one
-  const int64_t groups = ceil_div(out, tiling.channels) * c.weights.groups;
+  return tiling;
+}
+
+// The shape for a convolution that pools: of whole windows, and of invocations enough for a subgroup.
+PatchTiling pooled_shape(const NodeContext& node, const Contraction& c) {
+  const PatchTiling usual{4, 16, tile_channels(c, 8), 4};
+  PatchTiling tiling = with_windows(quick_shape(node, c).value_or(usual), c.pool);
+  while (tiling.invocations() < kFewestInvocations && tiling.split * 2 <= c.weights.channels_in) tiling.split *= 2;
+  while (tiling.invocations() < kFewestInvocations) tiling.rows += c.pool.rows;
+  return tiling;
+}
+
+}  // namespace
+
+std::optional<PatchTiling> patch_tiling_of(const NodeContext& node, const Contraction& c) {
+  constexpr int64_t kBusyInvocations = 32768, kMostInvocations = 256;
+  const int64_t pixels = c.x.n * c.out_h * c.out_w;
+  const auto shape = pools(c) ? std::optional(pooled_shape(node, c)) : quick_shape(node, c);
+  if (!shape) return {};
+  PatchTiling tiling = *shape;
+  if (!pools(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels) return {};  // of images of one row, for one
+  const int64_t groups = ceil_div(c.weights.channels_out, tiling.channels) * c.weights.groups;
   std::optional<PatchTiling> found = fitted(node, c, tiling);
   while (found && tiling.tiles(c) * groups * tiling.invocations() < kBusyInvocations && tiling.invocations() * 2 <= kMostInvocations) {
     tiling.split *= 2;

@@ -23,14 +23,21 @@ struct PatchTiling {
   // How often an invocation's loops run at most.
   int64_t iterations(const Contraction& c) const {
     const int64_t row = 2 + c.taps_w * (1 + pixels) + area(c) / (rows * columns);
-    return rounds(c) * (2 + 6 * loads(c) + chunk * (1 + c.taps_h * row)) + pixels * (4 + split);
+    return rounds(c) * (2 + 6 * loads(c) + chunk * (1 + c.taps_h * row)) + pixels * (4 + split) + pooling_iterations(c);
+  }
+  int64_t pooling_iterations(const Contraction& c) const {
+    if (!pools(c)) return 0;
+    const int64_t windows = rows * columns * (channels / 4) / (c.pool.rows * c.pool.columns);
+    return ceil_div(windows, invocations()) * (5 + c.pool.rows * (1 + c.pool.columns));
   }
 };
 
-// The tilings that the device can run; empty for contractions that are no convolution of few channels with several taps.
+// The tilings that the device can run, of whole windows where they are pooled; empty for contractions that are no convolution of few
+// channels with several taps.
 std::vector<PatchTiling> patch_tilings(const NodeContext& node, const Contraction& c);
 
-// The one for convolutions of so many taps that it is the quickest kernel, where there are no matrix units for them.
+// The one for convolutions of so many taps that it is the quickest kernel, where there are no matrix units for them. Of one that pools:
+// the best tiling, whether another kernel with a pooling of its own behind it is quicker or not.
 std::optional<PatchTiling> patch_tiling_of(const NodeContext& node, const Contraction& c);
 
 }  // namespace pumice

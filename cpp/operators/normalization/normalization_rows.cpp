@@ -110,6 +110,16 @@ void cut_group_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut.packs_vectors = true;
 }
 
+bool is_along_rows(const Attributes& attributes, size_t rank) {
+  const int64_t axis = attributes.integer("axis", -1);
+  return rank > 0 && (axis == -1 || axis == static_cast<int64_t>(rank) - 1);
+}
+
+OperatorRow along_rows(OperatorRow row) {
+  row.is_softmax = is_along_rows;
+  return row;
+}
+
 OperatorRow softmax(std::string_view name, DTypeSet dtypes) {
   return {.name = name,
           .skeleton = Skeleton::reduce,
@@ -127,7 +137,7 @@ Rows normalization_rows() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const std::vector<ValueRole> x{floats("x")}, y{floats("y")}, scaled{floats("x"), floats("scale"), floats("b")};
   const std::vector<ValueRole> with_statistics{floats("x"), floats("scale"), floats("b"), floats("mean"), floats("variance")};
-  return {softmax("Softmax", kReals),
+  return {along_rows(softmax("Softmax", kReals)),
           softmax("LogSoftmax", kReals),
           {.name = "InstanceNormalization",
            .skeleton = Skeleton::reduce,

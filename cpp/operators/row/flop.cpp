@@ -20,7 +20,10 @@ uint64_t convolution(const LowerContext& node, bool transposed) {
     if (!node.has_input(i) || node.input(i).shape.size() != image.shape.size()) continue;
     const TensorDesc& filters = node.input(i);
     const auto first = static_cast<uint64_t>(std::max<int64_t>(filters.shape.front(), 1));
-    return 2 * elements_of(transposed ? image : node.output(0)) * (elements_of(filters) / first);
+    uint64_t made = elements_of(transposed ? image : node.output(0));
+    if (node.attributes)
+      for (const int64_t size : node.attributes->integers("pool_shape")) made *= static_cast<uint64_t>(size);  // of which one is kept
+    return 2 * made * (elements_of(filters) / first);
   }
   return 0;
 }
@@ -45,7 +48,7 @@ uint64_t contraction(const LowerContext& node) {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   if (has("Attention")) return attention(node);
   if (has("Conv")) return convolution(node, has("Transpose"));
-  return has("MatMul") || has("Gemm") ? product(node) : 0;
+  return has("MatMul") || has("Gemm") || has("Product") ? product(node) : 0;
 }
 
 }  // namespace

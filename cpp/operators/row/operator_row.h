@@ -107,6 +107,13 @@ constexpr bool has_bit(uint32_t bits, size_t i) {
   return i < 32 && (bits >> i & 1) != 0;
 }
 
+// Windows over two axes that lie side by side: none overlaps another, and none has padding or leaves elements out.
+struct PoolWindow {
+  int64_t rows = 1, columns = 1;
+
+  bool operator==(const PoolWindow&) const = default;
+};
+
 // One operator. Passes, placement and the host's evaluation know of it what its row declares, and nothing else.
 struct OperatorRow {
   std::string_view name;
@@ -170,6 +177,19 @@ struct OperatorRow {
   bool epilogue = false;       // the kernels apply an expression to every element that they store
   // The epilogue may read an element of a second tensor of the result's shape, where the constant `weights` are input 1; null: never.
   bool (*residual)(const Attributes&, const TensorDesc& weights) = nullptr;
+  // The windows of which the row's result has the largest elements; none where they do not lie side by side. Null: the row does otherwise.
+  std::optional<PoolWindow> (*largest_of)(const Attributes&) = nullptr;
+  // The name of the row that takes this one's place where `largest_of` is all that is wanted of its result; it has the windows as the
+  // attribute "pool_shape", and what is fused behind them as "pool_epilogue".
+  std::string_view pooled = {};
+  // Whether that row has kernels for it, where the constant `weights` are input 1; set where `pooled` is.
+  bool (*takes_pool)(const Attributes&, const TensorDesc& weights, const PoolWindow&) = nullptr;
+  // Whether the result is Softmax along the last axis of an input of that rank. Null: the row does otherwise.
+  bool (*is_softmax)(const Attributes&, size_t rank) = nullptr;
+  // The name of the row that takes this one's place where `is_softmax` reads its result, a matrix: it makes what is read of that, and the
+  // result as output 1. Whether it can, where the constant `weights` are input 1 and numbers that are added have the shape `bias`.
+  std::string_view with_softmax = {};
+  bool (*takes_softmax)(const Attributes&, const TensorDesc& weights, const Shape* bias) = nullptr;
   const ReductionFold* fold = nullptr;  // how the elements of a reduction or a running sum are folded
 };
 

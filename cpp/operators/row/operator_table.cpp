@@ -11,6 +11,7 @@ namespace pumice {
 // The families' rows are declared here because this table lies below the families.
 Rows map_rows();
 Rows contraction_rows();
+Rows joint_rows();
 Rows attention_rows();
 Rows quantized_cache_rows();
 Rows window_rows();
@@ -35,11 +36,11 @@ namespace {
 
 std::vector<OperatorRow> all_rows() {
   std::vector<OperatorRow> rows;
-  for (const auto make : {map_rows,           contraction_rows, attention_rows, quantized_cache_rows, window_rows,
-                          normalization_rows, reduce_rows,      scan_rows,      recurrent_rows,       quantize_rows,
-                          index_rows,         indexed_rows,     fill_rows,      resize_rows,          sort_rows,
-                          view_rows,          random_rows,      signal_rows,    image_part_rows,      ml_rows,
-                          user_rows})
+  for (const auto make :
+       {map_rows,    contraction_rows, joint_rows,     attention_rows, quantized_cache_rows, window_rows,     normalization_rows,
+        reduce_rows, scan_rows,        recurrent_rows, quantize_rows,  index_rows,           indexed_rows,    fill_rows,
+        resize_rows, sort_rows,        view_rows,      random_rows,    signal_rows,          image_part_rows, ml_rows,
+        user_rows})
     for (OperatorRow& row : make()) rows.push_back(std::move(row));
   std::sort(rows.begin(), rows.end(), [](const OperatorRow& a, const OperatorRow& b) { return a.name < b.name; });
   return rows;

@@ -1,4 +1,6 @@
 // Pooling.
+#include <algorithm>
+
 #include "operators/geometry/index_bounds.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/index/lowerings.h"
@@ -68,6 +70,24 @@ OperatorRow pool(std::string_view name, Schema schema) {
           .epilogue = true};
 }
 
+// The windows of a pooling over two axes that lie side by side and within the image; what is left of it at its ends counts for nothing.
+std::optional<PoolWindow> windows_of_max_pool(const Attributes& attributes) {
+  const auto kernel = attributes.integers("kernel_shape"), strides = attributes.integers("strides", {1, 1});
+  const auto all = [&](std::string_view name, int64_t value) {
+    return std::ranges::all_of(attributes.integers(name), [&](int64_t each) { return each == value; });
+  };
+  const std::string padding = attributes.text("auto_pad", "NOTSET");
+  if (kernel.size() != 2 || kernel != strides || kernel[0] * kernel[1] < 2 || !all("dilations", 1)) return {};
+  if (attributes.integer("ceil_mode", 0) != 0 || !all("pads", 0) || (padding != "NOTSET" && padding != "VALID")) return {};
+  return PoolWindow{kernel[0], kernel[1]};
+}
+
+OperatorRow max_pool(Schema schema) {
+  OperatorRow row = pool("MaxPool", std::move(schema));
+  row.largest_of = windows_of_max_pool;
+  return row;
+}
+
 OperatorRow global_pool(std::string_view name, Schema schema) {
   return {.name = name,
           .skeleton = Skeleton::window,
@@ -85,8 +105,7 @@ Rows window_rows() {
   constexpr DTypeSet kPooled = kFloats | set_of(DType::int8, DType::uint8);
   const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)}, maxima{value("x", kPooled)},
       y_and_indices{value("y", kPooled), optional_value("indices", kInt64)};
-  return {pool("MaxPool",
-               {.inputs = maxima, .outputs = y_and_indices, .attributes = pool_attributes(integer("storage_order", 0)), .min_rank = 3}),
+  return {max_pool({.inputs = maxima, .outputs = y_and_indices, .attributes = pool_attributes(integer("storage_order", 0)), .min_rank = 3}),
           pool("AveragePool", {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("count_include_pad", 0)), .min_rank = 3}),
           // The sum over a window, in which padding counts as zero; over one or two axes.
           pool("pumice::SumPool", {.inputs = x,
