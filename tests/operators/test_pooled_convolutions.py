@@ -92,8 +92,9 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def device(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """The device; a software driver by its kernels of GPUs."""
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
+    """The device; a software driver by its kernels of GPUs. Variants whose kernels spill are taken too."""
+    without = ["subgroupShuffle", "pipelineExecutableInfo"]
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
         yield made if made.info.kind == "software" else pumice_context
 
 
