@@ -93,8 +93,8 @@ std::optional<PatchTiling> quick_shape(const NodeContext& node, const Contractio
   if (!is_narrow && (taps < kManyTaps || (c.weights.channels_in > kFewIn && out > kFewOut))) return {};
   if (is_half_width(node.float_dtype) && out >= kWideOut) return {};  // conv_tiled reads such weights as fast, and fewer pixels
   PatchTiling tiling{8, 16, tile_channels(c, 16), 4};
-  if (is_narrow)
-    tiling.channels = tile_channels(c, 8), tiling.split = std::min<int64_t>(4, c.weights.channels_in);
+  if (is_narrow)  // nine channels and more by one tile of them all, fewer by smaller shares of the channels in
+    tiling.channels = tile_channels(c, out > 8 ? kNarrowOut : 8), tiling.split = std::min<int64_t>(out > 8 ? 2 : 4, c.weights.channels_in);
   else if (!is_half_width(node.float_dtype) && (is_large || out > kFewOut))
     tiling.rows = 4, tiling.channels = tile_channels(c, 8);
   return tiling;
