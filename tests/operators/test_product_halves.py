@@ -68,6 +68,8 @@ CASES = [
     Case(35, 200, 70, tile="product_halves 32x64 of 32x32 split 2 ahead 1 early"),
     Case(35, 328, 70, split=True, tile="product_halves 32x64 of 32x32 split 2 ahead 1 early"),
     Case(66, 72, 70, tile="product_halves 64x64 of 32x32 split 1 ahead 1 early"),
+    Case(66, 72, 70, tile="product_halves 64x64 of 64x32 split 1 ahead 1"),
+    Case(66, 104, 70, split=True, tile="product_halves 64x64 of 64x32 split 1 ahead 1"),
     Case(66, 104, 70, split=True, tile="product_halves 64x64 of 32x32 split 1 ahead 1 early"),
 ]
 
