@@ -24,7 +24,7 @@ import sys
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from multiprocessing import get_context
@@ -52,6 +52,7 @@ from pumice.validation.tuner import best_in_turns  # noqa: E402
 
 FLOAT = np.float32
 BERT_SECONDS, REPEAT_FACTOR, FOUND, KEPT = 60.0, 3.0, 0.95, 0.9
+REPEAT_TURNS = 12.0  # seconds of validations with repeated runs and without, which differ among themselves by more than those runs take
 TURNS = 1.5  # seconds of calls of a policy and without it: a GPU raises its clocks in less
 TIGHT = ("bert.script", "resnet.script", "swin.script", "whisper_decoder.script")
 REFUSED = ("lstm_tagger.dynamic_int8", "sklearn_dictionaries")
@@ -139,16 +140,6 @@ def bert(context: pumice.Context, options: argparse.Namespace) -> bool:
 # ---- 100 runs
 
 
-def best_of(call: Callable[[], object], runs: int = 3) -> float:
-    """Seconds of the quickest of some calls."""
-    seconds = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - begin)
-    return min(seconds)
-
-
 def repeat(context: pumice.Context, options: argparse.Namespace) -> bool:
     stored = store.load("bert.script")
     made = Bert(options.layers)
@@ -177,8 +168,10 @@ def repeated(name: str, loaded: pumice.Model, case: Any, options: argparse.Names
     plain = time.perf_counter() - begin
     report = pumice.validate(loaded, [case], mode="chained", repeat=100)
     judged = functools.partial(pumice.validate, loaded, [case], mode="chained")
-    once = best_of(judged)
-    seconds = best_of(functools.partial(judged, repeat=100)) - once
+    calls = {"once": judged, "repeated": functools.partial(judged, repeat=100)}
+    best = best_in_turns(calls, REPEAT_TURNS, least_turns=2)
+    once = best["once"]
+    seconds = best["repeated"] - once
     runs = [one.runs for one in report.repeats][:1]
     print(
         f"repeat {name}: 100 calls {plain:.4f} s, repeat=100 {seconds:.4f} s: {seconds / plain:.2f} times; runs {runs}; "
@@ -218,7 +211,7 @@ def alarms(_: pumice.Context, options: argparse.Namespace) -> bool:
     work = [(name, precision) for precision in options.precision.split(",") for name in names]
     work = [one for one in work if one[0] != "script_newton" or one[1] == "fp32"]  # 16 bits never end its loop
     total: dict[str, Counter[str]] = defaultdict(Counter)
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:  # a GPU's driver survives no fork
         for name, precision, found, wrong in pool.map(checked, work):
             total[precision] += found
             for one in wrong:

@@ -196,13 +196,15 @@ def _error(actual: Any, expected: Any) -> float:
     return worst
 
 
-def best_in_turns(calls: Mapping[str, Callable[[], Any]], least_seconds: float = _LEAST_SECONDS) -> dict[str, float]:
-    """The best seconds of each call, by name: they take turns, at least seven and for so long, after one that is not counted."""
+def best_in_turns(
+    calls: Mapping[str, Callable[[], Any]], least_seconds: float = _LEAST_SECONDS, least_turns: int = _LEAST_TURNS
+) -> dict[str, float]:
+    """The best seconds of each call, by name: they take so many turns at least, and for so long, after one that is not counted."""
     best = dict.fromkeys(calls, math.inf)
     for call in calls.values():
         call()
     began, turns = time.perf_counter(), 0
-    while turns < _LEAST_TURNS or time.perf_counter() - began < least_seconds:
+    while turns < least_turns or time.perf_counter() - began < least_seconds:
         turns += 1
         for name, call in calls.items():
             begin = time.perf_counter()
