@@ -6,13 +6,7 @@
 // of a workgroup take turns. The keys that rows see are cut into parts, as many as the grid has workgroups on its third axis or fewer, and
 // the workgroup that is the last of them to finish puts them together. QUERIES_SHARED: rows are read from shared memory for each product,
 // where they would take too many registers. INT8: eight elements of a key or value are eight bytes, and a pair that the units take is made of
-// every other byte of a word, in queries as well; keys' scales go into the scores, values' into the values. NARROW: there are at most eight
-// rows, and units of eight columns have the sums of values, in half of the registers; 2: units of eight columns have the scores too, whose
-// left operand are the keys then, so that queries take half of the registers, and which change places among invocations to be weights.
-// RESET_LAST: the counter of a meeting becomes zero behind the results, so that nothing waits for it. ORDERED_COUNT: counting orders what was
-// stored before it and is read behind it, in place of two fences. TOUCHED: the counter is in the device's cache before keys are read, which
-// have it thrown out of there by the time that it is needed where nobody asks for it. INTERLEAVED: the turns of all parts take turns, so that
-// what workgroups read at a time lies together, and parts differ by one turn at most. These are measured alone (tests/benchmarks/attention_row_ways.py).
+// every other byte of a word, in queries as well; keys' scales go into the scores, values' into the values.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -22,9 +16,6 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-#endif
-#ifndef NARROW
-#define NARROW 0
 #endif
 #define GRID_AXES 0
 #include "include/grid.glsl"
@@ -45,7 +36,6 @@ const uint K_STEPS = (SIZE + 31u) / 32u, V_STEPS = (V_SIZE + 63u) / 64u;  // of 
 const uint SCORED = ROWS > 8u ? 8u : 4u;                                   // components of scores that are of rows
 const uint HALVES = SCORED / 4u;                                           // of the sixteen rows
 const uint TILES = V_STEPS * 4u;                                           // of results, sixteen columns of each
-const uint LOWER = NARROW > 0 ? 2u : 4u, SUMMED = LOWER * 2u;              // the first component of a tile's lower half; components
 const uint FOURS = (V_SIZE + 3u) / 4u, PART = FOURS + 1u;                  // of a row; and of its part, with its terms
 const uint ITEMS = ROWS * FOURS, MERGED = SUBGROUPS * ITEMS;               // fours of all rows, and those that all subgroups have of them
 const uint SPREAD = INVOCATIONS > ITEMS ? INVOCATIONS / ITEMS : 1u;        // invocations that share the parts of a four
@@ -69,16 +59,10 @@ float scores[BLOCKS * kComponents];  // and then weights
 vec2 largest, sum;                   // of the invocation's two rows: the largest score and the sum of weights so far
 #if QUERIES_SHARED
 shared uvec4 shared_queries[K_STEPS * HALVES * kLanes];
-#elif NARROW == 2
-RIGHT_NARROW_OF(queries, K_STEPS * 2u);
 #else
 LEFT(queries[K_STEPS * 2u]);
 #endif
-#if NARROW
-NARROW_SUMS_OF(sums, TILES);
-#else
 SUMS_OF(sums, TILES);
-#endif
 
 #if EMULATED
 #define FOR(i, count) for (uint i = 0u; i < (count); ++i)
@@ -136,9 +120,6 @@ void load_queries(uint image, uint kv_head) {
 #if QUERIES_SHARED
     if (SUBGROUP_NUMBER == 0u) shared_queries[step * HALVES * kLanes + LANE] = a;
     if (SUBGROUP_NUMBER == 0u && ROWS > 8u) shared_queries[(step * HALVES + HALVES - 1u) * kLanes + LANE] = b;
-#elif NARROW == 2
-    SET_NARROW(queries[step * 2u], PAIR(a.x), PAIR(a.y))
-    SET_NARROW(queries[step * 2u + 1u], PAIR(a.z), PAIR(a.w))
 #else
     SET_COMPONENTS(queries[step * 2u], PAIR(a.x), PAIR(a.y), PAIR(b.x), PAIR(b.y))
     SET_COMPONENTS(queries[step * 2u + 1u], PAIR(a.z), PAIR(a.w), PAIR(b.z), PAIR(b.w))
@@ -176,27 +157,13 @@ void load_values(uint at, int key, int end) {
 #endif
 }
 
-#if NARROW == 2
-#define KEYS_OF(name) LEFT(name)
-#define SCORES(name) NARROW_SUMS(name)
-#define SCORE(rows, keys, scores) MULTIPLY_ADD_NARROW(keys, rows, scores)
-#define ROWS_OF(name) RIGHT_NARROW(name)
-#define SET_ROWS(matrix, line_a, line_b, other_a, other_b) SET_NARROW(matrix, line_a, line_b)
-#else
-#define KEYS_OF(name) RIGHT(name)
-#define SCORES(name) SUMS(name)
-#define SCORE(rows, keys, scores) MULTIPLY_ADD(rows, keys, scores)
-#define ROWS_OF(name) LEFT(name)
-#define SET_ROWS(matrix, line_a, line_b, other_a, other_b) SET_COMPONENTS(matrix, line_a, line_b, other_a, other_b)
-#endif
-
 // The products of the rows with the sixteen keys of a block.
 void multiply_keys(uint block) {
-  SCORES(products);
+  SUMS(products);
   FOR(step, K_STEPS) {
     const uint at = (block * K_STEPS + step) * 2u;
-    KEYS_OF(low);
-    KEYS_OF(high);
+    RIGHT(low);
+    RIGHT(high);
 #if INT8
     const uvec2 a = held_k[at], b = held_k[at + 1u];
     SET_COMPONENTS(low, pair_of(a.x), pair_of(a.x >> 8), pair_of(b.x), pair_of(b.x >> 8))
@@ -211,32 +178,21 @@ void multiply_keys(uint block) {
     const uvec4 row_a = shared_queries[step * HALVES * kLanes + LANE];
     uvec4 row_b = uvec4(0u);
     if (ROWS > 8u) row_b = shared_queries[(step * HALVES + HALVES - 1u) * kLanes + LANE];
-    ROWS_OF(rows);
-    SET_ROWS(rows, PAIR(row_a.x), PAIR(row_a.y), PAIR(row_b.x), PAIR(row_b.y))
-    SCORE(rows, low, products);
-    SET_ROWS(rows, PAIR(row_a.z), PAIR(row_a.w), PAIR(row_b.z), PAIR(row_b.w))
-    SCORE(rows, high, products);
+    LEFT(left);
+    SET_COMPONENTS(left, PAIR(row_a.x), PAIR(row_a.y), PAIR(row_b.x), PAIR(row_b.y))
+    MULTIPLY_ADD(left, low, products);
+    SET_COMPONENTS(left, PAIR(row_a.z), PAIR(row_a.w), PAIR(row_b.z), PAIR(row_b.w))
+    MULTIPLY_ADD(left, high, products);
 #else
-    SCORE(queries[step * 2u], low, products);
-    SCORE(queries[step * 2u + 1u], high, products);
+    MULTIPLY_ADD(queries[step * 2u], low, products);
+    MULTIPLY_ADD(queries[step * 2u + 1u], high, products);
 #endif
   }
-#if NARROW == 2
-  // An invocation has products of two rows with two keys, and needs those of one row with four.
-  vec4 placed;
-  FOR(i, kNarrow) {
-    const uint lane = (LANE % 4u * 2u + i % 2u) * 4u + LANE / 8u;
-    const float even = FROM_LANE(products[i / 2u * 2u], lane), odd = FROM_LANE(products[i / 2u * 2u + 1u], lane);
-    placed[i] = LANE / 4u % 2u == 0u ? even : odd;
-  }
-#else
-#define placed products
-#endif
 #if INT8
   const vec4 scales = scales_of_block(held_k_scale, block);
-  FOR(i, SCORED) scores[block * kComponents + i] = placed[i] * scales[i % 4u];
+  FOR(i, SCORED) scores[block * kComponents + i] = products[i] * scales[i % 4u];
 #else
-  FOR(i, SCORED) scores[block * kComponents + i] = placed[i];
+  FOR(i, SCORED) scores[block * kComponents + i] = products[i];
 #endif
 }
 
@@ -249,13 +205,8 @@ void multiply_keys(uint block) {
 
 // Adds the values of a block's keys, by their weights.
 void multiply_values(uint block) {
-#if NARROW
-  RIGHT_NARROW(shares);
-  FOR(i, kNarrow) shares[i] = AS_ELEMENT(scores[block * kComponents + i]);
-#else
   RIGHT(shares);
   FOR(i, kComponents) shares[i] = i < SCORED ? AS_ELEMENT(scores[block * kComponents + i]) : AS_ELEMENT(0.0);
-#endif
 #if INT8
   const vec4 scales = scales_of_block(held_v_scale, block);
 #endif
@@ -264,11 +215,7 @@ void multiply_values(uint block) {
     const Pair a = PAIR_OF_VALUES(0u), b = PAIR_OF_VALUES(1u), c = PAIR_OF_VALUES(2u), d = PAIR_OF_VALUES(3u);
     LEFT(values);
     SET_COMPONENTS(values, Pair(a.x, b.x), Pair(c.x, d.x), Pair(a.y, b.y), Pair(c.y, d.y))
-#if NARROW
-    MULTIPLY_ADD_NARROW(values, shares, sums[tile]);
-#else
     MULTIPLY_ADD(values, shares, sums[tile]);
-#endif
   }
 }
 
@@ -283,7 +230,113 @@ vec2 sum_of_row(vec2 v) {
   return v + vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u));
 }
 
-#include "include/row_meeting.glsl"
+// Four results, or a part of them: the sums of values, and of weights, that are relative to the largest score.
+struct Four {
+  vec4 sums;
+  float largest, sum;
+};
+
+Four none() { return Four(vec4(0.0), minus_infinity, 0.0); }
+
+// Puts `count` of them together that lie in shared memory, `stride` apart from `first` on; their terms lie from `first_term` on.
+Four met(uint first, uint first_term, uint stride, uint term_stride, uint count) {
+  Four whole = none();
+  FOR(i, count) whole.largest = max(whole.largest, met_terms[first_term + i * term_stride].x);
+  FOR(i, count) {
+    const vec2 terms = met_terms[first_term + i * term_stride];
+    const float factor = exp(terms.x - reference_of(whole.largest));
+    whole.sum += terms.y * factor;
+    whole.sums += meeting[first + i * stride] * factor;
+  }
+  return whole;
+}
+
+void store_whole(uint item, uint image, uint kv_head, Four whole) {
+  if (!has_row(item / FOURS)) return;
+  const uvec2 place = place_of(item / FOURS, kv_head);
+  store_results(p.y_offset + image * p.y_batch + place.x * p.y_head + place.y * p.y_row, item % FOURS * 4u, whole.sums, whole.sum);
+}
+
+#if MEETS
+// The number of the workgroup's rows among all workgroups'.
+uint number_of_rows() { return grid_group().y * grid_size().x + grid_group().x; }
+
+uint place_of_part(uint part) { return (number_of_rows() * grid_size().z + part) * ROWS * PART; }
+
+// The parts first, first + step, ... below `count` of an item. Several are read before the first of them is needed.
+Four of_parts(uint item, uint first, uint step, uint count) {
+  Four whole = none();
+  for (uint begin = first; begin < count; begin += step * AT_ONCE) {
+    vec4 fours[AT_ONCE];
+    vec2 terms[AT_ONCE];
+    FOR(i, AT_ONCE) {
+      const uint at = place_of_part(min(begin + i * step, count - 1u)) + item / FOURS * PART;
+      fours[i] = parts[at + item % FOURS];
+      terms[i] = parts[at + FOURS].xy;
+    }
+    const float before = whole.largest;
+    FOR(i, AT_ONCE) {
+      if (begin + i * step >= count) terms[i] = vec2(minus_infinity, 0.0);
+      whole.largest = max(whole.largest, terms[i].x);
+    }
+    const float reference = reference_of(whole.largest), kept = exp(before - reference);
+    whole.sum *= kept;
+    whole.sums *= kept;
+    FOR(i, AT_ONCE) {
+      const float factor = exp(terms[i].x - reference);
+      whole.sum += terms[i].y * factor;
+      whole.sums += fours[i] * factor;
+    }
+  }
+  return whole;
+}
+
+// The same as meet() of a subgroup's own results. FROM_LANE of an emulated subgroup waits for the whole workgroup.
+void meet_apart(uint image, uint kv_head, uint count) {
+#if EMULATED
+  barrier();  // this subgroup's part is there
+#else
+  if (SUBGROUP_NUMBER * kLanes >= ITEMS) return;
+  subgroupBarrier();  // this subgroup's part is there
+#endif
+  memoryBarrierBuffer();
+  const uint place = number_of_rows() * SUBGROUPS + SUBGROUP_NUMBER;
+  uint before = 0u;
+  if (LANE == 0u) before = atomicAdd(finished[place], 1u);
+  if (uint(FROM_LANE(float(before), 0u)) + 1u != count) return;
+  if (LANE == 0u) atomicExchange(finished[place], 0u);
+  memoryBarrierBuffer();
+  for (uint item = gl_LocalInvocationIndex; item < ITEMS; item += INVOCATIONS)
+    store_whole(item, image, kv_head, of_parts(item, 0u, 1u, count));
+}
+
+// Puts the parts of the rows together, where no other workgroup has a part of them still to finish.
+void meet(uint image, uint kv_head, uint count) {
+  memoryBarrierBuffer();
+  barrier();  // this workgroup's part is there
+  if (gl_LocalInvocationIndex == 0u) {
+    memoryBarrierBuffer();  // barrier() orders shared memory alone
+    is_last = atomicAdd(finished[number_of_rows()], 1u) + 1u == count;
+    if (is_last) atomicExchange(finished[number_of_rows()], 0u);
+  }
+  barrier();  // all know whether it was the last
+  if (!is_last) return;
+  memoryBarrierBuffer();
+  const uint share = gl_LocalInvocationIndex / ITEMS;
+  for (uint base = 0u; base < ITEMS; base += INVOCATIONS) {
+    const uint item = base + gl_LocalInvocationIndex % ITEMS;
+    Four whole = none();
+    if (share < SPREAD && item < ITEMS) whole = of_parts(item, share, SPREAD, count);
+    if (SPREAD > 1u) {
+      meeting[gl_LocalInvocationIndex] = whole.sums;
+      met_terms[gl_LocalInvocationIndex] = vec2(whole.largest, whole.sum);
+      barrier();  // what all of them have of the parts is there
+      whole = met(item, item, ITEMS, ITEMS, SPREAD);
+    }
+    if (share == 0u && item < ITEMS) store_whole(item, image, kv_head, whole);
+  }
+}
+#endif
 
 // A subgroup stores the largest scores, the sums and the results of its keys to shared memory.
 void store_own(vec2 largest, vec2 sum, float unit) {
@@ -296,8 +349,8 @@ void store_own(vec2 largest, vec2 sum, float unit) {
     const uint r = LANE % 4u * 2u + (c & 1u) + (c >> 1) * 8u, component = (c & 1u) + (c >> 1) * 2u;
     FOR(step, V_STEPS) FOR(half_eight, 2u) {
       const uint four = (step * 8u + LANE / 4u) * 2u + half_eight, tile = step * 4u + half_eight * 2u;
-      const vec2 low = vec2(sums[tile][component], sums[tile][component + LOWER]);
-      const vec2 high = vec2(sums[tile + 1u][component], sums[tile + 1u][component + LOWER]);
+      const vec2 low = vec2(sums[tile][component], sums[tile][component + 4u]);
+      const vec2 high = vec2(sums[tile + 1u][component], sums[tile + 1u][component + 4u]);
 #if INT8
       const vec4 four_sums = vec4(low.x, high.x, low.y, high.y);
 #else
@@ -357,7 +410,7 @@ void weigh() {
   FOR(c, SCORED / 2u) {
     const uint component = (c & 1u) + (c >> 1) * 2u, lane = (LANE % 4u * 2u + (c & 1u)) * 4u;
     const float kept = FROM_LANE(c < 2u ? factor.x : factor.y, lane);
-    FOR(tile, TILES) sums[tile][component] *= kept, sums[tile][component + LOWER] *= kept;
+    FOR(tile, TILES) sums[tile][component] *= kept, sums[tile][component + 4u] *= kept;
   }
 }
 
@@ -384,16 +437,10 @@ void main() {
   // The keys that any row sees and that all see, and those of this workgroup's part.
   const ivec2 seen_first = seen_keys(image, 0u), seen_last = seen_keys(image, p.rows - 1u);
   const uint keys = uint(max(seen_last.y - seen_first.x, 0)), turn = SUBGROUPS * KEYS;
-#if INTERLEAVED
-  const uint count = clamp((keys + turn - 1u) / turn, 1u, grid_size().z), part = grid_group().z;
-  if (part >= count) return;
-  const int begin = seen_first.x + int(part * turn), end = seen_last.y;
-#else
   const uint stretch = max((keys + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn;
   const uint count = max((keys + stretch - 1u) / stretch, 1u), part = grid_group().z;
   if (part >= count) return;
   const int begin = seen_first.x + int(part * stretch), end = min(begin + int(stretch), seen_last.y);
-#endif
   seen.image = image, seen.end = end, seen.all = ivec2(seen_last.x, min(seen_first.y, end));
   seen.at_k = first_k(image, kv_head * p.group), seen.at_v = first_v(image, kv_head * p.group);
   seen.place_a = place_of(LANE / 4u, kv_head), seen.place_b = place_of(LANE / 4u + 8u, kv_head);
@@ -406,27 +453,20 @@ void main() {
   seen.unit = seen.by_score ? kPowersOfTwo : p.scale * kPowersOfTwo;
 #endif
   largest = vec2(minus_infinity), sum = vec2(0.0);
-  FOR(tile, TILES) FOR(i, SUMMED) sums[tile][i] = 0.0;
+  FOR(tile, TILES) FOR(i, kComponents) sums[tile][i] = 0.0;
   int key = begin + int(SUBGROUP_NUMBER * KEYS);
   if (begin < end) {
     load_keys(seen.at_k, key, end);
     load_values(seen.at_v, key, end);
   }
   load_queries(image, kv_head);
-#if MEETS && TOUCHED
-  touch_counter();
-#endif
   // Subgroups of emulated units wait for each other, so that none of them is done before the others.
 #if EMULATED
   const int own = int(SUBGROUP_NUMBER * KEYS);
 #else
   const int own = 0;
 #endif
-#if INTERLEAVED
-  const int step = int(turn * count);
-#else
   const int step = int(turn);
-#endif
   for (; key - own < end; key += step) take(key, key + step);
   sum = sum_of_row(sum);
   store_own(largest, sum, seen.unit);

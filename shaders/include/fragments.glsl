@@ -1,13 +1,9 @@
 // Matrix units whose components lie where attention_quads.comp says: LEFT, RIGHT and SUMS declare matrices of 16 by 16 (and _OF several), and
 // MULTIPLY_ADD(left, right, sums) adds a product to sums. Subgroups of 32. EMULATED: a device without such units does the same in shared
-// memory, so that tests of what lies where can run on it; all invocations of the workgroup multiply together then. NARROW: right operands
-// and sums of eight columns too, which are the first half of a right operand's components, and those of eight columns of sums.
+// memory, so that tests of what lies where can run on it; all invocations of the workgroup multiply together then.
 #ifndef PM_FRAGMENTS_GLSL
 #define PM_FRAGMENTS_GLSL
 const uint kLanes = 32u, kComponents = 8u;
-#if NARROW
-const uint kNarrow = 4u;  // components of a right operand and of sums of eight columns
-#endif
 #if EMULATED
 #define LANE (gl_LocalInvocationIndex % kLanes)
 #define SUBGROUP_NUMBER (gl_LocalInvocationIndex / kLanes)
@@ -48,26 +44,6 @@ void emulated_multiply(float left[kComponents], float right[kComponents], inout 
   }
 }
 
-#if NARROW
-#define RIGHT_NARROW(name) float name[kNarrow]
-#define RIGHT_NARROW_OF(name, count) float name[count][kNarrow]
-#define NARROW_SUMS(name) float name[kNarrow] = float[kNarrow](0.0, 0.0, 0.0, 0.0)
-#define NARROW_SUMS_OF(name, count) float name[count][kNarrow]
-#define MULTIPLY_ADD_NARROW(left, right, sums) emulated_multiply_narrow(left, right, sums)
-
-void emulated_multiply_narrow(float left[kComponents], float right[kNarrow], inout float sums[kNarrow]) {
-  barrier();  // nobody reads the matrices before any more
-  for (uint i = 0u; i < kComponents; ++i) emulated_left[gl_LocalInvocationIndex * kComponents + i] = left[i];
-  for (uint i = 0u; i < kNarrow; ++i) emulated_right[gl_LocalInvocationIndex * kComponents + i] = right[i];
-  barrier();  // both matrices are there
-  for (uint i = 0u; i < kNarrow; ++i) {
-    const uint row = LANE / 4u + i / 2u * 8u, column = LANE % 4u * 2u + i % 2u;
-    for (uint step = 0u; step < 16u; ++step)
-      sums[i] += emulated_left[emulated_place(row, step)] * emulated_right[emulated_place(column, step)];
-  }
-}
-#endif
-
 shared float emulated_values[INVOCATIONS];
 
 // The value that another invocation of the subgroup has.
@@ -94,14 +70,6 @@ float emulated_exchange(float x, uint lane) {
 #define AS_ELEMENT(number) float16_t(number)
 #define FROM_LANE(x, lane) subgroupShuffle(x, lane)
 #define FROM_OTHER(x, mask) subgroupShuffleXor(x, mask)
-#if NARROW
-#define RIGHT_NARROW(name) coopmat<float16_t, gl_ScopeSubgroup, 16, 8, gl_MatrixUseB> name
-#define RIGHT_NARROW_OF(name, count) coopmat<float16_t, gl_ScopeSubgroup, 16, 8, gl_MatrixUseB> name[count]
-#define NARROW_SUMS(name) \
-  coopmat<float, gl_ScopeSubgroup, 16, 8, gl_MatrixUseAccumulator> name = coopmat<float, gl_ScopeSubgroup, 16, 8, gl_MatrixUseAccumulator>(0.0)
-#define NARROW_SUMS_OF(name, count) coopmat<float, gl_ScopeSubgroup, 16, 8, gl_MatrixUseAccumulator> name[count]
-#define MULTIPLY_ADD_NARROW(left, right, sums) sums = coopMatMulAdd(left, right, sums)
-#endif
 // What invocations of a subgroup have written to shared memory is there for all of it.
 #define SUBGROUP_MEETS()           \
   {                                \
@@ -116,12 +84,6 @@ float emulated_exchange(float x, uint lane) {
     const Pair pair_a = line_a, pair_b = line_b, pair_c = other_a, pair_d = other_b;         \
     matrix[0] = pair_a.x, matrix[1] = pair_a.y, matrix[2] = pair_b.x, matrix[3] = pair_b.y;  \
     matrix[4] = pair_c.x, matrix[5] = pair_c.y, matrix[6] = pair_d.x, matrix[7] = pair_d.y;  \
-  }
-// The same of a right operand of eight columns.
-#define SET_NARROW(matrix, line_a, line_b)                                                  \
-  {                                                                                         \
-    const Pair pair_a = line_a, pair_b = line_b;                                            \
-    matrix[0] = pair_a.x, matrix[1] = pair_a.y, matrix[2] = pair_b.x, matrix[3] = pair_b.y; \
   }
 // The row and the column of component i of sums.
 #define ROW_OF(i) (LANE / 4u + ((i) >> 2) * 8u)

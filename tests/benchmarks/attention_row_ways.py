@@ -37,14 +37,6 @@ KEPT = 6  # ways of the shapes behind the first two, beside the one that is take
 WARM = 0.03  # seconds of the device before a way is measured alone; all of them together are warmed up for longer
 COPIED = 256 << 20  # bytes of the copy that rates are compared with
 SPARED = (("SPARED", "1"),)
-LAST = (*SPARED, ("RESET_LAST", "1"))
-ORDERED = (*LAST, ("ORDERED_COUNT", "1"))
-NARROW = (*SPARED, ("NARROW", "1"))
-KEYS_LEFT = (*SPARED, ("NARROW", "2"))
-TOUCHED = (*LAST, ("TOUCHED", "1"))
-INTERLEAVED = (*TOUCHED, ("INTERLEAVED", "1"))
-BEST = (*TOUCHED, ("ORDERED_COUNT", "1"), ("NARROW", "2"))
-BEST_INTERLEAVED = (*BEST, ("INTERLEAVED", "1"))
 FIRST_SHAPES = (Shape(1, 32, 32, 4096, 128), Shape(1, 32, 8, 4096, 128))
 SHAPES = (
     *FIRST_SHAPES,
@@ -60,51 +52,24 @@ ON_SOFTWARE = (Shape(1, 4, 2, 256, 32),)
 WAYS = (
     Quads(4, 1, 2),  # as it is taken
     Quads(4, 1, 2, SPARED),
-    Quads(4, 1, 2, LAST),
-    Quads(4, 1, 2, ORDERED),
-    Quads(4, 1, 2, TOUCHED),
-    Quads(4, 1, 2, INTERLEAVED),
-    Quads(4, 1, 8, TOUCHED),  # more workgroups than there is room for at a time: the quick ones take more of them
-    Quads(4, 1, 2, SPARED, most_parts=16),
-    Quads(4, 2, 2, SPARED),
+    Quads(4, 1, 8),  # more workgroups than there is room for at a time: the quick ones take more of them
+    Quads(4, 1, 2, most_parts=16),
+    Quads(4, 2, 2),
+    Quads(8, 1, 1),
     Quads(8, 1, 1, SPARED),
-    # Sums of eight columns: fewer registers, so that more subgroups have their reads under way.
-    Quads(4, 1, 2, NARROW),
-    Quads(4, 1, 3, NARROW),
-    Quads(4, 1, 2, KEYS_LEFT),
-    Quads(4, 1, 3, KEYS_LEFT),
-    Quads(4, 1, 4, KEYS_LEFT),
-    Quads(8, 1, 1, KEYS_LEFT),
-    Quads(8, 1, 2, KEYS_LEFT),
-    Quads(16, 1, 1, KEYS_LEFT),
-    Quads(4, 2, 2, KEYS_LEFT),
-    Quads(8, 2, 1, KEYS_LEFT),
-    Quads(4, 1, 2, BEST),
-    Quads(4, 1, 3, BEST),
-    Quads(4, 1, 4, BEST),
-    Quads(4, 1, 8, BEST),
-    Quads(8, 1, 2, BEST),
-    Quads(16, 1, 1, BEST),
-    Quads(4, 2, 2, BEST),
-    Quads(4, 1, 3, BEST_INTERLEAVED),
-    Quads(4, 1, 4, BEST_INTERLEAVED),
-    Quads(16, 1, 1, BEST_INTERLEAVED),
     # Workgroups of one or two subgroups.
-    Quads(1, 1, 8, BEST, most_parts=32),
-    Quads(1, 2, 8, BEST, most_parts=32),
-    Quads(2, 1, 8, BEST),
+    Quads(1, 1, 8, most_parts=32),
+    Quads(2, 1, 4),
     # What the meeting costs, and the number of keys.
-    Quads(4, 1, 2, SPARED, lacks=MEETING, is_combined=True),
-    Quads(4, 1, 2, SPARED, lacks=MEETING),
-    Quads(4, 1, 2, (*SPARED, *UNCOUNTED)),
+    Quads(4, 1, 2, lacks=MEETING, is_combined=True),
+    Quads(4, 1, 2, lacks=MEETING),
+    Quads(4, 1, 2, UNCOUNTED),
 )
 WAYS_ON_SOFTWARE = (
     Quads(2, 1, 1, EMULATED),
-    Quads(2, 1, 1, (*EMULATED, *NARROW)),
-    Quads(2, 1, 1, (*EMULATED, *BEST)),
-    Quads(2, 1, 1, (*EMULATED, *BEST_INTERLEAVED)),
-    Quads(1, 1, 2, (*EMULATED, *BEST)),
-    Quads(2, 1, 1, (*EMULATED, *KEYS_LEFT), lacks=MEETING, is_combined=True),
+    Quads(2, 1, 1, (*EMULATED, *SPARED)),
+    Quads(1, 1, 2, EMULATED),
+    Quads(2, 1, 1, EMULATED, lacks=MEETING, is_combined=True),
 )
 COPY = """layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
