@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "dispatch/kernel/driver_trial.h"
 #include "dispatch/kernel/kernel.h"
+#include "dispatch/kernel/kernel_limits.h"
 
 namespace pumice {
 namespace {
@@ -19,7 +20,8 @@ bool tells_spills(const std::shared_ptr<Context>& context) {
   return context->info().kind != DeviceKind::software && context->feature(kExecutablesFeature);
 }
 
-// The file of an answer. The module that a driver gets follows from the shader and from what the driver is like.
+// The file of an answer. The module and the pipeline that a driver gets follow from the shader, from what the driver is like and from what
+// the context does without.
 std::optional<std::filesystem::path> path_of(const std::shared_ptr<Context>& context, const Shader& shader,
                                              const std::vector<Specialization>& constants) {
   const auto folder = cache_directory();
@@ -28,7 +30,9 @@ std::optional<std::filesystem::path> path_of(const std::shared_ptr<Context>& con
   Sha256 hash;
   hash.field(shader.key).field(info.name).field(info.driver_uuid).field(static_cast<uint64_t>(info.driver_version));
   for (const auto& constant : constants) hash.field(constant.id).field(constant.bits);
-  hash.field(driver_quirks(context).bits());
+  hash.field(driver_quirks(context).bits()).field(context->limit("subgroupSize"));
+  for (const char* feature : {kInt64Feature, "subgroupSizeControl", "computeFullSubgroups"})
+    hash.field(static_cast<uint64_t>(context->feature(feature)));
   const std::string key = hash.hex();
   return *folder / "spills" / key.substr(0, 2) / (key.substr(2, 32) + ".bin");
 }
