@@ -87,15 +87,17 @@ CASES = {
         (41, 37), (3, 2), (5, 6), (3, 2), attributes={"strides": [2, 1], "dilations": [2, 3]}
     ),
     "wide": Pooled((4, 300), (3, 3), (3, 20), (2, 2), attributes={"pads": [1, 1, 1, 1]}),
+    "a large kernel for each channel": Pooled((20, 21), (8, 8), (1, 4), (2, 2), attributes={"group": 4}),
 }
 
 
 @pytest.fixture(scope="module")
 def device(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """The device; a software driver by its kernels of GPUs. Variants whose kernels spill are taken too."""
-    without = ["subgroupShuffle", "pipelineExecutableInfo"]
+    software = pumice_context.info.kind == "software"
+    without = ["pipelineExecutableInfo", *(["subgroupShuffle"] if software else [])]
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
-        yield made if made.info.kind == "software" else pumice_context
+        yield made
 
 
 def choice_of(model: pumice.Model, x: Array) -> dict[str, Any]:
@@ -178,6 +180,8 @@ def test_two_dispatches_where_they_are_quicker(device: pumice.Context, precision
                     assert same(model(x), wanted)
 
 
+# Between the two dispatches lie 16 bits each, and with small ranges the pooling's second part begins within a word of them.
+WITHIN_WORDS = Pooled((35, 36), (1, 4), (1, 12), (5, 4), attributes={"group": 3, "strides": [2, 2]})
 # Halves in words; no halves; little room in a workgroup; ranges that two images go beyond; small grids.
 LESSER: dict[str, tuple[list[str], dict[str, int]]] = {
     "packed": (["storageBuffer16BitAccess"], {}),
@@ -193,7 +197,7 @@ LESSER: dict[str, tuple[list[str], dict[str, int]]] = {
 def test_lesser_devices(device: pumice.Context, name: str, precision: str) -> None:
     lacking, limits = LESSER[name]
     with lesser(device, limits, ["subgroupShuffle", *lacking]) as context:
-        for case in (CASES["windows that leave rows out"], CASES["several images"], CASES["groups"]):
+        for case in (CASES["windows that leave rows out"], CASES["several images"], CASES["groups"], WITHIN_WORDS):
             x = with_specials(case.image())
             with pumice.load(case.model(), context, precision) as model:
                 assert "pooling" in {row["fusion"] for row in model.report()}
@@ -212,6 +216,11 @@ REFUSED: dict[str, tuple[Pooled, dict[str, Any], tuple[str, ...]]] = {
     "a result that is read": (CASES["several images"], {}, ("y", "m")),
     "one tap": (CASES["several images"]._replace(kernel=(1, 1)), {}, ("y",)),
     "many channels": (CASES["several images"]._replace(channels=(24, 24)), {}, ("y",)),
+    "a small kernel for each channel": (
+        Pooled((12, 14), (3, 3), (1, 4), (2, 2), 2, attributes={"group": 4}),
+        {},
+        ("y",),
+    ),
 }
 
 
@@ -221,6 +230,12 @@ def test_what_stays_apart(device: pumice.Context, name: str) -> None:
     with pumice.load(case.model(pooling, outputs), device) as model:
         assert not any(row["fusion"] == "pooling" for row in model.report())
         assert "pool.comp" in kernels_of(model, case.image())
+        found = model(case.image())
+    with pumice.load(case.model(pooling, outputs), device, fuse=False) as model:
+        for one, wanted in zip(
+            *(made if len(outputs) > 1 else (made,) for made in (found, model(case.image()))), strict=True
+        ):
+            np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-3)
 
 
 def test_the_dispatches_of_mnist(device: pumice.Context) -> None:
@@ -278,3 +293,43 @@ def test_floats_of_both_sizes(device: pumice.Context, name: str, precision: str)
     assert found & {"pooling", "softmax"} == fusions
     for one, other in zip(joined.call((x,)), apart.call((x,)), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_convolutions_give_what_two_dispatches_give(
+    device: pumice.Context, pumice_context: pumice.Context, seed: int
+) -> None:
+    """Groups of any size, kernels of a channel among them; whether they pool in one dispatch or not."""
+    random = np.random.default_rng(seed)
+
+    def sides(most: int) -> list[int]:
+        return [int(side) for side in random.integers(1, most + 1, 2)]
+
+    is_depthwise = seed % 3 == 0
+    group, each = (int(one) for one in random.choice([2, 3, 4, 8] if is_depthwise else [1, 2, 3, 4, 8], 2))
+    within = int(random.choice([1, 2, 3]))
+    if is_depthwise:
+        within = each = 1
+    strides, dilations, kernel, pool = sides(2), sides(2), sides(4), sides(3)
+    size = [
+        step * (side * 3 + 1) + (taps - 1) * apart + 2
+        for step, side, taps, apart in zip(strides, pool, kernel, dilations, strict=True)
+    ]
+    attributes = {"group": group, "strides": strides, "dilations": dilations, "pads": [*sides(2), *sides(2)]}
+    case = Pooled(
+        (size[0], size[1]),
+        (kernel[0], kernel[1]),
+        (within, group * each),
+        (pool[0], pool[1]),
+        int(random.integers(1, 3)),
+        has_bias=group * each > 1,
+        before=str(random.choice(["", "Relu", "Tanh"])),
+        attributes=attributes,
+    )
+    x, precision = with_specials(case.image()), str(random.choice(["fp32", "fp16", "bf16"]))
+    for context in (device, pumice_context):
+        with (
+            pumice.load(case.model(), context, precision) as joined,
+            pumice.load(case.model(), context, precision, fuse=APART) as two,
+        ):
+            assert same(joined(x), two(x)), joined.report()

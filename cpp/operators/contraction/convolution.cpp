@@ -72,7 +72,7 @@ static WeightView patch_weights(const TensorDesc& w) {
 
 // Whether weights are packed. Over three axes, and where each channel has a kernel of its own, they stay as they are.
 static bool packs_weights(const PackContext& node) {
-  return node.input(1).rank() <= 4 && !is_depthwise(node, node.input(1));
+  return node.input(1).rank() <= 4 && !is_depthwise(*node.attributes, node.input(1));
 }
 
 static bool pack_conv(const PackContext& node, size_t input, bool patches, PackedWeight& packed) {
@@ -126,7 +126,7 @@ void lower_conv(LowerContext& node) {
   const WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
   if (node.input(0).rank() == 5)
     return add_volume_conv(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), bias_of(node), node.out(0));
-  if (is_depthwise(node, node.input(1))) return add_depthwise(node, window, bias_of(node));
+  if (is_depthwise(*node.attributes, node.input(1))) return add_depthwise(node, window, bias_of(node));
   if (cuts_patches(node, node.input(1))) return add_patches(node);
   const Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
   const Operand weights = node.packed(1);
@@ -152,7 +152,8 @@ void lower_pooled_conv(LowerContext& node) {
   if (add_pooled_contraction(node, c, node.in(0), weights, bias, node.out(0))) return;
   TensorDesc made(y.dtype, {y.shape[0], y.shape[1], window.output[0], window.output[1]});
   if (suits_channels_last(made.dtype, made.shape)) made.strides = channels_last_strides(made.shape);
-  const Operand between = node.temporary(made.bytes());
+  Operand between = node.temporary(made.bytes());
+  between.element_bits = static_cast<uint32_t>(bits(made.dtype));
   add_contraction(node, conv_contraction(node, window, planes_of(node, x), planes_of(node, made), w), node.in(0), weights, bias, between);
   Composition(node).add("MaxPool", pooling_of(*node.attributes), {{made, between}}, {y, node.out(0)},
                         node.attributes->text("pool_epilogue", "x"));

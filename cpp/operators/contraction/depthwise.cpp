@@ -23,12 +23,12 @@ bool has_vector_rows(const LowerContext& node, const Planes& y) {
 
 }  // namespace
 
-bool is_depthwise(const NodeContext& node, const TensorDesc& w) {
+bool is_depthwise(const Attributes& attributes, const TensorDesc& w) {
   constexpr int64_t kMostTaps = 49, kMostSpan = 24;  // unrolled; of an input row, held in registers
   if (w.rank() < 3 || w.rank() > 4 || w.shape[1] != 1 || !w.is_packed() || w.shape[0] < 2) return false;
-  if (node.attributes->integer("group", 1) != w.shape[0]) return false;
+  if (attributes.integer("group", 1) != w.shape[0]) return false;
   const int64_t height = w.rank() == 4 ? w.shape[2] : 1, width = w.shape.back();
-  const int64_t step = last(node.attributes->integers("strides"), 1), dilation = last(node.attributes->integers("dilations"), 1);
+  const int64_t step = last(attributes.integers("strides"), 1), dilation = last(attributes.integers("dilations"), 1);
   return height * width <= kMostTaps && height > 0 && width > 0 && 3 * step + (width - 1) * dilation + 1 <= kMostSpan;
 }
 

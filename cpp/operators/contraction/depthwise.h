@@ -6,9 +6,9 @@
 
 namespace pumice {
 
-// Whether a convolution with such weights [channels, 1, kernel..] is one that the kernel takes, which reads them as they are: packing and
-// lowering decide alike.
-bool is_depthwise(const NodeContext& node, const TensorDesc& w);
+// Whether a convolution with such weights [channels, 1, kernel..] is one that the kernel takes, which reads them as they are: packing,
+// lowering and the fusion with a pooling decide alike.
+bool is_depthwise(const Attributes& attributes, const TensorDesc& w);
 
 void add_depthwise(LowerContext& node, const WindowGeometry& window, const ContractionBias& bias);
 

@@ -1,5 +1,6 @@
 // Rows of two operators in one kernel: a convolution and the pooling behind it, a product and its Softmax.
 #include "operators/contraction/contraction_rows.h"
+#include "operators/contraction/depthwise.h"
 #include "operators/contraction/lowerings.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/means/cut_axes.h"
@@ -39,9 +40,11 @@ Shape conv_shape(ShapeContext& node, size_t weights) {
 }
 
 // Kernels pool what few channels make with several taps, by small windows: whole ones lie in a tile.
-bool conv_takes_pool(const Attributes&, const TensorDesc& weights, const PoolWindow& pool) {
+bool conv_takes_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool) {
   constexpr int64_t kMostChannels = 512, kMostSize = 8;  // input channels times output channels; of a window's side
   if (weights.rank() != 4 || weights.shape[2] * weights.shape[3] < 2) return false;
+  // Kernels of one channel each are another kernel's, whose weights are not packed.
+  if (is_depthwise(attributes, weights)) return false;
   return weights.shape[0] * weights.shape[1] <= kMostChannels && pool.rows <= kMostSize && pool.columns <= kMostSize;
 }
 

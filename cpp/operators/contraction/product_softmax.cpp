@@ -37,7 +37,8 @@ bool is_at_once(const LowerContext& node) {
 // The product, and Softmax behind it.
 void lower_one_by_one(LowerContext& node) {
   const TensorDesc &x = node.input(kLeft), &y = node.output(kProbabilities);
-  const Operand between = node.has_output(kProduct) ? node.out(kProduct) : node.temporary(y.bytes());
+  Operand between = node.has_output(kProduct) ? node.out(kProduct) : node.temporary(y.bytes());
+  between.element_bits = static_cast<uint32_t>(bits(y.dtype));
   Contraction c = matrix_product(matrix_planes(x.shape[0], x.shape[1], x.strides[0], x.strides[1]), few_columns(node, node.input(kMatrix)),
                                  matrix_planes(y.shape[0], y.shape[1], y.shape[1], 1));
   const Operand left = matrix_rows(node, c);
