@@ -293,9 +293,13 @@ void bind_devices(py::module_& module) {
       "lose_device_after", &lose_device_after, py::arg("context").none(false), py::arg("submissions"),
       "The context's queue answers that the device is lost, on purpose, once it has taken so many further submissions: for tests of what "
       "is done then.");
+  module.def("another_context", &another_context, py::arg("context").none(false), py::arg("without") = std::vector<std::string>{},
+             py::call_guard<ReleasedGil>(),
+             "Another context of the same device with the same options (without, limits, quirks), which does without these features and "
+             "extensions as well.");
   module.def("take_spare", &take_spare, py::arg("context").none(false), py::call_guard<ReleasedGil>(),
              "The second context of the device that is kept idle with this one, which is the caller's from then on; None where there is "
-             "none that can be used. Raises StateError where the context is closed.");
+             "none that can be used. Raises StateError where the context is closed, and DeviceLostError where its device is lost.");
   module.def(
       "keep_spare", &keep_spare, py::arg("context").none(false), py::arg("spare").none(false), py::call_guard<ReleasedGil>(),
       "Keeps a context, with which its user is done, idle with another one until take_spare() asks for it. Closing that one closes "

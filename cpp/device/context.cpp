@@ -143,7 +143,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   state.info.index = choice.index;
   state.choice = choice.why;
   state.abandon_seconds = patience;
-  state.masked = options.without;
+  state.options = options;
   state.assumed_quirks = known_quirks(state.info) | QuirkSet::named(options.quirks);
   auto& vk = *state.vk;
   vk.generation = fork_generation();
@@ -165,7 +165,14 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
 }
 
 const std::vector<std::string>& masked_features(const Context& context) {
-  return context.state().masked;
+  return context.state().options.without;
+}
+
+std::shared_ptr<Context> another_context(const Context& context, const std::vector<std::string>& without) {
+  ContextOptions options = context.state().options;
+  options.device = "uuid:" + context.info().uuid;
+  options.without.insert(options.without.end(), without.begin(), without.end());
+  return Context::create(options);
 }
 
 Context::~Context() {

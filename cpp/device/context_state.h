@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "device/driver/device_info.h"
+#include "device/context.h"
 #include "device/driver/driver_quirks.h"
 #include "device/driver/vulkan.h"
 #include "device/heap.h"
@@ -48,7 +49,7 @@ struct Retired {
 struct ContextState {
   DeviceInfo info;
   std::string choice;
-  std::vector<std::string> masked;  // features and extensions to do without
+  ContextOptions options;  // that the context was made with
   QuirkSet assumed_quirks;
   bool is_separate = false;  // the host is to see no memory of the default heap, also where it could
   std::shared_ptr<DeviceTable> vk = std::make_shared<DeviceTable>();

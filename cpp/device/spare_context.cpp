@@ -46,7 +46,7 @@ void keep_spare(Context& context, std::shared_ptr<Context> spare) {
   if (!is_usable(context) || !is_usable(*spare)) return close_quietly(spare);
   try {
     spare = context.attachment<KeptSpare>()->exchange(std::move(spare));
-  } catch (const StateError&) {  // another thread has closed the context
+  } catch (const Error&) {  // another thread has closed the context meanwhile, or its device is lost
   }
   close_quietly(spare);
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice._pumice import keep_spare, lose_device_after, take_spare
+from pumice._pumice import another_context, keep_spare, lose_device_after, take_spare
 
 
 def another(context: pumice.Context) -> pumice.Context:
@@ -59,3 +59,16 @@ def test_a_spare_that_breaks_while_it_is_kept_is_not_given(context: pumice.Conte
         keep_spare(first, spare)
         spare.close()
         assert take_spare(first) is None
+
+
+def test_another_context_has_the_options_of_the_first(pumice_context: pumice.Context) -> None:
+    limits = {"maxComputeWorkGroupInvocations": 64, "maxComputeWorkGroupSize_0": 64}
+    of = f"uuid:{pumice_context.info.uuid}"
+    with (
+        pumice.Context(of, without=["subgroupShuffle"], limits=limits, quirks=["told_spills"]) as first,
+        another_context(first, ["shaderInt64"]) as other,
+    ):
+        assert other.info.uuid == first.info.uuid
+        assert other.without == ["subgroupShuffle", "shaderInt64"]
+        assert {name: other.info.limits[name] for name in limits} == limits
+        assert "told_spills" in {quirk.name for quirk in other.driver_quirks}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from .._pumice import Context, Error, IndexRangeError, Program, keep_spare, take_spare
+from .._pumice import Context, Error, IndexRangeError, Program, another_context, keep_spare, take_spare
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.host_arrays import element_bytes, same_bits
@@ -270,24 +270,23 @@ def checked_count(given: int) -> int:
 
 
 class _Begun(NamedTuple):
-    """A first run that a program has made. run: runs it again on these inputs."""
+    """A program that has run once, which is not counted: the device did other work beside it. run: runs it again on these inputs."""
 
     inputs: Results
     run: Callable[[], Results]
-    results: Results
 
 
 class _Fresh:
-    """A model's program on another context of its device. begun: its first run; None where it has not run, or once that was counted."""
+    """A model's program on another context of its device. begun: its first run; None where it has not run."""
 
     def __init__(self, program: Program, begun: _Begun | None) -> None:
         self.program = program
         self.begun = begun
 
-    def taken(self, inputs: Results) -> _Begun | None:
-        """The first run, once, where it was on these inputs."""
+    def taken(self, inputs: Results) -> Callable[[], Results] | None:
+        """What runs it again, once, where it has run on these inputs."""
         begun, self.begun = self.begun, None
-        return begun if begun is not None and begun.inputs is inputs else None
+        return begun.run if begun is not None and begun.inputs is inputs else None
 
 
 class Repeats:
@@ -354,13 +353,11 @@ class Repeats:
         """The settings and the results of all runs of a case."""
         fresh = self.fresh
         begun, ours = fresh.taken(inputs), _runner(self.model.program, inputs)
-        others = _runner(fresh.program, inputs) if begun is None else begun.run
+        others = begun or _runner(fresh.program, inputs)
         for _ in range(self.count):
             yield ONE_LIST, ours()
         share = math.ceil(self.count / _SHARE)
-        if begun is not None:
-            yield FRESH, begun.results
-        for _ in range(share - (begun is not None)):
+        for _ in range(share):
             yield FRESH, others()
         with ThreadPoolExecutor(1) as pool:
             for _ in range(math.ceil(share / 2)):
@@ -452,9 +449,10 @@ def _begun(program: Program, inputs: Results) -> _Begun | None:
         return None
     try:
         run = _runner(program, inputs)
-        return _Begun(inputs, run, run())
+        run()
     except Error:
         return None
+    return _Begun(inputs, run)
 
 
 def _closed(first: Context, loaded: Future[_Fresh]) -> None:
@@ -462,8 +460,10 @@ def _closed(first: Context, loaded: Future[_Fresh]) -> None:
     if not loaded.cancelled() and loaded.exception() is None:
         program = loaded.result().program
         context = program.context
-        program.close()
-        keep_spare(first, context)
+        try:
+            program.close()
+        finally:
+            keep_spare(first, context)
 
 
 def fresh_context(first: Context) -> Context:
@@ -472,8 +472,8 @@ def fresh_context(first: Context) -> Context:
 
 
 def another(context: Context, without: list[str]) -> Context:
-    """A context of the same device."""
-    return Context(f"uuid:{context.info.uuid}", without=[*context.without, *without])
+    """A context of the same device with the same options, which does without these features as well."""
+    return another_context(context, without)
 
 
 def findings(repeats: list[Repeatability]) -> list[Finding]:
