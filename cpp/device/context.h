@@ -11,9 +11,9 @@
 #include <typeindex>
 #include <vector>
 
+#include "device/context_options.h"
 #include "device/driver/device_info.h"
 #include "device/driver/driver_quirks.h"
-#include "device/driver/limit_mask.h"
 
 struct VkCommandBuffer_T;
 
@@ -23,14 +23,6 @@ struct DeviceTable;   // Vulkan functions and handles of one device; device/driv
 struct ContextState;  // the state that a Context holds; device/context_state.h
 
 using Interrupted = std::function<void()>;  // called while waiting, without any lock held; may throw
-
-struct ContextOptions {
-  // "" (PUMICE_DEVICE, else the best), "uuid:...", "pci:...", an index ("1"), a kind ("discrete", "software") or part of a name.
-  std::string device;
-  std::vector<std::string> without;  // features and extensions to mask, so that fallbacks can be tested
-  LimitMask limits;                  // limits to keep below the device's own, for tests too
-  std::vector<std::string> quirks;   // quirks that the driver is taken to have, for tests too
-};
 
 struct MemoryCounts {
   uint64_t buffers = 0;       // live Buffers

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "device/context_options.h"
 #include "device/driver/device_info.h"
-#include "device/context.h"
 #include "device/driver/driver_quirks.h"
 #include "device/driver/vulkan.h"
 #include "device/heap.h"
