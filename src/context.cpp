@@ -283,16 +283,8 @@ void bind_context_work(ContextClass& context) {
       });
 }
 
-// Functions of the process, and of all its devices.
-void bind_devices(py::module_& module) {
-  module.def(
-      "device_macros", [](Context& context) { return *device_macros(context); }, py::arg("context").none(false),
-      "The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for "
-      "compile() and ShaderOptions.");
-  module.def(
-      "lose_device_after", &lose_device_after, py::arg("context").none(false), py::arg("submissions"),
-      "The context's queue answers that the device is lost, on purpose, once it has taken so many further submissions: for tests of what "
-      "is done then.");
+// Second contexts of a device.
+void bind_second_contexts(py::module_& module) {
   module.def("another_context", &another_context, py::arg("context").none(false), py::arg("without") = std::vector<std::string>{},
              py::call_guard<ReleasedGil>(),
              "Another context of the same device with the same options (without, limits, quirks), which does without these features and "
@@ -305,6 +297,18 @@ void bind_devices(py::module_& module) {
       "Keeps a context, with which its user is done, idle with another one until take_spare() asks for it. Closing that one closes "
       "the spare. One is kept, the latest: another one is closed, and so is a spare where one of both cannot be used any more. Raises "
       "StateError where both are the same context.");
+}
+
+// Functions of the process, and of all its devices.
+void bind_devices(py::module_& module) {
+  module.def(
+      "device_macros", [](Context& context) { return *device_macros(context); }, py::arg("context").none(false),
+      "The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for "
+      "compile() and ShaderOptions.");
+  module.def(
+      "lose_device_after", &lose_device_after, py::arg("context").none(false), py::arg("submissions"),
+      "The context's queue answers that the device is lost, on purpose, once it has taken so many further submissions: for tests of what "
+      "is done then.");
   module.def("take_validation_messages", &take_validation_messages,
              "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");
   module.def(
@@ -344,6 +348,7 @@ void bind_context(py::module_& module) {
   importing_thread = std::this_thread::get_id();
   set_interrupt_hooks({.probe = &was_interrupted, .check = &check_and_forward});
   py::module_::import("atexit").attr("register")(py::cpp_function(&finish_at_end));
+  bind_second_contexts(module);
   bind_devices(module);
 }
 
