@@ -94,15 +94,6 @@ vec4 whole_sum(vec4 own, uint pixel, uint id, uint channel) {
 }
 
 #if POOLS
-// What is fused behind the pooling.
-#ifndef POOL_EPILOGUE
-#define POOL_EPILOGUE(x) x
-#endif
-float pool_epilogue(float x) {
-  precise float y = POOL_EPILOGUE(x);
-  return y;
-}
-
 // Four numbers as y would keep them.
 vec4 as_stored(vec4 v) {
 #if Y_FLOAT
