@@ -48,3 +48,12 @@ def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device for which the kernels of CPU drivers are not taken."""
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def device(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """The device; a software driver by its kernels of GPUs. Variants whose kernels spill are taken too."""
+    software = pumice_context.info.kind == "software"
+    without = [UNTOLD_OF_SPILLS, *(["subgroupShuffle"] if software else [])]
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
+        yield made

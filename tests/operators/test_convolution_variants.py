@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -85,15 +85,6 @@ def expected(conv: Conv, x: Array, w: Array, b: Array) -> Array:
             made += np.einsum("ngchw,gkc->ngkhw", window, by_group[..., i, j])
     sums: Array = made.reshape(images, w.shape[0], high, wide) + b.astype("float64")[:, None, None]
     return sums
-
-
-@pytest.fixture(scope="module")
-def device(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """The device; a software driver by its kernels of GPUs. Variants whose kernels spill are taken too."""
-    software = pumice_context.info.kind == "software"
-    without = ["pipelineExecutableInfo", *(["subgroupShuffle"] if software else [])]
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
-        yield made
 
 
 def choice_of(model: pumice.Model, given: list[Array]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Sums are of small integers, so that they are the same in any order; halves round
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -89,15 +89,6 @@ CASES = {
     "wide": Pooled((4, 300), (3, 3), (3, 20), (2, 2), attributes={"pads": [1, 1, 1, 1]}),
     "a large kernel for each channel": Pooled((20, 21), (8, 8), (1, 4), (2, 2), attributes={"group": 4}),
 }
-
-
-@pytest.fixture(scope="module")
-def device(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """The device; a software driver by its kernels of GPUs. Variants whose kernels spill are taken too."""
-    software = pumice_context.info.kind == "software"
-    without = ["pipelineExecutableInfo", *(["subgroupShuffle"] if software else [])]
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
-        yield made
 
 
 def choice_of(model: pumice.Model, x: Array) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,13 +83,6 @@ CASES = {
     "deep": Product(2, 1 << 14, 1),
 }
 MANY = Product(4097, 64, 16)  # rows, so that two dispatches read the matrix less often
-
-
-@pytest.fixture(scope="module")
-def device(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """The device; a software driver by its kernels of GPUs."""
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
-        yield made if made.info.kind == "software" else pumice_context
 
 
 def fusion_of(program: pumice.Program) -> str:
