@@ -41,7 +41,7 @@ void check_tells_executables(const Context& context);
 // The programs of a pipeline, with what it was made to capture; none of a pipeline that captures nothing.
 std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline);
 
-// What was spilled to memory for want of registers, as far as the driver tells it.
+// Spills are what a kernel keeps in memory for want of registers, as far as the driver tells it.
 struct Spills {
   std::optional<uint64_t> number;  // of registers, or of instructions
   std::optional<uint64_t> bytes;   // of an invocation's memory, in which arrays that are indexed lie as well

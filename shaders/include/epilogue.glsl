@@ -20,7 +20,7 @@ float epilogue(float x) {
 vec4 epilogue(vec4 v) { return vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)); }
 #endif
 #ifdef POOL_EPILOGUE
-// What is fused behind a pooling of such results.
+// The expression that is fused behind a pooling of such results.
 float pool_epilogue(float x) {
   precise float y = POOL_EPILOGUE(x);
   return y;

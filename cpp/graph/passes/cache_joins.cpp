@@ -131,8 +131,7 @@ void join_caches(ProgramGraph& graph, const FusionSet& wanted) {
     graph.nodes[at] = std::move(node);
     gone[at] = false;
   }
-  size_t next = 0;
-  std::erase_if(graph.nodes, [&](const ProgramNode&) { return gone[next++]; });
+  graph.erase_nodes(gone);
 }
 
 }  // namespace pumice

@@ -97,8 +97,7 @@ void join_crops(ProgramGraph& graph, const FusionSet& wanted) {
     graph.absorb(graph.nodes[i].report, conv.report, Fusion::crop);
     gone[i] = true;
   }
-  size_t next = 0;
-  std::erase_if(graph.nodes, [&](const ProgramNode&) { return gone[next++]; });
+  graph.erase_nodes(gone);
 }
 
 }  // namespace pumice

@@ -62,8 +62,7 @@ void join_pools(ProgramGraph& graph, const FusionSet& wanted) {
     join(graph, graph.nodes[static_cast<size_t>(found - graph.nodes.data())], graph.nodes[i], *windows);
     gone[i] = true;
   }
-  size_t next = 0;
-  std::erase_if(graph.nodes, [&](const ProgramNode&) { return gone[next++]; });
+  graph.erase_nodes(gone);
 }
 
 }  // namespace pumice

@@ -55,6 +55,11 @@ ValueId ProgramGraph::add_value(GraphValue made) {
   return static_cast<ValueId>(values.size() - 1);
 }
 
+void ProgramGraph::erase_nodes(const std::vector<bool>& gone) {
+  size_t next = 0;
+  std::erase_if(nodes, [&](const ProgramNode&) { return gone[next++]; });
+}
+
 std::vector<uint32_t> ProgramGraph::uses() const {
   std::vector<uint32_t> counts(values.size(), 0);
   for (const ProgramNode& node : nodes)

@@ -74,6 +74,8 @@ struct ProgramGraph {
     report[row].fusion = fusion;
     report[into].is_float32 = report[into].is_float32 || report[row].is_float32;
   }
+  // Takes the nodes out that are marked, by their places.
+  void erase_nodes(const std::vector<bool>& gone);
   // How often nodes and outputs use each value.
   std::vector<uint32_t> uses() const;
 

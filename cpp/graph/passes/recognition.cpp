@@ -417,8 +417,7 @@ void recognise_attention(ProgramGraph& graph) {
       made.emplace_back(static_cast<size_t>(match->product - graph.nodes.data()), std::move(node));
     }
     for (auto& [at, node] : made) graph.nodes[at] = std::move(node);
-    size_t next = 0;
-    std::erase_if(graph.nodes, [&](const ProgramNode&) { return gone[next++]; });
+    graph.erase_nodes(gone);
     again = !made.empty();
   }
   absorbed.remove();

@@ -104,8 +104,7 @@ void recognise_norms(ProgramGraph& graph) {
     graph.nodes[conv] = search.joined(graph.nodes[conv], graph.nodes[norm]);
     gone[norm] = true;
   }
-  size_t next = 0;
-  std::erase_if(graph.nodes, [&](const ProgramNode&) { return gone[next++]; });
+  graph.erase_nodes(gone);
   absorbed.remove();
 }
 

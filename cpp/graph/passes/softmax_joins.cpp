@@ -65,8 +65,7 @@ void join_softmax(ProgramGraph& graph, const FusionSet& wanted) {
     add_softmax(graph, graph.nodes[static_cast<size_t>(found - graph.nodes.data())], graph.nodes[i], search.is_read_otherwise(between));
     gone[i] = true;
   }
-  size_t next = 0;
-  std::erase_if(graph.nodes, [&](const ProgramNode&) { return gone[next++]; });
+  graph.erase_nodes(gone);
 }
 
 }  // namespace pumice

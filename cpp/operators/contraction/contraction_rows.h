@@ -1,4 +1,4 @@
-// What the rows of convolutions and products share.
+// Attributes, shapes and checks that the rows of convolutions and products share.
 #pragma once
 
 #include "operators/row/row_parts.h"

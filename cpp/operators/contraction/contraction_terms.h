@@ -56,7 +56,7 @@ struct Contraction {
   std::vector<WeightOrder> orders = {};           // that a constant matrix can have, the engine's own choice first; empty: `order` alone
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
   bool split = false;                             // x has rows of sums of two halves, as split_rows.comp makes them
-  // Of convolutions: y has the largest element of each of these windows of the output. Only conv_patch does that.
+  // The windows of a convolution that pools: y has the largest element of each of them. Only conv_patch makes such a result.
   PoolWindow pool = {};
   // Elements of x and y where these are floats; those of the weights are the node's own. See float_arrays().
   DType x_dtype = DType::float32, y_dtype = DType::float32;
