@@ -84,7 +84,7 @@ class Parts:
         """What is validated in this block is measured."""
         timed = self.timed
         changed = (
-            (repeat, "another", timed("context made", repeat.another)),
+            (repeat, "another_context", timed("context made", repeat.another_context)),
             (repeat, "take_spare", timed("context taken", repeat.take_spare)),
             (DeviceTensors, "shipped", timed(COMPILED, DeviceTensors.shipped)),
             (repeat, "_begun", timed(BEGUN, repeat._begun)),
@@ -123,7 +123,7 @@ def _inside(loaded: pumice.Model, case: Any) -> Iterator[str]:
     counts: Counter[str] = Counter()
     with pumice.profile("execution") as profile:
         with profile.span("Context()"):
-            context = repeat.another(loaded.context, [])
+            context = repeat.another_context(loaded.context)
         with profile.span("loaded_again()"):
             model = loaded.loaded_again(context)
         with profile.span("first run"):

@@ -25,13 +25,13 @@ def test_validations_on_one_context_share_the_second_one(
 ) -> None:
     """A device takes long to make, and its pipelines longer. Nothing else of a validation is left on it."""
     made: list[pumice.Context] = []
-    another = repeat.another
+    another = repeat.another_context
 
     def counted(*given: Any) -> pumice.Context:
         made.append(another(*given))
         return made[-1]
 
-    monkeypatch.setattr(repeat, "another", counted)
+    monkeypatch.setattr(repeat, "another_context", counted)
     with pumice.Context(f"uuid:{context.info.uuid}") as own, pumice.load(gemm(), own) as loaded:
         assert pumice.validate(loaded, [X], repeat=4).deterministic
         (second,) = made

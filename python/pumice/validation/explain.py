@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from .._pumice import Context, Error, devices
+from .._pumice import Context, Error, another_context, devices
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..importer.file.model_file import Folder
@@ -17,7 +17,7 @@ from ..model.policy import Precision, policy_of
 from .cut import Cut, cut, part_precision
 from .example import DATA, expected_results, files_of, typed, write_folder
 from .reduce import fails_by, parts_of, shrinker, validated
-from .repeat import FAMILIES, ONE_LIST, another, differing_runs
+from .repeat import FAMILIES, ONE_LIST, differing_runs
 from .report import ValidationReport, ValidationRow
 from .setup import Origin, Setup
 
@@ -229,7 +229,7 @@ def _trials(part: Cut, setup: Setup, repeat: int) -> Iterator[tuple[str, str]]:
         yield "fp32", _said(part, setup._replace(precision="fp32"), repeat)
     for name in FAMILIES:
         if setup.context.feature(name):
-            with another(setup.context, [name]) as lesser:
+            with another_context(setup.context, [name]) as lesser:
                 yield f"without {name}, by other kernels", _said(part, setup._replace(context=lesser), repeat)
     with _software(setup.context) as driver:
         if driver is not None:

@@ -284,7 +284,7 @@ class _Fresh:
         self.begun = begun
 
     def taken(self, inputs: Results) -> Callable[[], Results] | None:
-        """What runs it again, once, where it has run on these inputs."""
+        """The call that runs the program again, given out once, where it has run on these inputs."""
         begun, self.begun = self.begun, None
         return begun.run if begun is not None and begun.inputs is inputs else None
 
@@ -420,7 +420,7 @@ class Repeats:
         """A program that is otherwise than the one whose results differ, and what it is run on."""
         context = self.model.context
         if what.startswith("without "):
-            with another(context, [what.removeprefix("without ")]) as lesser, self._program(lesser) as program:
+            with another_context(context, [what.removeprefix("without ")]) as lesser, self._program(lesser) as program:
                 yield program, inputs
         elif what.startswith("node "):
             values = {**inputs, **{name: tally.kinds[0] for name, tally in kept.items()}}
@@ -468,12 +468,7 @@ def _closed(first: Context, loaded: Future[_Fresh]) -> None:
 
 def fresh_context(first: Context) -> Context:
     """Another context of the device, on which nothing of the model lies: the one that a validation before has left, or a new one."""
-    return take_spare(first) or another(first, [])
-
-
-def another(context: Context, without: list[str]) -> Context:
-    """A context of the same device with the same options, which does without these features as well."""
-    return another_context(context, without)
+    return take_spare(first) or another_context(first)
 
 
 def findings(repeats: list[Repeatability]) -> list[Finding]:
