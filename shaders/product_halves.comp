@@ -1,8 +1,8 @@
 // Products in float32 on matrix units of halves, as product_quads.comp has them of halves alone. An element of the constant matrix is a sum
 // of two halves (include/halves.glsl), times 2^w_exponent; one of x is a half, or where X_SPLIT says so two halves of a row that
 // split_rows.comp has made. The products of the high halves are summed in one matrix of sums and those of a high and a low one in another,
-// all in float32; the product of two low ones is less than what a number may be off. A row that halves do not hold, or whose sum is not
-// finite, is multiplied as float32 where the sums meet.
+// or in the same one before them, so that more chunks are held at once; all in float32. The product of two low ones is less than what a
+// number may be off. A row that halves do not hold, or whose sum is not finite, is multiplied as float32 where the sums meet.
 // Packed weights: [columns / 8][depth / 32][high, low][32][8], as conv_pack.comp makes FRAGMENTS of HALVES; x lies by rows, in whole eights.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
@@ -30,6 +30,7 @@ layout(constant_id = 4) const uint SUB_C = 32u;
 layout(constant_id = 5) const uint AHEAD = 1u;  // chunks of 32 steps that are on their way at once
 layout(constant_id = 6) const uint EARLY = 0u;  // 1: the next chunks are read before these are multiplied
 layout(constant_id = 7) const uint WHOLE = 0u;  // 1: all subgroups take all of their chunks, which the depth fills
+layout(constant_id = 8) const uint LOW_FIRST = 0u;  // 1: the depth is gone through for each pair of halves, the high ones being the last
 #include "include/fragments.glsl"
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -46,10 +47,12 @@ layout(binding = 2) buffer Y { YFP y[]; };
 #define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 #endif
 #if X_SPLIT
-const uint PARTS_X = 2u;
+const uint HALVES_X = 2u;
 #else
-const uint PARTS_X = 1u;
+const uint HALVES_X = 1u;
 #endif
+const uint PASSES = LOW_FIRST != 0u ? HALVES_X + 1u : 1u;
+const uint PARTS_X = LOW_FIRST != 0u ? 1u : HALVES_X, PARTS_W = 2u - LOW_FIRST;  // halves that are read at once
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;
 const uint ACROSS = TILE_C / SUB_C, TILES = TILE_P / SUB_P * ACROSS, SPLIT = INVOCATIONS / kLanes / TILES;
 const uint QUADS = TILE_C / 4u, ROW_Y = TILE_C + 4u;  // more, so that rows begin in different banks
@@ -63,11 +66,12 @@ SUMS_OF(cross, ROWS * COLUMNS);  // of products with one low half
 uint eights, chunks;                        // of the depth
 uint rows[2 * ROWS], columns[2 * COLUMNS];  // the eights at which the lines of this invocation begin
 // The operands' elements of this invocation: AHEAD chunks of each, or twice as many where the next ones are read early.
-uvec4 held_x[(1u + EARLY) * AHEAD * PARTS_X * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * 4u * COLUMNS];
+uvec4 held_x[(1u + EARLY) * AHEAD * PARTS_X * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * PARTS_W * 2u * COLUMNS];
+uint low_x = 0u, low_w = 0u;  // 1: this pass takes the low halves
 
-// The places of line i of what is held: `low` is 1 for the low halves.
+// The places of line i of what is held: `low` is 1 for the low halves where both are.
 uint place_x(uint at, uint low, uint i) { return (at * PARTS_X + low) * 2u * ROWS + i; }
-uint place_w(uint at, uint low, uint i) { return (at * 2u + low) * 2u * COLUMNS + i; }
+uint place_w(uint at, uint low, uint i) { return (at * PARTS_W + low) * 2u * COLUMNS + i; }
 
 // Reads AHEAD chunks from `begin` on into half `to` of what is held. There is no branch, so that all loads are on their way at once: past
 // the end the last eight is read and counts as zero.
@@ -75,10 +79,10 @@ void read(uint to, uint begin) {
   FOR(k, AHEAD) {
     const uint chunk = begin + k, eight = chunk * 4u + LANE % 4u, at = to * AHEAD + k;
     const uint at_w = (WHOLE != 0u ? chunk : min(chunk, chunks - 1u)) * CHUNK_W, at_x = WHOLE != 0u ? eight : min(eight, eights - 1u);
-    FOR(low, 2u) FOR(i, 2u * COLUMNS) held_w[place_w(at, low, i)] = w[columns[i] + at_w + low * kLanes];
-    FOR(low, PARTS_X) FOR(i, 2u * ROWS) held_x[place_x(at, low, i)] = x[rows[i] + at_x + low * eights];
+    FOR(low, PARTS_W) FOR(i, 2u * COLUMNS) held_w[place_w(at, low, i)] = w[columns[i] + at_w + (low_w + low) * kLanes];
+    FOR(low, PARTS_X) FOR(i, 2u * ROWS) held_x[place_x(at, low, i)] = x[rows[i] + at_x + (low_x + low) * eights];
     if (WHOLE == 0u && eight >= eights) {
-      FOR(i, 4u * COLUMNS) held_w[place_w(at, 0u, i)] = uvec4(0u);
+      FOR(i, PARTS_W * 2u * COLUMNS) held_w[place_w(at, 0u, i)] = uvec4(0u);
       FOR(i, PARTS_X * 2u * ROWS) held_x[place_x(at, 0u, i)] = uvec4(0u);
     }
   }
@@ -98,15 +102,34 @@ void multiply(uint from) {
     LEFT_OF(left, PARTS_X * ROWS);
     FOR(i, PARTS_X * ROWS) SET_LINES(left[i], held_x, place_x(at, i / ROWS, i % ROWS * 2u), part)
     FOR(j, COLUMNS) {
-      RIGHT(high);
-      RIGHT(low);
-      SET_LINES(high, held_w, place_w(at, 0u, j * 2u), part)
-      SET_LINES(low, held_w, place_w(at, 1u, j * 2u), part)
+      RIGHT_OF(right, PARTS_W);
+      FOR(low, PARTS_W) SET_LINES(right[low], held_w, place_w(at, low, j * 2u), part)
       FOR(i, ROWS) {
-        MULTIPLY_ADD(left[i], high, sums[i * COLUMNS + j]);
-        MULTIPLY_ADD(left[i], low, cross[i * COLUMNS + j]);
-        if (PARTS_X == 2u) MULTIPLY_ADD(left[(PARTS_X - 1u) * ROWS + i], high, cross[i * COLUMNS + j]);
+        MULTIPLY_ADD(left[i], right[0], sums[i * COLUMNS + j]);
+        if (PARTS_W == 2u) MULTIPLY_ADD(left[i], right[PARTS_W - 1u], cross[i * COLUMNS + j]);
+        if (PARTS_X == 2u) MULTIPLY_ADD(left[(PARTS_X - 1u) * ROWS + i], right[0], cross[i * COLUMNS + j]);
       }
+    }
+  }
+}
+
+// Adds the products of all chunks of this subgroup. All subgroups take as many turns: past the depth they multiply zeros.
+void multiply_all(uint share) {
+  const uint step = SPLIT * AHEAD, turns = (chunks + step - 1u) / step;
+  uint begin = share * AHEAD;
+  if (EARLY == 0u) {
+    for (uint turn = 0u; turn < turns; ++turn, begin += step) {
+      read(0u, begin);
+      multiply(0u);
+    }
+  } else {
+    read(0u, begin);
+    for (uint turn = 0u; turn < turns; turn += 2u, begin += 2u * step) {
+      if (turn + 1u < turns) read(EARLY, begin + step);
+      multiply(0u);
+      if (turn + 1u >= turns) break;
+      if (turn + 2u < turns) read(0u, begin + 2u * step);
+      multiply(EARLY);
     }
   }
 }
@@ -182,27 +205,17 @@ void main() {
     CLEAR_SUMS(sums[i]);
     CLEAR_SUMS(cross[i]);
   }
-  // All subgroups take as many turns: past the depth they multiply zeros.
-  const uint step = SPLIT * AHEAD, turns = (chunks + step - 1u) / step;
-  uint begin = share * AHEAD;
-  if (EARLY == 0u) {
-    for (uint turn = 0u; turn < turns; ++turn, begin += step) {
-      read(0u, begin);
-      multiply(0u);
+  [[dont_unroll]] for (uint pass = 0u; pass < PASSES; ++pass) {
+    if (LOW_FIRST != 0u) {
+      low_w = pass == 0u ? 1u : 0u;
+      low_x = pass + 1u < PASSES ? pass : 0u;
+      if (pass > 0u && pass + 1u == PASSES) FOR(i, ROWS * COLUMNS) FOR(c, kComponents) sums[i][c] /= kLow;
     }
-  } else {
-    read(0u, begin);
-    for (uint turn = 0u; turn < turns; turn += 2u, begin += 2u * step) {
-      if (turn + 1u < turns) read(EARLY, begin + step);
-      multiply(0u);
-      if (turn + 1u >= turns) break;
-      if (turn + 2u < turns) read(0u, begin + 2u * step);
-      multiply(EARLY);
-    }
+    multiply_all(share);
   }
   FOR(i, ROWS) FOR(j, COLUMNS) FOR(c, kComponents)
     meeting[(share * TILE_P + tile_row + i * 16u + ROW_OF(c)) * ROW_Y + tile_column + j * 16u + COLUMN_OF(c)] =
-        sums[i * COLUMNS + j][c] + cross[i * COLUMNS + j][c] / kLow;
+        sums[i * COLUMNS + j][c] + (LOW_FIRST != 0u ? 0.0 : cross[i * COLUMNS + j][c] / kLow);
   barrier();  // the sums of all subgroups are there
   for (uint q = gl_LocalInvocationIndex; q < TILE_P * QUADS; q += INVOCATIONS) {
     const uint pixel = first_row + q / QUADS, quad = q % QUADS, channel = first_column + quad * 4u;

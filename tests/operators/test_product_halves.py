@@ -65,12 +65,15 @@ CASES = [
     Case(37, 264, 40, split=True, stored=True),
     Case(35, 264, 36, tile="product_halves 32x32 of 32x32 split 4 ahead 1"),
     Case(35, 264, 36, split=True, tile="product_halves 32x32 of 32x32 split 4 ahead 1"),
-    Case(35, 200, 70, tile="product_halves 32x64 of 32x32 split 2 ahead 1 early"),
+    Case(35, 328, 70, tile="product_halves 32x64 of 32x32 split 2 ahead 1 early"),
     Case(35, 328, 70, split=True, tile="product_halves 32x64 of 32x32 split 2 ahead 1 early"),
-    Case(66, 72, 70, tile="product_halves 64x64 of 32x32 split 1 ahead 1 early"),
+    Case(66, 72, 70, tile="product_halves 64x64 of 32x32 split 1 ahead 2"),
+    Case(66, 200, 70, split=True, tile="product_halves 64x64 of 32x32 split 1 ahead 2"),
     Case(66, 72, 70, tile="product_halves 64x64 of 64x32 split 1 ahead 1"),
     Case(66, 104, 70, split=True, tile="product_halves 64x64 of 64x32 split 1 ahead 1"),
-    Case(66, 104, 70, split=True, tile="product_halves 64x64 of 32x32 split 1 ahead 1 early"),
+    Case(66, 72, 70, tile="product_halves 64x64 of 32x32 split 1 ahead 2 low first"),
+    Case(66, 320, 70, tile="product_halves 64x64 of 32x32 split 1 ahead 2 low first"),
+    Case(66, 200, 70, split=True, tile="product_halves 64x64 of 32x32 split 1 ahead 2 low first"),
 ]
 
 

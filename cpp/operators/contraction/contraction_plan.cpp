@@ -41,7 +41,8 @@ std::string name_of(const MatrixTiling& one) {
 
 std::string name_of(const QuadTiling& one) {
   return "product_quads " + sides(one.rows, one.columns) + " of " + sides(one.sub_rows, one.sub_columns) + " split " +
-         std::to_string(one.split) + " ahead " + std::to_string(one.ahead) + (one.early ? " early" : "");
+         std::to_string(one.split) + " ahead " + std::to_string(one.ahead) + (one.early ? " early" : "") +
+         (one.low_first ? " low first" : "");
 }
 
 constexpr int64_t kBiases = 2;  // additions behind a sum
@@ -104,6 +105,7 @@ ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, cons
   constexpr int64_t kRoundingsOfHalves = 16, kRoundingsOfLow = 4;
   ContractionPlan plan = quads_plan(tiling, y_vectors, depth_of(c));
   plan.shader = "product_halves.comp";
+  plan.spec.emplace_back("LOW_FIRST", tiling.low_first ? 1 : 0);
   plan.macros.emplace_back("X_SPLIT", c.split ? "1" : "0");
   plan.macros.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
   plan.additions += kRoundingsOfHalves * (c.split ? 2 : 1) + kRoundingsOfLow;

@@ -236,11 +236,11 @@ std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, 
 
 namespace {
 
-// Two matrices of sums leave registers for subgroups of 32 by 32, and for those of 64 by 32 that read nothing early. The first tile needs
-// the least of a device.
-constexpr QuadTiling kHalvesTilings[] = {{32, 32, 32, 32, 1, 1},       {32, 32, 32, 32, 4, 1},       {32, 32, 32, 32, 8, 1},
-                                         {32, 64, 32, 32, 2, 1, true}, {32, 64, 32, 32, 4, 1, true}, {64, 64, 32, 32, 2, 1},
-                                         {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 1, true}, {64, 64, 64, 32, 1, 1}};
+// Two matrices of sums leave registers for subgroups of 32 by 32, and for those of 64 by 32 that read a chunk at a time. The first tile
+// needs the least of a device.
+constexpr QuadTiling kHalvesTilings[] = {
+    {32, 32, 32, 32, 1, 1},       {32, 32, 32, 32, 4, 1}, {32, 32, 32, 32, 8, 1}, {32, 64, 32, 32, 2, 1, true},
+    {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 2}, {64, 64, 64, 32, 1, 1}, {64, 64, 32, 32, 1, 2, false, true}};
 
 bool fits_halves_of(const NodeContext& node, const QuadTiling& tiling) {
   constexpr uint64_t kEmulatedBytes = 64;  // of an invocation: both operands
@@ -273,15 +273,16 @@ std::vector<QuadTiling> halves_tilings(const NodeContext& node) {
 }
 
 QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  constexpr QuadTiling kWhole{64, 64, 32, 32, 1, 1, true}, kLarge{64, 64, 32, 32, 2, 1, true}, kFew{32, 32, 32, 32, 4, 1},
-      kSmall{32, 32, 32, 32, 8, 1}, kDeep{32, 64, 32, 32, 2, 1, true};
+  constexpr int64_t kDeepest = 1024;
+  constexpr QuadTiling kWhole{64, 64, 32, 32, 1, 2}, kLowFirst{64, 64, 32, 32, 1, 2, false, true}, kLarge{64, 64, 32, 32, 2, 1, true},
+      kFew{32, 32, 32, 32, 4, 1}, kSmall{32, 32, 32, 32, 8, 1};
   const int64_t cores = node.multiprocessors();
   const auto tiles_of = [&](const QuadTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
   const auto suits = [&](const QuadTiling& one, int64_t least) {
     return tiles_of(one) >= least && fits_halves_of(node, one) && depth >= 32 * one.split;
   };
-  // A long sum of few columns: more tiles, and two subgroups that share the depth of each.
-  if (depth >= 4 * columns && suits(kDeep, 2 * cores)) return kDeep;
+  // Rows of halves are read twice where low halves are first, which long sums are worth; rows that are split would be read three times.
+  if (depth > kDeepest && node.halves->exact_left && suits(kLowFirst, 2 * cores)) return kLowFirst;
   if (suits(kWhole, 2 * cores)) return kWhole;
   if (suits(kLarge, cores)) return kLarge;
   if (suits(kFew, cores)) return kFew;

@@ -80,6 +80,7 @@ bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t 
 struct QuadTiling {
   int64_t rows, columns, sub_rows, sub_columns, split, ahead;
   bool early = false;
+  bool low_first = false;  // of product_halves: the products of low halves are summed before those of high ones, in the same sums
 
   int64_t subgroups() const { return rows / sub_rows * (columns / sub_columns) * split; }
   uint64_t shared_bytes() const { return static_cast<uint64_t>(split * rows * (columns + 4) * 4); }
