@@ -32,13 +32,12 @@ def model_rows(case: Case, precision: str, batch: int, session: Session) -> Iter
     with pumice.profile("dispatch") as told:
         for _ in range(calls):
             model(x)
-    count = max(len(told.executions), 1)
-    shared = told.barrier_seconds / count * US
+    shared = told.barrier_seconds / calls * US
     yield Row("    in barriers", shared, shared)
     for by, most in (("kernel", None), ("dispatch", MOST_ROWS)):
         for row in told.rows(by)[:most]:
-            each = row.seconds / count * US
-            yield Row(f"    {by} {row.name}", each, each, note=f"{row.kernel}, {row.spans // count} of them")
+            each = row.seconds / calls * US
+            yield Row(f"    {by} {row.name}", each, each, note=f"{row.kernel}, {row.spans // calls} of them")
 
 
 def table(case: Case, precision: str, batch: int, session: Session) -> Table:
