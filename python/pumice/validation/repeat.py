@@ -23,7 +23,8 @@ from .report import Finding
 from .sources import DeviceTensors
 
 ONE_LIST, FRESH, LOADED = "one list", "fresh context", "beside load"
-_SHARE = 4  # of N runs on one list, N / 4 are made again on a fresh context, and as many beside load
+_SHARE = 4  # of N runs on one list, N / 4 are made again on a fresh context
+_LOADED_SHARE = 8  # and N / 8 beside load: a GPU takes longer to go from one context to another than a small model takes to run
 _MOST_KINDS = 8  # different results of one tensor that are kept; later ones only count
 _ALIGNED = (128, 32, 16)  # elements: what kernels' tiles, subgroups and words are multiples of
 _FULL = 0.75  # share of a row, column or block that differs where all of it may
@@ -356,11 +357,10 @@ class Repeats:
         others = begun or _runner(fresh.program, inputs)
         for _ in range(self.count):
             yield ONE_LIST, ours()
-        share = math.ceil(self.count / _SHARE)
-        for _ in range(share):
+        for _ in range(math.ceil(self.count / _SHARE)):
             yield FRESH, others()
         with ThreadPoolExecutor(1) as pool:
-            for _ in range(math.ceil(share / 2)):
+            for _ in range(math.ceil(self.count / _LOADED_SHARE / 2)):
                 beside = pool.submit(others)
                 yield LOADED, ours()
                 yield LOADED, beside.result()

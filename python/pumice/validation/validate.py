@@ -85,9 +85,9 @@ def validate(
     `candidate`: a callable whose results are judged in place of a device's: it is given a dict of inputs and gives the outputs, in order
     or in a dict, which may have other tensors of the model too; then nodes are judged on these. `candidate_precision`: what it stores
     tensors as, or a tuple of that and what it sums in; None: what the model declares, summed in float32.
-    `repeat`: runs the program so many times on each case, from 2 on, and a quarter as often both on another context of the device and
-    beside load: `report.repeats`. Where bits differ, the report is not ok, unless `allow_nondeterministic`; every result is judged. The
-    other context stays idle for the next validation on the model's context, and is closed with that.
+    `repeat`: runs the program so many times on each case, from 2 on, a quarter as often on another context of the device, and an
+    eighth as often beside load: `report.repeats`. Where bits differ, the report is not ok, unless `allow_nondeterministic`; every result
+    is judged. The other context stays idle for the next validation on the model's context, and is closed with that.
     Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError; TimeoutError, which names it, where a Loop that has no
     count of iterations does not end within 15 s: at 16 bits its condition may never become false.
     """
