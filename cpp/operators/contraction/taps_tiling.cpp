@@ -1,0 +1,93 @@
+#include "operators/contraction/taps_tiling.h"
+
+#include <algorithm>
+
+namespace pumice {
+namespace {
+
+// Elements that neighbours along one axis read, from the first to the last.
+int64_t span(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
+  return (outputs - 1) * step + (taps - 1) * tap_step + 1;
+}
+
+// Whether the kernel takes the convolution: of halves, with several taps of few channels, which go forward.
+bool takes(const NodeContext& node, const Contraction& c) {
+  constexpr int64_t kMostDepth = 256;
+  if (!node.has_fragments() || node.prefers_lanes() || c.x_dtype != DType::float16) return false;
+  if (c.matrix || c.integers || pools(c) || c.order != WeightOrder::blocks || c.weights.groups != 1) return false;
+  if (c.weights.channels_in == 0 || c.x.h * c.x.w == 0 || c.taps_h * c.taps_w < 2 || taps_depth(c) > kMostDepth) return false;
+  if (c.w_first % 8 != 0) return false;
+  return c.in_step_h > 0 && c.in_step_w > 0 && c.tap_step_h > 0 && c.tap_step_w > 0;
+}
+
+// Whether the device has room for such a tile, and registers for its weights.
+bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tiling) {
+  constexpr int64_t kSharedBytes = 24576, kMostLoads = 24, kMostInvocations = 512, kMostWeights = 8 * 4, kEmulatedBytes = 68;
+  const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+  const auto most_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
+  const bool is_emulated = node.emulates_fragments();
+  const int64_t shared = tiling.elements(c) * (is_emulated ? 4 : 2) + (is_emulated ? tiling.invocations() * kEmulatedBytes : 0);
+  return taps_depth(c) / 16 * (tiling.sub_channels / 16) <= kMostWeights &&
+         tiling.invocations() <= std::min(kMostInvocations, node.most_invocations()) && shared <= std::min(kSharedBytes, limit) &&
+         ceil_div(tiling.elements(c), tiling.invocations()) <= kMostLoads && tiling.tiles(c) <= INT32_MAX &&
+         tiling.workgroups(node, c) <= most_groups;
+}
+
+// The tile of this shape whose subgroups have so many channels; as many subgroups as its channels need, up to four.
+TapsTiling with_channels(TapsTiling shape, const Contraction& c, int64_t sub_channels) {
+  constexpr int64_t kMostAcross = 4;
+  shape.sub_channels = sub_channels;
+  shape.channels = sub_channels * std::min(ceil_div(c.weights.channels_out, sub_channels), kMostAcross);
+  return shape;
+}
+
+constexpr TapsTiling kSmall{4, 16, 0, 0}, kMiddle{4, 32, 0, 0}, kLarge{8, 32, 0, 0};
+constexpr int64_t kSubChannels[] = {64, 32, 16};
+
+}  // namespace
+
+int64_t taps_depth(const Contraction& c) {
+  return round_up(c.taps_h * c.taps_w * c.weights.channels_in, 16);
+}
+
+int64_t TapsTiling::workgroups(const NodeContext& node, const Contraction& c) const {
+  constexpr int64_t kOfMultiprocessor = 8;  // that a workgroup's weights are worth being read for
+  const int64_t rounds = ceil_div(tiles(c), node.multiprocessors() * kOfMultiprocessor);
+  return ceil_div(tiles(c), std::max<int64_t>(rounds, 1));
+}
+
+int64_t TapsTiling::pitch(const Contraction& c) const {
+  // Four rows begin in different banks of shared memory, a quarter of all banks apart.
+  const int64_t read = span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  return round_up(std::max<int64_t>(read - 16, 0), 32) + 16;
+}
+
+int64_t TapsTiling::elements(const Contraction& c) const {
+  return c.weights.channels_in * span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
+}
+
+std::vector<TapsTiling> taps_tilings(const NodeContext& node, const Contraction& c) {
+  std::vector<TapsTiling> found;
+  if (!takes(node, c)) return found;
+  for (const TapsTiling& shape : {kLarge, kMiddle, kSmall})
+    for (const int64_t channels : kSubChannels) {
+      const TapsTiling one = with_channels(shape, c, channels);
+      if (channels < 2 * std::max<int64_t>(c.weights.channels_out, 16) && fits(node, c, one)) found.push_back(one);
+    }
+  return found;
+}
+
+std::optional<TapsTiling> taps_tiling_of(const NodeContext& node, const Contraction& c) {
+  constexpr int64_t kFewestPixels = 4096, kFewestChannels = 16, kTilesOfMultiprocessor = 8;
+  const int64_t pixels = c.x.n * c.out_h * c.out_w;
+  if (!takes(node, c) || pixels < kFewestPixels || c.weights.channels_out < kFewestChannels) return {};
+  std::optional<TapsTiling> best;
+  for (const TapsTiling& one : taps_tilings(node, c)) {                // larger tiles first, those of wider subgroups before others
+    if (one.tiles(c) * one.rows * one.columns > 2 * pixels) continue;  // of images of one row, for one
+    const bool is_smaller = best && one.rows * one.columns < best->rows * best->columns;
+    if (!best || (is_smaller && best->tiles(c) < kTilesOfMultiprocessor * node.multiprocessors())) best = one;
+  }
+  return best;
+}
+
+}  // namespace pumice
