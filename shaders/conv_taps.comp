@@ -4,6 +4,7 @@
 // sixteen: an invocation has the same four places of each sixteen for all of its pixels, so that it finds where they lie in the patch once,
 // and holds the weights for all tiles of its workgroup. Steps past the depth count as zero, whatever lies where they read.
 // Which channel a column of a matrix stands for is free: an invocation's sums are neighbours of a pixel, which it stores at once.
+// Y_EIGHTS, beside Y_VEC4: neighbouring channels of halves are aligned eights.
 // Packed weights: [kernel_taps][channels_in][channels_out rounded up to 8].
 #version 450
 #extension GL_EXT_control_flow_attributes : require
@@ -39,7 +40,9 @@ layout(constant_id = 13) const uint INTERLEAVED = 0u;  // 1: the channels of a p
 
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
-#if Y_VEC4
+#if Y_EIGHTS
+layout(binding = 2) writeonly buffer Y { uvec4 y[]; };
+#elif Y_VEC4
 layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
 layout(binding = 2) buffer Y { YFP y[]; };
@@ -165,9 +168,20 @@ void multiply(uint first) {
   }
 }
 
-void store(uint at, uint channel, vec4 sum) {
+#if Y_EIGHTS
+uvec2 words_of(vec4 v) {
+  const f16vec4 halves = f16vec4(pm_round(v));
+  return uvec2(packFloat2x16(halves.xy), packFloat2x16(halves.zw));
+}
+#endif
+
+// Stores the sums of a pixel for four channels; with Y_EIGHTS those of the next four too, which are its eight's.
+void store(uint at, uint channel, vec4 sum, vec4 next) {
   if (channel >= p.channels_out) return;
-#if Y_VEC4
+#if Y_EIGHTS
+  const uint place = at + y_channel(channel);
+  y[place >> 3] = uvec4(words_of(finished(sum, place)), words_of(finished(next, place + 4u)));
+#elif Y_VEC4
   const uint place = at + y_channel(channel);
   SET_Y4(place >> 2, finished(sum, place));
 #else
@@ -178,13 +192,19 @@ void store(uint at, uint channel, vec4 sum) {
 #endif
 }
 
+#define FOUR(j, c) (vec4(sums[j][c], sums[j][(c) + 1u], sums[j][(c) + 2u], sums[j][(c) + 3u]) + biases[j])
+
 // Stores the sums of a strip, which begins at this row and column of an image.
 void store_strip(uvec3 strip, uint first_channel) {
-  FOR(half_of_strip, 2u) {
-    const uint column = strip.z + LANE / 4u + half_of_strip * 8u, c = half_of_strip * 4u;
+  const uint together = Y_EIGHTS == 1 ? 2u : 1u;
+  FOR(part, 2u) {
+    const uint column = strip.z + LANE / 4u + part * 8u, c = part * 4u;
     if (strip.y >= p.out_h || column >= p.out_w) continue;
     const uint at = y_index(uvec3(strip.xy, column));
-    FOR(j, COLUMNS) store(at, channel_of(first_channel, j), vec4(sums[j][c], sums[j][c + 1u], sums[j][c + 2u], sums[j][c + 3u]) + biases[j]);
+    FOR(i, COLUMNS / together) {
+      const uint j = i * together;
+      store(at, channel_of(first_channel, j), FOUR(j, c), FOUR(j + together - 1u, c));
+    }
   }
 }
 

@@ -233,6 +233,7 @@ std::string name_of(const TapsTiling& one) {
 // A plan for matrix units that take all taps of few channels.
 ContractionPlan taps_plan(const LowerContext& node, const TapsTiling& tiling, const Contraction& c, Macros y_vectors) {
   y_vectors.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
+  y_vectors.emplace_back("Y_EIGHTS", stores_eights(tiling, c) ? "1" : "0");
   return {"conv_taps.comp",
           std::move(y_vectors),
           specialized({{"INVOCATIONS", tiling.invocations()},

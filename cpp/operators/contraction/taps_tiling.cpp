@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "operators/contraction/contraction_tiling.h"
+
 namespace pumice {
 namespace {
 
@@ -22,20 +24,19 @@ bool takes(const NodeContext& node, const Contraction& c) {
 
 // Whether the device has room for such a tile, and registers for its weights.
 bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tiling) {
-  constexpr int64_t kSharedBytes = 24576, kMostLoads = 24, kMostInvocations = 512, kMostWeights = 8 * 4, kEmulatedBytes = 68;
+  constexpr int64_t kSharedBytes = 24576, kMostLoads = 32, kMostInvocations = 512, kMostWeights = 8 * 4, kEmulatedBytes = 68;
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto most_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
   const bool is_emulated = node.emulates_fragments();
-  const int64_t shared = tiling.elements(c) * (is_emulated ? 4 : 2) + (is_emulated ? tiling.invocations() * kEmulatedBytes : 0);
+  const int64_t bytes = 2 * tiling.elements(c), shared = is_emulated ? 2 * bytes + tiling.invocations() * kEmulatedBytes : bytes;
   return taps_depth(c) / 16 * (tiling.sub_channels / 16) <= kMostWeights &&
-         tiling.invocations() <= std::min(kMostInvocations, node.most_invocations()) && shared <= std::min(kSharedBytes, limit) &&
-         ceil_div(tiling.elements(c), tiling.invocations()) <= kMostLoads && tiling.tiles(c) <= INT32_MAX &&
-         tiling.workgroups(node, c) <= most_groups;
+         tiling.invocations() <= std::min(kMostInvocations, node.most_invocations()) && bytes <= kSharedBytes && shared <= limit &&
+         tiling.loads(c) <= kMostLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= most_groups;
 }
 
-// The tile of this shape whose subgroups have so many channels; as many subgroups as its channels need, up to four.
+// The tile of this shape whose subgroups have so many channels; as many subgroups as its channels need, up to three.
 TapsTiling with_channels(TapsTiling shape, const Contraction& c, int64_t sub_channels) {
-  constexpr int64_t kMostAcross = 4;
+  constexpr int64_t kMostAcross = 3;
   shape.sub_channels = sub_channels;
   shape.channels = sub_channels * std::min(ceil_div(c.weights.channels_out, sub_channels), kMostAcross);
   return shape;
@@ -56,6 +57,11 @@ int64_t TapsTiling::workgroups(const NodeContext& node, const Contraction& c) co
   return ceil_div(tiles(c), std::max<int64_t>(rounds, 1));
 }
 
+int64_t TapsTiling::loads(const Contraction& c) const {
+  const int64_t high = span(rows, c.in_step_h, c.taps_h, c.tap_step_h), wide = span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  return ceil_div(c.weights.channels_in * high * wide, invocations());
+}
+
 int64_t TapsTiling::pitch(const Contraction& c) const {
   // Four rows begin in different banks of shared memory, a quarter of all banks apart.
   const int64_t read = span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
@@ -64,6 +70,11 @@ int64_t TapsTiling::pitch(const Contraction& c) const {
 
 int64_t TapsTiling::elements(const Contraction& c) const {
   return c.weights.channels_in * span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
+}
+
+bool stores_eights(const TapsTiling& tiling, const Contraction& c) {
+  return tiling.sub_channels > 16 && c.y_dtype == DType::float16 && c.y_first % 8 == 0 &&
+         has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 8);
 }
 
 std::vector<TapsTiling> taps_tilings(const NodeContext& node, const Contraction& c) {

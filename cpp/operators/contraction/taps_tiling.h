@@ -21,6 +21,7 @@ struct TapsTiling {
   int64_t workgroups(const NodeContext& node, const Contraction& c) const;
   int64_t pitch(const Contraction& c) const;     // elements of the patch from a row to the next
   int64_t elements(const Contraction& c) const;  // of the patch
+  int64_t loads(const Contraction& c) const;     // of an invocation for a tile
 };
 
 // Elements of the depth of such a convolution, in whole steps of a matrix unit.
@@ -31,5 +32,8 @@ std::vector<TapsTiling> taps_tilings(const NodeContext& node, const Contraction&
 
 // The one for convolutions of which this is the quickest kernel.
 std::optional<TapsTiling> taps_tiling_of(const NodeContext& node, const Contraction& c);
+
+// Whether an invocation's sums are stored as eight halves at once.
+bool stores_eights(const TapsTiling& tiling, const Contraction& c);
 
 }  // namespace pumice
