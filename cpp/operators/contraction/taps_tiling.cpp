@@ -7,11 +7,6 @@
 namespace pumice {
 namespace {
 
-// Elements that neighbours along one axis read, from the first to the last.
-int64_t span(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
-  return (outputs - 1) * step + (taps - 1) * tap_step + 1;
-}
-
 // Whether the kernel takes the convolution: of halves, with several taps of few channels, which go forward.
 bool takes(const NodeContext& node, const Contraction& c) {
   constexpr int64_t kMostDepth = 256;
@@ -58,18 +53,19 @@ int64_t TapsTiling::workgroups(const NodeContext& node, const Contraction& c) co
 }
 
 int64_t TapsTiling::loads(const Contraction& c) const {
-  const int64_t high = span(rows, c.in_step_h, c.taps_h, c.tap_step_h), wide = span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  const int64_t high = span_of_taps(rows, c.in_step_h, c.taps_h, c.tap_step_h),
+                wide = span_of_taps(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return ceil_div(c.weights.channels_in * high * wide, invocations());
 }
 
 int64_t TapsTiling::pitch(const Contraction& c) const {
   // Four rows begin in different banks of shared memory, a quarter of all banks apart.
-  const int64_t read = span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  const int64_t read = span_of_taps(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return round_up(std::max<int64_t>(read - 16, 0), 32) + 16;
 }
 
 int64_t TapsTiling::elements(const Contraction& c) const {
-  return c.weights.channels_in * span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
+  return c.weights.channels_in * span_of_taps(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
 }
 
 bool stores_eights(const TapsTiling& tiling, const Contraction& c) {
