@@ -63,10 +63,12 @@ const uint PLANE = PATCH_H * PITCH, AREA = PATCH_H * PATCH_W, ITEMS = AREA * CHA
 const uint LOADS = (ITEMS + INVOCATIONS - 1u) / INVOCATIONS;
 const uint COLUMNS = SUB_C / 16u, PAIRS = (COLUMNS + 1u) / 2u;
 const uint STRIPS_W = TILE_W / 16u, STRIPS = TILE_H * STRIPS_W, SHARES = INVOCATIONS / kLanes / ACROSS;
+const bool HOLDS_PLACES = STEPS <= 8u;  // in registers, which weights of more steps leave too few of
 shared Element patch_of_x[CHANNELS * PLANE];
+shared uvec2 all_places[HOLDS_PLACES ? 1u : STEPS * 4u];
 
-Element found[LOADS];          // of the next tile, on their way
-uvec2 offsets[STEPS];          // four places in the patch of each sixteen of the depth, from a pixel's first one
+Element found[LOADS];                         // of the next tile, on their way
+uvec2 own_places[HOLDS_PLACES ? STEPS : 1u];  // in the patch, from a pixel's first one, of four of each sixteen of the depth
 RIGHT_OF(weights, STEPS * COLUMNS);
 vec4 biases[COLUMNS];
 SUMS_OF(sums, COLUMNS);
@@ -106,19 +108,25 @@ void put() {
   }
 }
 
-// The place of the depth that component i of step s stands for: taps of a row are neighbours, then rows, then channels.
-uint depth_of(uint s, uint i) { return s * 16u + LANE % 4u * 4u + i; }
+// The depth that component i of step s stands for, in lanes whose number by four leaves t: taps of a row are neighbours, then rows, then
+// channels.
+uint depth_of(uint s, uint t, uint i) { return s * 16u + t * 4u + i; }
 
-void find_offsets() {
-  FOR(s, STEPS) {
-    uint at[4];
-    for (uint i = 0u; i < 4u; ++i) {
-      const uint depth = depth_of(s, i), channel = depth / (KERNEL_H * KERNEL_W), tap = depth % (KERNEL_H * KERNEL_W);
-      const uint place = channel * PLANE + tap / KERNEL_W * (DILATION_H * PITCH) + tap % KERNEL_W * DILATION_W;
-      at[i] = depth < DEPTH ? place : 0u;
-    }
-    offsets[s] = uvec2(at[0] | at[1] << 16, at[2] | at[3] << 16);
+uvec2 places_of(uint s, uint t) {
+  uvec4 at;
+  [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+    const uint depth = depth_of(s, t, i), channel = depth / (KERNEL_H * KERNEL_W), tap = depth % (KERNEL_H * KERNEL_W);
+    const uint place = channel * PLANE + tap / KERNEL_W * (DILATION_H * PITCH) + tap % KERNEL_W * DILATION_W;
+    at[i] = depth < DEPTH ? place : 0u;
   }
+  return at.xz | at.yw << 16;
+}
+
+void find_places() {
+  if (HOLDS_PLACES)
+    FOR(s, STEPS) own_places[HOLDS_PLACES ? s : 0u] = places_of(s, LANE % 4u);
+  else if (gl_LocalInvocationIndex < STEPS * 4u)
+    all_places[HOLDS_PLACES ? 0u : gl_LocalInvocationIndex] = places_of(gl_LocalInvocationIndex / 4u, gl_LocalInvocationIndex % 4u);
 }
 
 // Column n = 2 t + e + 8 h of matrix m of a pair stands for channel 8 t + 4 m + 2 h + e; of a matrix alone for 4 t + 2 h + e. So the sums
@@ -136,17 +144,18 @@ void read_weights(uint first) {
   FOR(s, STEPS) FOR(pair, PAIRS) {
     uvec4 rows[4];
     const uint eight = min(first / 8u + (COLUMNS == 1u ? t / 2u : pair * 4u + t), eights - 1u);
-    for (uint i = 0u; i < 4u; ++i) {
-      const uint depth = depth_of(s, i), channel = depth / (KERNEL_H * KERNEL_W), tap = depth % (KERNEL_H * KERNEL_W);
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+      const uint depth = depth_of(s, LANE % 4u, i), channel = depth / (KERNEL_H * KERNEL_W), tap = depth % (KERNEL_H * KERNEL_W);
       const uint row = tap_index(tap / KERNEL_W, tap % KERNEL_W) * CHANNELS + channel;
       rows[i] = depth < DEPTH ? w[(p.w_offset >> 3) + row * eights + eight] : uvec4(0u);
+      if (COLUMNS == 1u && t % 2u == 1u) rows[i].xy = rows[i].zw;
     }
     FOR(m, COLUMNS == 1u ? 1u : 2u) {
-      const uint word = (COLUMNS == 1u ? t % 2u : m) * 2u;
-      SET_COMPONENTS(weights[s * COLUMNS + pair * 2u + m], PAIR(halves_of(rows[0][word], rows[1][word], high)),
-                     PAIR(halves_of(rows[2][word], rows[3][word], high)),
-                     PAIR(halves_of(rows[0][word + 1u], rows[1][word + 1u], high)),
-                     PAIR(halves_of(rows[2][word + 1u], rows[3][word + 1u], high)))
+      uvec2 four[4];
+      [[unroll]] for (uint i = 0u; i < 4u; ++i) four[i] = m == 0u ? rows[i].xy : rows[i].zw;
+      SET_COMPONENTS(weights[s * COLUMNS + pair * 2u + m], PAIR(halves_of(four[0].x, four[1].x, high)),
+                     PAIR(halves_of(four[2].x, four[3].x, high)), PAIR(halves_of(four[0].y, four[1].y, high)),
+                     PAIR(halves_of(four[2].y, four[3].y, high)))
     }
   }
 }
@@ -155,12 +164,12 @@ void read_weights(uint first) {
 void multiply(uint first) {
   FOR(j, COLUMNS) CLEAR_SUMS(sums[j]);
   FOR(s, STEPS) {
-    const uvec2 held = offsets[s];
+    const uvec2 held = HOLDS_PLACES ? own_places[HOLDS_PLACES ? s : 0u] : all_places[HOLDS_PLACES ? 0u : s * 4u + LANE % 4u];
     const uvec4 at = first + uvec4(held.x & 0xffffu, held.x >> 16, held.y & 0xffffu, held.y >> 16);
     Element line[4], other[4];  // of pixel LANE / 4 and the one eight further on
-    for (uint i = 0u; i < 4u; ++i) {
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
       line[i] = patch_of_x[at[i]], other[i] = patch_of_x[at[i] + 8u * STEP_W];
-      if ((s + 1u) * 16u > DEPTH && depth_of(s, i) >= DEPTH) line[i] = other[i] = Element(0.0);
+      if ((s + 1u) * 16u > DEPTH && depth_of(s, LANE % 4u, i) >= DEPTH) line[i] = other[i] = Element(0.0);
     }
     LEFT(left);
     SET_COMPONENTS(left, Pair(line[0], line[1]), Pair(line[2], line[3]), Pair(other[0], other[1]), Pair(other[2], other[3]))
@@ -215,7 +224,7 @@ void main() {
   uint number = grid_group().x;
   uvec3 tile = place_of_tile(number, tiles_h, tiles_w);
   fetch(tile);
-  find_offsets();
+  find_places();
   read_weights(first_channel);
   FOR(j, COLUMNS) {
     const uint channel = channel_of(first_channel, j);

@@ -19,11 +19,13 @@ bool takes(const NodeContext& node, const Contraction& c) {
 
 // Whether the device has room for such a tile, and registers for its weights.
 bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tiling) {
-  constexpr int64_t kSharedBytes = 24576, kMostLoads = 32, kMostInvocations = 512, kMostWeights = 8 * 4, kEmulatedBytes = 68;
+  constexpr int64_t kSharedBytes = 24576, kMostLoads = 32, kMostInvocations = 512, kMostWeights = 8 * 4;
+  constexpr int64_t kPlacesBytes = 512, kEmulatedBytes = 68;  // of all steps' places; of an invocation
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto most_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
   const bool is_emulated = node.emulates_fragments();
-  const int64_t bytes = 2 * tiling.elements(c), shared = is_emulated ? 2 * bytes + tiling.invocations() * kEmulatedBytes : bytes;
+  const int64_t bytes = 2 * tiling.elements(c) + kPlacesBytes;
+  const int64_t shared = is_emulated ? 2 * bytes + tiling.invocations() * kEmulatedBytes : bytes;
   return taps_depth(c) / 16 * (tiling.sub_channels / 16) <= kMostWeights &&
          tiling.invocations() <= std::min(kMostInvocations, node.most_invocations()) && bytes <= kSharedBytes && shared <= limit &&
          tiling.loads(c) <= kMostLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= most_groups;
