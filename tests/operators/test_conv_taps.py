@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 import pumice
+from described_operators import Operand, executed
 
 Array = npt.NDArray[Any]
 UNIT = 2.0**-24
@@ -188,6 +189,12 @@ CASES = [
 ]
 
 
+def grouped(array: Array) -> Operand:
+    """[N, C, H, W] as [N, C / 8, 8, H, W], each pixel's eight channels side by side."""
+    n, c, h, w = array.shape
+    return Operand(array.reshape(n, c // 8, 8, h, w), [c * h * w, 8 * h * w, 1, 8 * w, 8])
+
+
 def numbers(case: Case) -> tuple[Array, Array, Array]:
     """Images, weights and biases."""
     random = np.random.default_rng(5)
@@ -240,6 +247,20 @@ def test_steps_past_the_depth_read_no_numbers_of_the_image(case: Case, number: f
     with np.errstate(all="ignore"):
         expected = sums_of(case, x, weights) + bias[:, None, None]
     np.testing.assert_allclose(made_by(program, case, x), expected, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("channels", [16, 24, 40])
+def test_channels_in_groups_of_eight(channels: int, units: pumice.Context) -> None:
+    """Images whose channels lie together in eights, as often as there are eights. So many pixels take the kernel by themselves."""
+    random = np.random.default_rng(7)
+    case = Case((47, 51), (3, 3), (8, channels), images=2, pads=SAME3)
+    x, w = (random.integers(-3, 4, shape) for shape in ((2, 8, 47, 51), (channels, 8, 3, 3)))
+    expected = sums_of(case, x, w)
+    apart = [grouped(one.astype(np.float16)) for one in (x, expected)]
+    (made,) = executed(
+        units, "pumice::GroupedConv", [apart[0], Operand(w.astype(np.float16))], apart[1:], pads=[1] * 4, strides=[1, 1]
+    )
+    np.testing.assert_array_equal(made.reshape(expected.shape), expected)
 
 
 # ---- what takes it
