@@ -168,7 +168,7 @@ CASES = [
     Case((9, 20), (3, 3), (3, 33), "conv_taps 4x16x64 of 32", pads=SAME3, last=False),
     Case((9, 20), (3, 3), (3, 36), "conv_taps 4x16x64 of 64", pads=SAME3),
     Case((9, 20), (3, 3), (3, 40), "conv_taps 4x16x64 of 32", pads=SAME3, residual=True),
-    Case((9, 20), (3, 3), (3, 70), "conv_taps 4x16x48 of 16", pads=SAME3),
+    Case((9, 20), (3, 3), (3, 70), "conv_taps 4x16x96 of 32", pads=SAME3),
     Case((9, 20), (3, 3), (3, 266), "conv_taps 4x16x192 of 64", pads=SAME3),
     # Steps, dilations and pads that differ.
     Case((23, 40), (3, 5), (2, 24), "conv_taps 4x16x32 of 32", strides=(3, 1), pads=(0, 3, 2, 1)),
@@ -251,7 +251,9 @@ def test_steps_past_the_depth_read_no_numbers_of_the_image(case: Case, number: f
 
 @pytest.mark.parametrize("channels", [16, 24, 40])
 def test_channels_in_groups_of_eight(channels: int, units: pumice.Context) -> None:
-    """Images whose channels lie together in eights, as often as there are eights. So many pixels take the kernel by themselves."""
+    """Images whose channels lie together in eights, as often as there are eights. So many pixels take the kernel by
+    themselves where conv_matrix does not run.
+    """
     random = np.random.default_rng(7)
     case = Case((47, 51), (3, 3), (8, channels), images=2, pads=SAME3)
     x, w = (random.integers(-3, 4, shape) for shape in ((2, 8, 47, 51), (channels, 8, 3, 3)))

@@ -308,7 +308,8 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
   const bool is_gemv = skinny || c.order == WeightOrder::columns;
   const auto [y_vectors, vectors] = vector_macros(node, c, is_gemv);
-  if (const auto taps = taps_tiling_of(node, c)) return taps_plan(node, *taps, c, y_vectors);
+  const auto taps = matrix ? std::nullopt : taps_tiling_of(node, c);
+  if (taps) return taps_plan(node, *taps, c, y_vectors);
   // Results of up to four channels leave most of a matrix empty.
   const auto patch = patch_tiling_of(node, c);
   if (patch && (!matrix || c.weights.channels_out <= 4)) return patch_plan(*patch, c, vectors);

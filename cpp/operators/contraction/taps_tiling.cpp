@@ -78,11 +78,16 @@ bool stores_eights(const TapsTiling& tiling, const Contraction& c) {
 std::vector<TapsTiling> taps_tilings(const NodeContext& node, const Contraction& c) {
   std::vector<TapsTiling> found;
   if (!takes(node, c)) return found;
-  for (const TapsTiling& shape : {kLarge, kMiddle, kSmall})
+  const int64_t out = c.weights.channels_out;
+  for (const TapsTiling& shape : {kLarge, kMiddle, kSmall}) {
+    bool has_wider = false;
     for (const int64_t channels : kSubChannels) {
       const TapsTiling one = with_channels(shape, c, channels);
-      if (channels < 2 * std::max<int64_t>(c.weights.channels_out, 16) && fits(node, c, one)) found.push_back(one);
+      if (channels >= 2 * std::max<int64_t>(out, 16) || (has_wider && one.channels < out) || !fits(node, c, one)) continue;
+      has_wider = true;
+      found.push_back(one);
     }
+  }
   return found;
 }
 
