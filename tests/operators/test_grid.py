@@ -79,6 +79,7 @@ def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> 
         "conv_lanes.comp",
         "conv_matrix.comp",
         "conv_patch.comp",
+        "conv_taps.comp",
         "conv_tiled.comp",
         "gemv.comp",
         "gemv_columns.comp",

@@ -36,6 +36,14 @@ KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
         ["", "RY", "W", "RWY", "RXW"],
         {**CONTRACTION, "MATRIX": "0", "X_VEC4": "0", "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "1"},
     ),
+    ("conv_taps.comp", ["", "X", "Y"], {**CONTRACTION, **VECTORS, "MATRIX": "0", "Y_EIGHTS": "0"}),
+    ("conv_taps.comp", ["", "R"], {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "1", "Y_EIGHTS": "1", "RESIDUAL": "1"}),
+    (
+        "conv_taps.comp",
+        ["", "RY"],
+        {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "Y_EIGHTS": "0", "RESIDUAL": "1", "HAS_BIAS": "1"},
+    ),
+    ("conv_taps.comp", [""], {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "1", "Y_EIGHTS": "1", "EMULATED": "1"}),
     ("conv_depthwise.comp", ["", "Y", "W", "WY", "XW"], {"VEC4": "1", "HAS_BIAS": "1", "EPILOGUE(x)": "x"}),
     ("conv_depthwise.comp", ["", "Y", "W", "WY", "XW"], {"ROWS": "1", "HAS_BIAS": "1", "EPILOGUE(x)": "x"}),
     ("layer_norm_held.comp", ["", "X", "Y"], {**HELD, **NORM, "CHANNELS": "0"}),
@@ -47,7 +55,8 @@ KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
     ("norm_apply.comp", ["", "X", "Y"], {"PLANES": "1", "VEC4": "0", "EPILOGUE(x)": "x"}),
 ]
 STORAGES = ("fp16", "fp16_packed", "bf16_packed")
-MATRICES = ("conv_matrix.comp", "product_quads.comp")  # of devices that store single elements of 16 bits
+# Of devices that store single elements of 16 bits.
+MATRICES = ("conv_matrix.comp", "conv_taps.comp", "product_quads.comp")
 
 
 def parameters() -> list[tuple[str, str, dict[str, str]]]:

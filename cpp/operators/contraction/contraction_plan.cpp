@@ -6,6 +6,7 @@
 #include "operators/contraction/contraction_pack.h"
 #include "operators/contraction/contraction_tiling.h"
 #include "operators/contraction/patch_tiling.h"
+#include "operators/contraction/taps_tiling.h"
 #include "operators/means/held_rows.h"
 
 namespace pumice {
@@ -227,6 +228,40 @@ ContractionPlan patch_plan(const PatchTiling& tiling, const Contraction& c, Macr
           tiling.tiles(c)};
 }
 
+std::string name_of(const TapsTiling& one) {
+  return "conv_taps " + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " + std::to_string(one.sub_channels);
+}
+
+// A plan for matrix units that take all taps of few channels.
+ContractionPlan taps_plan(const LowerContext& node, const TapsTiling& tiling, const Contraction& c, Macros y_vectors) {
+  y_vectors.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
+  y_vectors.emplace_back("Y_EIGHTS", stores_eights(tiling, c) ? "1" : "0");
+  return {"conv_taps.comp",
+          std::move(y_vectors),
+          specialized({{"INVOCATIONS", tiling.invocations()},
+                       {"TILE_H", tiling.rows},
+                       {"TILE_W", tiling.columns},
+                       {"SUB_C", tiling.sub_channels},
+                       {"ACROSS", tiling.channels / tiling.sub_channels},
+                       {"CHANNELS", c.weights.channels_in},
+                       {"KERNEL_H", c.taps_h},
+                       {"KERNEL_W", c.taps_w},
+                       {"STEP_H", c.in_step_h},
+                       {"STEP_W", c.in_step_w},
+                       {"DILATION_H", c.tap_step_h},
+                       {"DILATION_W", c.tap_step_w},
+                       {"PITCH", tiling.pitch(c)},
+                       {"INTERLEAVED", c.x.sc == 1 && !c.x.grouped ? 1 : 0}}),
+          tiling.rows * tiling.columns,
+          tiling.channels,
+          kCutting * taps_depth(c) + kBiases,
+          0,
+          name_of(tiling),
+          {},
+          nullptr,
+          tiling.workgroups(node, c)};
+}
+
 constexpr int64_t kMostVariantLaneRows = 16;  // pixels of gemv_lanes where it was measured to be the quickest
 
 // The plans that contractions of these weights can have, beside the engine's own choice.
@@ -259,6 +294,7 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
     for (const Skinny& one : skinnies_of(node, c, pixels)) found.push_back(skinny_plan(one, y_elements, depth));
     for (const MatrixTiling& one : matrix_tilings(node, c, pixels)) found.push_back(matrix_plan(node, one, y_vectors, depth));
   }
+  for (const TapsTiling& one : taps_tilings(node, c)) found.push_back(taps_plan(node, one, c, y_vectors));
   for (const PatchTiling& one : patch_tilings(node, c)) found.push_back(patch_plan(one, c, vectors));
   for (const Tiling& one : tilings(node, pixels, c.weights.channels_out, depth)) found.push_back(tiled_plan(one, vectors, depth));
   return found;
@@ -274,6 +310,8 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
   const bool is_gemv = skinny || c.order == WeightOrder::columns;
   const auto [y_vectors, vectors] = vector_macros(node, c, is_gemv);
+  const auto taps = matrix ? std::nullopt : taps_tiling_of(node, c);
+  if (taps) return taps_plan(node, *taps, c, y_vectors);
   // Results of up to four channels leave most of a matrix empty.
   const auto patch = patch_tiling_of(node, c);
   if (patch && (!matrix || c.weights.channels_out <= 4)) return patch_plan(*patch, c, vectors);

@@ -13,6 +13,11 @@ namespace pumice {
 // Whether neighbouring channels of a group form aligned vectors of so many.
 bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, int64_t width);
 
+// Elements that neighbours along one axis of a convolution read, from the first to the last.
+inline int64_t span_of_taps(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
+  return (outputs - 1) * step + (taps - 1) * tap_step + 1;
+}
+
 // The tile that a workgroup of conv_tiled computes, the number of parts that it splits the depth into, and an invocation's tile in
 // registers, of 4 or 8 pixels by 4 or 8 channels.
 struct Tiling {

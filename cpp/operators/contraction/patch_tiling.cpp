@@ -11,11 +11,6 @@ namespace {
 
 constexpr int64_t kFewestInvocations = 32;  // of a workgroup
 
-// Elements that neighbours along one axis read, from the first to the last.
-int64_t span(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
-  return (outputs - 1) * step + (taps - 1) * tap_step + 1;
-}
-
 // Whether the kernel takes the convolution: few channels, several taps, and a row that registers hold.
 bool takes(const NodeContext& node, const Contraction& c, int64_t pixels) {
   constexpr int64_t kMostChannels = 512, kMostSpan = 32;  // input channels times output channels; elements of a row in registers
@@ -23,7 +18,7 @@ bool takes(const NodeContext& node, const Contraction& c, int64_t pixels) {
   if (!has_terms || node.prefers_lanes() || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
   if (c.weights.channels_in * c.weights.channels_out > kMostChannels) return false;
   const bool goes_forward = c.in_step_h > 0 && c.in_step_w > 0 && c.tap_step_h > 0 && c.tap_step_w > 0;
-  return goes_forward && span(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMostSpan;
+  return goes_forward && span_of_taps(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMostSpan;
 }
 
 // The tiling with as many channels in shared memory as fit; none where one of each part does not.
@@ -57,8 +52,8 @@ int64_t tile_channels(const Contraction& c, int64_t most) {
 }  // namespace
 
 int64_t PatchTiling::area(const Contraction& c) const {
-  const int64_t read = round_up(span(pixels, c.in_step_w, c.taps_w, c.tap_step_w), 4);
-  return span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * ((columns / pixels - 1) * pixels * c.in_step_w + read);
+  const int64_t read = round_up(span_of_taps(pixels, c.in_step_w, c.taps_w, c.tap_step_w), 4);
+  return span_of_taps(rows, c.in_step_h, c.taps_h, c.tap_step_h) * ((columns / pixels - 1) * pixels * c.in_step_w + read);
 }
 
 int64_t PatchTiling::loads(const Contraction& c) const {

@@ -1,0 +1,107 @@
+#include "operators/contraction/taps_tiling.h"
+
+#include <algorithm>
+
+#include "operators/contraction/contraction_tiling.h"
+
+namespace pumice {
+namespace {
+
+// Whether the kernel takes the convolution: of halves, with several taps of few channels, which go forward.
+bool takes(const NodeContext& node, const Contraction& c) {
+  constexpr int64_t kMostDepth = 256;
+  if (!node.has_fragments() || node.prefers_lanes() || c.x_dtype != DType::float16) return false;
+  if (c.matrix || c.integers || pools(c) || c.order != WeightOrder::blocks || c.weights.groups != 1) return false;
+  if (c.weights.channels_in == 0 || c.x.h * c.x.w == 0 || c.taps_h * c.taps_w < 2 || taps_depth(c) > kMostDepth) return false;
+  if (c.w_first % 8 != 0) return false;
+  return c.in_step_h > 0 && c.in_step_w > 0 && c.tap_step_h > 0 && c.tap_step_w > 0;
+}
+
+// Whether the device has room for such a tile, and registers for its weights.
+bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tiling) {
+  constexpr int64_t kSharedBytes = 24576, kMostLoads = 32, kMostInvocations = 512, kMostWeights = 8 * 4;
+  constexpr int64_t kPlacesBytes = 512, kEmulatedBytes = 68;  // of all steps' places; of an invocation
+  const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+  const auto most_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
+  const bool is_emulated = node.emulates_fragments();
+  const int64_t bytes = 2 * tiling.elements(c) + kPlacesBytes;
+  const int64_t shared = is_emulated ? 2 * bytes + tiling.invocations() * kEmulatedBytes : bytes;
+  return taps_depth(c) / 16 * (tiling.sub_channels / 16) <= kMostWeights &&
+         tiling.invocations() <= std::min(kMostInvocations, node.most_invocations()) && bytes <= kSharedBytes && shared <= limit &&
+         tiling.loads(c) <= kMostLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= most_groups;
+}
+
+// The tile of this shape whose subgroups have so many channels; as many subgroups as its channels need, up to three.
+TapsTiling with_channels(TapsTiling shape, const Contraction& c, int64_t sub_channels) {
+  constexpr int64_t kMostAcross = 3;
+  shape.sub_channels = sub_channels;
+  shape.channels = sub_channels * std::min(ceil_div(c.weights.channels_out, sub_channels), kMostAcross);
+  return shape;
+}
+
+constexpr TapsTiling kSmall{4, 16, 0, 0}, kMiddle{4, 32, 0, 0}, kLarge{8, 32, 0, 0};
+constexpr int64_t kSubChannels[] = {64, 32, 16};
+
+}  // namespace
+
+int64_t taps_depth(const Contraction& c) {
+  return round_up(c.taps_h * c.taps_w * c.weights.channels_in, 16);
+}
+
+int64_t TapsTiling::workgroups(const NodeContext& node, const Contraction& c) const {
+  constexpr int64_t kOfMultiprocessor = 8;  // that a workgroup's weights are worth being read for
+  const int64_t rounds = ceil_div(tiles(c), node.multiprocessors() * kOfMultiprocessor);
+  return ceil_div(tiles(c), std::max<int64_t>(rounds, 1));
+}
+
+int64_t TapsTiling::loads(const Contraction& c) const {
+  const int64_t high = span_of_taps(rows, c.in_step_h, c.taps_h, c.tap_step_h),
+                wide = span_of_taps(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  return ceil_div(c.weights.channels_in * high * wide, invocations());
+}
+
+int64_t TapsTiling::pitch(const Contraction& c) const {
+  // Four rows begin in different banks of shared memory, a quarter of all banks apart.
+  const int64_t read = span_of_taps(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  return round_up(std::max<int64_t>(read - 16, 0), 32) + 16;
+}
+
+int64_t TapsTiling::elements(const Contraction& c) const {
+  return c.weights.channels_in * span_of_taps(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
+}
+
+bool stores_eights(const TapsTiling& tiling, const Contraction& c) {
+  return tiling.sub_channels > 16 && c.y_dtype == DType::float16 && c.y_first % 8 == 0 &&
+         has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 8);
+}
+
+std::vector<TapsTiling> taps_tilings(const NodeContext& node, const Contraction& c) {
+  std::vector<TapsTiling> found;
+  if (!takes(node, c)) return found;
+  const int64_t out = c.weights.channels_out;
+  for (const TapsTiling& shape : {kLarge, kMiddle, kSmall}) {
+    bool has_wider = false;
+    for (const int64_t channels : kSubChannels) {
+      const TapsTiling one = with_channels(shape, c, channels);
+      if (channels >= 2 * std::max<int64_t>(out, 16) || (has_wider && one.channels < out) || !fits(node, c, one)) continue;
+      has_wider = true;
+      found.push_back(one);
+    }
+  }
+  return found;
+}
+
+std::optional<TapsTiling> taps_tiling_of(const NodeContext& node, const Contraction& c) {
+  constexpr int64_t kFewestPixels = 4096, kFewestChannels = 16, kTilesOfMultiprocessor = 8;
+  const int64_t pixels = c.x.n * c.out_h * c.out_w;
+  if (!takes(node, c) || pixels < kFewestPixels || c.weights.channels_out < kFewestChannels) return {};
+  std::optional<TapsTiling> best;
+  for (const TapsTiling& one : taps_tilings(node, c)) {                // larger tiles first, those of wider subgroups before others
+    if (one.tiles(c) * one.rows * one.columns > 2 * pixels) continue;  // of images of one row, for one
+    const bool is_smaller = best && one.rows * one.columns < best->rows * best->columns;
+    if (!best || (is_smaller && best->tiles(c) < kTilesOfMultiprocessor * node.multiprocessors())) best = one;
+  }
+  return best;
+}
+
+}  // namespace pumice

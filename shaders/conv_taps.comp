@@ -1,0 +1,251 @@
+// Convolution of few channels on matrix units of halves whose components lie where attention_quads.comp says. A tile is TILE_H rows of
+// TILE_W pixels of an image; what all of its taps read lies in shared memory, once, for all input channels. A subgroup multiplies strips of
+// sixteen pixels of a row by SUB_C output channels; ACROSS of them have the same strips. The depth, all taps of all channels, is STEPS times
+// sixteen: an invocation has the same four places of each sixteen for all of its pixels, so that it finds where they lie in the patch once,
+// and holds the weights for all tiles of its workgroup. Steps past the depth count as zero, whatever lies where they read.
+// Which channel a column of a matrix stands for is free: an invocation's sums are neighbours of a pixel, which it stores at once.
+// Y_EIGHTS, beside Y_VEC4: neighbouring channels of halves are aligned eights.
+// Packed weights: [kernel_taps][channels_in][channels_out rounded up to 8].
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#if !EMULATED
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#endif
+#define GRID_AXES 0
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/contraction.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint INVOCATIONS = 128u;
+layout(constant_id = 1) const uint TILE_H = 4u;
+layout(constant_id = 2) const uint TILE_W = 16u;   // a multiple of 16
+layout(constant_id = 3) const uint SUB_C = 32u;    // 16, or a multiple of 32
+layout(constant_id = 4) const uint ACROSS = 1u;    // subgroups that have the same pixels and other channels
+layout(constant_id = 5) const uint CHANNELS = 1u;  // of the input
+layout(constant_id = 6) const uint KERNEL_H = 3u;
+layout(constant_id = 7) const uint KERNEL_W = 3u;
+layout(constant_id = 8) const uint STEP_H = 1u;
+layout(constant_id = 9) const uint STEP_W = 1u;
+layout(constant_id = 10) const uint DILATION_H = 1u;
+layout(constant_id = 11) const uint DILATION_W = 1u;
+layout(constant_id = 12) const uint PITCH = 48u;       // elements from a row of the patch to the next
+layout(constant_id = 13) const uint INTERLEAVED = 0u;  // 1: the channels of a pixel of x are neighbours
+#include "include/fragments.glsl"
+
+layout(binding = 0) readonly buffer X { XFP x[]; };
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#if Y_EIGHTS
+layout(binding = 2) writeonly buffer Y { uvec4 y[]; };
+#elif Y_VEC4
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
+#else
+layout(binding = 2) buffer Y { YFP y[]; };
+#endif
+
+#if EMULATED
+#define Element float
+#define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)  // drivers take minutes for the text of all units' products
+#else
+#define Element float16_t
+#define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
+#endif
+
+const uint DEPTH = CHANNELS * KERNEL_H * KERNEL_W, STEPS = (DEPTH + 15u) / 16u;
+const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
+const uint PATCH_W = (TILE_W - 1u) * STEP_W + (KERNEL_W - 1u) * DILATION_W + 1u;
+const uint PLANE = PATCH_H * PITCH, AREA = PATCH_H * PATCH_W, ITEMS = AREA * CHANNELS;
+const uint LOADS = (ITEMS + INVOCATIONS - 1u) / INVOCATIONS;
+const uint COLUMNS = SUB_C / 16u, PAIRS = (COLUMNS + 1u) / 2u;
+const uint STRIPS_W = TILE_W / 16u, STRIPS = TILE_H * STRIPS_W, SHARES = INVOCATIONS / kLanes / ACROSS;
+const bool HOLDS_PLACES = STEPS <= 8u;  // in registers, which weights of more steps leave too few of
+shared Element patch_of_x[CHANNELS * PLANE];
+shared uvec2 all_places[HOLDS_PLACES ? 1u : STEPS * 4u];
+
+Element found[LOADS];                         // of the next tile, on their way
+uvec2 own_places[HOLDS_PLACES ? STEPS : 1u];  // in the patch, from a pixel's first one, of four of each sixteen of the depth
+RIGHT_OF(weights, STEPS * COLUMNS);
+vec4 biases[COLUMNS];
+SUMS_OF(sums, COLUMNS);
+
+// The channel, the row and the column of an element of the patch: neighbours read neighbours.
+uvec3 place_in_patch(uint item) {
+  const uint channel = INTERLEAVED != 0u ? item % CHANNELS : item / AREA, at = INTERLEAVED != 0u ? item / CHANNELS : item % AREA;
+  return uvec3(channel, at / PATCH_W, at % PATCH_W);
+}
+
+// The image of a tile, and its first row and column.
+uvec3 place_of_tile(uint number, uint tiles_h, uint tiles_w) {
+  const uint image = number / (tiles_h * tiles_w), rest = number - image * (tiles_h * tiles_w), row = rest / tiles_w;
+  return uvec3(image, row * TILE_H, (rest - row * tiles_w) * TILE_W);
+}
+
+// Reads the patch of a tile: zero outside the input. There is no branch, so that all loads are on their way at once.
+void fetch(uvec3 tile) {
+  const ivec2 corner = ivec2(tile.yz * uvec2(STEP_H, STEP_W)) + ivec2(p.base_h, p.base_w);
+  const uint first = p.x_offset + tile.x * p.x_stride_n;
+  FOR(i, LOADS) {
+    const uint item = gl_LocalInvocationIndex + i * INVOCATIONS;
+    const uvec3 place = place_in_patch(item);
+    const ivec2 at = corner + ivec2(place.yz);
+    const bool inside = item < ITEMS && uint(at.x) < uint(p.in_h) && uint(at.y) < uint(p.in_w);
+    const uint from = first + uint(at.x) * p.x_stride_h + uint(at.y) * p.x_stride_w + x_channel(place.x);
+    const float one = X_AT(inside ? from : p.x_offset);
+    found[i] = Element(inside ? one : 0.0);
+  }
+}
+
+void put() {
+  FOR(i, LOADS) {
+    const uint item = gl_LocalInvocationIndex + i * INVOCATIONS;
+    const uvec3 place = place_in_patch(item);
+    if (item < ITEMS) patch_of_x[place.x * PLANE + place.y * PITCH + place.z] = found[i];
+  }
+}
+
+// The depth that component i of step s stands for, in lanes whose number by four leaves t: taps of a row are neighbours, then rows, then
+// channels.
+uint depth_of(uint s, uint t, uint i) { return s * 16u + t * 4u + i; }
+
+uvec2 places_of(uint s, uint t) {
+  uvec4 at;
+  [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+    const uint depth = depth_of(s, t, i), channel = depth / (KERNEL_H * KERNEL_W), tap = depth % (KERNEL_H * KERNEL_W);
+    const uint place = channel * PLANE + tap / KERNEL_W * (DILATION_H * PITCH) + tap % KERNEL_W * DILATION_W;
+    at[i] = depth < DEPTH ? place : 0u;
+  }
+  return at.xz | at.yw << 16;
+}
+
+void find_places() {
+  if (HOLDS_PLACES)
+    FOR(s, STEPS) own_places[HOLDS_PLACES ? s : 0u] = places_of(s, LANE % 4u);
+  else if (gl_LocalInvocationIndex < STEPS * 4u)
+    all_places[HOLDS_PLACES ? 0u : gl_LocalInvocationIndex] = places_of(gl_LocalInvocationIndex / 4u, gl_LocalInvocationIndex % 4u);
+}
+
+// Column n = 2 t + e + 8 h of matrix m of a pair stands for channel 8 t + 4 m + 2 h + e; of a matrix alone for 4 t + 2 h + e. So the sums
+// of an invocation are eight neighbours, or four.
+uint channel_of(uint first, uint j) {
+  return COLUMNS == 1u ? first + LANE % 4u * 4u : first + j / 2u * 32u + LANE % 4u * 8u + j % 2u * 4u;
+}
+
+// Halves of two words: both low ones or both high ones.
+uint halves_of(uint a, uint b, bool high) { return high ? a >> 16 | b & 0xffff0000u : a & 0xffffu | b << 16; }
+
+void read_weights(uint first) {
+  const uint eights = (p.channels_out + 7u) / 8u, t = LANE / 8u;
+  const bool high = (LANE / 4u & 1u) != 0u;
+  FOR(s, STEPS) FOR(pair, PAIRS) {
+    uvec4 rows[4];
+    const uint eight = min(first / 8u + (COLUMNS == 1u ? t / 2u : pair * 4u + t), eights - 1u);
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+      const uint depth = depth_of(s, LANE % 4u, i), channel = depth / (KERNEL_H * KERNEL_W), tap = depth % (KERNEL_H * KERNEL_W);
+      const uint row = tap_index(tap / KERNEL_W, tap % KERNEL_W) * CHANNELS + channel;
+      rows[i] = depth < DEPTH ? w[(p.w_offset >> 3) + row * eights + eight] : uvec4(0u);
+      if (COLUMNS == 1u && t % 2u == 1u) rows[i].xy = rows[i].zw;
+    }
+    FOR(m, COLUMNS == 1u ? 1u : 2u) {
+      uvec2 four[4];
+      [[unroll]] for (uint i = 0u; i < 4u; ++i) four[i] = m == 0u ? rows[i].xy : rows[i].zw;
+      SET_COMPONENTS(weights[s * COLUMNS + pair * 2u + m], PAIR(halves_of(four[0].x, four[1].x, high)),
+                     PAIR(halves_of(four[2].x, four[3].x, high)), PAIR(halves_of(four[0].y, four[1].y, high)),
+                     PAIR(halves_of(four[2].y, four[3].y, high)))
+    }
+  }
+}
+
+// Multiplies the strip whose pixels' elements begin at `first` of the patch.
+void multiply(uint first) {
+  FOR(j, COLUMNS) CLEAR_SUMS(sums[j]);
+  FOR(s, STEPS) {
+    const uvec2 held = HOLDS_PLACES ? own_places[HOLDS_PLACES ? s : 0u] : all_places[HOLDS_PLACES ? 0u : s * 4u + LANE % 4u];
+    const uvec4 at = first + uvec4(held.x & 0xffffu, held.x >> 16, held.y & 0xffffu, held.y >> 16);
+    Element line[4], other[4];  // of pixel LANE / 4 and the one eight further on
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+      line[i] = patch_of_x[at[i]], other[i] = patch_of_x[at[i] + 8u * STEP_W];
+      if ((s + 1u) * 16u > DEPTH && depth_of(s, LANE % 4u, i) >= DEPTH) line[i] = other[i] = Element(0.0);
+    }
+    LEFT(left);
+    SET_COMPONENTS(left, Pair(line[0], line[1]), Pair(line[2], line[3]), Pair(other[0], other[1]), Pair(other[2], other[3]))
+    FOR(j, COLUMNS) MULTIPLY_ADD(left, weights[s * COLUMNS + j], sums[j]);
+  }
+}
+
+#if Y_EIGHTS
+uvec2 words_of(vec4 v) {
+  const f16vec4 halves = f16vec4(pm_round(v));
+  return uvec2(packFloat2x16(halves.xy), packFloat2x16(halves.zw));
+}
+#endif
+
+// Stores the sums of a pixel for four channels; with Y_EIGHTS those of the next four too, which are its eight's.
+void store(uint at, uint channel, vec4 sum, vec4 next) {
+  if (channel >= p.channels_out) return;
+#if Y_EIGHTS
+  const uint place = at + y_channel(channel);
+  y[place >> 3] = uvec4(words_of(finished(sum, place)), words_of(finished(next, place + 4u)));
+#elif Y_VEC4
+  const uint place = at + y_channel(channel);
+  SET_Y4(place >> 2, finished(sum, place));
+#else
+  for (uint k = 0u; k < 4u; ++k) {
+    const uint place = at + y_channel(channel + k);
+    if (channel + k < p.channels_out) SET_Y(place, finished(sum[k], place));
+  }
+#endif
+}
+
+#define FOUR(j, c) (vec4(sums[j][c], sums[j][(c) + 1u], sums[j][(c) + 2u], sums[j][(c) + 3u]) + biases[j])
+
+// Stores the sums of a strip, which begins at this row and column of an image.
+void store_strip(uvec3 strip, uint first_channel) {
+  const uint together = Y_EIGHTS == 1 ? 2u : 1u;
+  FOR(part, 2u) {
+    const uint column = strip.z + LANE / 4u + part * 8u, c = part * 4u;
+    if (strip.y >= p.out_h || column >= p.out_w) continue;
+    const uint at = y_index(uvec3(strip.xy, column));
+    FOR(i, COLUMNS / together) {
+      const uint j = i * together;
+      store(at, channel_of(first_channel, j), FOUR(j, c), FOUR(j + together - 1u, c));
+    }
+  }
+}
+
+void main() {
+  const uint tiles_h = (p.out_h + TILE_H - 1u) / TILE_H, tiles_w = (p.out_w + TILE_W - 1u) / TILE_W;
+  const uint tiles = p.pixels / (p.out_h * p.out_w) * tiles_h * tiles_w;
+  const uint first_channel = (grid_group().y * ACROSS + SUBGROUP_NUMBER % ACROSS) * SUB_C, share = SUBGROUP_NUMBER / ACROSS;
+  uint number = grid_group().x;
+  uvec3 tile = place_of_tile(number, tiles_h, tiles_w);
+  fetch(tile);
+  find_places();
+  read_weights(first_channel);
+  FOR(j, COLUMNS) {
+    const uint channel = channel_of(first_channel, j);
+    biases[j] = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+  }
+  while (true) {
+    put();
+    barrier();  // the patch is in shared memory
+    const uint next = number + grid_size().x;
+    const uvec3 next_tile = place_of_tile(next, tiles_h, tiles_w);
+    if (next < tiles) fetch(next_tile);
+    [[dont_unroll]] for (uint number_of_strip = share; number_of_strip < STRIPS; number_of_strip += SHARES) {
+      const uint row = number_of_strip / STRIPS_W, column = number_of_strip % STRIPS_W * 16u;
+#if !EMULATED  // of those that are, all invocations multiply together
+      if (tile.y + row >= p.out_h || tile.z + column >= p.out_w) continue;
+#endif
+      multiply(row * (STEP_H * PITCH) + (column + LANE / 4u) * STEP_W);
+      store_strip(uvec3(tile.x, tile.y + row, tile.z + column), first_channel);
+    }
+    if (next >= tiles) break;
+    number = next, tile = next_tile;
+    barrier();  // nobody reads the patch any more: the next one takes its place
+  }
+}
