@@ -92,7 +92,7 @@ std::vector<TapsTiling> taps_tilings(const NodeContext& node, const Contraction&
 }
 
 std::optional<TapsTiling> taps_tiling_of(const NodeContext& node, const Contraction& c) {
-  constexpr int64_t kFewestPixels = 4096, kFewestChannels = 16, kTilesOfMultiprocessor = 8;
+  constexpr int64_t kFewestPixels = 4096, kFewestChannels = 16, kTilesOfMultiprocessor = 2;
   const int64_t pixels = c.x.n * c.out_h * c.out_w;
   if (!takes(node, c) || pixels < kFewestPixels || c.weights.channels_out < kFewestChannels) return {};
   std::optional<TapsTiling> best;
