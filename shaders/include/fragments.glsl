@@ -12,6 +12,7 @@ const uint kLanes = 32u, kComponents = 8u;
 #define LEFT(name) float name[kComponents]
 #define LEFT_OF(name, count) float name[count][kComponents]
 #define RIGHT(name) float name[kComponents]
+#define RIGHT_OF(name, count) float name[count][kComponents]
 #define CLEAR_SUMS(name) name = float[kComponents](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 #define SUMS(name) float name[kComponents] = float[kComponents](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 #define SUMS_OF(name, count) float name[count][kComponents]
@@ -61,6 +62,7 @@ float emulated_exchange(float x, uint lane) {
 #define LEFT(name) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> name
 #define LEFT_OF(name, count) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> name[count]
 #define RIGHT(name) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> name
+#define RIGHT_OF(name, count) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> name[count]
 #define CLEAR_SUMS(name) name = ZERO_SUMS
 #define ZERO_SUMS coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0)
 #define SUMS(name) coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> name = ZERO_SUMS

@@ -76,7 +76,11 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   arrays.tell(macros);
   StepBuilder step(node.kernel(plan.shader, arrays.storage, macros, plan.spec));
   step.variant(std::move(plan.variant), std::move(plan.spilled));
-  step.bind("x", placed.x, c.x_first, x_span(c), bits(x)).bind("w", placed.w, c.w_first, w_span(node, c), bits(w));
+  step.bind("x", placed.x, c.x_first, x_span(c), bits(x));
+  if (plan.fragments)
+    step.bind("w", placed.w, c.fragments, fragment_elements(c.weights), bits(w));
+  else
+    step.bind("w", placed.w, c.w_first, w_span(node, c), bits(w));
   step.bind("y", placed.y, c.y_first, y_span(c), bits(sums));
   if (residual) step.bind("residual", *residual, c.y_first, y_span(c), bits(node.input(kResidualInput).dtype));
   if (c.integers) bind_zero_points(step, *c.integers);

@@ -1,9 +1,11 @@
 // Lowerings of Conv and ConvTranspose.
 #include <algorithm>
+#include <array>
 
 #include "core/error.h"
 #include "operators/contraction/contraction.h"
 #include "operators/contraction/depthwise.h"
+#include "operators/contraction/halo_tiling.h"
 #include "operators/contraction/lowerings.h"
 #include "operators/contraction/requantize.h"
 #include "operators/contraction/volume.h"
@@ -83,8 +85,28 @@ static bool pack_conv(const PackContext& node, size_t input, bool patches, Packe
   return input == 1 || input == 2;
 }
 
+// Lays out the weights a second time behind their packed form, in fragments.
+static void add_fragments(const PackContext& node, const WeightView& weights, PackedWeight& packed) {
+  PackedWeight fragments;
+  pack_fragments(node, node.input(1), weights, 1, fragments);
+  const int64_t first = first_fragment(node, weights);
+  packed.desc = TensorDesc(packed.desc.dtype, {first + fragment_elements(weights)});
+  packed.steps = [first, both = std::array{packed.steps, fragments.steps}](std::vector<Step>& steps, const Operand& source,
+                                                                           const Operand& target) {
+    Operand second = target;
+    second.byte_offset += static_cast<uint64_t>(first) * 2;
+    both[0](steps, source, target);
+    both[1](steps, source, second);
+  };
+}
+
 bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
-  return pack_conv(node, input, input == 1 && cuts_patches(node, node.input(1)), packed);
+  const bool patches = input == 1 && cuts_patches(node, node.input(1));
+  if (!pack_conv(node, input, patches, packed)) return false;
+  if (input != 1 || patches) return true;
+  if (const WeightView weights = conv_weights(node.input(1), groups_of(node)); has_halo_weights(node, weights))
+    add_fragments(node, weights, packed);
+  return true;
 }
 
 bool pack_grouped_conv(const PackContext& node, size_t input, PackedWeight& packed) {
@@ -128,7 +150,9 @@ void lower_conv(LowerContext& node) {
     return add_volume_conv(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), bias_of(node), node.out(0));
   if (is_depthwise(*node.attributes, node.input(1))) return add_depthwise(node, window, bias_of(node));
   if (cuts_patches(node, node.input(1))) return add_patches(node);
-  const Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
+  Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
+  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
+  if (is_constant && has_halo_weights(node, c.weights)) c.fragments = first_fragment(node, c.weights);
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }

@@ -1,0 +1,95 @@
+#include "operators/contraction/halo_tiling.h"
+
+#include <algorithm>
+
+#include "operators/contraction/contraction_pack.h"
+#include "operators/contraction/contraction_tiling.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kPlane = 32;           // input channels of a plane
+constexpr int64_t kNarrowChannels = 16;  // output channels of a matrix
+
+// Elements that neighbours along one axis read, from the first to the last.
+int64_t span(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
+  return (outputs - 1) * step + (taps - 1) * tap_step + 1;
+}
+
+// Whether the kernel takes the convolution: one group of several taps, whose channels come in aligned eights of halves.
+bool takes(const LowerContext& node, const Contraction& c) {
+  constexpr int64_t kEight = 8;
+  const bool has_terms = !c.matrix && !c.integers && !pools(c) && c.order == WeightOrder::blocks && c.fragments > 0;
+  if (!has_terms || !node.has_fragments() || c.weights.groups != 1 || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
+  const bool goes_forward = c.in_step_h > 0 && c.in_step_w > 0 && c.tap_step_h > 0 && c.tap_step_w > 0;
+  const bool is_aligned = node.input_phase(0) == 0 && c.x_first % kEight == 0;
+  return goes_forward && is_aligned && c.x_dtype == DType::float16 &&
+         has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, kEight);
+}
+
+bool fits_device(const LowerContext& node, const Contraction& c, const HaloTiling& tiling) {
+  const auto limit = [&](const char* name) { return static_cast<int64_t>(std::min<uint64_t>(node.context->limit(name), INT32_MAX)); };
+  const int64_t emulated = node.emulates_fragments() ? tiling.invocations() * 64 : 0;  // both operands
+  return tiling.shared_bytes(c) + emulated <= limit("maxComputeSharedMemorySize") && tiling.invocations() <= node.most_invocations() &&
+         tiling.tiles(c) <= limit("maxComputeWorkGroupCount_0") &&
+         ceil_div(c.weights.channels_out, tiling.channels) <= limit("maxComputeWorkGroupCount_1");
+}
+
+// Whether a tile is not left empty by half for want of channels, and its planes have channels.
+bool suits(const Contraction& c, const HaloTiling& tiling) {
+  const int64_t out = c.weights.channels_out;
+  const bool is_narrow = out <= kNarrowChannels;
+  return is_narrow == (tiling.channels == kNarrowChannels) && (is_narrow || tiling.channels <= round_up(out, 32)) &&
+         tiling.planes <= ceil_div(c.weights.channels_in, kPlane);
+}
+
+}  // namespace
+
+int64_t HaloTiling::area(const Contraction& c) const {
+  return span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+}
+
+int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
+  constexpr int64_t kProduct = 160, kLine = 32;  // of a product of two matrices, and of bringing a line of one into place
+  const int64_t matrices = sub_pixels / 16 + sub_channels / 16, products = sub_pixels / 16 * (sub_channels / 16);
+  const int64_t all = ceil_div(c.weights.channels_in, kPlane), taps = c.taps_h * c.taps_w;
+  return all * (taps * (2 * products * kProduct + matrices * kLine) + 4 + 3 * ceil_div(area(c) * 4, invocations())) + products * kLine;
+}
+
+bool has_halo_weights(const NodeContext& node, const WeightView& weights) {
+  constexpr int64_t kMostBytes = 1 << 23;  // of weights that are held twice
+  return !node.shapes.empty() && node.has_fragments() && weights.groups == 1 && weights.taps > 1 && weights.channels_in % 8 == 0 &&
+         weights.channels_in > 0 && weights.channels_out > 0 &&
+         fragment_elements(weights) * 2 <= std::min(kMostBytes, largest_range(*node.context));
+}
+
+int64_t first_fragment(const NodeContext& node, const WeightView& weights) {
+  return round_up(packed_group(node, weights), static_cast<int64_t>(kBindingBoundary) / 2);
+}
+
+std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction& c) {
+  constexpr HaloTiling kShapes[] = {{8, 16, 64, 64, 32},   {8, 16, 64, 32, 64},  {16, 16, 64, 64, 64}, {16, 16, 64, 64, 32},
+                                    {8, 16, 128, 64, 64},  {16, 16, 32, 64, 32}, {8, 16, 32, 32, 32},  {8, 8, 32, 32, 16},
+                                    {16, 32, 16, 128, 16}, {16, 16, 16, 64, 16}, {8, 16, 16, 32, 16}};
+  std::vector<HaloTiling> found;
+  if (!takes(node, c)) return found;
+  for (HaloTiling one : kShapes)
+    for (one.planes = 1; one.planes <= 2; ++one.planes)
+      for (const bool early : {false, true}) {
+        one.early = early;
+        if (suits(c, one) && fits_device(node, c, one)) found.push_back(one);
+      }
+  return found;
+}
+
+std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c) {
+  constexpr int64_t kBusyTiles = 100;
+  constexpr HaloTiling kNarrowTile{16, 16, 16, 64, 16, 1, true}, kMiddle{16, 16, 32, 64, 32, 1, true}, kWide{8, 16, 64, 64, 32, 1, true};
+  if (!takes(node, c)) return {};
+  const int64_t out = c.weights.channels_out;
+  const HaloTiling& tiling = out <= kNarrowChannels ? kNarrowTile : out <= 32 ? kMiddle : kWide;
+  if (tiling.tiles(c) * ceil_div(out, tiling.channels) < kBusyTiles || !fits_device(node, c, tiling)) return {};
+  return tiling;
+}
+
+}  // namespace pumice

@@ -1,0 +1,182 @@
+// Convolution of several taps on matrix units of halves whose components lie where include/fragments.glsl says: a workgroup computes TILE_H
+// rows of TILE_W pixels of an image by TILE_C output channels, each of its subgroups SUB_P neighbouring pixels by SUB_C of them. What all of
+// its taps read of PLANES times 32 input channels lies in shared memory, once, and each tap composes its left operands from there: an
+// invocation has the eight channels from LANE % 4 * 8 on of 32, of the pixels LANE / 4 and eight further on. The right operands come
+// from memory in the order in which the units take them, the same for all workgroups, and need no barrier.
+// Packed weights: [channels_out / 8][channels_in / 32][taps][32][8], as conv_pack.comp makes FRAGMENTS; x has its channels in whole eights.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#if !EMULATED
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#endif
+#define GRID_AXES 0
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#define X_VEC4 1
+#include "include/contraction.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each SUB_P by SUB_C
+layout(constant_id = 1) const uint TILE_H = 8u;
+layout(constant_id = 2) const uint TILE_W = 16u;  // a multiple of eight that divides SUB_P
+layout(constant_id = 3) const uint TILE_C = 64u;
+layout(constant_id = 4) const uint SUB_P = 64u;
+layout(constant_id = 5) const uint SUB_C = 32u;
+layout(constant_id = 6) const uint PLANES = 1u;
+layout(constant_id = 7) const uint KERNEL_H = 3u;
+layout(constant_id = 8) const uint KERNEL_W = 3u;
+layout(constant_id = 9) const uint STEP_H = 1u;
+layout(constant_id = 10) const uint STEP_W = 1u;
+layout(constant_id = 11) const uint DILATION_H = 1u;
+layout(constant_id = 12) const uint DILATION_W = 1u;
+layout(constant_id = 13) const uint EARLY = 0u;  // 1: the next tap's weights are read before this one's are multiplied
+#include "include/fragments.glsl"
+
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#if Y_VEC4
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
+#else
+layout(binding = 2) buffer Y { YFP y[]; };
+#endif
+
+#if EMULATED
+#define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)  // drivers take minutes for the text of all units' products
+#else
+#define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
+#endif
+const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u, ACROSS = TILE_C / SUB_C;
+const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
+const uint PATCH_W = (TILE_W - 1u) * STEP_W + (KERNEL_W - 1u) * DILATION_W + 1u;
+const uint AREA = PATCH_H * PATCH_W, PLANE = (AREA | 1u) * 4u;  // an odd number of pixels, so that planes begin in different banks
+const uint UNITS = AREA * PLANES * 4u, AT_ONCE = 8u;            // loads of an invocation that are on their way together
+const uint TAPS = KERNEL_H * KERNEL_W;
+shared uvec4 patches[PLANES * PLANE];  // [plane][row][column][4], eights of channels
+
+SUMS_OF(sums, ROWS * COLUMNS);
+uint columns[COLUMNS];         // the eights of w at which this invocation's lines begin
+uvec4 held_w[2u * COLUMNS];    // the weights of a tap, of 32 channels
+uvec4 coming_w[2u * COLUMNS];  // EARLY: those of the next one
+
+// Brings the patches of PLANES times 32 channels into shared memory, zero outside the input and past its channels. Neighbours read
+// neighbouring channels.
+void fetch(uint first_channel, uint first_x, ivec2 corner) {
+  [[dont_unroll]] for (uint first = gl_LocalInvocationIndex; first < UNITS; first += INVOCATIONS * AT_ONCE) {
+    uvec4 found[AT_ONCE];
+    FOR(i, AT_ONCE) {
+      const uint unit = first + i * INVOCATIONS, pixel = unit / (PLANES * 4u), channel = first_channel + unit % (PLANES * 4u) * 8u;
+      const ivec2 place = corner + ivec2(int(pixel / PATCH_W), int(pixel % PATCH_W));
+      const bool inside = unit < UNITS && channel < p.channels_in && uint(place.x) < uint(p.in_h) && uint(place.y) < uint(p.in_w);
+      const uint from = first_x + uint(place.x) * p.x_stride_h + uint(place.y) * p.x_stride_w + x_channel(channel);
+      const uvec4 eight = x[(inside ? from : first_x) >> 3];
+      found[i] = inside ? eight : uvec4(0u);
+    }
+    FOR(i, AT_ONCE) {
+      const uint unit = first + i * INVOCATIONS, pixel = unit / (PLANES * 4u), part = unit % (PLANES * 4u);
+      if (unit < UNITS) patches[part / 4u * PLANE + pixel * 4u + part % 4u] = found[i];
+    }
+  }
+}
+
+// From the first of a subgroup's lines of pixels to another, in shared memory.
+uint line_at(uint i) { return (i * 8u / TILE_W * STEP_H * PATCH_W + i * 8u % TILE_W * STEP_W) * 4u; }
+
+// The weights of a tap, `at` eights from those of the first. Lines of an operand that are neighbours in pairs are columns with two others
+// between them, so that an invocation's sums are those of four neighbouring channels.
+#define READ_WEIGHTS(held, at) FOR(i, 2u * COLUMNS) held[i] = w[columns[i / 2u] + (at) + i % 2u * 8u]
+
+#define SET_LINES(matrix, line, other, part)                                                    \
+  {                                                                                             \
+    const uvec2 low = (part) == 0u ? line.xy : line.zw, high = (part) == 0u ? other.xy : other.zw; \
+    SET_COMPONENTS(matrix, PAIR(low.x), PAIR(low.y), PAIR(high.x), PAIR(high.y))                \
+  }
+
+// Adds the products of a tap: the pixels that it reads begin at `at` of shared memory.
+void multiply(uint at) {
+  RIGHT_OF(right, 2u * COLUMNS);
+  FOR(j, COLUMNS) FOR(part, 2u) SET_LINES(right[j * 2u + part], held_w[j * 2u], held_w[j * 2u + 1u], part)
+  FOR(i, ROWS) {
+    const uvec4 line = patches[at + line_at(i * 2u)], other = patches[at + line_at(i * 2u + 1u)];
+    FOR(part, 2u) {
+      LEFT(left);
+      SET_LINES(left, line, other, part)
+      FOR(j, COLUMNS) MULTIPLY_ADD(left, right[j * 2u + part], sums[i * COLUMNS + j]);
+    }
+  }
+}
+
+void store(uvec3 pixel, uint channel, vec4 sum) {
+  const uint at = y_index(pixel);
+#if Y_VEC4
+  const uint place = at + y_channel(channel);
+  SET_Y4(place >> 2, finished(sum, place));
+#else
+  for (uint k = 0u; k < 4u; ++k) {
+    const uint place = at + y_channel(channel + k);
+    if (channel + k < p.channels_out) SET_Y(place, finished(sum[k], place));
+  }
+#endif
+}
+
+// Stores this invocation's sums, four neighbouring channels of each matrix and line.
+void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
+  FOR(j, COLUMNS) {
+    const uint channel = first_channel + j * 16u + LANE % 4u * 4u;
+    if (channel < p.channels_out) {
+      const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+      FOR(i, 2u * ROWS) {
+        const uint number = first_pixel + i * 8u + LANE / 4u;
+        const uvec3 pixel = corner + uvec3(0u, number / TILE_W, number % TILE_W);
+        vec4 sum = bias;
+        FOR(k, 4u) sum[k] += sums[i / 2u * COLUMNS + j][i % 2u * 4u + k];
+        if (pixel.y < p.out_h && pixel.z < p.out_w) store(pixel, channel, sum);
+      }
+    }
+  }
+}
+
+void main() {
+  const uint tiles_w = (p.out_w + TILE_W - 1u) / TILE_W, tiles_h = (p.out_h + TILE_H - 1u) / TILE_H;
+  const uint image = grid_group().x / (tiles_w * tiles_h), number = grid_group().x - image * (tiles_w * tiles_h);
+  const uvec3 corner = uvec3(image, number / tiles_w * TILE_H, number % tiles_w * TILE_W);
+  const ivec2 corner_x = ivec2(corner.y * STEP_H, corner.z * STEP_W) + ivec2(p.base_h, p.base_w);
+  const uint first_x = p.x_offset + image * p.x_stride_n;
+  const uint pixel = SUBGROUP_NUMBER / ACROSS * SUB_P, channel = grid_group().y * TILE_C + SUBGROUP_NUMBER % ACROSS * SUB_C;
+  const uint line = LANE / 4u, eight = LANE % 4u;
+  const uint blocks = (p.channels_out + 7u) / 8u, planes = (p.channels_in + 31u) / 32u, last = (planes * TAPS - 1u) * kLanes;
+  const uint line_w = (line / 2u % 2u * 4u + line % 2u) * 4u + eight;
+  FOR(j, COLUMNS) {
+    const uint block = min(channel / 8u + j * 2u + line / 4u, blocks - 1u);
+    columns[j] = (p.w_offset >> 3) + block * planes * TAPS * kLanes + line_w;
+  }
+  FOR(i, ROWS * COLUMNS) CLEAR_SUMS(sums[i]);
+  const uint first_line = ((pixel / TILE_W * STEP_H) * PATCH_W + line * STEP_W) * 4u + eight;
+  uint at_w = 0u;
+  if (EARLY == 1u) READ_WEIGHTS(coming_w, 0u);
+  [[dont_unroll]] for (uint plane = 0u; plane < planes; plane += PLANES) {
+    if (plane > 0u) barrier();  // nobody reads the patches before any more
+    fetch(plane * 32u, first_x, corner_x);
+    barrier();  // the patches are in shared memory
+    [[dont_unroll]] for (uint k = 0u; k < min(PLANES, planes - plane); ++k) {
+      [[dont_unroll]] for (uint th = 0u; th < KERNEL_H; ++th) {
+        const uint at = k * PLANE + first_line + th * DILATION_H * PATCH_W * 4u;
+        FOR(tw, KERNEL_W) {
+          if (EARLY == 1u) {
+            FOR(i, 2u * COLUMNS) held_w[i] = coming_w[i];
+            READ_WEIGHTS(coming_w, min(at_w + kLanes, last));
+          } else {
+            READ_WEIGHTS(held_w, at_w);
+          }
+          multiply(at + tw * DILATION_W * 4u);
+          at_w += kLanes;
+        }
+      }
+    }
+  }
+  store_sums(corner, pixel, channel);
+}
