@@ -65,11 +65,27 @@ class Case:
         return ((sizes[0] - spans[0]) // self.strides[0] + 1, (sizes[1] - spans[1]) // self.strides[1] + 1)
 
 
-NARROW = "8x16x16 of 32x16 planes 1"
+NARROW, SMALL = "8x16x16 of 32x16 planes 1", "8x8x32 of 32x16 planes 1"
 SAME = (1, 1, 1, 1)
 CASES = [
     Case((7, 9), (3, 3), (64, 64), pads=SAME),
-    Case((9, 17), (3, 3), (64, 64), pads=SAME, bias=True, relu=True),
+    Case((8, 16), (3, 3), (64, 64), "8x16x64 of 64x32 planes 1", pads=SAME, bias=True, relu=True),
+    Case((9, 17), (3, 3), (64, 64), "8x16x64 of 32x64 planes 2 early", pads=SAME, residual=True),
+    Case((7, 15), (3, 3), (64, 64), "8x16x64 of 64x32 planes 2", pads=SAME, bias=True, residual=True, relu=True),
+    Case((17, 19), (3, 3), (64, 32), "16x16x32 of 64x32 planes 1 early", pads=SAME, bias=True),
+    Case((1, 1), (3, 3), (64, 32), "8x16x32 of 32x32 planes 2", pads=SAME),
+    Case((11, 23), (3, 3), (32, 9), NARROW, images=3, pads=SAME, bias=True),
+    Case((17, 17), (3, 3), (32, 9), "16x16x16 of 64x16 planes 1 early", pads=SAME, relu=True),
+    Case((9, 13), (3, 3), (64, 9), f"{NARROW} early", pads=SAME, residual=True),
+    Case((10, 11), (9, 9), (32, 3), "8x8x16 of 16x16 planes 1", pads=(4, 4, 4, 4), bias=True),
+    Case((9, 9), (5, 5), (16, 17), SMALL, pads=(2, 2, 2, 2), bias=True),
+    Case((7, 13), (1, 3), (48, 40), images=3, pads=(0, 1, 0, 1)),
+    Case((13, 7), (3, 1), (72, 36), "8x16x32 of 32x32 planes 2 early", pads=(1, 0, 1, 0), residual=True),
+    Case((13, 19), (3, 3), (32, 32), SMALL, images=3, dilations=(2, 2), pads=(2, 2, 2, 2)),
+    Case((12, 10), (3, 4), (24, 8), NARROW, dilations=(1, 3), pads=(0, 3, 2, 1), relu=True),
+    Case((12, 18), (3, 3), (40, 65), SMALL, pads=(3, 0, 1, 2)),
+    Case((15, 17), (3, 3), (32, 32), f"{SMALL} early", strides=(2, 2), pads=SAME, bias=True),
+    Case((2, 65), (2, 3), (32, 16), NARROW, strides=(1, 2)),
 ]
 
 
@@ -148,3 +164,60 @@ def test_convolutions_are_as_near_as_the_step_tells(case: Case, units: pumice.Co
     assert (
         error <= int(step["additions"]) * UNIT * sizes + np.maximum(np.abs(expected) * HALF_UNIT * 1.01, LEAST_HALF)
     ).all()
+
+
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("channels", [(40, 36), (24, 9)], ids=str)
+def test_a_number_that_is_not_finite_reaches_the_windows_that_have_it(
+    channels: tuple[int, int], number: float, units: pumice.Context
+) -> None:
+    """What fills up channels, and what lies outside the image, is no factor of it."""
+    case = Case((9, 18), (3, 3), channels, NARROW if channels[1] <= 16 else SMALL, images=2, pads=SAME, bias=True)
+    random = np.random.default_rng(6)
+    weights = (random.uniform(1, 2, (channels[1], channels[0], 3, 3)) / 64).astype(np.float16).astype(np.float32)
+    x = random.uniform(1, 2, (case.images, channels[0], *case.size)).astype(np.float16).astype(np.float32)
+    x[0, channels[0] - 1, 0, 0] = x[1, 3, 8, 17] = number
+    made = compiled(case, graph_of(case, weights, weights[:, 0, 0, 0]), units)({"x": x}, loop_timeout=None)["y"]
+    wanted = np.zeros_like(made)
+    wanted[0, :, :2, :2] = wanted[1, :, 7:, 16:] = number
+    np.testing.assert_array_equal(np.where(np.isfinite(made), 0, made), wanted)
+
+
+# ---- what takes them
+
+
+def choice_of(
+    case: Case, context: pumice.Context, precision: str = "fp16", group: int = 1, constant: bool = True
+) -> Any:
+    graph = pumice.Graph("halo")
+    weights = np.full((case.channels[1], case.channels[0] // group, *case.kernel), 1 / 64, np.float32)
+    x = inside(graph.input("x", "float32", [case.images, case.channels[0], *case.size]), graph, "turned")
+    w = weights if constant else graph.input("w", "float32", list(weights.shape))
+    made = graph.add("Conv", x, w, pads=list(case.pads), group=group, name="conv")
+    graph.output("y", graph.add("Add", made, np.ones(1, np.float32)))
+    program = graph.compile(context, precision, list_variants=True)
+    return next(step["choice"] for step in program.plan(shapes_of(program)) if "choice" in step)
+
+
+def test_convolutions_that_keep_many_tiles_busy_take_it(units: pumice.Context) -> None:
+    assert (
+        choice_of(Case((150, 170), (3, 3), (32, 9), pads=SAME), units)["own"]
+        == "conv_halo 16x16x16 of 64x16 planes 1 early"
+    )
+    assert "conv_halo" not in choice_of(Case((20, 20), (3, 3), (32, 9), pads=SAME), units)["own"]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        (Case((9, 9), (1, 1), (32, 32)), {}),
+        (Case((9, 9), (3, 3), (36, 32)), {}),
+        (Case((9, 9), (3, 3), (64, 32)), {"group": 2}),
+        (Case((9, 9), (3, 3), (32, 32)), {"constant": False}),
+        (Case((9, 9), (3, 3), (32, 32)), {"precision": "fp32"}),
+        (Case((9, 9), (3, 3), (32, 32)), {"precision": "bf16"}),
+    ],
+    ids=str,
+)
+def test_other_convolutions_have_no_such_variant(case: Case, kind: dict[str, Any], units: pumice.Context) -> None:
+    assert not [variant for variant in choice_of(case, units, **kind)["variants"] if "halo" in variant]

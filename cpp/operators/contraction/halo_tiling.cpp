@@ -70,7 +70,7 @@ int64_t first_fragment(const NodeContext& node, const WeightView& weights) {
 std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction& c) {
   constexpr HaloTiling kShapes[] = {{8, 16, 64, 64, 32},   {8, 16, 64, 32, 64},  {16, 16, 64, 64, 64}, {16, 16, 64, 64, 32},
                                     {8, 16, 128, 64, 64},  {16, 16, 32, 64, 32}, {8, 16, 32, 32, 32},  {8, 8, 32, 32, 16},
-                                    {16, 32, 16, 128, 16}, {16, 16, 16, 64, 16}, {8, 16, 16, 32, 16}};
+                                    {16, 32, 16, 128, 16}, {16, 16, 16, 64, 16}, {8, 16, 16, 32, 16},  {8, 8, 16, 16, 16}};
   std::vector<HaloTiling> found;
   if (!takes(node, c)) return found;
   for (HaloTiling one : kShapes)
