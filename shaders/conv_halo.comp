@@ -54,7 +54,8 @@ const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u, ACROSS = TILE_C / SUB_C;
 const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
 const uint PATCH_W = (TILE_W - 1u) * STEP_W + (KERNEL_W - 1u) * DILATION_W + 1u;
 const uint AREA = PATCH_H * PATCH_W, PLANE = (AREA | 1u) * 4u;  // an odd number of pixels, so that planes begin in different banks
-const uint UNITS = AREA * PLANES * 4u, AT_ONCE = 8u;            // loads of an invocation that are on their way together
+const uint UNITS = AREA * PLANES * 4u, LOADS = (UNITS + INVOCATIONS - 1u) / INVOCATIONS;
+const uint AT_ONCE = LOADS < 12u ? LOADS : 12u;  // loads of an invocation that are on their way together
 const uint TAPS = KERNEL_H * KERNEL_W;
 shared uvec4 patches[PLANES * PLANE];  // [plane][row][column][4], eights of channels
 

@@ -86,6 +86,16 @@ CASES = [
     Case((12, 18), (3, 3), (40, 65), SMALL, pads=(3, 0, 1, 2)),
     Case((15, 17), (3, 3), (32, 32), f"{SMALL} early", strides=(2, 2), pads=SAME, bias=True),
     Case((2, 65), (2, 3), (32, 16), NARROW, strides=(1, 2)),
+    Case((17, 15), (3, 3), (32, 64), "16x16x64 of 64x64 planes 1 early", pads=SAME, bias=True),
+    Case((7, 17), (3, 3), (32, 128), "8x16x128 of 64x64 planes 1", pads=SAME),
+]
+# Those of tiles that a device which emulates the units may have too little shared memory for.
+LARGE = [
+    Case((17, 33), (3, 3), (64, 64), "16x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
+    Case((18, 31), (3, 3), (64, 64), "16x16x64 of 64x64 planes 2 early", pads=SAME, relu=True),
+    Case((33, 67), (3, 3), (32, 9), "16x32x16 of 128x16 planes 1 early", pads=SAME, bias=True),
+    Case((31, 65), (9, 9), (32, 3), "16x16x16 of 64x16 planes 1 early", pads=(4, 4, 4, 4), bias=True),
+    Case((30, 34), (3, 3), (128, 128), "8x16x128 of 64x64 planes 2", images=2, pads=SAME, residual=True),
 ]
 
 
@@ -98,9 +108,9 @@ def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
     graph = pumice.Graph("halo")
     shape = [case.images, case.channels[0], *case.size]
     made = inside(graph.input("x", "float32", shape), graph, "turned")
-    attributes = {"pads": case.pads, "strides": case.strides, "dilations": case.dilations}
+    pads, strides, dilations = list(case.pads), list(case.strides), list(case.dilations)
     given = [weights, *([bias] if case.bias else [])]
-    made = graph.add("Conv", made, *given, name="conv", **{name: list(value) for name, value in attributes.items()})
+    made = graph.add("Conv", made, *given, name="conv", pads=pads, strides=strides, dilations=dilations)
     if case.residual:
         made = graph.add(
             "Add", made, graph.input("r", "float32", [case.images, case.channels[1], *case.made]), name="residual"
@@ -112,7 +122,7 @@ def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
 
 
 def shapes_of(program: pumice.Program) -> list[list[int]]:
-    return [[int(size) for size in one.shape] for one in program.inputs]
+    return [[int(size or 0) for size in one.shape or ()] for one in program.inputs]
 
 
 def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> pumice.Program:
@@ -139,6 +149,13 @@ def convolution(case: Case, x: Array, w: Array) -> Array:
             window = window[..., : (columns - 1) * case.strides[1] + 1 : case.strides[1]]
             sums += np.einsum("nchw,kc->nkhw", window, w[:, :, i, j].astype(np.float64), optimize=True)
     return sums
+
+
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_large_tiles_are_as_near_as_the_step_tells(case: Case, units: pumice.Context) -> None:
+    if any(quirk.name == "emulated_fragments" for quirk in units.driver_quirks):
+        pytest.skip("units that are emulated need more shared memory")
+    test_convolutions_are_as_near_as_the_step_tells(case, units)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

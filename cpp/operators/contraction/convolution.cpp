@@ -85,6 +85,16 @@ static bool pack_conv(const PackContext& node, size_t input, bool patches, Packe
   return input == 1 || input == 2;
 }
 
+// Whether the packed weights of a convolution are followed by the same ones in fragments, for conv_halo. Packing and lowering decide alike:
+// where the images are not known, where that kernel is the quickest for them, and where variants are measured.
+static bool holds_fragments(const NodeContext& node, const TensorDesc& w) {
+  if (node.shapes.empty() || !can_hold_fragments(node, conv_weights(w, groups_of(node)))) return false;
+  if (node.measured || !node.shapes[0]) return true;
+  const WindowGeometry window = conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
+  const Axes made = axes_of(window.output, 1);
+  return quick_halo({node.shapes[0]->front(), made.h, made.w, w.shape[0]}).has_value();
+}
+
 // Lays out the weights a second time behind their packed form, in fragments.
 static void add_fragments(const PackContext& node, const WeightView& weights, PackedWeight& packed) {
   PackedWeight fragments;
@@ -104,8 +114,7 @@ bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
   const bool patches = input == 1 && cuts_patches(node, node.input(1));
   if (!pack_conv(node, input, patches, packed)) return false;
   if (input != 1 || patches) return true;
-  if (const WeightView weights = conv_weights(node.input(1), groups_of(node)); has_halo_weights(node, weights))
-    add_fragments(node, weights, packed);
+  if (holds_fragments(node, node.input(1))) add_fragments(node, conv_weights(node.input(1), groups_of(node)), packed);
   return true;
 }
 
@@ -152,7 +161,7 @@ void lower_conv(LowerContext& node) {
   if (cuts_patches(node, node.input(1))) return add_patches(node);
   Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
   const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
-  if (is_constant && has_halo_weights(node, c.weights)) c.fragments = first_fragment(node, c.weights);
+  if (is_constant && holds_fragments(node, node.input(1))) c.fragments = first_fragment(node, c.weights);
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }

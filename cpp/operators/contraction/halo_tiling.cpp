@@ -56,11 +56,18 @@ int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
   return all * (taps * (2 * products * kProduct + matrices * kLine) + 4 + 3 * ceil_div(area(c) * 4, invocations())) + products * kLine;
 }
 
-bool has_halo_weights(const NodeContext& node, const WeightView& weights) {
+std::optional<HaloTiling> quick_halo(const MadeImages& made) {
+  constexpr int64_t kBusyTiles = 100;
+  constexpr HaloTiling kNarrowTile{16, 16, 16, 64, 16, 1, true}, kMiddle{16, 16, 32, 64, 32, 1, true}, kWide{8, 16, 64, 64, 32, 1, true};
+  const HaloTiling& tiling = made.channels <= kNarrowChannels ? kNarrowTile : made.channels <= 32 ? kMiddle : kWide;
+  if (tiling.tiles(made.count, made.rows, made.columns) * ceil_div(made.channels, tiling.channels) < kBusyTiles) return {};
+  return tiling;
+}
+
+bool can_hold_fragments(const NodeContext& node, const WeightView& weights) {
   constexpr int64_t kMostBytes = 1 << 23;  // of weights that are held twice
-  return !node.shapes.empty() && node.has_fragments() && weights.groups == 1 && weights.taps > 1 && weights.channels_in % 8 == 0 &&
-         weights.channels_in > 0 && weights.channels_out > 0 &&
-         fragment_elements(weights) * 2 <= std::min(kMostBytes, largest_range(*node.context));
+  return node.has_fragments() && weights.groups == 1 && weights.taps > 1 && weights.channels_in % 8 == 0 && weights.channels_in > 0 &&
+         weights.channels_out > 0 && fragment_elements(weights) * 2 <= std::min(kMostBytes, largest_range(*node.context));
 }
 
 int64_t first_fragment(const NodeContext& node, const WeightView& weights) {
@@ -83,13 +90,9 @@ std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction
 }
 
 std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c) {
-  constexpr int64_t kBusyTiles = 100;
-  constexpr HaloTiling kNarrowTile{16, 16, 16, 64, 16, 1, true}, kMiddle{16, 16, 32, 64, 32, 1, true}, kWide{8, 16, 64, 64, 32, 1, true};
   if (!takes(node, c)) return {};
-  const int64_t out = c.weights.channels_out;
-  const HaloTiling& tiling = out <= kNarrowChannels ? kNarrowTile : out <= 32 ? kMiddle : kWide;
-  if (tiling.tiles(c) * ceil_div(out, tiling.channels) < kBusyTiles || !fits_device(node, c, tiling)) return {};
-  return tiling;
+  const auto quick = quick_halo({c.x.n, c.out_h, c.out_w, c.weights.channels_out});
+  return quick && fits_device(node, c, *quick) ? quick : std::nullopt;
 }
 
 }  // namespace pumice
