@@ -12,12 +12,12 @@ constexpr int64_t kPlane = 32;           // input channels of a plane
 constexpr int64_t kNarrowChannels = 16;  // output channels of a matrix
 
 // Elements that neighbours along one axis read, from the first to the last.
-int64_t span(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
+int64_t reach(int64_t outputs, int64_t step, int64_t taps, int64_t tap_step) {
   return (outputs - 1) * step + (taps - 1) * tap_step + 1;
 }
 
 // Whether the kernel takes the convolution: one group of several taps, whose channels come in aligned eights of halves.
-bool takes(const LowerContext& node, const Contraction& c) {
+bool takes_halo(const LowerContext& node, const Contraction& c) {
   constexpr int64_t kEight = 8;
   const bool has_terms = !c.matrix && !c.integers && !pools(c) && c.order == WeightOrder::blocks && c.fragments > 0;
   if (!has_terms || !node.has_fragments() || c.weights.groups != 1 || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
@@ -27,7 +27,7 @@ bool takes(const LowerContext& node, const Contraction& c) {
          has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, kEight);
 }
 
-bool fits_device(const LowerContext& node, const Contraction& c, const HaloTiling& tiling) {
+bool fits_halo(const LowerContext& node, const Contraction& c, const HaloTiling& tiling) {
   const auto limit = [&](const char* name) { return static_cast<int64_t>(std::min<uint64_t>(node.context->limit(name), INT32_MAX)); };
   const int64_t emulated = node.emulates_fragments() ? tiling.invocations() * 64 : 0;  // both operands
   return tiling.shared_bytes(c) + emulated <= limit("maxComputeSharedMemorySize") && tiling.invocations() <= node.most_invocations() &&
@@ -36,7 +36,7 @@ bool fits_device(const LowerContext& node, const Contraction& c, const HaloTilin
 }
 
 // Whether a tile is not left empty by half for want of channels, and its planes have channels.
-bool suits(const Contraction& c, const HaloTiling& tiling) {
+bool suits_channels(const Contraction& c, const HaloTiling& tiling) {
   const int64_t out = c.weights.channels_out;
   const bool is_narrow = out <= kNarrowChannels;
   return is_narrow == (tiling.channels == kNarrowChannels) && (is_narrow || tiling.channels <= round_up(out, 32)) &&
@@ -46,7 +46,7 @@ bool suits(const Contraction& c, const HaloTiling& tiling) {
 }  // namespace
 
 int64_t HaloTiling::area(const Contraction& c) const {
-  return span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  return reach(rows, c.in_step_h, c.taps_h, c.tap_step_h) * reach(columns, c.in_step_w, c.taps_w, c.tap_step_w);
 }
 
 int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
@@ -79,20 +79,20 @@ std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction
                                     {8, 16, 128, 64, 64},  {16, 16, 32, 64, 32}, {8, 16, 32, 32, 32},  {8, 8, 32, 32, 16},
                                     {16, 32, 16, 128, 16}, {16, 16, 16, 64, 16}, {8, 16, 16, 32, 16},  {8, 8, 16, 16, 16}};
   std::vector<HaloTiling> found;
-  if (!takes(node, c)) return found;
+  if (!takes_halo(node, c)) return found;
   for (HaloTiling one : kShapes)
     for (one.planes = 1; one.planes <= 2; ++one.planes)
       for (const bool early : {false, true}) {
         one.early = early;
-        if (suits(c, one) && fits_device(node, c, one)) found.push_back(one);
+        if (suits_channels(c, one) && fits_halo(node, c, one)) found.push_back(one);
       }
   return found;
 }
 
 std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c) {
-  if (!takes(node, c)) return {};
+  if (!takes_halo(node, c)) return {};
   const auto quick = quick_halo({c.x.n, c.out_h, c.out_w, c.weights.channels_out});
-  return quick && fits_device(node, c, *quick) ? quick : std::nullopt;
+  return quick && fits_halo(node, c, *quick) ? quick : std::nullopt;
 }
 
 }  // namespace pumice
