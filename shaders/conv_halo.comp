@@ -3,7 +3,10 @@
 // its taps read of PLANES times 32 input channels lies in shared memory, once, and each tap composes its left operands from there: an
 // invocation has the eight channels from LANE % 4 * 8 on of 32, of the pixels LANE / 4 and eight further on. The right operands come
 // from memory in the order in which the units take them, the same for all workgroups, and need no barrier.
-// Packed weights: [channels_out / 8][channels_in / 32][taps][32][8], as conv_pack.comp makes FRAGMENTS; x has its channels in whole eights.
+// SPREAD: of few output channels, the taps of a row of the kernel are columns of the right operand, tap after tap: TILE_W counts pixels that
+// are read, and the sums of a pixel's taps, which belong to neighbouring results, meet in shared memory. Steps of one.
+// Packed weights: [channels_out / 8][channels_in / 32][taps][32][8], as conv_pack.comp makes FRAGMENTS (SPREAD: [columns / 8] and [rows of
+// taps]); x has its channels in whole eights.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -23,7 +26,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each SUB_P by SUB_C
 layout(constant_id = 1) const uint TILE_H = 8u;
-layout(constant_id = 2) const uint TILE_W = 16u;  // a multiple of eight that divides SUB_P
+layout(constant_id = 2) const uint TILE_W = 16u;  // a multiple of eight; SUB_P divides it, or it SUB_P
 layout(constant_id = 3) const uint TILE_C = 64u;
 layout(constant_id = 4) const uint SUB_P = 64u;
 layout(constant_id = 5) const uint SUB_C = 32u;
@@ -50,14 +53,25 @@ layout(binding = 2) buffer Y { YFP y[]; };
 #else
 #define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 #endif
+#if SPREAD
+const uint ACROSS_W = 1u, WIDE = TILE_W - (KERNEL_W - 1u) * DILATION_W;  // taps of a row that are products of their own; pixels made
+const uint PITCH = SUB_C + 1u;                                           // one more, so that pixels begin in different banks
+#define COLUMNS_OUT (p.channels_out * KERNEL_W)
+#else
+const uint PITCH = 0u;
+#define ACROSS_W KERNEL_W  // no constants of their own, which would give the specialised ones other names
+#define WIDE TILE_W
+#define COLUMNS_OUT p.channels_out
+#endif
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u, ACROSS = TILE_C / SUB_C;
 const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
-const uint PATCH_W = (TILE_W - 1u) * STEP_W + (KERNEL_W - 1u) * DILATION_W + 1u;
+const uint PATCH_W = (TILE_W - 1u) * STEP_W + (ACROSS_W - 1u) * DILATION_W + 1u;
 const uint AREA = PATCH_H * PATCH_W, PLANE = (AREA | 1u) * 4u;  // an odd number of pixels, so that planes begin in different banks
 const uint UNITS = AREA * PLANES * 4u, LOADS = (UNITS + INVOCATIONS - 1u) / INVOCATIONS;
 const uint AT_ONCE = LOADS < 12u ? LOADS : 12u;  // loads of an invocation that are on their way together
-const uint TAPS = KERNEL_H * KERNEL_W;
-shared uvec4 patches[PLANES * PLANE];  // [plane][row][column][4], eights of channels
+const uint TAPS = KERNEL_H * ACROSS_W;                           // that are products of their own
+const uint WORDS_IN = PLANES * PLANE, WORDS_OUT = TILE_H * TILE_W * PITCH / 4u;
+shared uvec4 patches[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [plane][row][column][4], eights of channels
 
 SUMS_OF(sums, ROWS * COLUMNS);
 uint columns[COLUMNS];         // the eights of w at which this invocation's lines begin
@@ -124,6 +138,33 @@ void store(uvec3 pixel, uint channel, vec4 sum) {
 #endif
 }
 
+#if SPREAD
+// The sums of the tile, as floats: [row][column][PITCH].
+#define MEETING(number, column) patches[((number) * PITCH + (column)) / 4u][((number) * PITCH + (column)) % 4u]
+
+// Adds up what belongs to a result, an invocation for each pixel, and stores it.
+void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
+  barrier();  // nobody reads the patches any more: sums take their place
+  FOR(i, 2u * ROWS) FOR(j, COLUMNS) FOR(k, 4u)
+    MEETING(first_pixel + i * 8u + LANE / 4u, j * 16u + LANE % 4u * 4u + k) =
+        floatBitsToUint(sums[i / 2u * COLUMNS + j][i % 2u * 4u + k]);
+  barrier();  // the sums of all subgroups are there
+  [[dont_unroll]] for (uint item = gl_LocalInvocationIndex; item < TILE_H * WIDE; item += INVOCATIONS) {
+    const uint row = item / WIDE, column = item % WIDE;
+    const uvec3 pixel = corner + uvec3(0u, row, column);
+    if (pixel.y >= p.out_h || pixel.z >= p.out_w) continue;
+    [[dont_unroll]] for (uint channel = 0u; channel < p.channels_out; channel += 4u) {
+      vec4 sum;
+      FOR(k, 4u) {
+        const uint own = min(channel + k, p.channels_out - 1u);
+        sum[k] = channel_bias(own);
+        FOR(tw, KERNEL_W) sum[k] += uintBitsToFloat(MEETING(row * TILE_W + column + tw * DILATION_W, tw * p.channels_out + own));
+      }
+      store(pixel, channel, sum);
+    }
+  }
+}
+#else
 // Stores this invocation's sums, four neighbouring channels of each matrix and line.
 void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
   FOR(j, COLUMNS) {
@@ -140,23 +181,24 @@ void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
     }
   }
 }
+#endif
 
 void main() {
-  const uint tiles_w = (p.out_w + TILE_W - 1u) / TILE_W, tiles_h = (p.out_h + TILE_H - 1u) / TILE_H;
+  const uint tiles_w = (p.out_w + WIDE - 1u) / WIDE, tiles_h = (p.out_h + TILE_H - 1u) / TILE_H;
   const uint image = grid_group().x / (tiles_w * tiles_h), number = grid_group().x - image * (tiles_w * tiles_h);
-  const uvec3 corner = uvec3(image, number / tiles_w * TILE_H, number % tiles_w * TILE_W);
+  const uvec3 corner = uvec3(image, number / tiles_w * TILE_H, number % tiles_w * WIDE);
   const ivec2 corner_x = ivec2(corner.y * STEP_H, corner.z * STEP_W) + ivec2(p.base_h, p.base_w);
   const uint first_x = p.x_offset + image * p.x_stride_n;
   const uint pixel = SUBGROUP_NUMBER / ACROSS * SUB_P, channel = grid_group().y * TILE_C + SUBGROUP_NUMBER % ACROSS * SUB_C;
   const uint line = LANE / 4u, eight = LANE % 4u;
-  const uint blocks = (p.channels_out + 7u) / 8u, planes = (p.channels_in + 31u) / 32u, last = (planes * TAPS - 1u) * kLanes;
+  const uint blocks = (COLUMNS_OUT + 7u) / 8u, planes = (p.channels_in + 31u) / 32u, last = (planes * TAPS - 1u) * kLanes;
   const uint line_w = (line / 2u % 2u * 4u + line % 2u) * 4u + eight;
   FOR(j, COLUMNS) {
     const uint block = min(channel / 8u + j * 2u + line / 4u, blocks - 1u);
     columns[j] = (p.w_offset >> 3) + block * planes * TAPS * kLanes + line_w;
   }
   FOR(i, ROWS * COLUMNS) CLEAR_SUMS(sums[i]);
-  const uint first_line = ((pixel / TILE_W * STEP_H) * PATCH_W + line * STEP_W) * 4u + eight;
+  const uint first_line = (pixel / TILE_W * STEP_H * PATCH_W + (pixel % TILE_W + line) * STEP_W) * 4u + eight;
   uint at_w = 0u;
   if (EARLY == 1u) READ_WEIGHTS(coming_w, 0u);
   [[dont_unroll]] for (uint plane = 0u; plane < planes; plane += PLANES) {
@@ -166,7 +208,7 @@ void main() {
     [[dont_unroll]] for (uint k = 0u; k < min(PLANES, planes - plane); ++k) {
       [[dont_unroll]] for (uint th = 0u; th < KERNEL_H; ++th) {
         const uint at = k * PLANE + first_line + th * DILATION_H * PATCH_W * 4u;
-        FOR(tw, KERNEL_W) {
+        FOR(tw, ACROSS_W) {
           if (EARLY == 1u) {
             FOR(i, 2u * COLUMNS) held_w[i] = coming_w[i];
             READ_WEIGHTS(coming_w, min(at_w + kLanes, last));

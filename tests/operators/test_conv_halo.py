@@ -86,11 +86,20 @@ CASES = [
     Case((12, 18), (3, 3), (40, 65), SMALL, pads=(3, 0, 1, 2)),
     Case((15, 17), (3, 3), (32, 32), f"{SMALL} early", strides=(2, 2), pads=SAME, bias=True),
     Case((2, 65), (2, 3), (32, 16), NARROW, strides=(1, 2)),
+    Case((11, 35), (3, 3), (32, 9), "spread 4x32x32 of 32x32 planes 1", images=2, pads=SAME, bias=True),
+    Case((5, 30), (3, 3), (64, 9), "spread 2x32x32 of 16x32 planes 1 early", pads=SAME, residual=True),
+    Case((5, 31), (3, 3), (64, 4), "spread 2x32x16 of 16x16 planes 2", pads=SAME, bias=True, relu=True),
+    Case((10, 26), (9, 9), (32, 3), "spread 2x32x32 of 16x32 planes 1", pads=(4, 4, 4, 4), bias=True),
+    Case((7, 61), (1, 5), (40, 6), "spread 4x32x32 of 32x32 planes 1", pads=(0, 3, 0, 0)),
+    Case((9, 29), (3, 3), (24, 1), "spread 4x32x16 of 32x16 planes 1 early", dilations=(2, 3), pads=(0, 3, 2, 1)),
     Case((17, 15), (3, 3), (32, 64), "16x16x64 of 64x64 planes 1 early", pads=SAME, bias=True),
     Case((7, 17), (3, 3), (32, 128), "8x16x128 of 64x64 planes 1", pads=SAME),
 ]
 # Those of tiles that a device which emulates the units may have too little shared memory for.
 LARGE = [
+    Case((7, 61), (1, 5), (40, 6), "spread 4x64x32 of 64x32 planes 1", pads=(0, 3, 0, 0), relu=True),
+    Case((17, 61), (3, 3), (32, 9), "spread 8x32x32 of 64x32 planes 1 early", images=2, pads=SAME, bias=True),
+    Case((17, 45), (9, 9), (32, 3), "spread 8x32x32 of 64x32 planes 1 early", pads=(4, 4, 4, 4), bias=True),
     Case((17, 33), (3, 3), (64, 64), "16x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
     Case((18, 31), (3, 3), (64, 64), "16x16x64 of 64x64 planes 2 early", pads=SAME, relu=True),
     Case((33, 67), (3, 3), (32, 9), "16x32x16 of 128x16 planes 1 early", pads=SAME, bias=True),
@@ -216,12 +225,23 @@ def choice_of(
     return next(step["choice"] for step in program.plan(shapes_of(program)) if "choice" in step)
 
 
-def test_convolutions_that_keep_many_tiles_busy_take_it(units: pumice.Context) -> None:
-    assert (
-        choice_of(Case((150, 170), (3, 3), (32, 9), pads=SAME), units)["own"]
-        == "conv_halo 16x16x16 of 64x16 planes 1 early"
-    )
-    assert "conv_halo" not in choice_of(Case((20, 20), (3, 3), (32, 9), pads=SAME), units)["own"]
+@pytest.mark.parametrize(
+    ("outputs", "start"),
+    [(9, "conv_halo spread "), (16, "conv_halo 16x16x16 "), (32, "conv_halo 16x16x32 "), (64, "conv_halo 8x16x64 ")],
+)
+def test_convolutions_that_keep_many_tiles_busy_take_it(outputs: int, start: str, units: pumice.Context) -> None:
+    assert choice_of(Case((150, 170), (3, 3), (32, outputs), pads=SAME), units)["own"].startswith(start)
+    assert "conv_halo" not in choice_of(Case((20, 20), (3, 3), (32, outputs), pads=SAME), units)["own"]
+
+
+@pytest.mark.parametrize("images", [1, None], ids=str)
+def test_it_is_taken_where_nothing_is_measured(images: int | None, units: pumice.Context) -> None:
+    """Whether the images are known when the weights are packed or not; small ones have other kernels, with the same weights."""
+    graph = pumice.Graph("halo")
+    x = inside(graph.input("x", "float32", [images, 32, 150, 170]), graph, "turned")
+    graph.output("y", graph.add("Conv", x, np.ones((9, 32, 3, 3), np.float32), pads=[1, 1, 1, 1], name="conv"))
+    program = graph.compile(units, "fp16")
+    assert "conv_halo.comp" in [step["kernel"] for step in program.plan([[1, 32, 150, 170]])]
 
 
 @pytest.mark.parametrize(

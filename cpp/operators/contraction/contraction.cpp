@@ -77,8 +77,8 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   StepBuilder step(node.kernel(plan.shader, arrays.storage, macros, plan.spec));
   step.variant(std::move(plan.variant), std::move(plan.spilled));
   step.bind("x", placed.x, c.x_first, x_span(c), bits(x));
-  if (plan.fragments)
-    step.bind("w", placed.w, c.fragments, fragment_elements(c.weights), bits(w));
+  if (plan.weights_count > 0)
+    step.bind("w", placed.w, plan.weights_first, plan.weights_count, bits(w));
   else
     step.bind("w", placed.w, c.w_first, w_span(node, c), bits(w));
   step.bind("y", placed.y, c.y_first, y_span(c), bits(sums));

@@ -36,7 +36,13 @@ int64_t block_of_fragments(const NodeContext& node, const WeightView& weights, u
 // [columns / 8][depth / 32][taps][32 lanes][8], where lane 4 g + t has the eight steps of the depth from 8 t on of column g; zero past the
 // columns and the depth.
 void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
-// The same of two halves for each element times 2^-exponent: [columns / 8][depth / 32][high, low][32 lanes][8].
+// The weights of a convolution whose kernel has `width` taps in a row, which are columns each: [columns / 8][channels_in / 32][rows of
+// taps][32 lanes][8], column tap * channels_out + channel. Few enough that a kernel can bind them.
+inline int64_t spread_elements(const WeightView& weights, int64_t width) {
+  return round_up(weights.channels_out * width, 8) * round_up(weights.channels_in, 32) * (weights.taps / width);
+}
+void pack_spread(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int64_t width, PackedWeight& packed);
+// The same as pack_fragments() of two halves for each element times 2^-exponent: [columns / 8][depth / 32][high, low][32 lanes][8].
 void pack_halves(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int exponent, PackedWeight& packed);
 // Lays out a matrix whose rows are the input channels of `rows` as rows of whole eights.
 void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const WeightView& rows, double scale, PackedWeight& packed);

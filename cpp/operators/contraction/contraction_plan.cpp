@@ -227,7 +227,7 @@ ContractionPlan patch_plan(const PatchTiling& tiling, const Contraction& c, Macr
 }
 
 std::string name_of(const HaloTiling& one) {
-  return "conv_halo " + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " +
+  return (one.spread ? "conv_halo spread " : "conv_halo ") + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " +
          sides(one.sub_pixels, one.sub_channels) + " planes " + std::to_string(one.planes) + (one.early ? " early" : "");
 }
 
@@ -251,12 +251,14 @@ ContractionPlan halo_plan(const LowerContext& node, const HaloTiling& tiling, co
                                     {"EARLY", tiling.early ? 1 : 0}}),
                        tiling.rows * tiling.columns,
                        tiling.channels,
-                       kCutting * c.taps_h * c.taps_w * round_up(c.weights.channels_in, 32) + kBiases,
+                       kCutting * tiling.depth(c) + tiling.meeting(c) + kBiases,
                        node.emulates_fragments() ? tiling.emulated_iterations(c) : 0,
                        name_of(tiling)};
   plan.macros.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
+  plan.macros.emplace_back("SPREAD", tiling.spread ? "1" : "0");
   plan.tiles = tiling.tiles(c);
-  plan.fragments = true;
+  plan.weights_first = tiling.spread ? c.spread : c.fragments;
+  plan.weights_count = tiling.spread ? spread_elements(c.weights, c.taps_w) : fragment_elements(c.weights);
   return plan;
 }
 

@@ -95,18 +95,32 @@ static bool holds_fragments(const NodeContext& node, const TensorDesc& w) {
   return quick_halo({node.shapes[0]->front(), made.h, made.w, w.shape[0]}).has_value();
 }
 
-// Lays out the weights a second time behind their packed form, in fragments.
-static void add_fragments(const PackContext& node, const WeightView& weights, PackedWeight& packed) {
-  PackedWeight fragments;
+// Tells of the weights in fragments where these lie once more, behind their packed form.
+static void find_fragments(const NodeContext& node, Contraction& c) {
+  c.fragments = first_fragment(node, c.weights);
+  if (can_spread(c.weights, c.taps_w)) c.spread = round_up(c.fragments + fragment_elements(c.weights), kFragmentsBoundary);
+}
+
+// Lays them out there.
+static void add_fragments(const PackContext& node, const WeightView& weights, int64_t width, PackedWeight& packed) {
+  Contraction c{{}, {}, weights, 0, 0};
+  c.taps_w = width;
+  find_fragments(node, c);
+  PackedWeight fragments, spread;
   pack_fragments(node, node.input(1), weights, 1, fragments);
-  const int64_t first = first_fragment(node, weights);
-  packed.desc = TensorDesc(packed.desc.dtype, {first + fragment_elements(weights)});
-  packed.steps = [first, both = std::array{packed.steps, fragments.steps}](std::vector<Step>& steps, const Operand& source,
-                                                                           const Operand& target) {
-    Operand second = target;
-    second.byte_offset += static_cast<uint64_t>(first) * 2;
-    both[0](steps, source, target);
-    both[1](steps, source, second);
+  if (c.spread > 0) pack_spread(node, node.input(1), weights, width, spread);
+  const int64_t end = c.spread > 0 ? c.spread + spread_elements(weights, width) : c.fragments + fragment_elements(weights);
+  packed.desc = TensorDesc(packed.desc.dtype, {end});
+  packed.steps = [c, rows = packed.steps, fragments = fragments.steps, spread = spread.steps](
+                     std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    const auto from = [&](int64_t first) {
+      Operand part = target;
+      part.byte_offset += static_cast<uint64_t>(first) * 2;
+      return part;
+    };
+    rows(steps, source, target);
+    fragments(steps, source, from(c.fragments));
+    if (spread) spread(steps, source, from(c.spread));
   };
 }
 
@@ -114,7 +128,8 @@ bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
   const bool patches = input == 1 && cuts_patches(node, node.input(1));
   if (!pack_conv(node, input, patches, packed)) return false;
   if (input != 1 || patches) return true;
-  if (holds_fragments(node, node.input(1))) add_fragments(node, conv_weights(node.input(1), groups_of(node)), packed);
+  if (holds_fragments(node, node.input(1)))
+    add_fragments(node, conv_weights(node.input(1), groups_of(node)), node.input(1).shape.back(), packed);
   return true;
 }
 
@@ -161,7 +176,7 @@ void lower_conv(LowerContext& node) {
   if (cuts_patches(node, node.input(1))) return add_patches(node);
   Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
   const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
-  if (is_constant && holds_fragments(node, node.input(1))) c.fragments = first_fragment(node, c.weights);
+  if (is_constant && holds_fragments(node, node.input(1))) find_fragments(node, c);
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }

@@ -9,6 +9,7 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kPlane = 32;           // input channels of a plane
+constexpr int64_t kSpreadColumns = 32;   // taps of a row times output channels, at most
 constexpr int64_t kNarrowChannels = 16;  // output channels of a matrix
 
 // Elements that neighbours along one axis read, from the first to the last.
@@ -35,32 +36,37 @@ bool fits_halo(const LowerContext& node, const Contraction& c, const HaloTiling&
          ceil_div(c.weights.channels_out, tiling.channels) <= limit("maxComputeWorkGroupCount_1");
 }
 
-// Whether a tile is not left empty by half for want of channels, and its planes have channels.
+// Whether a tile is not left empty by half for want of channels.
 bool suits_channels(const Contraction& c, const HaloTiling& tiling) {
   const int64_t out = c.weights.channels_out;
   const bool is_narrow = out <= kNarrowChannels;
-  return is_narrow == (tiling.channels == kNarrowChannels) && (is_narrow || tiling.channels <= round_up(out, 32)) &&
-         tiling.planes <= ceil_div(c.weights.channels_in, kPlane);
+  return is_narrow == (tiling.channels == kNarrowChannels) && (is_narrow || tiling.channels <= round_up(out, 32));
 }
 
 }  // namespace
 
 int64_t HaloTiling::area(const Contraction& c) const {
-  return reach(rows, c.in_step_h, c.taps_h, c.tap_step_h) * reach(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  return reach(rows, c.in_step_h, c.taps_h, c.tap_step_h) * (spread ? columns : reach(columns, c.in_step_w, c.taps_w, c.tap_step_w));
+}
+
+int64_t HaloTiling::shared_bytes(const Contraction& c) const {
+  return std::max(planes * (area(c) | 1) * 64, spread ? rows * columns * (channels + 1) * 4 : 0);
 }
 
 int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
   constexpr int64_t kProduct = 160, kLine = 32;  // of a product of two matrices, and of bringing a line of one into place
   const int64_t matrices = sub_pixels / 16 + sub_channels / 16, products = sub_pixels / 16 * (sub_channels / 16);
-  const int64_t all = ceil_div(c.weights.channels_in, kPlane), taps = c.taps_h * c.taps_w;
-  return all * (taps * (2 * products * kProduct + matrices * kLine) + 4 + 3 * ceil_div(area(c) * 4, invocations())) + products * kLine;
+  const int64_t fetching = ceil_div(c.weights.channels_in, kPlane) * (4 + 3 * ceil_div(area(c) * 4, invocations()));
+  const int64_t results = spread ? ceil_div(rows * columns, invocations()) * (c.weights.channels_out + 4) * (c.taps_w + 2) : 0;
+  return depth(c) / kPlane * (2 * products * kProduct + matrices * kLine) + fetching + products * kLine + results;
 }
 
 std::optional<HaloTiling> quick_halo(const MadeImages& made) {
   constexpr int64_t kBusyTiles = 100;
   constexpr HaloTiling kNarrowTile{16, 16, 16, 64, 16, 1, true}, kMiddle{16, 16, 32, 64, 32, 1, true}, kWide{8, 16, 64, 64, 32, 1, true};
   const HaloTiling& tiling = made.channels <= kNarrowChannels ? kNarrowTile : made.channels <= 32 ? kMiddle : kWide;
-  if (tiling.tiles(made.count, made.rows, made.columns) * ceil_div(made.channels, tiling.channels) < kBusyTiles) return {};
+  const int64_t tiles = made.count * ceil_div(made.rows, tiling.rows) * ceil_div(made.columns, tiling.columns);
+  if (tiles * ceil_div(made.channels, tiling.channels) < kBusyTiles) return {};
   return tiling;
 }
 
@@ -70,21 +76,52 @@ bool can_hold_fragments(const NodeContext& node, const WeightView& weights) {
          weights.channels_out > 0 && fragment_elements(weights) * 2 <= std::min(kMostBytes, largest_range(*node.context));
 }
 
-int64_t first_fragment(const NodeContext& node, const WeightView& weights) {
-  return round_up(packed_group(node, weights), static_cast<int64_t>(kBindingBoundary) / 2);
+bool can_spread(const WeightView& weights, int64_t taps_w) {
+  return taps_w > 1 && weights.channels_out * taps_w <= kSpreadColumns;
 }
 
-std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction& c) {
+int64_t first_fragment(const NodeContext& node, const WeightView& weights) {
+  return round_up(packed_group(node, weights), kFragmentsBoundary);
+}
+
+namespace {
+
+// The tiles whose columns are the taps of a row; none where these are too many, or there are steps.
+std::vector<HaloTiling> spread_shapes(const Contraction& c) {
+  std::vector<HaloTiling> found;
+  if (c.spread == 0 || c.in_step_h != 1 || c.in_step_w != 1) return found;
+  const int64_t columns = round_up(c.weights.channels_out * c.taps_w, 16);
+  for (HaloTiling one : {HaloTiling{8, 32, columns, 64, columns},
+                         {4, 32, columns, 32, columns},
+                         {2, 32, columns, 16, columns},
+                         {4, 64, columns, 64, columns}}) {
+    one.spread = true;
+    if (one.made_columns(c) >= one.columns / 2) found.push_back(one);
+  }
+  return found;
+}
+
+std::vector<HaloTiling> shapes_of(const Contraction& c) {
   constexpr HaloTiling kShapes[] = {{8, 16, 64, 64, 32},   {8, 16, 64, 32, 64},  {16, 16, 64, 64, 64}, {16, 16, 64, 64, 32},
                                     {8, 16, 128, 64, 64},  {16, 16, 32, 64, 32}, {8, 16, 32, 32, 32},  {8, 8, 32, 32, 16},
                                     {16, 32, 16, 128, 16}, {16, 16, 16, 64, 16}, {8, 16, 16, 32, 16},  {8, 8, 16, 16, 16}};
+  std::vector<HaloTiling> found = spread_shapes(c);
+  for (const HaloTiling& one : kShapes)
+    if (suits_channels(c, one)) found.push_back(one);
+  return found;
+}
+
+}  // namespace
+
+std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction& c) {
+  constexpr int64_t kMostPlanes = 2;
   std::vector<HaloTiling> found;
   if (!takes_halo(node, c)) return found;
-  for (HaloTiling one : kShapes)
-    for (one.planes = 1; one.planes <= 2; ++one.planes)
+  for (HaloTiling one : shapes_of(c))
+    for (one.planes = 1; one.planes <= std::min(kMostPlanes, ceil_div(c.weights.channels_in, kPlane)); ++one.planes)
       for (const bool early : {false, true}) {
         one.early = early;
-        if (suits_channels(c, one) && fits_halo(node, c, one)) found.push_back(one);
+        if (fits_halo(node, c, one)) found.push_back(one);
       }
   return found;
 }
@@ -92,7 +129,12 @@ std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction
 std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c) {
   if (!takes_halo(node, c)) return {};
   const auto quick = quick_halo({c.x.n, c.out_h, c.out_w, c.weights.channels_out});
-  return quick && fits_halo(node, c, *quick) ? quick : std::nullopt;
+  if (!quick) return {};
+  std::vector<HaloTiling> shapes = spread_shapes(c);
+  for (HaloTiling& one : shapes) one.early = true;
+  shapes.push_back(*quick);
+  const auto found = std::ranges::find_if(shapes, [&](const HaloTiling& one) { return fits_halo(node, c, one); });
+  return found == shapes.end() ? std::nullopt : std::optional(*found);
 }
 
 }  // namespace pumice
