@@ -26,6 +26,7 @@ KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
         ["", "Y", "RY"],
         {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "1"},
     ),
+    ("conv_halo.comp", ["", "Y", "RY"], {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "RESIDUAL": "1", "SPREAD": "1"}),
     ("product_quads.comp", ["", "Y", "BRY"], {**CONTRACTION, **VECTORS}),
     ("product_quads.comp", ["", "Y", "BRY"], {**CONTRACTION, "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "2"}),
     ("gemv_columns.comp", ["", "Y", "W", "WY", "XW"], {**CONTRACTION, "SUBGROUP": "32"}),
