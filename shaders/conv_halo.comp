@@ -1,10 +1,11 @@
-// Convolution of several taps on matrix units of halves whose components lie where include/fragments.glsl says: a workgroup computes TILE_H
-// rows of TILE_W pixels of an image by TILE_C output channels, each of its subgroups SUB_P neighbouring pixels by SUB_C of them. What all of
-// its taps read of PLANES times 32 input channels lies in shared memory, once, and each tap composes its left operands from there: an
-// invocation has the eight channels from LANE % 4 * 8 on of 32, of the pixels LANE / 4 and eight further on. The right operands come
-// from memory in the order in which the units take them, the same for all workgroups, and need no barrier.
-// SPREAD: of few output channels, the taps of a row of the kernel are columns of the right operand, tap after tap: TILE_W counts pixels that
-// are read, and the sums of a pixel's taps, which belong to neighbouring results, meet in shared memory. Steps of one.
+// Convolution of several taps on matrix units of halves whose components lie where include/fragments.glsl says: a workgroup computes
+// TILE_H rows of TILE_W pixels of an image by TILE_C output channels, each of its subgroups SUB_P neighbouring pixels by SUB_C of them.
+// What all of its taps read of PLANES times 32 input channels lies in shared memory, once, and each tap composes its left operands from
+// there: an invocation has the eight channels from LANE % 4 * 8 on of 32, of the pixels LANE / 4 and eight further on. The right operands
+// come from memory in the order in which the units take them, the same for all workgroups, and need no barrier. SPLIT subgroups share the
+// depth of a tile, a row of taps and 32 channels at a time; their sums meet in shared memory.
+// SPREAD: of few output channels, the taps of a row of the kernel are columns of the right operand, tap after tap: TILE_W counts pixels
+// that are read, and the sums of a pixel's taps, which belong to neighbouring results, meet in shared memory. Steps of one.
 // Packed weights: [channels_out / 8][channels_in / 32][taps][32][8], as conv_pack.comp makes FRAGMENTS (SPREAD: [columns / 8] and [rows of
 // taps]); x has its channels in whole eights.
 #version 450
@@ -38,6 +39,7 @@ layout(constant_id = 10) const uint STEP_W = 1u;
 layout(constant_id = 11) const uint DILATION_H = 1u;
 layout(constant_id = 12) const uint DILATION_W = 1u;
 layout(constant_id = 13) const uint EARLY = 0u;  // 1: the next tap's weights are read before this one's are multiplied
+layout(constant_id = 14) const uint SPLIT = 1u;  // EMULATED: divides the rows of taps of PLANES, and of what is left at the end
 #include "include/fragments.glsl"
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -55,10 +57,10 @@ layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 #if SPREAD
 const uint ACROSS_W = 1u, WIDE = TILE_W - (KERNEL_W - 1u) * DILATION_W;  // taps of a row that are products of their own; pixels made
-const uint PITCH = SUB_C + 1u;                                           // one more, so that pixels begin in different banks
+const uint PITCH = SUB_C + 1u;                                           // more, so that pixels begin in different banks
 #define COLUMNS_OUT (p.channels_out * KERNEL_W)
 #else
-const uint PITCH = 0u;
+const uint PITCH = SPLIT > 1u ? TILE_C + 4u : 0u;
 #define ACROSS_W KERNEL_W  // no constants of their own, which would give the specialised ones other names
 #define WIDE TILE_W
 #define COLUMNS_OUT p.channels_out
@@ -70,7 +72,8 @@ const uint AREA = PATCH_H * PATCH_W, PLANE = (AREA | 1u) * 4u;  // an odd number
 const uint UNITS = AREA * PLANES * 4u, LOADS = (UNITS + INVOCATIONS - 1u) / INVOCATIONS;
 const uint AT_ONCE = LOADS < 12u ? LOADS : 12u;  // loads of an invocation that are on their way together
 const uint TAPS = KERNEL_H * ACROSS_W;                           // that are products of their own
-const uint WORDS_IN = PLANES * PLANE, WORDS_OUT = TILE_H * TILE_W * PITCH / 4u;
+const uint PIXELS = TILE_H * TILE_W, TILES = PIXELS / SUB_P * ACROSS;  // TILES: subgroups of a share of the depth
+const uint WORDS_IN = PLANES * PLANE, WORDS_OUT = SPLIT * PIXELS * PITCH / 4u;
 shared uvec4 patches[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [plane][row][column][4], eights of channels
 
 SUMS_OF(sums, ROWS * COLUMNS);
@@ -165,18 +168,45 @@ void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
   }
 }
 #else
+// Four of the biases.
+vec4 biases(uint channel) {
+  return vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+}
+
+// The sums of line i and matrix j of this invocation, which are those of four neighbouring channels.
+vec4 own_sums(uint i, uint j) {
+  vec4 four;
+  FOR(k, 4u) four[k] = sums[i / 2u * COLUMNS + j][i % 2u * 4u + k];
+  return four;
+}
+
+// Adds up the sums of all shares of the depth, and stores them.
+void store_shares(uvec3 corner, uint first_pixel, uint first_column) {
+  const uint quads = TILE_C / 4u, first = SUBGROUP_NUMBER / TILES * PIXELS + first_pixel;
+  barrier();  // nobody reads the patches any more: sums take their place
+  FOR(i, 2u * ROWS) FOR(j, COLUMNS)
+    patches[((first + i * 8u + LANE / 4u) * PITCH + first_column + j * 16u) / 4u + LANE % 4u] = floatBitsToUint(own_sums(i, j));
+  barrier();  // the sums of all subgroups are there
+  [[dont_unroll]] for (uint item = gl_LocalInvocationIndex; item < PIXELS * quads; item += INVOCATIONS) {
+    const uint number = item / quads, quad = item % quads, channel = grid_group().y * TILE_C + quad * 4u;
+    const uvec3 pixel = corner + uvec3(0u, number / TILE_W, number % TILE_W);
+    if (pixel.y >= p.out_h || pixel.z >= p.out_w || channel >= p.channels_out) continue;
+    vec4 sum = biases(channel);
+    FOR(k, SPLIT) sum += uintBitsToFloat(patches[(k * PIXELS + number) * PITCH / 4u + quad]);
+    store(pixel, channel, sum);
+  }
+}
+
 // Stores this invocation's sums, four neighbouring channels of each matrix and line.
 void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
   FOR(j, COLUMNS) {
     const uint channel = first_channel + j * 16u + LANE % 4u * 4u;
     if (channel < p.channels_out) {
-      const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+      const vec4 bias = biases(channel);
       FOR(i, 2u * ROWS) {
         const uint number = first_pixel + i * 8u + LANE / 4u;
         const uvec3 pixel = corner + uvec3(0u, number / TILE_W, number % TILE_W);
-        vec4 sum = bias;
-        FOR(k, 4u) sum[k] += sums[i / 2u * COLUMNS + j][i % 2u * 4u + k];
-        if (pixel.y < p.out_h && pixel.z < p.out_w) store(pixel, channel, sum);
+        if (pixel.y < p.out_h && pixel.z < p.out_w) store(pixel, channel, bias + own_sums(i, j));
       }
     }
   }
@@ -189,7 +219,8 @@ void main() {
   const uvec3 corner = uvec3(image, number / tiles_w * TILE_H, number % tiles_w * WIDE);
   const ivec2 corner_x = ivec2(corner.y * STEP_H, corner.z * STEP_W) + ivec2(p.base_h, p.base_w);
   const uint first_x = p.x_offset + image * p.x_stride_n;
-  const uint pixel = SUBGROUP_NUMBER / ACROSS * SUB_P, channel = grid_group().y * TILE_C + SUBGROUP_NUMBER % ACROSS * SUB_C;
+  const uint share = SUBGROUP_NUMBER / TILES, tile = SUBGROUP_NUMBER % TILES;
+  const uint pixel = tile / ACROSS * SUB_P, column = tile % ACROSS * SUB_C, channel = grid_group().y * TILE_C + column;
   const uint line = LANE / 4u, eight = LANE % 4u;
   const uint blocks = (COLUMNS_OUT + 7u) / 8u, planes = (p.channels_in + 31u) / 32u, last = (planes * TAPS - 1u) * kLanes;
   const uint line_w = (line / 2u % 2u * 4u + line % 2u) * 4u + eight;
@@ -199,27 +230,33 @@ void main() {
   }
   FOR(i, ROWS * COLUMNS) CLEAR_SUMS(sums[i]);
   const uint first_line = (pixel / TILE_W * STEP_H * PATCH_W + (pixel % TILE_W + line) * STEP_W) * 4u + eight;
-  uint at_w = 0u;
-  if (EARLY == 1u) READ_WEIGHTS(coming_w, 0u);
+  if (EARLY == 1u) READ_WEIGHTS(coming_w, share * ACROSS_W * kLanes);
   [[dont_unroll]] for (uint plane = 0u; plane < planes; plane += PLANES) {
     if (plane > 0u) barrier();  // nobody reads the patches before any more
     fetch(plane * 32u, first_x, corner_x);
     barrier();  // the patches are in shared memory
-    [[dont_unroll]] for (uint k = 0u; k < min(PLANES, planes - plane); ++k) {
-      [[dont_unroll]] for (uint th = 0u; th < KERNEL_H; ++th) {
-        const uint at = k * PLANE + first_line + th * DILATION_H * PATCH_W * 4u;
-        FOR(tw, ACROSS_W) {
-          if (EARLY == 1u) {
-            FOR(i, 2u * COLUMNS) held_w[i] = coming_w[i];
-            READ_WEIGHTS(coming_w, min(at_w + kLanes, last));
-          } else {
-            READ_WEIGHTS(held_w, at_w);
-          }
-          multiply(at + tw * DILATION_W * 4u);
-          at_w += kLanes;
+    const uint rows = min(PLANES, planes - plane) * KERNEL_H;  // of taps
+    [[dont_unroll]] for (uint row = share; row < rows; row += SPLIT) {
+      const uint at = row / KERNEL_H * PLANE + first_line + row % KERNEL_H * DILATION_H * PATCH_W * 4u;
+      const uint at_w = (plane * TAPS + row * ACROSS_W) * kLanes;
+      const uint next_row = row + SPLIT < rows ? row + SPLIT : PLANES * KERNEL_H + share;
+      FOR(tw, ACROSS_W) {
+        if (EARLY == 1u) {
+          FOR(i, 2u * COLUMNS) held_w[i] = coming_w[i];
+          const uint next = tw + 1u < ACROSS_W ? at_w + (tw + 1u) * kLanes : (plane * TAPS + next_row * ACROSS_W) * kLanes;
+          READ_WEIGHTS(coming_w, min(next, last));
+        } else {
+          READ_WEIGHTS(held_w, at_w + tw * kLanes);
         }
+        multiply(at + tw * DILATION_W * 4u);
       }
     }
   }
+#if !SPREAD
+  if (SPLIT > 1u) {
+    store_shares(corner, pixel, column);
+    return;
+  }
+#endif
   store_sums(corner, pixel, channel);
 }

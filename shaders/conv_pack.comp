@@ -4,7 +4,8 @@
 // LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes; RUN of the steps of KV one after the other, for
 // where integer divisions take longer than the rest.
 // FRAGMENTS: as [channels_out / 8][channels_in / 32][taps][32][8], in the order in which product_quads takes a matrix, and conv_halo the
-// weights of a convolution. SPREAD: of that many taps of a row of a kernel as columns, tap after tap: [columns / 8][..][rows][32][8]. HALVES: for product_halves, as [..][..][2][32][8], the high halves before the low ones.
+// weights of a convolution. SPREAD: of that many taps of a row of a kernel as columns, tap after tap: [columns / 8][..][rows][32][8].
+// HALVES: for product_halves, as [..][..][2][32][8], the high halves before the low ones.
 // Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
 #version 450
 #include "include/grid.glsl"

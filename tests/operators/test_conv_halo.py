@@ -92,11 +92,19 @@ CASES = [
     Case((10, 26), (9, 9), (32, 3), "spread 2x32x32 of 16x32 planes 1", pads=(4, 4, 4, 4), bias=True),
     Case((7, 61), (1, 5), (40, 6), "spread 4x32x32 of 32x32 planes 1", pads=(0, 3, 0, 0)),
     Case((9, 29), (3, 3), (24, 1), "spread 4x32x16 of 32x16 planes 1 early", dilations=(2, 3), pads=(0, 3, 2, 1)),
+    Case((9, 15), (3, 3), (128, 24), "8x8x16 of 64x16 planes 4 split 2 early", pads=SAME, bias=True, relu=True),
+    Case((9, 15), (2, 3), (64, 24), "8x8x16 of 64x16 planes 2 split 4 early", pads=SAME, bias=True),
+    Case((8, 9), (2, 3), (168, 33), "8x8x32 of 64x32 planes 4 split 2 early", images=2, residual=True),
+    Case((7, 8), (2, 3), (40, 17), "8x8x32 of 32x32 planes 2 split 2 early", pads=SAME, bias=True),
     Case((17, 15), (3, 3), (32, 64), "16x16x64 of 64x64 planes 1 early", pads=SAME, bias=True),
     Case((7, 17), (3, 3), (32, 128), "8x16x128 of 64x64 planes 1", pads=SAME),
 ]
 # Those of tiles that a device which emulates the units may have too little shared memory for.
 LARGE = [
+    Case((8, 9), (3, 3), (72, 33), "8x8x32 of 64x32 planes 3 split 2 early", images=2, residual=True),
+    Case((8, 9), (1, 3), (168, 17), "8x8x16 of 64x16 planes 4 split 4 early", images=2, pads=SAME),
+    Case((17, 31), (3, 3), (128, 128), "8x8x32 of 64x32 planes 4 split 4 early", pads=SAME, bias=True),
+    Case((9, 31), (3, 3), (128, 100), "8x16x64 of 64x32 planes 4 split 2 early", pads=SAME, residual=True),
     Case((7, 61), (1, 5), (40, 6), "spread 4x64x32 of 64x32 planes 1", pads=(0, 3, 0, 0), relu=True),
     Case((17, 61), (3, 3), (32, 9), "spread 8x32x32 of 64x32 planes 1 early", images=2, pads=SAME, bias=True),
     Case((17, 45), (9, 9), (32, 3), "spread 8x32x32 of 64x32 planes 1 early", pads=(4, 4, 4, 4), bias=True),
@@ -193,12 +201,13 @@ def test_convolutions_are_as_near_as_the_step_tells(case: Case, units: pumice.Co
 
 
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
-@pytest.mark.parametrize("channels", [(40, 36), (24, 9)], ids=str)
+@pytest.mark.parametrize("tile", [SMALL, NARROW, "spread 4x32x32 of 32x32 planes 1"])
 def test_a_number_that_is_not_finite_reaches_the_windows_that_have_it(
-    channels: tuple[int, int], number: float, units: pumice.Context
+    tile: str, number: float, units: pumice.Context
 ) -> None:
     """What fills up channels, and what lies outside the image, is no factor of it."""
-    case = Case((9, 18), (3, 3), channels, NARROW if channels[1] <= 16 else SMALL, images=2, pads=SAME, bias=True)
+    channels = (40, 36) if tile == SMALL else (24, 9)
+    case = Case((9, 18), (3, 3), channels, tile, images=2, pads=SAME, bias=True)
     random = np.random.default_rng(6)
     weights = (random.uniform(1, 2, (channels[1], channels[0], 3, 3)) / 64).astype(np.float16).astype(np.float32)
     x = random.uniform(1, 2, (case.images, channels[0], *case.size)).astype(np.float16).astype(np.float32)

@@ -228,7 +228,8 @@ ContractionPlan patch_plan(const PatchTiling& tiling, const Contraction& c, Macr
 
 std::string name_of(const HaloTiling& one) {
   return (one.spread ? "conv_halo spread " : "conv_halo ") + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " +
-         sides(one.sub_pixels, one.sub_channels) + " planes " + std::to_string(one.planes) + (one.early ? " early" : "");
+         sides(one.sub_pixels, one.sub_channels) + " planes " + std::to_string(one.planes) +
+         (one.split > 1 ? " split " + std::to_string(one.split) : "") + (one.early ? " early" : "");
 }
 
 // A plan for patches of the input in shared memory that matrix units multiply.
@@ -248,7 +249,8 @@ ContractionPlan halo_plan(const LowerContext& node, const HaloTiling& tiling, co
                                     {"STEP_W", c.in_step_w},
                                     {"DILATION_H", c.tap_step_h},
                                     {"DILATION_W", c.tap_step_w},
-                                    {"EARLY", tiling.early ? 1 : 0}}),
+                                    {"EARLY", tiling.early ? 1 : 0},
+                                    {"SPLIT", tiling.split}}),
                        tiling.rows * tiling.columns,
                        tiling.channels,
                        kCutting * tiling.depth(c) + tiling.meeting(c) + kBiases,

@@ -50,7 +50,8 @@ int64_t HaloTiling::area(const Contraction& c) const {
 }
 
 int64_t HaloTiling::shared_bytes(const Contraction& c) const {
-  return std::max(planes * (area(c) | 1) * 64, spread ? rows * columns * (channels + 1) * 4 : 0);
+  const int64_t pitch = spread ? channels + 1 : split > 1 ? channels + 4 : 0;
+  return std::max(planes * (area(c) | 1) * 64, split * rows * columns * pitch * 4);
 }
 
 int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
@@ -58,7 +59,7 @@ int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
   const int64_t matrices = sub_pixels / 16 + sub_channels / 16, products = sub_pixels / 16 * (sub_channels / 16);
   const int64_t fetching = ceil_div(c.weights.channels_in, kPlane) * (4 + 3 * ceil_div(area(c) * 4, invocations()));
   const int64_t results = spread ? ceil_div(rows * columns, invocations()) * (c.weights.channels_out + 4) * (c.taps_w + 2) : 0;
-  return depth(c) / kPlane * (2 * products * kProduct + matrices * kLine) + fetching + products * kLine + results;
+  return depth(c) / kPlane / split * (2 * products * kProduct + matrices * kLine) + fetching + products * kLine + results;
 }
 
 std::optional<HaloTiling> quick_halo(const MadeImages& made) {
@@ -101,6 +102,22 @@ std::vector<HaloTiling> spread_shapes(const Contraction& c) {
   return found;
 }
 
+// The tiles of small images, whose subgroups share the depth, of as many planes as fit: a row of taps and a plane at a time. Where units
+// are emulated, which all invocations do together, each has as many of them.
+std::vector<HaloTiling> split_shapes(const LowerContext& node, const Contraction& c) {
+  constexpr HaloTiling kShapes[] = {{8, 8, 16, 64, 16}, {8, 8, 32, 64, 32}, {8, 8, 32, 32, 32}, {8, 16, 64, 64, 32}};
+  const int64_t all = ceil_div(c.weights.channels_in, kPlane);
+  std::vector<HaloTiling> found;
+  for (HaloTiling one : kShapes)
+    for (one.split = 2, one.early = true; one.split <= 4; one.split *= 2) {
+      const auto shares = [&](int64_t planes) { return !node.emulates_fragments() || planes * c.taps_h % one.split == 0; };
+      const auto fits = [&] { return shares(one.planes) && shares(all % one.planes) && fits_halo(node, c, one); };
+      for (one.planes = std::min<int64_t>(all, 4); one.planes > 0 && !fits();) --one.planes;
+      if (one.planes > 0 && one.channels <= round_up(c.weights.channels_out, kNarrowChannels)) found.push_back(one);
+    }
+  return found;
+}
+
 std::vector<HaloTiling> shapes_of(const Contraction& c) {
   constexpr HaloTiling kShapes[] = {{8, 16, 64, 64, 32},   {8, 16, 64, 32, 64},  {16, 16, 64, 64, 64}, {16, 16, 64, 64, 32},
                                     {8, 16, 128, 64, 64},  {16, 16, 32, 64, 32}, {8, 16, 32, 32, 32},  {8, 8, 32, 32, 16},
@@ -117,6 +134,7 @@ std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction
   constexpr int64_t kMostPlanes = 2;
   std::vector<HaloTiling> found;
   if (!takes_halo(node, c)) return found;
+  for (const HaloTiling& one : split_shapes(node, c)) found.push_back(one);
   for (HaloTiling one : shapes_of(c))
     for (one.planes = 1; one.planes <= std::min(kMostPlanes, ceil_div(c.weights.channels_in, kPlane)); ++one.planes)
       for (const bool early : {false, true}) {

@@ -10,13 +10,14 @@
 namespace pumice {
 
 // The tile that a workgroup of conv_halo computes, that of each of its subgroups, the input channels that it has in shared memory, 32 for
-// each plane, and whether a tap's weights are read while those before are multiplied.
+// each plane, whether a tap's weights are read while those before are multiplied, and how many subgroups share the depth.
 struct HaloTiling {
   int64_t rows, columns, channels, sub_pixels, sub_channels, planes = 1;
   bool early = false;
+  int64_t split = 1;
   bool spread = false;  // the taps of a row are columns: `columns` are those of what is read
 
-  int64_t subgroups() const { return rows * columns / sub_pixels * (channels / sub_channels); }
+  int64_t subgroups() const { return rows * columns / sub_pixels * (channels / sub_channels) * split; }
   int64_t invocations() const { return subgroups() * 32; }
   int64_t made_columns(const Contraction& c) const { return spread ? columns - (c.taps_w - 1) * c.tap_step_w : columns; }
   int64_t tiles(const Contraction& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, made_columns(c)); }
@@ -24,7 +25,7 @@ struct HaloTiling {
   int64_t shared_bytes(const Contraction& c) const;  // those, or sums that meet
   // Steps of the depth of a product, and the additions behind it.
   int64_t depth(const Contraction& c) const { return c.taps_h * (spread ? 1 : c.taps_w) * round_up(c.weights.channels_in, 32); }
-  int64_t meeting(const Contraction& c) const { return spread ? c.taps_w : 0; }
+  int64_t meeting(const Contraction& c) const { return spread ? c.taps_w : split; }
   // How often an invocation's loops run at most where the units are emulated.
   int64_t emulated_iterations(const Contraction& c) const;
 };
