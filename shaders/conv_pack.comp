@@ -3,8 +3,9 @@
 // The source is any strided [groups * channels_out, channels_in, taps] (or, for transposed convolutions, channels first).
 // LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes; RUN of the steps of KV one after the other, for
 // where integer divisions take longer than the rest.
-// FRAGMENTS: a matrix as [channels_out / 8][channels_in / 32][32][8], in the order in which product_quads takes it. HALVES: for
-// product_halves, as [..][..][2][32][8], the high halves before the low ones.
+// FRAGMENTS: as [channels_out / 8][channels_in / 32][taps][32][8], in the order in which product_quads takes a matrix, and conv_halo the
+// weights of a convolution. SPREAD: of that many taps of a row of a kernel as columns, tap after tap: [columns / 8][..][rows][32][8].
+// HALVES: for product_halves, as [..][..][2][32][8], the high halves before the low ones.
 // Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
 #version 450
 #include "include/grid.glsl"
@@ -42,6 +43,10 @@ layout(push_constant) uniform parameter {
 #endif
   uint x_offset, y_offset;
 } p;
+
+#ifndef SPREAD
+#define SPREAD 0u
+#endif
 
 // The load has no branch, so that several are on their way at once: an element outside is read from elsewhere and becomes zero.
 Weight weight(uint group, uint tap, uint channel_in, uint channel_out) {
@@ -86,10 +91,13 @@ void main() {
   if (index >= p.quads) return;
   const uint chunks = (p.channels_in + 31u) / 32u, all_chunks = (p.all_in + 31u) / 32u;
   const uint column = index % 8u, part = index / 8u % 8u, rest = index / 64u;  // neighbours read neighbours of a row
-  const uint block = rest / chunks, chunk = rest - block * chunks;
+  const uint plane = rest / p.taps, tap = rest - plane * p.taps, block = plane / chunks, chunk = plane - block * chunks;
   Weight4 v;
-  for (uint i = 0u; i < 4u; ++i) v[i] = weight(0u, 0u, chunk * 32u + part * 4u + i, block * 8u + column);
-  const uint number = block * all_chunks + p.first_in / 32u + chunk, place = column * 8u + part;
+  const uint number_out = block * 8u + column, across = SPREAD == 0u ? 0u : number_out / p.channels_out;
+  const uint channel_out = across < max(SPREAD, 1u) ? number_out - across * p.channels_out : p.channels_out;  // past them: zeros
+  const uint whole_tap = tap * max(SPREAD, 1u) + across;
+  for (uint i = 0u; i < 4u; ++i) v[i] = weight(0u, whole_tap, chunk * 32u + part * 4u + i, channel_out);
+  const uint number = (block * all_chunks + p.first_in / 32u + chunk) * p.taps + tap, place = column * 8u + part;
 #if HALVES
   vec4 high, low;
   for (uint i = 0u; i < 4u; ++i) high[i] = nearest_half(v[i]), low[i] = low_half(v[i], high[i]);

@@ -62,3 +62,38 @@ def test_parts_of_a_matrix_meet_in_its_fragments(context: pumice.Context) -> Non
     for first in range(0, 150, 64):
         packed(context, matrix, first, min(64, 150 - first), made)
     np.testing.assert_array_equal(made.numpy(), in_fragments(matrix))
+
+
+def taps_in_fragments(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """[columns / 8][channels in / 32][taps][lane 4 g + t][8] of weights [columns, channels in, taps]."""
+    taps = [in_fragments(weights[:, :, tap].T) for tap in range(weights.shape[2])]
+    chunks = [one.reshape(-(-weights.shape[0] // 8), -(-weights.shape[1] // 32), 256) for one in taps]
+    return np.stack(chunks, 2).ravel()
+
+
+@pytest.mark.parametrize("spread", [False, True], ids=["taps", "taps of a row as columns"])
+@pytest.mark.parametrize("shape", [(9, 40, 3, 3), (3, 32, 2, 5), (8, 8, 1, 4)], ids=str)
+def test_weights_of_a_convolution_are_packed_in_fragments(
+    context: pumice.Context, shape: tuple[int, int, int, int], spread: bool
+) -> None:
+    outputs, inputs, rows, width = shape
+    weights = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+    if spread:  # column tap * outputs + channel
+        expected = taps_in_fragments(weights.transpose(3, 0, 1, 2).reshape(width * outputs, inputs, rows))
+    else:
+        expected = taps_in_fragments(weights.reshape(outputs, inputs, rows * width))
+    macros = MACROS | ({"SPREAD": f"{width}u"} if spread else {})
+    kernel = pumice.Kernel(
+        (SHADERS / "conv_pack.comp").read_text(), context, macros=macros, include_dirs=[str(SHADERS)], name="conv_pack"
+    )
+    made = pumice.tensor(np.full(expected.shape, np.nan, np.float32), context)
+    sizes = {"quads": expected.size // 4, "taps": rows if spread else rows * width, "first_in": 0, "all_in": inputs}
+    sizes |= {"channels_in": inputs, "channels_out": outputs}
+    strides = {
+        "x_stride_group": 0,
+        "x_stride_out": inputs * rows * width,
+        "x_stride_in": rows * width,
+        "x_stride_tap": 1,
+    }
+    kernel(x=weights, y=made, scale=1.0, x_offset=0, y_offset=0, threads=expected.size // 4, **sizes, **strides)
+    np.testing.assert_array_equal(made.numpy(), expected)

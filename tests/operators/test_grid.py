@@ -76,6 +76,7 @@ def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> 
         "attention_row_quads.comp",
         "attention_rows.comp",
         "attention_tiled.comp",
+        "conv_halo.comp",
         "conv_lanes.comp",
         "conv_matrix.comp",
         "conv_patch.comp",

@@ -20,6 +20,13 @@ NORM = {"HAS_BIAS": "1", "CENTRED": "1", "HAS_MEAN": "0", "HAS_DEVIATION": "0"}
 KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
     ("conv_matrix.comp", ["", "Y", "BRY"], {**CONTRACTION, **VECTORS}),
     ("conv_matrix.comp", ["", "Y", "BRY"], {**CONTRACTION, "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "2"}),
+    ("conv_halo.comp", ["", "Y", "RY"], {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "1"}),
+    (
+        "conv_halo.comp",
+        ["", "Y", "RY"],
+        {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "1"},
+    ),
+    ("conv_halo.comp", ["", "Y", "RY"], {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "RESIDUAL": "1", "SPREAD": "1"}),
     ("product_quads.comp", ["", "Y", "BRY"], {**CONTRACTION, **VECTORS}),
     ("product_quads.comp", ["", "Y", "BRY"], {**CONTRACTION, "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "2"}),
     ("gemv_columns.comp", ["", "Y", "W", "WY", "XW"], {**CONTRACTION, "SUBGROUP": "32"}),
@@ -56,7 +63,7 @@ KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
 ]
 STORAGES = ("fp16", "fp16_packed", "bf16_packed")
 # Of devices that store single elements of 16 bits.
-MATRICES = ("conv_matrix.comp", "conv_taps.comp", "product_quads.comp")
+MATRICES = ("conv_halo.comp", "conv_matrix.comp", "conv_taps.comp", "product_quads.comp")
 
 
 def parameters() -> list[tuple[str, str, dict[str, str]]]:

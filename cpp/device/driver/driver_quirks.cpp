@@ -41,9 +41,10 @@ constexpr std::array kKinds = {
               "held by.",
               "Scores of attention and operands of products pass through shared memory.", "test_driver_quirks.py: matrices"},
     QuirkKind{"emulated_fragments", "None: for tests of what matrix units would do, where there are none.",
-              "Products with matrices in blocks, products in float32 as sums of two halves, convolutions of few channels, and attention "
+              "Products with matrices in blocks, products in float32 as sums of two halves, convolutions of several taps, and attention "
               "emulate the units in shared memory, slowly.",
-              "test_block_fragments.py, test_product_halves.py, test_conv_taps.py, test_attention_row_quads.py, test_attention_quads.py"},
+              "test_block_fragments.py, test_product_halves.py, test_conv_halo.py, test_conv_taps.py, test_attention_row_quads.py, "
+              "test_attention_quads.py"},
     QuirkKind{"told_spills", "None: for tests of what is done about kernels that spill, as a driver tells it.",
               "Kernels with workgroups of 256 invocations and more count as such.", "test_spilled_variants.py"},
 };

@@ -76,7 +76,10 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   arrays.tell(macros);
   StepBuilder step(node.kernel(plan.shader, arrays.storage, macros, plan.spec));
   step.variant(std::move(plan.variant), std::move(plan.spilled));
-  step.bind("x", placed.x, c.x_first, x_span(c), bits(x)).bind("w", placed.w, c.w_first, w_span(node, c), bits(w));
+  const bool has_own_weights = plan.weights_count > 0;
+  step.bind("x", placed.x, c.x_first, x_span(c), bits(x));
+  step.bind("w", placed.w, has_own_weights ? plan.weights_first : c.w_first, has_own_weights ? plan.weights_count : w_span(node, c),
+            bits(w));
   step.bind("y", placed.y, c.y_first, y_span(c), bits(sums));
   if (residual) step.bind("residual", *residual, c.y_first, y_span(c), bits(node.input(kResidualInput).dtype));
   if (c.integers) bind_zero_points(step, *c.integers);

@@ -235,6 +235,24 @@ void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, cons
   pack(node, source_desc.dtype, weights, {PackForm::Kind::fragments, 32}, {scale, block}, packed);
 }
 
+void pack_spread(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int64_t width, PackedWeight& packed) {
+  const int64_t elements = spread_elements(weights, width), span = source_span(weights);
+  const DType source = source_desc.dtype;
+  const auto kernel =
+      node.kernel("conv_pack.comp", node.float_dtype,
+                  {{"FRAGMENTS", "1"}, {"SPREAD", std::to_string(width) + "u"}, {"SOURCE_FLOAT", source == DType::float32 ? "1" : "0"}});
+  packed.desc = TensorDesc(node.float_dtype, {elements});
+  packed.steps = [=](std::vector<Step>& steps, const Operand& from, const Operand& to) {
+    StepBuilder step(kernel);
+    step.bind("x", from, 0, span, bits(source)).bind("y", to, 0, elements, 16);
+    step.set("quads", elements / 4).set("taps", weights.taps / width).set("channels_in", weights.channels_in);
+    step.set("channels_out", weights.channels_out).set("first_in", 0).set("all_in", weights.channels_in);
+    step.set("x_stride_group", 0).set("x_stride_out", weights.stride_out).set("x_stride_in", weights.stride_in);
+    step.set("x_stride_tap", weights.stride_tap).set("scale", 1.0);
+    steps.push_back(step.threads(static_cast<uint64_t>(elements / 4)).build());
+  };
+}
+
 void pack_halves(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int exponent, PackedWeight& packed) {
   NodeContext halves = node;
   halves.float_dtype = DType::float16;

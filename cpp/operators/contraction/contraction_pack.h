@@ -25,17 +25,24 @@ int64_t block_channels(const NodeContext& node, const WeightView& weights, DType
 void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
 // Lays out constant input `input`, which must be row-major.
 void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed);
-// Elements of a matrix in the order of pack_fragments().
+// Elements of weights in the order of pack_fragments().
 inline int64_t fragment_elements(const WeightView& weights) {
-  return round_up(weights.channels_out, 8) * round_up(weights.channels_in, 32);
+  return round_up(weights.channels_out, 8) * round_up(weights.channels_in, 32) * weights.taps;
 }
 inline constexpr uint32_t kHalvesBits = 32;  // of an element that is a sum of two halves
 // The columns, in whole eights, whose packed fragments and whose source of so many bits an element a kernel can bind at once.
 int64_t block_of_fragments(const NodeContext& node, const WeightView& weights, uint32_t element_bits);
-// Lays out a matrix in the order in which product_quads gives it to the matrix units: [columns / 8][depth / 32][32 lanes][8], where lane
-// 4 g + t has the eight steps of the depth from 8 t on of column g; zero past the columns and the depth.
+// Lays out a matrix, or the weights of a convolution, in the order in which product_quads and conv_halo give them to the matrix units:
+// [columns / 8][depth / 32][taps][32 lanes][8], where lane 4 g + t has the eight steps of the depth from 8 t on of column g; zero past the
+// columns and the depth.
 void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
-// The same of two halves for each element times 2^-exponent: [columns / 8][depth / 32][high, low][32 lanes][8].
+// The weights of a convolution whose kernel has `width` taps in a row, which are columns each: [columns / 8][channels_in / 32][rows of
+// taps][32 lanes][8], column tap * channels_out + channel. Few enough that a kernel can bind them.
+inline int64_t spread_elements(const WeightView& weights, int64_t width) {
+  return round_up(weights.channels_out * width, 8) * round_up(weights.channels_in, 32) * (weights.taps / width);
+}
+void pack_spread(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int64_t width, PackedWeight& packed);
+// The same as pack_fragments() of two halves for each element times 2^-exponent: [columns / 8][depth / 32][high, low][32 lanes][8].
 void pack_halves(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int exponent, PackedWeight& packed);
 // Lays out a matrix whose rows are the input channels of `rows` as rows of whole eights.
 void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const WeightView& rows, double scale, PackedWeight& packed);

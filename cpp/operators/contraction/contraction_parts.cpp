@@ -51,6 +51,7 @@ void skip_channels(const NodeContext& node, PlacedContraction& part, int64_t fir
     before.channels_out = first;
     c.w_first += ordered_group(node, before, c.order);
   }
+  c.fragments = c.spread = 0;  // only a kernel of all channels reads them
   c.y_first += c.y.grouped ? first / 8 * c.y.sc : first * c.y.sc;
   if (part.bias.kind == ContractionBias::Kind::channels) part.bias.first += first;
   skip_bias(part.bias, first * part.bias.stride_column);

@@ -5,6 +5,7 @@
 #include "core/rounding.h"
 #include "operators/contraction/contraction_pack.h"
 #include "operators/contraction/contraction_tiling.h"
+#include "operators/contraction/halo_tiling.h"
 #include "operators/contraction/patch_tiling.h"
 #include "operators/contraction/taps_tiling.h"
 #include "operators/means/held_rows.h"
@@ -262,6 +263,44 @@ ContractionPlan taps_plan(const LowerContext& node, const TapsTiling& tiling, co
           tiling.workgroups(node, c)};
 }
 
+std::string name_of(const HaloTiling& one) {
+  return (one.spread ? "conv_halo spread " : "conv_halo ") + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " +
+         sides(one.sub_pixels, one.sub_channels) + " planes " + std::to_string(one.planes) +
+         (one.split > 1 ? " split " + std::to_string(one.split) : "") + (one.early ? " early" : "");
+}
+
+// A plan for patches of the input in shared memory that matrix units multiply.
+ContractionPlan halo_plan(const LowerContext& node, const HaloTiling& tiling, const Contraction& c, const Macros& y_vectors) {
+  ContractionPlan plan{"conv_halo.comp",
+                       y_vectors,
+                       specialized({{"INVOCATIONS", tiling.invocations()},
+                                    {"TILE_H", tiling.rows},
+                                    {"TILE_W", tiling.columns},
+                                    {"TILE_C", tiling.channels},
+                                    {"SUB_P", tiling.sub_pixels},
+                                    {"SUB_C", tiling.sub_channels},
+                                    {"PLANES", tiling.planes},
+                                    {"KERNEL_H", c.taps_h},
+                                    {"KERNEL_W", c.taps_w},
+                                    {"STEP_H", c.in_step_h},
+                                    {"STEP_W", c.in_step_w},
+                                    {"DILATION_H", c.tap_step_h},
+                                    {"DILATION_W", c.tap_step_w},
+                                    {"EARLY", tiling.early ? 1 : 0},
+                                    {"SPLIT", tiling.split}}),
+                       tiling.rows * tiling.columns,
+                       tiling.channels,
+                       kCutting * tiling.depth(c) + tiling.meeting(c) + kBiases,
+                       node.emulates_fragments() ? tiling.emulated_iterations(c) : 0,
+                       name_of(tiling)};
+  plan.macros.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
+  plan.macros.emplace_back("SPREAD", tiling.spread ? "1" : "0");
+  plan.tiles = tiling.tiles(c);
+  plan.weights_first = tiling.spread ? c.spread : c.fragments;
+  plan.weights_count = tiling.spread ? spread_elements(c.weights, c.taps_w) : fragment_elements(c.weights);
+  return plan;
+}
+
 constexpr int64_t kMostVariantLaneRows = 16;  // pixels of gemv_lanes where it was measured to be the quickest
 
 // The plans that contractions of these weights can have, beside the engine's own choice.
@@ -283,6 +322,7 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
     for (const QuadTiling& one : halves_tilings(node)) found.push_back(halves_plan(node, c, one, y_vectors));
     return found;
   }
+  for (const HaloTiling& one : halo_tilings(node, c)) found.push_back(halo_plan(node, one, c, y_vectors));
   if (node.prefers_lanes()) {
     const bool has_strides = c.order == WeightOrder::strides;
     if (has_strides || pixels <= kMostVariantLaneRows) found.push_back(few_lanes_plan(node, c, pixels, vectors, depth));
@@ -312,6 +352,7 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   const auto [y_vectors, vectors] = vector_macros(node, c, is_gemv);
   const auto taps = matrix ? std::nullopt : taps_tiling_of(node, c);
   if (taps) return taps_plan(node, *taps, c, y_vectors);
+  if (const auto halo = halo_tiling_of(node, c)) return halo_plan(node, *halo, c, y_vectors);
   // Results of up to four channels leave most of a matrix empty.
   const auto patch = patch_tiling_of(node, c);
   if (patch && (!matrix || c.weights.channels_out <= 4)) return patch_plan(*patch, c, vectors);

@@ -22,7 +22,8 @@ struct ContractionPlan {
   std::string variant;       // its name among those that a step can take
   std::string spilled = {};  // the name of the one that it stands for, since that one's kernel spills
   std::shared_ptr<const StepChoice> choice = nullptr;
-  int64_t tiles = 0;  // workgroups for all pixels, where tiles are no runs of tile_pixels of them
+  int64_t tiles = 0;                             // workgroups for all pixels, where tiles are no runs of tile_pixels of them
+  int64_t weights_first = 0, weights_count = 0;  // the elements of the weights that the kernel reads, where these are not all packed ones
 };
 
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels);

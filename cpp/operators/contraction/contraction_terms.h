@@ -56,6 +56,8 @@ struct Contraction {
   std::vector<WeightOrder> orders = {};           // that a constant matrix can have, the engine's own choice first; empty: `order` alone
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
   bool split = false;                             // x has rows of sums of two halves, as split_rows.comp makes them
+  int64_t fragments = 0;  // the element of the weights at which they lie once more, in the order of pack_fragments(); 0: they do not
+  int64_t spread = 0;     // likewise in the order of pack_spread()
   // The windows of a convolution that pools: y has the largest element of each of them. Only conv_patch makes such a result.
   PoolWindow pool = {};
   // Elements of x and y where these are floats; those of the weights are the node's own. See float_arrays().

@@ -1,9 +1,11 @@
 // Lowerings of Conv and ConvTranspose.
 #include <algorithm>
+#include <array>
 
 #include "core/error.h"
 #include "operators/contraction/contraction.h"
 #include "operators/contraction/depthwise.h"
+#include "operators/contraction/halo_tiling.h"
 #include "operators/contraction/lowerings.h"
 #include "operators/contraction/requantize.h"
 #include "operators/contraction/volume.h"
@@ -83,8 +85,52 @@ static bool pack_conv(const PackContext& node, size_t input, bool patches, Packe
   return input == 1 || input == 2;
 }
 
+// Whether the packed weights of a convolution are followed by the same ones in fragments, for conv_halo. Packing and lowering decide alike:
+// where the images are not known, where that kernel is the quickest for them, and where variants are measured.
+static bool holds_fragments(const NodeContext& node, const TensorDesc& w) {
+  if (node.shapes.empty() || !can_hold_fragments(node, conv_weights(w, groups_of(node)))) return false;
+  if (node.measured || !node.shapes[0]) return true;
+  const WindowGeometry window = conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
+  const Axes made = axes_of(window.output, 1);
+  return quick_halo({node.shapes[0]->front(), made.h, made.w, w.shape[0]}).has_value();
+}
+
+// Tells of the weights in fragments where these lie once more, behind their packed form.
+static void find_fragments(const NodeContext& node, Contraction& c) {
+  c.fragments = first_fragment(node, c.weights);
+  if (can_spread(c.weights, c.taps_w)) c.spread = round_up(c.fragments + fragment_elements(c.weights), kFragmentsBoundary);
+}
+
+// Lays them out there.
+static void add_fragments(const PackContext& node, const WeightView& weights, int64_t width, PackedWeight& packed) {
+  Contraction c{{}, {}, weights, 0, 0};
+  c.taps_w = width;
+  find_fragments(node, c);
+  PackedWeight fragments, spread;
+  pack_fragments(node, node.input(1), weights, 1, fragments);
+  if (c.spread > 0) pack_spread(node, node.input(1), weights, width, spread);
+  const int64_t end = c.spread > 0 ? c.spread + spread_elements(weights, width) : c.fragments + fragment_elements(weights);
+  packed.desc = TensorDesc(packed.desc.dtype, {end});
+  packed.steps = [c, rows = packed.steps, fragments = fragments.steps, spread = spread.steps](
+                     std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    const auto from = [&](int64_t first) {
+      Operand part = target;
+      part.byte_offset += static_cast<uint64_t>(first) * 2;
+      return part;
+    };
+    rows(steps, source, target);
+    fragments(steps, source, from(c.fragments));
+    if (spread) spread(steps, source, from(c.spread));
+  };
+}
+
 bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
-  return pack_conv(node, input, input == 1 && cuts_patches(node, node.input(1)), packed);
+  const bool patches = input == 1 && cuts_patches(node, node.input(1));
+  if (!pack_conv(node, input, patches, packed)) return false;
+  if (input != 1 || patches) return true;
+  if (holds_fragments(node, node.input(1)))
+    add_fragments(node, conv_weights(node.input(1), groups_of(node)), node.input(1).shape.back(), packed);
+  return true;
 }
 
 bool pack_grouped_conv(const PackContext& node, size_t input, PackedWeight& packed) {
@@ -128,7 +174,9 @@ void lower_conv(LowerContext& node) {
     return add_volume_conv(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), bias_of(node), node.out(0));
   if (is_depthwise(*node.attributes, node.input(1))) return add_depthwise(node, window, bias_of(node));
   if (cuts_patches(node, node.input(1))) return add_patches(node);
-  const Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
+  Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
+  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
+  if (is_constant && holds_fragments(node, node.input(1))) find_fragments(node, c);
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }

@@ -1,0 +1,260 @@
+// Convolution of several taps on matrix units of halves whose components lie where include/fragments.glsl says: a workgroup computes
+// TILE_H rows of TILE_W pixels of an image by TILE_C output channels, each of its subgroups SUB_P neighbouring pixels by SUB_C of them.
+// What all of its taps read of PLANES times 32 input channels lies in shared memory, once, and each tap composes its left operands from
+// there: an invocation has the eight channels from LANE % 4 * 8 on of 32, of the pixels LANE / 4 and eight further on. The right operands
+// come from memory in the order in which the units take them, the same for all workgroups, and need no barrier. SPLIT subgroups share the
+// depth of a tile, a row of taps and 32 channels at a time; their sums meet in shared memory.
+// SPREAD: of few output channels, the taps of a row of the kernel are columns of the right operand, tap after tap: TILE_W counts pixels
+// that are read, and the sums of a pixel's taps, which belong to neighbouring results, meet in shared memory. Steps of one.
+// Packed weights: [channels_out / 8][channels_in / 32][taps][32][8], as conv_pack.comp makes FRAGMENTS (SPREAD: [columns / 8] and [rows of
+// taps]); x has its channels in whole eights.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#if !EMULATED
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#endif
+#define GRID_AXES 0
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#define X_VEC4 1
+#include "include/contraction.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each SUB_P by SUB_C
+layout(constant_id = 1) const uint TILE_H = 8u;
+layout(constant_id = 2) const uint TILE_W = 16u;  // a multiple of eight; SUB_P divides it, or it SUB_P
+layout(constant_id = 3) const uint TILE_C = 64u;
+layout(constant_id = 4) const uint SUB_P = 64u;
+layout(constant_id = 5) const uint SUB_C = 32u;
+layout(constant_id = 6) const uint PLANES = 1u;
+layout(constant_id = 7) const uint KERNEL_H = 3u;
+layout(constant_id = 8) const uint KERNEL_W = 3u;
+layout(constant_id = 9) const uint STEP_H = 1u;
+layout(constant_id = 10) const uint STEP_W = 1u;
+layout(constant_id = 11) const uint DILATION_H = 1u;
+layout(constant_id = 12) const uint DILATION_W = 1u;
+layout(constant_id = 13) const uint EARLY = 0u;  // 1: the next tap's weights are read before this one's are multiplied
+layout(constant_id = 14) const uint SPLIT = 1u;  // EMULATED: divides the rows of taps of PLANES, and of what is left at the end
+#include "include/fragments.glsl"
+
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#if Y_VEC4
+layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
+#else
+layout(binding = 2) buffer Y { YFP y[]; };
+#endif
+
+#if EMULATED
+#define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)  // drivers take minutes for the text of all units' products
+#else
+#define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
+#endif
+#if SPREAD
+const uint ACROSS_W = 1u, WIDE = TILE_W - (KERNEL_W - 1u) * DILATION_W;  // taps of a row that are products of their own; pixels made
+const uint PITCH = SUB_C + 1u;                                           // more, so that pixels begin in different banks
+#define COLUMNS_OUT (p.channels_out * KERNEL_W)
+#else
+const uint PITCH = SPLIT > 1u ? TILE_C + 4u : 0u;
+#define ACROSS_W KERNEL_W  // no constants of their own, which would give the specialised ones other names
+#define WIDE TILE_W
+#define COLUMNS_OUT p.channels_out
+#endif
+const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u, ACROSS = TILE_C / SUB_C;
+const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
+const uint PATCH_W = (TILE_W - 1u) * STEP_W + (ACROSS_W - 1u) * DILATION_W + 1u;
+const uint AREA = PATCH_H * PATCH_W, PLANE = (AREA | 1u) * 4u;  // an odd number of pixels, so that planes begin in different banks
+const uint UNITS = AREA * PLANES * 4u, LOADS = (UNITS + INVOCATIONS - 1u) / INVOCATIONS;
+const uint AT_ONCE = LOADS < 12u ? LOADS : 12u;  // loads of an invocation that are on their way together
+const uint TAPS = KERNEL_H * ACROSS_W;                           // that are products of their own
+const uint PIXELS = TILE_H * TILE_W, TILES = PIXELS / SUB_P * ACROSS;  // TILES: subgroups of a share of the depth
+const uint WORDS_IN = PLANES * PLANE, WORDS_OUT = SPLIT * PIXELS * PITCH / 4u;
+shared uvec4 patches[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];  // [plane][row][column][4], eights of channels
+
+SUMS_OF(sums, ROWS * COLUMNS);
+uint columns[COLUMNS];         // the eights of w at which this invocation's lines begin
+uvec4 held_w[2u * COLUMNS];    // the weights of a tap, of 32 channels
+uvec4 coming_w[2u * COLUMNS];  // EARLY: those of the next one
+
+// Brings the patches of PLANES times 32 channels into shared memory, zero outside the input and past its channels. Neighbours read
+// neighbouring channels.
+void fetch(uint first_channel, uint first_x, ivec2 corner) {
+  [[dont_unroll]] for (uint first = gl_LocalInvocationIndex; first < UNITS; first += INVOCATIONS * AT_ONCE) {
+    uvec4 found[AT_ONCE];
+    FOR(i, AT_ONCE) {
+      const uint unit = first + i * INVOCATIONS, pixel = unit / (PLANES * 4u), channel = first_channel + unit % (PLANES * 4u) * 8u;
+      const ivec2 place = corner + ivec2(int(pixel / PATCH_W), int(pixel % PATCH_W));
+      const bool inside = unit < UNITS && channel < p.channels_in && uint(place.x) < uint(p.in_h) && uint(place.y) < uint(p.in_w);
+      const uint from = first_x + uint(place.x) * p.x_stride_h + uint(place.y) * p.x_stride_w + x_channel(channel);
+      const uvec4 eight = x[(inside ? from : first_x) >> 3];
+      found[i] = inside ? eight : uvec4(0u);
+    }
+    FOR(i, AT_ONCE) {
+      const uint unit = first + i * INVOCATIONS, pixel = unit / (PLANES * 4u), part = unit % (PLANES * 4u);
+      if (unit < UNITS) patches[part / 4u * PLANE + pixel * 4u + part % 4u] = found[i];
+    }
+  }
+}
+
+// From the first of a subgroup's lines of pixels to another, in shared memory.
+uint line_at(uint i) { return (i * 8u / TILE_W * STEP_H * PATCH_W + i * 8u % TILE_W * STEP_W) * 4u; }
+
+// The weights of a tap, `at` eights from those of the first. Lines of an operand that are neighbours in pairs are columns with two others
+// between them, so that an invocation's sums are those of four neighbouring channels.
+#define READ_WEIGHTS(held, at) FOR(i, 2u * COLUMNS) held[i] = w[columns[i / 2u] + (at) + i % 2u * 8u]
+
+#define SET_LINES(matrix, line, other, part)                                                    \
+  {                                                                                             \
+    const uvec2 low = (part) == 0u ? line.xy : line.zw, high = (part) == 0u ? other.xy : other.zw; \
+    SET_COMPONENTS(matrix, PAIR(low.x), PAIR(low.y), PAIR(high.x), PAIR(high.y))                \
+  }
+
+// Adds the products of a tap: the pixels that it reads begin at `at` of shared memory.
+void multiply(uint at) {
+  RIGHT_OF(right, 2u * COLUMNS);
+  FOR(j, COLUMNS) FOR(part, 2u) SET_LINES(right[j * 2u + part], held_w[j * 2u], held_w[j * 2u + 1u], part)
+  FOR(i, ROWS) {
+    const uvec4 line = patches[at + line_at(i * 2u)], other = patches[at + line_at(i * 2u + 1u)];
+    FOR(part, 2u) {
+      LEFT(left);
+      SET_LINES(left, line, other, part)
+      FOR(j, COLUMNS) MULTIPLY_ADD(left, right[j * 2u + part], sums[i * COLUMNS + j]);
+    }
+  }
+}
+
+void store(uvec3 pixel, uint channel, vec4 sum) {
+  const uint at = y_index(pixel);
+#if Y_VEC4
+  const uint place = at + y_channel(channel);
+  SET_Y4(place >> 2, finished(sum, place));
+#else
+  for (uint k = 0u; k < 4u; ++k) {
+    const uint place = at + y_channel(channel + k);
+    if (channel + k < p.channels_out) SET_Y(place, finished(sum[k], place));
+  }
+#endif
+}
+
+#if SPREAD
+// The sums of the tile, as floats: [row][column][PITCH].
+#define MEETING(number, column) patches[((number) * PITCH + (column)) / 4u][((number) * PITCH + (column)) % 4u]
+
+// Adds up what belongs to a result, an invocation for each pixel, and stores it.
+void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
+  barrier();  // nobody reads the patches any more: sums take their place
+  FOR(i, 2u * ROWS) FOR(j, COLUMNS) FOR(k, 4u)
+    MEETING(first_pixel + i * 8u + LANE / 4u, j * 16u + LANE % 4u * 4u + k) =
+        floatBitsToUint(sums[i / 2u * COLUMNS + j][i % 2u * 4u + k]);
+  barrier();  // the sums of all subgroups are there
+  [[dont_unroll]] for (uint item = gl_LocalInvocationIndex; item < TILE_H * WIDE; item += INVOCATIONS) {
+    const uint row = item / WIDE, column = item % WIDE;
+    const uvec3 pixel = corner + uvec3(0u, row, column);
+    if (pixel.y >= p.out_h || pixel.z >= p.out_w) continue;
+    [[dont_unroll]] for (uint channel = 0u; channel < p.channels_out; channel += 4u) {
+      vec4 sum;
+      FOR(k, 4u) {
+        const uint own = min(channel + k, p.channels_out - 1u);
+        sum[k] = channel_bias(own);
+        FOR(tw, KERNEL_W) sum[k] += uintBitsToFloat(MEETING(row * TILE_W + column + tw * DILATION_W, tw * p.channels_out + own));
+      }
+      store(pixel, channel, sum);
+    }
+  }
+}
+#else
+// Four of the biases.
+vec4 biases(uint channel) {
+  return vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+}
+
+// Four sums of a matrix of this invocation from component c on, which are those of four neighbouring channels.
+#define FOUR_SUMS(matrix, c) vec4(sums[matrix][c], sums[matrix][(c) + 1u], sums[matrix][(c) + 2u], sums[matrix][(c) + 3u])
+
+// Adds up the sums of all shares of the depth, and stores them.
+void store_shares(uvec3 corner, uint first_pixel, uint first_column) {
+  const uint quads = TILE_C / 4u, first = SUBGROUP_NUMBER / TILES * PIXELS + first_pixel;
+  barrier();  // nobody reads the patches any more: sums take their place
+  FOR(i, 2u * ROWS) FOR(j, COLUMNS)
+    patches[((first + i * 8u + LANE / 4u) * PITCH + first_column + j * 16u) / 4u + LANE % 4u] =
+        floatBitsToUint(FOUR_SUMS(i / 2u * COLUMNS + j, i % 2u * 4u));
+  barrier();  // the sums of all subgroups are there
+  [[dont_unroll]] for (uint item = gl_LocalInvocationIndex; item < PIXELS * quads; item += INVOCATIONS) {
+    const uint number = item / quads, quad = item % quads, channel = grid_group().y * TILE_C + quad * 4u;
+    const uvec3 pixel = corner + uvec3(0u, number / TILE_W, number % TILE_W);
+    if (pixel.y >= p.out_h || pixel.z >= p.out_w || channel >= p.channels_out) continue;
+    vec4 sum = biases(channel);
+    FOR(k, SPLIT) sum += uintBitsToFloat(patches[(k * PIXELS + number) * PITCH / 4u + quad]);
+    store(pixel, channel, sum);
+  }
+}
+
+// Stores this invocation's sums, four neighbouring channels of each matrix and line. They are taken out of the matrices before anything
+// branches: a driver was seen to hold all of them in local memory otherwise.
+void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
+  vec4 made[2u * ROWS * COLUMNS];
+  FOR(i, ROWS) FOR(part, 2u) FOR(j, COLUMNS) made[(i * 2u + part) * COLUMNS + j] = FOUR_SUMS(i * COLUMNS + j, part * 4u);
+  FOR(i, 2u * ROWS) {
+    const uint number = first_pixel + i * 8u + LANE / 4u;
+    const uvec3 pixel = corner + uvec3(0u, number / TILE_W, number % TILE_W);
+    FOR(j, COLUMNS) {
+      const uint channel = first_channel + j * 16u + LANE % 4u * 4u;
+      if (pixel.y < p.out_h && pixel.z < p.out_w && channel < p.channels_out)
+        store(pixel, channel, biases(channel) + made[i * COLUMNS + j]);
+    }
+  }
+}
+#endif
+
+void main() {
+  const uint tiles_w = (p.out_w + WIDE - 1u) / WIDE, tiles_h = (p.out_h + TILE_H - 1u) / TILE_H;
+  const uint image = grid_group().x / (tiles_w * tiles_h), number = grid_group().x - image * (tiles_w * tiles_h);
+  const uvec3 corner = uvec3(image, number / tiles_w * TILE_H, number % tiles_w * WIDE);
+  const ivec2 corner_x = ivec2(corner.y * STEP_H, corner.z * STEP_W) + ivec2(p.base_h, p.base_w);
+  const uint first_x = p.x_offset + image * p.x_stride_n;
+  const uint share = SUBGROUP_NUMBER / TILES, tile = SUBGROUP_NUMBER % TILES;
+  const uint pixel = tile / ACROSS * SUB_P, column = tile % ACROSS * SUB_C, channel = grid_group().y * TILE_C + column;
+  const uint line = LANE / 4u, eight = LANE % 4u;
+  const uint blocks = (COLUMNS_OUT + 7u) / 8u, planes = (p.channels_in + 31u) / 32u, last = (planes * TAPS - 1u) * kLanes;
+  const uint line_w = (line / 2u % 2u * 4u + line % 2u) * 4u + eight;
+  FOR(j, COLUMNS) {
+    const uint block = min(channel / 8u + j * 2u + line / 4u, blocks - 1u);
+    columns[j] = (p.w_offset >> 3) + block * planes * TAPS * kLanes + line_w;
+  }
+  FOR(i, ROWS * COLUMNS) CLEAR_SUMS(sums[i]);
+  const uint first_line = (pixel / TILE_W * STEP_H * PATCH_W + (pixel % TILE_W + line) * STEP_W) * 4u + eight;
+  if (EARLY == 1u) READ_WEIGHTS(coming_w, share * ACROSS_W * kLanes);
+  [[dont_unroll]] for (uint plane = 0u; plane < planes; plane += PLANES) {
+    if (plane > 0u) barrier();  // nobody reads the patches before any more
+    fetch(plane * 32u, first_x, corner_x);
+    barrier();  // the patches are in shared memory
+    const uint rows = min(PLANES, planes - plane) * KERNEL_H;  // of taps
+    [[dont_unroll]] for (uint row = share; row < rows; row += SPLIT) {
+      const uint at = row / KERNEL_H * PLANE + first_line + row % KERNEL_H * DILATION_H * PATCH_W * 4u;
+      const uint at_w = (plane * TAPS + row * ACROSS_W) * kLanes;
+      const uint next_row = row + SPLIT < rows ? row + SPLIT : PLANES * KERNEL_H + share;
+      FOR(tw, ACROSS_W) {
+        if (EARLY == 1u) {
+          FOR(i, 2u * COLUMNS) held_w[i] = coming_w[i];
+          const uint next = tw + 1u < ACROSS_W ? at_w + (tw + 1u) * kLanes : (plane * TAPS + next_row * ACROSS_W) * kLanes;
+          READ_WEIGHTS(coming_w, min(next, last));
+        } else {
+          READ_WEIGHTS(held_w, at_w + tw * kLanes);
+        }
+        multiply(at + tw * DILATION_W * 4u);
+      }
+    }
+  }
+#if !SPREAD
+  if (SPLIT > 1u) {
+    store_shares(corner, pixel, column);
+    return;
+  }
+#endif
+  store_sums(corner, pixel, channel);
+}
