@@ -70,12 +70,12 @@ SAME = (1, 1, 1, 1)
 CASES = [
     Case((7, 9), (3, 3), (64, 64), pads=SAME),
     Case((8, 16), (3, 3), (64, 64), "8x16x64 of 64x32 planes 1", pads=SAME, bias=True, relu=True),
-    Case((9, 17), (3, 3), (64, 64), "8x16x64 of 32x64 planes 2 early", pads=SAME, residual=True),
+    Case((9, 17), (3, 3), (64, 64), "8x16x64 of 64x32 planes 2 early", pads=SAME, residual=True),
     Case((7, 15), (3, 3), (64, 64), "8x16x64 of 64x32 planes 2", pads=SAME, bias=True, residual=True, relu=True),
-    Case((17, 19), (3, 3), (64, 32), "16x16x32 of 64x32 planes 1 early", pads=SAME, bias=True),
+    Case((17, 19), (3, 3), (64, 32), "8x16x32 of 32x32 planes 1 early", pads=SAME, bias=True),
     Case((1, 1), (3, 3), (64, 32), "8x16x32 of 32x32 planes 2", pads=SAME),
     Case((11, 23), (3, 3), (32, 9), NARROW, images=3, pads=SAME, bias=True),
-    Case((17, 17), (3, 3), (32, 9), "16x16x16 of 64x16 planes 1 early", pads=SAME, relu=True),
+    Case((17, 17), (3, 3), (32, 9), "8x16x16 of 32x16 planes 1 early", pads=SAME, relu=True),
     Case((9, 13), (3, 3), (64, 9), f"{NARROW} early", pads=SAME, residual=True),
     Case((10, 11), (9, 9), (32, 3), "8x8x16 of 16x16 planes 1", pads=(4, 4, 4, 4), bias=True),
     Case((9, 9), (5, 5), (16, 17), SMALL, pads=(2, 2, 2, 2), bias=True),
@@ -96,23 +96,22 @@ CASES = [
     Case((9, 15), (2, 3), (64, 24), "8x8x16 of 64x16 planes 2 split 4 early", pads=SAME, bias=True),
     Case((8, 9), (2, 3), (168, 33), "8x8x32 of 64x32 planes 4 split 2 early", images=2, residual=True),
     Case((7, 8), (2, 3), (40, 17), "8x8x32 of 32x32 planes 2 split 2 early", pads=SAME, bias=True),
-    Case((17, 15), (3, 3), (32, 64), "16x16x64 of 64x64 planes 1 early", pads=SAME, bias=True),
-    Case((7, 17), (3, 3), (32, 128), "8x16x128 of 64x64 planes 1", pads=SAME),
+    Case((17, 15), (3, 3), (32, 64), "8x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
+    Case((7, 17), (3, 3), (32, 128), "8x16x64 of 64x32 planes 1", pads=SAME),
 ]
 # Those of tiles that a device which emulates the units may have too little shared memory for.
 LARGE = [
     Case((8, 9), (3, 3), (72, 33), "8x8x32 of 64x32 planes 3 split 2 early", images=2, residual=True),
     Case((8, 9), (1, 3), (168, 17), "8x8x16 of 64x16 planes 4 split 4 early", images=2, pads=SAME),
     Case((17, 31), (3, 3), (128, 128), "8x8x32 of 64x32 planes 4 split 4 early", pads=SAME, bias=True),
-    Case((9, 31), (3, 3), (128, 100), "8x16x64 of 64x32 planes 4 split 2 early", pads=SAME, residual=True),
-    Case((7, 61), (1, 5), (40, 6), "spread 4x64x32 of 64x32 planes 1", pads=(0, 3, 0, 0), relu=True),
+    Case((7, 61), (1, 5), (40, 6), "spread 8x32x32 of 64x32 planes 1", pads=(0, 3, 0, 0), relu=True),
     Case((17, 61), (3, 3), (32, 9), "spread 8x32x32 of 64x32 planes 1 early", images=2, pads=SAME, bias=True),
     Case((17, 45), (9, 9), (32, 3), "spread 8x32x32 of 64x32 planes 1 early", pads=(4, 4, 4, 4), bias=True),
-    Case((17, 33), (3, 3), (64, 64), "16x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
-    Case((18, 31), (3, 3), (64, 64), "16x16x64 of 64x64 planes 2 early", pads=SAME, relu=True),
-    Case((33, 67), (3, 3), (32, 9), "16x32x16 of 128x16 planes 1 early", pads=SAME, bias=True),
-    Case((31, 65), (9, 9), (32, 3), "16x16x16 of 64x16 planes 1 early", pads=(4, 4, 4, 4), bias=True),
-    Case((30, 34), (3, 3), (128, 128), "8x16x128 of 64x64 planes 2", images=2, pads=SAME, residual=True),
+    Case((17, 33), (3, 3), (64, 64), "8x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
+    Case((18, 31), (3, 3), (64, 64), "8x16x64 of 64x32 planes 2 early", pads=SAME, relu=True),
+    Case((33, 67), (3, 3), (32, 9), "8x16x16 of 32x16 planes 1 early", pads=SAME, bias=True),
+    Case((31, 65), (9, 9), (32, 3), "8x16x16 of 32x16 planes 1 early", pads=(4, 4, 4, 4), bias=True),
+    Case((30, 34), (3, 3), (128, 128), "8x16x64 of 64x32 planes 2", images=2, pads=SAME, residual=True),
 ]
 
 

@@ -88,10 +88,7 @@ std::vector<HaloTiling> spread_shapes(const Contraction& c) {
   std::vector<HaloTiling> found;
   if (c.spread == 0 || c.in_step_h != 1 || c.in_step_w != 1) return found;
   const int64_t columns = round_up(c.weights.channels_out * c.taps_w, 16);
-  for (HaloTiling one : {HaloTiling{4, 32, columns, 32, columns},
-                         {8, 32, columns, 64, columns},
-                         {2, 32, columns, 16, columns},
-                         {4, 64, columns, 64, columns}}) {
+  for (HaloTiling one : {HaloTiling{4, 32, columns, 32, columns}, {8, 32, columns, 64, columns}, {2, 32, columns, 16, columns}}) {
     one.spread = true;
     if (one.made_columns(c) >= one.columns / 2) found.push_back(one);
   }
@@ -101,7 +98,7 @@ std::vector<HaloTiling> spread_shapes(const Contraction& c) {
 // The tiles of small images, whose subgroups share the depth, of as many planes as fit: a row of taps and a plane at a time. Where units
 // are emulated, which all invocations do together, each has as many of them.
 std::vector<HaloTiling> split_shapes(const LowerContext& node, const Contraction& c) {
-  constexpr HaloTiling kShapes[] = {{8, 8, 16, 64, 16}, {8, 8, 32, 64, 32}, {8, 8, 32, 32, 32}, {8, 16, 64, 64, 32}};
+  constexpr HaloTiling kShapes[] = {{8, 8, 16, 64, 16}, {8, 8, 32, 64, 32}, {8, 8, 32, 32, 32}};
   const int64_t all = ceil_div(c.weights.channels_in, kPlane);
   std::vector<HaloTiling> found;
   for (HaloTiling one : kShapes)
@@ -115,9 +112,7 @@ std::vector<HaloTiling> split_shapes(const LowerContext& node, const Contraction
 }
 
 std::vector<HaloTiling> shapes_of(const Contraction& c) {
-  constexpr HaloTiling kShapes[] = {{8, 16, 64, 64, 32},   {8, 16, 64, 32, 64},  {16, 16, 64, 64, 64}, {16, 16, 64, 64, 32},
-                                    {8, 16, 128, 64, 64},  {16, 16, 32, 64, 32}, {8, 16, 32, 32, 32},  {8, 8, 32, 32, 16},
-                                    {16, 32, 16, 128, 16}, {16, 16, 16, 64, 16}, {8, 16, 16, 32, 16},  {8, 8, 16, 16, 16}};
+  constexpr HaloTiling kShapes[] = {{8, 16, 64, 64, 32}, {8, 16, 32, 32, 32}, {8, 8, 32, 32, 16}, {8, 16, 16, 32, 16}, {8, 8, 16, 16, 16}};
   std::vector<HaloTiling> found = spread_shapes(c);
   for (const HaloTiling& one : kShapes)
     if (suits_channels(c, one)) found.push_back(one);
