@@ -24,7 +24,7 @@ from .sources import DeviceTensors
 
 ONE_LIST, FRESH, LOADED = "one list", "fresh context", "beside load"
 _SHARE = 4  # of N runs on one list, N / 4 are made again on a fresh context
-_LOADED_SHARE = 8  # and N / 8 beside load: a GPU takes longer to go from one context to another than a small model takes to run
+_LOADED_SHARE = 8  # and N / 8 beside load: a GPU goes from one context to another more slowly than small models run
 _MOST_KINDS = 8  # different results of one tensor that are kept; later ones only count
 _ALIGNED = (128, 32, 16)  # elements: what kernels' tiles, subgroups and words are multiples of
 _FULL = 0.75  # share of a row, column or block that differs where all of it may
