@@ -228,7 +228,7 @@ void main() {
   }
   FOR(i, ROWS * COLUMNS) CLEAR_SUMS(sums[i]);
   const uint first_line = (pixel / TILE_W * STEP_H * PATCH_W + (pixel % TILE_W + line) * STEP_W) * 4u + eight;
-  if (EARLY == 1u) READ_WEIGHTS(coming_w, share * ACROSS_W * kLanes);
+  if (EARLY == 1u) READ_WEIGHTS(coming_w, min(share * ACROSS_W * kLanes, last));
   [[dont_unroll]] for (uint plane = 0u; plane < planes; plane += PLANES) {
     if (plane > 0u) barrier();  // nobody reads the patches before any more
     fetch(plane * 32u, first_x, corner_x);

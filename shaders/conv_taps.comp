@@ -1,7 +1,7 @@
 // Convolution of few channels on matrix units of halves whose components lie where attention_quads.comp says. A tile is TILE_H rows of
 // TILE_W pixels of an image; what all of its taps read lies in shared memory, once, for all input channels. A subgroup multiplies strips of
-// sixteen pixels of a row by SUB_C output channels; ACROSS of them have the same strips. The depth, all taps of all channels, is STEPS times
-// sixteen: an invocation has the same four places of each sixteen for all of its pixels, so that it finds where they lie in the patch once,
+// sixteen pixels of a row by SUB_C output channels; ACROSS of them have the same strips. The depth, all taps of all channels, is STEPS
+// times sixteen: an invocation has the same four places of each sixteen for all of its pixels, so that it finds where they lie in the patch once,
 // and holds the weights for all tiles of its workgroup. Steps past the depth count as zero, whatever lies where they read.
 // Which channel a column of a matrix stands for is free: an invocation's sums are neighbours of a pixel, which it stores at once.
 // Y_EIGHTS, beside Y_VEC4: neighbouring channels of halves are aligned eights.

@@ -98,20 +98,20 @@ CASES = [
     Case((7, 8), (2, 3), (40, 17), "8x8x32 of 32x32 planes 2 split 2 early", pads=SAME, bias=True),
     Case((17, 15), (3, 3), (32, 64), "8x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
     Case((7, 17), (3, 3), (32, 128), "8x16x64 of 64x32 planes 1", pads=SAME),
+    Case((17, 33), (3, 3), (64, 64), "8x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
+    Case((18, 31), (3, 3), (64, 64), "8x16x64 of 64x32 planes 2 early", pads=SAME, relu=True),
+    Case((33, 67), (3, 3), (32, 9), "8x16x16 of 32x16 planes 1 early", pads=SAME, bias=True),
 ]
-# Those of tiles that a device which emulates the units may have too little shared memory for.
+# Those that a device which emulates the units may have too little shared memory or too short loops for.
 LARGE = [
+    Case((31, 65), (9, 9), (32, 3), "8x16x16 of 32x16 planes 1 early", pads=(4, 4, 4, 4), bias=True),
+    Case((30, 34), (3, 3), (128, 128), "8x16x64 of 64x32 planes 2", images=2, pads=SAME, residual=True),
     Case((8, 9), (3, 3), (72, 33), "8x8x32 of 64x32 planes 3 split 2 early", images=2, residual=True),
     Case((8, 9), (1, 3), (168, 17), "8x8x16 of 64x16 planes 4 split 4 early", images=2, pads=SAME),
     Case((17, 31), (3, 3), (128, 128), "8x8x32 of 64x32 planes 4 split 4 early", pads=SAME, bias=True),
     Case((7, 61), (1, 5), (40, 6), "spread 8x32x32 of 64x32 planes 1", pads=(0, 3, 0, 0), relu=True),
     Case((17, 61), (3, 3), (32, 9), "spread 8x32x32 of 64x32 planes 1 early", images=2, pads=SAME, bias=True),
     Case((17, 45), (9, 9), (32, 3), "spread 8x32x32 of 64x32 planes 1 early", pads=(4, 4, 4, 4), bias=True),
-    Case((17, 33), (3, 3), (64, 64), "8x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
-    Case((18, 31), (3, 3), (64, 64), "8x16x64 of 64x32 planes 2 early", pads=SAME, relu=True),
-    Case((33, 67), (3, 3), (32, 9), "8x16x16 of 32x16 planes 1 early", pads=SAME, bias=True),
-    Case((31, 65), (9, 9), (32, 3), "8x16x16 of 32x16 planes 1 early", pads=(4, 4, 4, 4), bias=True),
-    Case((30, 34), (3, 3), (128, 128), "8x16x64 of 64x32 planes 2", images=2, pads=SAME, residual=True),
 ]
 
 
@@ -170,7 +170,7 @@ def convolution(case: Case, x: Array, w: Array) -> Array:
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_large_tiles_are_as_near_as_the_step_tells(case: Case, units: pumice.Context) -> None:
     if any(quirk.name == "emulated_fragments" for quirk in units.driver_quirks):
-        pytest.skip("units that are emulated need more shared memory")
+        pytest.skip("units that are emulated need more shared memory, or longer loops")
     test_convolutions_are_as_near_as_the_step_tells(case, units)
 
 
@@ -266,3 +266,56 @@ def test_it_is_taken_where_nothing_is_measured(images: int | None, units: pumice
 )
 def test_other_convolutions_have_no_such_variant(case: Case, kind: dict[str, Any], units: pumice.Context) -> None:
     assert not [variant for variant in choice_of(case, units, **kind)["variants"] if "halo" in variant]
+
+
+def test_subgroups_that_share_the_depth_have_a_row_of_taps_each(units: pumice.Context) -> None:
+    """Those that have none would read weights past the last ones."""
+    for kernel, inputs in (((3, 3), 32), ((1, 3), 32), ((1, 5), 96), ((5, 2), 16)):
+        variants = choice_of(Case((17, 18), kernel, (inputs, 24)), units)["variants"]
+        for variant in (one for one in variants if " split " in one and "halo" in one):
+            planes, split = (int(variant.split(f" {name} ")[1].split()[0]) for name in ("planes", "split"))
+            assert planes * kernel[0] >= split, variant
+
+
+def test_tiles_have_room_beside_what_is_emulated(units: pumice.Context) -> None:
+    """A patch of 379 pixels and 128 invocations: 68 bytes of each are more than the device has, where it has 32 KiB."""
+    graph = pumice.Graph("room")
+    x = inside(graph.input("x", "float32", [1, 16, 124, 120]), graph, "turned")
+    weights = np.full((32, 16, 5, 4), 1 / 64, np.float32)
+    made = graph.add("Conv", x, weights, pads=[6, 1, 6, 2], dilations=[3, 1], name="conv")
+    graph.output("y", graph.add("Add", made, np.ones(1, np.float32)))
+    program = graph.compile(units, "fp16")
+    y = program({"x": np.zeros((1, 16, 124, 120), np.float32)}, loop_timeout=None)["y"]
+    assert (y == 1).all()
+
+
+def test_taps_that_are_far_apart_have_no_such_variant(units: pumice.Context) -> None:
+    """Areas that they reach over are not reckoned with: they would not fit the numbers."""
+    far = 400_000_000
+    case = Case((1, 1), (2, 2), (16, 32), dilations=(far, far), pads=(far, far, 0, 0))
+    graph = pumice.Graph("far")
+    x = inside(graph.input("x", "float32", [1, 16, 1, 1]), graph, "turned")
+    made = graph.add(
+        "Conv", x, np.ones((32, 16, 2, 2), np.float32), pads=list(case.pads), dilations=[far, far], name="conv"
+    )
+    graph.output("y", graph.add("Add", made, np.ones(1, np.float32)))
+    program = graph.compile(units, "fp16", list_variants=True)
+    (choice,) = [step["choice"] for step in program.plan(shapes_of(program)) if "choice" in step]
+    assert not [variant for variant in choice["variants"] if "halo" in variant or "taps" in variant]
+
+
+def test_weights_are_held_twice_where_the_kernel_may_read_them_alone(units: pumice.Context) -> None:
+    """Measured choices of other kinds keep them once."""
+    graph = graph_of(
+        Case((14, 14), (3, 3), (64, 64), pads=SAME), np.ones((64, 64, 3, 3), np.float32), np.ones(64, np.float32)
+    )
+
+    def held(**options: Any) -> int:
+        program = graph.compile(units, "fp16", **options)
+        (compiled,) = [program.compiled(shapes_of(program))]
+        return int(compiled.binding_properties.persistent_bytes)
+
+    once = held()
+    assert held(measured={"convolution of another kind": "conv_tiled 32x32 split 1"}) == once
+    assert held(list_variants=True) > once
+    assert held(measured={"convolution of another kind": "conv_halo 8x16x64 of 64x32 planes 1"}) > once

@@ -39,7 +39,8 @@ constexpr std::array kKinds = {
     QuirkKind{"other_matrix_layout",
               "The components of a matrix are not held by the invocations that attention_quads.comp and product_quads.comp take them to be "
               "held by.",
-              "Scores of attention and operands of products pass through shared memory.", "test_driver_quirks.py: matrices"},
+              "Scores of attention and operands of products and convolutions pass through shared memory.",
+              "test_driver_quirks.py: matrices"},
     QuirkKind{"emulated_fragments", "None: for tests of what matrix units would do, where there are none.",
               "Products with matrices in blocks, products in float32 as sums of two halves, convolutions of several taps, and attention "
               "emulate the units in shared memory, slowly.",

@@ -162,9 +162,8 @@ std::optional<AttentionPlan> row_quads_plan(const LowerContext& node, const Atte
   const int64_t fours = a.v.size() / 4, size = std::max(a.k.size(), a.v.size()), groups_of_core = size > 64 ? 2 : 3;
   const bool in_shared = size > kMostHeld;
   const auto bytes = [&](int64_t subgroups) {
-    const int64_t emulated = node.emulates_fragments() ? kSubgroup * (64 + 4) : 0;
-    return std::max(subgroups * rows * fours, subgroups * kSubgroup) * 16 + subgroups * kSubgroup * 8 + subgroups * emulated + 16 +
-           (in_shared ? round_up(a.k.size(), 32) / 32 * kSubgroup * 16 : 0);
+    return std::max(subgroups * rows * fours, subgroups * kSubgroup) * 16 + subgroups * kSubgroup * 8 +
+           node.emulated_bytes(subgroups * kSubgroup) + 16 + (in_shared ? round_up(a.k.size(), 32) / 32 * kSubgroup * 16 : 0);
   };
   int64_t subgroups = std::min(kInGroup, node.most_invocations() / kSubgroup);
   while (subgroups > 1 && bytes(subgroups) > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"))) subgroups /= 2;

@@ -32,14 +32,14 @@ constexpr MatrixKind kSmallStrips{.subgroups = 1, .keys = 16, .strips = 2, .is_p
 
 // Shared memory of a workgroup.
 int64_t bytes_of(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
-  constexpr int64_t kEmulated = 68, kOutStrip = 16 * 5;  // bytes of an invocation; vectors of a subgroup's results on their way out
+  constexpr int64_t kOutStrip = 16 * 5;  // vectors of a subgroup's results on their way out
   const auto row = [](const Heads& heads) { return round_up(heads.size(), 16) / 8 + 1; };
   if (!is_quads) {
     const int64_t strips = share.rows() * (share.keys / 4 + 1);
     return (share.keys * std::max(row(a.k), row(a.v)) + strips) * 16;
   }
   const int64_t staged = share.keys * (row(a.k) + row(a.v)) * share.strips;
-  return std::max(staged, share.subgroups * kOutStrip) * 16 + (node.has_quads() ? 0 : share.subgroups * kQuadsSubgroup * kEmulated);
+  return std::max(staged, share.subgroups * kOutStrip) * 16 + node.emulated_bytes(share.subgroups * kQuadsSubgroup);
 }
 
 bool fits(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {

@@ -106,8 +106,7 @@ BlockTiling quads_tiling(const LowerContext& node, int64_t rows, int64_t columns
   int64_t subgroups = 1;
   while (subgroups * 2 <= most && subgroups < wanted) subgroups *= 2;
   const int64_t each = std::min(rows, kMostRows), staged = each * (chunks * 16 + 1);
-  const int64_t of_lane = node.emulates_fragments() ? 68 : 0;  // operands of the units that are emulated, and values that meet
-  const int64_t of_subgroup = in_group * sets * kTileColumns * (each > 8 ? 17 : 9) * 4 + kLanes * of_lane;
+  const int64_t of_subgroup = in_group * sets * kTileColumns * (each > 8 ? 17 : 9) * 4 + node.emulated_bytes(kLanes);
   const int64_t limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   while (subgroups > 1 && subgroups * of_subgroup > limit) subgroups /= 2;
   const int64_t parts = ceil_div(ceil_div(chunks, subgroups) * kChunk, 8 * kLanes);

@@ -158,6 +158,14 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
   return channels < kNarrowTile || !fits(least) ? std::nullopt : std::optional(least);
 }
 
+bool has_near_taps(const Contraction& c) {
+  constexpr int64_t kFar = 1 << 15;
+  const auto is_near = [](int64_t step, int64_t taps, int64_t tap_step) {
+    return step > 0 && step < kFar && tap_step > 0 && tap_step < kFar && taps * tap_step < kFar;
+  };
+  return is_near(c.in_step_h, c.taps_h, c.tap_step_h) && is_near(c.in_step_w, c.taps_w, c.tap_step_w);
+}
+
 bool has_columns_kernel(const NodeContext& node, const WeightView& weights) {
   constexpr int64_t kLeastDepth = 256;
   return !node.prefers_lanes() && node.subgroup() > 0 && node.most_invocations() >= kColumnsGroup && weights.channels_in % 8 == 0 &&
@@ -243,8 +251,7 @@ constexpr QuadTiling kHalvesTilings[] = {
     {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 2}, {64, 64, 64, 32, 1, 1}, {64, 64, 32, 32, 1, 2, false, true}};
 
 bool fits_halves_of(const NodeContext& node, const QuadTiling& tiling) {
-  constexpr uint64_t kEmulatedBytes = 64;  // of an invocation: both operands
-  const uint64_t emulated = driver_quirks(node.context).has(Quirk::emulated_fragments) ? tiling.subgroups() * 32 * kEmulatedBytes : 0;
+  const auto emulated = static_cast<uint64_t>(node.emulated_bytes(tiling.subgroups() * 32));
   return tiling.shared_bytes() + emulated <= node.context->limit("maxComputeSharedMemorySize") &&
          tiling.subgroups() * 32 <= node.most_invocations();
 }

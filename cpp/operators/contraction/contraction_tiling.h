@@ -18,6 +18,9 @@ inline int64_t span_of_taps(int64_t outputs, int64_t step, int64_t taps, int64_t
   return (outputs - 1) * step + (taps - 1) * tap_step + 1;
 }
 
+// Whether windows go forward on both axes, and neither their steps nor they themselves reach so far that areas could not be reckoned with.
+bool has_near_taps(const Contraction& c);
+
 // The tile that a workgroup of conv_tiled computes, the number of parts that it splits the depth into, and an invocation's tile in
 // registers, of 4 or 8 pixels by 4 or 8 channels.
 struct Tiling {

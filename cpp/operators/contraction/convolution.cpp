@@ -1,6 +1,5 @@
 // Lowerings of Conv and ConvTranspose.
 #include <algorithm>
-#include <array>
 
 #include "core/error.h"
 #include "operators/contraction/contraction.h"
@@ -86,13 +85,14 @@ static bool pack_conv(const PackContext& node, size_t input, bool patches, Packe
 }
 
 // Whether the packed weights of a convolution are followed by the same ones in fragments, for conv_halo. Packing and lowering decide alike:
-// where the images are not known, where that kernel is the quickest for them, and where variants are measured.
+// where the images are not known, where that kernel is the quickest for them, and where variants are measured or it was the quickest one.
 static bool holds_fragments(const NodeContext& node, const TensorDesc& w) {
   if (node.shapes.empty() || !can_hold_fragments(node, conv_weights(w, groups_of(node)))) return false;
-  if (node.measured || !node.shapes[0]) return true;
+  const auto is_halo = [](const auto& one) { return one.second.starts_with("conv_halo"); };
+  if (!node.shapes[0] || (node.measured && (node.measured->lists || std::ranges::any_of(node.measured->taken, is_halo)))) return true;
   const WindowGeometry window = conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
   const Axes made = axes_of(window.output, 1);
-  return quick_halo({node.shapes[0]->front(), made.h, made.w, w.shape[0]}).has_value();
+  return quick_halo({node.shapes[0]->front(), made.h, made.w, w.shape[1], w.shape[0]}).has_value();
 }
 
 // Tells of the weights in fragments where these lie once more, behind their packed form.

@@ -17,17 +17,15 @@ bool takes_halo(const LowerContext& node, const Contraction& c) {
   constexpr int64_t kEight = 8;
   const bool has_terms = !c.matrix && !c.integers && !pools(c) && c.order == WeightOrder::blocks && c.fragments > 0;
   if (!has_terms || !node.has_fragments() || c.weights.groups != 1 || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
-  const bool goes_forward = c.in_step_h > 0 && c.in_step_w > 0 && c.tap_step_h > 0 && c.tap_step_w > 0;
   const bool is_aligned = node.input_phase(0) == 0 && c.x_first % kEight == 0;
-  return goes_forward && is_aligned && c.x_dtype == DType::float16 &&
+  return has_near_taps(c) && is_aligned && c.x_dtype == DType::float16 &&
          has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, kEight);
 }
 
 bool fits_halo(const LowerContext& node, const Contraction& c, const HaloTiling& tiling) {
   const auto limit = [&](const char* name) { return static_cast<int64_t>(std::min<uint64_t>(node.context->limit(name), INT32_MAX)); };
-  const int64_t emulated = node.emulates_fragments() ? tiling.invocations() * 64 : 0;  // both operands
-  return tiling.shared_bytes(c) + emulated <= limit("maxComputeSharedMemorySize") && tiling.invocations() <= node.most_invocations() &&
-         tiling.tiles(c) <= limit("maxComputeWorkGroupCount_0") &&
+  return tiling.shared_bytes(c) + node.emulated_bytes(tiling.invocations()) <= limit("maxComputeSharedMemorySize") &&
+         tiling.invocations() <= node.most_invocations() && tiling.tiles(c) <= limit("maxComputeWorkGroupCount_0") &&
          ceil_div(c.weights.channels_out, tiling.channels) <= limit("maxComputeWorkGroupCount_1");
 }
 
@@ -59,11 +57,11 @@ int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
 }
 
 std::optional<HaloTiling> quick_halo(const MadeImages& made) {
-  constexpr int64_t kBusyTiles = 100;
+  constexpr int64_t kBusyTiles = 100, kLeastDepth = 16;
   constexpr HaloTiling kNarrowTile{8, 16, 16, 32, 16}, kMiddle{8, 16, 32, 32, 32}, kWide{8, 16, 64, 64, 32};
   const HaloTiling& tiling = made.channels <= kNarrowChannels ? kNarrowTile : made.channels <= 32 ? kMiddle : kWide;
   const int64_t tiles = made.count * ceil_div(made.rows, tiling.rows) * ceil_div(made.columns, tiling.columns);
-  if (tiles * ceil_div(made.channels, tiling.channels) < kBusyTiles) return {};
+  if (made.channels_in < kLeastDepth || tiles * ceil_div(made.channels, tiling.channels) < kBusyTiles) return {};
   return tiling;
 }
 
@@ -95,8 +93,8 @@ std::vector<HaloTiling> spread_shapes(const Contraction& c) {
   return found;
 }
 
-// The tiles of small images, whose subgroups share the depth, of as many planes as fit: a row of taps and a plane at a time. Where units
-// are emulated, which all invocations do together, each has as many of them.
+// The tiles of small images, whose subgroups share the depth, of as many planes as fit: a row of taps and a plane at a time, so that there
+// are as many rows as subgroups. Where units are emulated, which all invocations do together, all subgroups get as many rows.
 std::vector<HaloTiling> split_shapes(const LowerContext& node, const Contraction& c) {
   constexpr HaloTiling kShapes[] = {{8, 8, 16, 64, 16}, {8, 8, 32, 64, 32}, {8, 8, 32, 32, 32}};
   const int64_t all = ceil_div(c.weights.channels_in, kPlane);
@@ -106,7 +104,7 @@ std::vector<HaloTiling> split_shapes(const LowerContext& node, const Contraction
       const auto shares = [&](int64_t planes) { return !node.emulates_fragments() || planes * c.taps_h % one.split == 0; };
       const auto fits = [&] { return shares(one.planes) && shares(all % one.planes) && fits_halo(node, c, one); };
       for (one.planes = std::min<int64_t>(all, 4); one.planes > 0 && !fits();) --one.planes;
-      if (one.planes > 0 && one.channels <= round_up(c.weights.channels_out, kNarrowChannels)) found.push_back(one);
+      if (one.planes * c.taps_h >= one.split && one.channels <= round_up(c.weights.channels_out, kNarrowChannels)) found.push_back(one);
     }
   return found;
 }
@@ -137,7 +135,7 @@ std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction
 
 std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c) {
   if (!takes_halo(node, c)) return {};
-  const auto quick = quick_halo({c.x.n, c.out_h, c.out_w, c.weights.channels_out});
+  const auto quick = quick_halo({c.x.n, c.out_h, c.out_w, c.weights.channels_in, c.weights.channels_out});
   if (!quick) return {};
   std::vector<HaloTiling> shapes = spread_shapes(c);
   shapes.push_back(*quick);

@@ -32,7 +32,7 @@ struct HaloTiling {
 
 // The images that a convolution makes.
 struct MadeImages {
-  int64_t count, rows, columns, channels;
+  int64_t count, rows, columns, channels_in, channels;
 };
 
 // The tile for convolutions of which conv_halo is the quickest kernel; none for others.

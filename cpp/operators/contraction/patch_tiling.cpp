@@ -17,8 +17,7 @@ bool takes(const NodeContext& node, const Contraction& c, int64_t pixels) {
   const bool has_terms = !c.matrix && !c.integers && c.order == WeightOrder::blocks && c.weights.channels_in > 0;
   if (!has_terms || node.prefers_lanes() || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
   if (c.weights.channels_in * c.weights.channels_out > kMostChannels) return false;
-  const bool goes_forward = c.in_step_h > 0 && c.in_step_w > 0 && c.tap_step_h > 0 && c.tap_step_w > 0;
-  return goes_forward && span_of_taps(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMostSpan;
+  return has_near_taps(c) && span_of_taps(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMostSpan;
 }
 
 // The tiling with as many channels in shared memory as fit; none where one of each part does not.

@@ -14,18 +14,17 @@ bool takes(const NodeContext& node, const Contraction& c) {
   if (c.matrix || c.integers || pools(c) || c.order != WeightOrder::blocks || c.weights.groups != 1) return false;
   if (c.weights.channels_in == 0 || c.x.h * c.x.w == 0 || c.taps_h * c.taps_w < 2 || taps_depth(c) > kMostDepth) return false;
   if (c.w_first % 8 != 0) return false;
-  return c.in_step_h > 0 && c.in_step_w > 0 && c.tap_step_h > 0 && c.tap_step_w > 0;
+  return has_near_taps(c);
 }
 
 // Whether the device has room for such a tile, and registers for its weights.
 bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tiling) {
   constexpr int64_t kSharedBytes = 24576, kMostLoads = 32, kMostInvocations = 512, kMostWeights = 8 * 4;
-  constexpr int64_t kPlacesBytes = 512, kEmulatedBytes = 68;  // of all steps' places; of an invocation
+  constexpr int64_t kPlacesBytes = 512;  // of all steps' places
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto most_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
-  const bool is_emulated = node.emulates_fragments();
   const int64_t bytes = 2 * tiling.elements(c) + kPlacesBytes;
-  const int64_t shared = is_emulated ? 2 * bytes + tiling.invocations() * kEmulatedBytes : bytes;
+  const int64_t shared = bytes * (node.emulates_fragments() ? 2 : 1) + node.emulated_bytes(tiling.invocations());
   return taps_depth(c) / 16 * (tiling.sub_channels / 16) <= kMostWeights &&
          tiling.invocations() <= std::min(kMostInvocations, node.most_invocations()) && bytes <= kSharedBytes && shared <= limit &&
          tiling.loads(c) <= kMostLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= most_groups;

@@ -132,6 +132,8 @@ class NodeContext {
   // Whether the device has such units of halves, or tests have them emulated (Quirk::emulated_fragments).
   bool has_fragments() const { return has_quads() || emulates_fragments(); }
   bool emulates_fragments() const;
+  // Bytes of shared memory of so many invocations whose units are emulated: both operands, and values that they give each other.
+  int64_t emulated_bytes(int64_t invocations) const { return emulates_fragments() ? invocations * 68 : 0; }
   // Whether a product in float32 can be one of halves in fragments, whatever the floats are otherwise.
   bool takes_halves() const;
   // Multiprocessors of the device, for models of what a choice costs: as many as an H200 has where it does not tell.
