@@ -230,3 +230,46 @@ def test_functions_are_found_in_code() -> None:
     assert list(cpp_functions(CODE)) == [(4, 3, "S", 0), (7, 1, "get", 0), (12, 7, "long_one", 3)]
     assert cpp_signature("bool S::operator()(int a, int b) const") == ("operator()", 2)
     assert cpp_signature("bool S::operator==(const S& other) const") == ("operator==", 1)
+
+
+# ---- folders
+
+UNITS = 30  # of a folder's own: a header and the source of its name are one
+# Flat lists, whose names say more than folders would.
+FLAT = {
+    "docs": "a page each, in the order of docs/index.md",
+    "python/pumice/validation": "a step of a validation, or a form of its report, each",
+    "shaders": "a kernel each; their names begin with their families",
+    "shaders/include": "what kernels paste, by what it is about",
+    "src": "a bound class each",
+    "tests/benchmarks": "a table of ./dev bench each, by its name",
+    "tests/corpus/graphs": "a stored model each",
+    "tests/graph": "a file for what it tests, run by its name",
+    "tests/operators": "a file for what it tests, run by its name",
+    "tests/support": "a helper each, for all folders of tests",
+    "tests/validation": "a file for what it tests, run by its name",
+}
+
+
+def units_of(folder: Path) -> set[str]:
+    """Names without endings of the files of a folder's own."""
+    return {path.stem for path in folder.iterdir() if path.is_file()}
+
+
+def folders() -> Iterator[Path]:
+    for top in ("cpp", "docs", "python", "shaders", "src", "tests"):
+        for path in (ROOT / top, *sorted((ROOT / top).rglob("*/"))):
+            if path.is_dir() and not any(part.startswith((".", "__")) or part == "build" for part in path.parts[-3:]):
+                yield path
+
+
+def test_folders_are_streets() -> None:
+    long = {path.relative_to(ROOT).as_posix(): len(units_of(path)) for path in folders() if len(units_of(path)) > UNITS}
+    assert long.keys() == FLAT.keys(), long
+
+
+def test_a_header_and_its_source_are_one_unit(tmp_path: Path) -> None:
+    for name in ("a.h", "a.cpp", "b.cpp"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "c").mkdir()
+    assert units_of(tmp_path) == {"a", "b"}
