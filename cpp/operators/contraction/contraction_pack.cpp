@@ -23,6 +23,7 @@ namespace {
 struct PackForm {
   enum class Kind : uint8_t { rows, lanes, fragments, halves } kind;
   int64_t step;
+  int64_t spread = 0;  // of fragments: the taps of a row, which are columns; 0: none are
 
   bool has_rows() const { return kind == Kind::rows; }
   bool has_lanes() const { return kind == Kind::lanes; }
@@ -30,12 +31,14 @@ struct PackForm {
 
   // Elements of one group of `weights`.
   int64_t group(const WeightView& weights) const {
+    if (spread > 0) return spread_elements(weights, spread);
     if (kind == Kind::fragments || has_halves()) return fragment_elements(weights) * (has_halves() ? 2 : 1);
     if (!has_lanes()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 8);
     return round_up(weights.channels_out, kLaneChannels) * weights.taps * ceil_div(weights.channels_in, step) * 4;
   }
   Macros macros() const {
-    if (kind == Kind::fragments || has_halves()) return {{"FRAGMENTS", "1"}, {"HALVES", has_halves() ? "1" : "0"}};
+    const Macros fragments{{"FRAGMENTS", "1"}, {"HALVES", has_halves() ? "1" : "0"}, {"SPREAD", std::to_string(spread) + "u"}};
+    if (kind == Kind::fragments || has_halves()) return fragments;
     return {{"LANES", has_lanes() ? "1" : "0"}, {"KV", std::to_string(step)}, {"RUN", std::to_string(kRun)}};
   }
   // Fours of elements of all groups of `weights`, before they become two halves each.
@@ -126,7 +129,9 @@ Step pack_step(const Packing& packing, const PackPart& part, const Operand& sour
   step.bind("x", source, part.source_first, source_span(part.weights), bits(packing.source));
   step.bind("y", target, part.target_first, elements, bits(packing.made));
   step.set("quads", packing.form.fours_of(packing.form.has_lanes() ? all : part.weights));
-  step.set("taps", all.taps).set("channels_in", part.weights.channels_in).set("channels_out", all.channels_out);
+  step.set("taps", all.taps / std::max<int64_t>(packing.form.spread, 1))
+      .set("channels_in", part.weights.channels_in)
+      .set("channels_out", all.channels_out);
   step.set("first_in", part.first_in).set("all_in", all.channels_in);
   step.set("x_stride_group", all.stride_group).set("x_stride_out", all.stride_out);
   step.set("x_stride_in", all.stride_in).set("x_stride_tap", all.stride_tap);
@@ -236,21 +241,7 @@ void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, cons
 }
 
 void pack_spread(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int64_t width, PackedWeight& packed) {
-  const int64_t elements = spread_elements(weights, width), span = source_span(weights);
-  const DType source = source_desc.dtype;
-  const auto kernel =
-      node.kernel("conv_pack.comp", node.float_dtype,
-                  {{"FRAGMENTS", "1"}, {"SPREAD", std::to_string(width) + "u"}, {"SOURCE_FLOAT", source == DType::float32 ? "1" : "0"}});
-  packed.desc = TensorDesc(node.float_dtype, {elements});
-  packed.steps = [=](std::vector<Step>& steps, const Operand& from, const Operand& to) {
-    StepBuilder step(kernel);
-    step.bind("x", from, 0, span, bits(source)).bind("y", to, 0, elements, 16);
-    step.set("quads", elements / 4).set("taps", weights.taps / width).set("channels_in", weights.channels_in);
-    step.set("channels_out", weights.channels_out).set("first_in", 0).set("all_in", weights.channels_in);
-    step.set("x_stride_group", 0).set("x_stride_out", weights.stride_out).set("x_stride_in", weights.stride_in);
-    step.set("x_stride_tap", weights.stride_tap).set("scale", 1.0);
-    steps.push_back(step.threads(static_cast<uint64_t>(elements / 4)).build());
-  };
+  pack(node, source_desc.dtype, weights, {PackForm::Kind::fragments, 32, width}, {1, weights.channels_out}, packed);
 }
 
 void pack_halves(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int exponent, PackedWeight& packed) {
