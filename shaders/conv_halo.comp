@@ -49,6 +49,7 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
+#include "include/four_channels.glsl"
 
 #if EMULATED
 #define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)  // drivers take minutes for the text of all units' products
@@ -128,19 +129,6 @@ void multiply(uint at) {
   }
 }
 
-void store(uvec3 pixel, uint channel, vec4 sum) {
-  const uint at = y_index(pixel);
-#if Y_VEC4
-  const uint place = at + y_channel(channel);
-  SET_Y4(place >> 2, finished(sum, place));
-#else
-  for (uint k = 0u; k < 4u; ++k) {
-    const uint place = at + y_channel(channel + k);
-    if (channel + k < p.channels_out) SET_Y(place, finished(sum[k], place));
-  }
-#endif
-}
-
 #if SPREAD
 // The sums of the tile, as floats: [row][column][PITCH].
 #define MEETING(number, column) patches[((number) * PITCH + (column)) / 4u][((number) * PITCH + (column)) % 4u]
@@ -163,34 +151,26 @@ void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
         sum[k] = channel_bias(own);
         FOR(tw, KERNEL_W) sum[k] += uintBitsToFloat(MEETING(row * TILE_W + column + tw * DILATION_W, tw * p.channels_out + own));
       }
-      store(pixel, channel, sum);
+      store_four(y_index(pixel), channel, sum);
     }
   }
 }
 #else
-// Four of the biases.
-vec4 biases(uint channel) {
-  return vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
-}
-
-// Four sums of a matrix of this invocation from component c on, which are those of four neighbouring channels.
-#define FOUR_SUMS(matrix, c) vec4(sums[matrix][c], sums[matrix][(c) + 1u], sums[matrix][(c) + 2u], sums[matrix][(c) + 3u])
-
 // Adds up the sums of all shares of the depth, and stores them.
 void store_shares(uvec3 corner, uint first_pixel, uint first_column) {
   const uint quads = TILE_C / 4u, first = SUBGROUP_NUMBER / TILES * PIXELS + first_pixel;
   barrier();  // nobody reads the patches any more: sums take their place
   FOR(i, 2u * ROWS) FOR(j, COLUMNS)
     patches[((first + i * 8u + LANE / 4u) * PITCH + first_column + j * 16u) / 4u + LANE % 4u] =
-        floatBitsToUint(FOUR_SUMS(i / 2u * COLUMNS + j, i % 2u * 4u));
+        floatBitsToUint(FOUR_SUMS(sums[i / 2u * COLUMNS + j], i % 2u * 4u));
   barrier();  // the sums of all subgroups are there
   [[dont_unroll]] for (uint item = gl_LocalInvocationIndex; item < PIXELS * quads; item += INVOCATIONS) {
     const uint number = item / quads, quad = item % quads, channel = grid_group().y * TILE_C + quad * 4u;
     const uvec3 pixel = corner + uvec3(0u, number / TILE_W, number % TILE_W);
     if (pixel.y >= p.out_h || pixel.z >= p.out_w || channel >= p.channels_out) continue;
-    vec4 sum = biases(channel);
+    vec4 sum = four_biases(channel);
     FOR(k, SPLIT) sum += uintBitsToFloat(patches[(k * PIXELS + number) * PITCH / 4u + quad]);
-    store(pixel, channel, sum);
+    store_four(y_index(pixel), channel, sum);
   }
 }
 
@@ -198,14 +178,14 @@ void store_shares(uvec3 corner, uint first_pixel, uint first_column) {
 // branches: a driver was seen to hold all of them in local memory otherwise.
 void store_sums(uvec3 corner, uint first_pixel, uint first_channel) {
   vec4 made[2u * ROWS * COLUMNS];
-  FOR(i, ROWS) FOR(part, 2u) FOR(j, COLUMNS) made[(i * 2u + part) * COLUMNS + j] = FOUR_SUMS(i * COLUMNS + j, part * 4u);
+  FOR(i, ROWS) FOR(part, 2u) FOR(j, COLUMNS) made[(i * 2u + part) * COLUMNS + j] = FOUR_SUMS(sums[i * COLUMNS + j], part * 4u);
   FOR(i, 2u * ROWS) {
     const uint number = first_pixel + i * 8u + LANE / 4u;
     const uvec3 pixel = corner + uvec3(0u, number / TILE_W, number % TILE_W);
     FOR(j, COLUMNS) {
       const uint channel = first_channel + j * 16u + LANE % 4u * 4u;
       if (pixel.y < p.out_h && pixel.z < p.out_w && channel < p.channels_out)
-        store(pixel, channel, biases(channel) + made[i * COLUMNS + j]);
+        store_four(y_index(pixel), channel, four_biases(channel) + made[i * COLUMNS + j]);
     }
   }
 }

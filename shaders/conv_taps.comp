@@ -47,6 +47,7 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
+#include "include/four_channels.glsl"
 
 #if EMULATED
 #define Element float
@@ -190,18 +191,12 @@ void store(uint at, uint channel, vec4 sum, vec4 next) {
 #if Y_EIGHTS
   const uint place = at + y_channel(channel);
   y[place >> 3] = uvec4(words_of(finished(sum, place)), words_of(finished(next, place + 4u)));
-#elif Y_VEC4
-  const uint place = at + y_channel(channel);
-  SET_Y4(place >> 2, finished(sum, place));
 #else
-  for (uint k = 0u; k < 4u; ++k) {
-    const uint place = at + y_channel(channel + k);
-    if (channel + k < p.channels_out) SET_Y(place, finished(sum[k], place));
-  }
+  store_four(at, channel, sum);
 #endif
 }
 
-#define FOUR(j, c) (vec4(sums[j][c], sums[j][(c) + 1u], sums[j][(c) + 2u], sums[j][(c) + 3u]) + biases[j])
+#define FOUR(j, c) (FOUR_SUMS(sums[j], c) + biases[j])
 
 // Stores the sums of a strip, which begins at this row and column of an image.
 void store_strip(uvec3 strip, uint first_channel) {
@@ -228,7 +223,7 @@ void main() {
   read_weights(first_channel);
   FOR(j, COLUMNS) {
     const uint channel = channel_of(first_channel, j);
-    biases[j] = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+    biases[j] = four_biases(channel);
   }
   while (true) {
     put();

@@ -40,6 +40,7 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
+#include "include/four_channels.glsl"
 
 #if EMULATED
 #define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)  // drivers take minutes for the text of all units' products
@@ -227,15 +228,6 @@ void main() {
     }
     sum = whole_sums(pixel, channel, sum);
     for (uint j = 0u; j < 4u; ++j) sum[j] += channel_bias(channel + j) + element_bias(pixel, channel + j);
-    const uint at = y_index(place_of(pixel));
-#if Y_VEC4
-    const uint place = at + y_channel(channel);
-    SET_Y4(place >> 2, finished(sum, place));
-#else
-    for (uint j = 0u; j < 4u; ++j) {
-      const uint place = at + y_channel(channel + j);
-      if (channel + j < p.channels_out) SET_Y(place, finished(sum[j], place));
-    }
-#endif
+    store_four(y_index(place_of(pixel)), channel, sum);
   }
 }

@@ -32,6 +32,7 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 #else
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
+#include "include/four_channels.glsl"
 
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;
 const uint ACROSS = TILE_C / SUB_C, TILES = TILE_P / SUB_P * ACROSS, SPLIT = INVOCATIONS / 32u / TILES;
@@ -133,15 +134,6 @@ void main() {
     for (uint j = 0u; j < 4u; ++j) sum[j] = channel_bias(channel + j);
     [[unroll]] for (uint k = 0u; k < SPLIT; ++k) sum += uintBitsToFloat(meeting[(k * TILE_P + q / QUADS) * ROW_Y + quad]);
     for (uint j = 0u; j < 4u; ++j) sum[j] += element_bias(pixel, channel + j);
-    const uint at = y_index(place_of(pixel));
-#if Y_VEC4
-    const uint place = at + y_channel(channel);
-    SET_Y4(place >> 2, finished(sum, place));
-#else
-    for (uint j = 0u; j < 4u; ++j) {
-      const uint place = at + y_channel(channel + j);
-      if (channel + j < p.channels_out) SET_Y(place, finished(sum[j], place));
-    }
-#endif
+    store_four(y_index(place_of(pixel)), channel, sum);
   }
 }

@@ -90,4 +90,6 @@ float emulated_exchange(float x, uint lane) {
 // The row and the column of component i of sums.
 #define ROW_OF(i) (LANE / 4u + ((i) >> 2) * 8u)
 #define COLUMN_OF(i) (LANE % 4u * 2u + ((i) & 1u) + ((i) >> 1 & 1u) * 8u)
+// Four components of sums from component i on.
+#define FOUR_SUMS(sums, i) vec4(sums[i], sums[(i) + 1u], sums[(i) + 2u], sums[(i) + 3u])
 #endif
