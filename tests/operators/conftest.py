@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import pumice
-
-# Tests that tell a step which variant to take: the engine takes none whose kernel spills, as it learns from this extension.
-UNTOLD_OF_SPILLS = "pipelineExecutableInfo"
+from matrix_units import UNTOLD_OF_SPILLS, matrix_units
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +20,7 @@ def untold_of_spills(pumice_context: pumice.Context) -> Iterator[pumice.Context]
 @pytest.fixture(scope="module")
 def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device whose matrix units are emulated, so that it takes their kernels whether it has any or not, and whether they spill or not."""
-    uuid = f"uuid:{pumice_context.info.uuid}"
-    with pumice.Context(uuid, without=[UNTOLD_OF_SPILLS], quirks=["emulated_fragments"]) as made:
+    with matrix_units("emulated", pumice_context) as made:
         yield made
 
 
@@ -32,14 +29,7 @@ def units(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device with matrix units of halves that lie as the kernels take them to lie; tests on others are skipped. Kernels that spill
     are taken too.
     """
-    quirks = {quirk.name for quirk in pumice_context.driver_quirks}
-    if (
-        not pumice_context.info.matrices
-        or pumice_context.info.limits["subgroupSize"] != 32
-        or "other_matrix_layout" in quirks
-    ):
-        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=[UNTOLD_OF_SPILLS]) as made:
+    with matrix_units("real", pumice_context) as made:
         yield made
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 import pumice
+from matrix_units import matrix_units
 
 Array = npt.NDArray[Any]
 UNIT = 2.0**-24
@@ -26,13 +27,7 @@ def units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Ite
     """A device that emulates the units, and one that has them; where there are none, the latter is nothing to run on. Tiles whose kernels
     spill are taken too.
     """
-    quirks = {quirk.name for quirk in pumice_context.driver_quirks}
-    has_units = bool(pumice_context.info.matrices) and pumice_context.info.limits["subgroupSize"] == 32
-    if request.param == "real" and (not has_units or "other_matrix_layout" in quirks):
-        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
-    taken = ["emulated_fragments"] if request.param == "emulated" else []
-    uuid = f"uuid:{pumice_context.info.uuid}"
-    with pumice.Context(uuid, without=["pipelineExecutableInfo"], quirks=taken) as made:
+    with matrix_units(request.param, pumice_context) as made:
         yield made
 
 

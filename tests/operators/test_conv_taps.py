@@ -16,6 +16,7 @@ import pytest
 
 import pumice
 from described_operators import Operand, executed
+from matrix_units import matrix_units
 
 Array = npt.NDArray[Any]
 UNIT = 2.0**-24
@@ -26,14 +27,8 @@ def units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Ite
     """A device that emulates the units, and one that has them; where there are none, the latter is nothing to run on. Tiles whose kernels
     spill are taken too. The kernels of CPU drivers, which have weights of their own, are not.
     """
-    quirks = {quirk.name for quirk in pumice_context.driver_quirks}
-    has_units = bool(pumice_context.info.matrices) and pumice_context.info.limits["subgroupSize"] == 32
-    if request.param == "real" and (not has_units or "other_matrix_layout" in quirks):
-        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
-    taken = ["emulated_fragments"] if request.param == "emulated" else []
-    software = ["subgroupShuffle"] if pumice_context.info.kind == "software" else []
-    uuid = f"uuid:{pumice_context.info.uuid}"
-    with pumice.Context(uuid, without=["pipelineExecutableInfo", *software], quirks=taken) as made:
+    without = ["subgroupShuffle"] if pumice_context.info.kind == "software" else []
+    with matrix_units(request.param, pumice_context, *without) as made:
         yield made
 
 
