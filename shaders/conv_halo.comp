@@ -1,9 +1,9 @@
 // Convolution of several taps on matrix units of halves whose components lie where include/fragments.glsl says: a workgroup computes
 // TILE_H rows of TILE_W pixels of an image by TILE_C output channels, each of its subgroups SUB_P neighbouring pixels by SUB_C of them.
-// What all of its taps read of PLANES times 32 input channels lies in shared memory, once, and each tap composes its left operands from
-// there: an invocation has the eight channels from LANE % 4 * 8 on of 32, of the pixels LANE / 4 and eight further on. The right operands
-// come from memory in the order in which the units take them, the same for all workgroups, and need no barrier. SPLIT subgroups share the
-// depth of a tile, a row of taps and 32 channels at a time; their sums meet in shared memory.
+// The pixels that all taps of a tile read lie in shared memory once, PLANES times 32 input channels of them, and each tap composes its left
+// operands from there: an invocation has the eight channels from LANE % 4 * 8 on of 32, of the pixels LANE / 4 and eight further on. The
+// right operands come from memory in the order in which the units take them, the same for all workgroups, and need no barrier. SPLIT
+// subgroups share the depth of a tile, a row of taps and 32 channels at a time; their sums meet in shared memory.
 // SPREAD: of few output channels, the taps of a row of the kernel are columns of the right operand, tap after tap: TILE_W counts pixels
 // that are read, and the sums of a pixel's taps, which belong to neighbouring results, meet in shared memory. Steps of one.
 // Packed weights: [channels_out / 8][channels_in / 32][taps][32][8], as conv_pack.comp makes FRAGMENTS (SPREAD: [columns / 8] and [rows of
@@ -50,12 +50,8 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 #include "include/four_channels.glsl"
+#include "include/unrolled.glsl"
 
-#if EMULATED
-#define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)  // drivers take minutes for the text of all units' products
-#else
-#define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
-#endif
 #if SPREAD
 const uint ACROSS_W = 1u, WIDE = TILE_W - (KERNEL_W - 1u) * DILATION_W;  // taps of a row that are products of their own; pixels made
 const uint PITCH = SUB_C + 1u;                                           // more, so that pixels begin in different banks

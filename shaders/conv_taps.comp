@@ -1,9 +1,10 @@
 // Convolution of few channels on matrix units of halves whose components lie where attention_quads.comp says. A tile is TILE_H rows of
 // TILE_W pixels of an image; what all of its taps read lies in shared memory, once, for all input channels. A subgroup multiplies strips of
 // sixteen pixels of a row by SUB_C output channels; ACROSS of them have the same strips. The depth, all taps of all channels, is STEPS
-// times sixteen: an invocation has the same four places of each sixteen for all of its pixels, so that it finds where they lie in the patch once,
-// and holds the weights for all tiles of its workgroup. Steps past the depth count as zero, whatever lies where they read.
-// Which channel a column of a matrix stands for is free: an invocation's sums are neighbours of a pixel, which it stores at once.
+// times sixteen: an invocation has the same four places of each sixteen for all of its pixels, so that it finds where they lie in the patch
+// once, and holds the weights for all tiles of its workgroup. Steps past the depth count as zero, whatever lies where they read.
+// A column of a matrix may stand for any output channel: each invocation is given neighbouring channels of a pixel, whose sums it stores at
+// once.
 // Y_EIGHTS, beside Y_VEC4: neighbouring channels of halves are aligned eights.
 // Packed weights: [kernel_taps][channels_in][channels_out rounded up to 8].
 #version 450
@@ -48,13 +49,12 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 #include "include/four_channels.glsl"
+#include "include/unrolled.glsl"
 
 #if EMULATED
 #define Element float
-#define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)  // drivers take minutes for the text of all units' products
 #else
 #define Element float16_t
-#define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 #endif
 
 const uint DEPTH = CHANNELS * KERNEL_H * KERNEL_W, STEPS = (DEPTH + 15u) / 16u;

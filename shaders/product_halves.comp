@@ -41,12 +41,8 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 #include "include/four_channels.glsl"
+#include "include/unrolled.glsl"
 
-#if EMULATED
-#define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)  // drivers take minutes for the text of all units' products
-#else
-#define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
-#endif
 #if X_SPLIT
 const uint HALVES_X = 2u;
 #else

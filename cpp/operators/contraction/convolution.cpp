@@ -101,7 +101,7 @@ static void find_fragments(const NodeContext& node, Contraction& c) {
   if (can_spread(c.weights, c.taps_w)) c.spread = round_up(c.fragments + fragment_elements(c.weights), kFragmentsBoundary);
 }
 
-// Lays them out there.
+// Lays the weights out there, behind their packed form.
 static void add_fragments(const PackContext& node, const WeightView& weights, int64_t width, PackedWeight& packed) {
   Contraction c{{}, {}, weights, 0, 0};
   c.taps_w = width;
