@@ -8,6 +8,7 @@
 #include "operators/contraction/requantize.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/means/cut_axes.h"
+#include "operators/row/flop.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -200,6 +201,18 @@ void cut_matrix_products(const LowerContext& node, std::vector<CutAxis>& axes) {
   }
 }
 
+// With a gate there are two products.
+uint64_t block_product_flop(const LowerContext& node) {
+  constexpr size_t kGate = 5;
+  return product_flop(node) * (node.has_input(kGate) ? 2 : 1);
+}
+
+// Elimination: a multiplication and an addition for each element below and beside each of the diagonal.
+uint64_t determinant_flop(const LowerContext& node) {
+  const Shape& x = node.input(0).shape;
+  return 2 * static_cast<uint64_t>(node.input(0).elements()) * static_cast<uint64_t>(x.back()) / 3;
+}
+
 // Epilogues read a residual where products have known weights, of one group.
 bool conv_takes_residual(const Attributes& attributes, const TensorDesc& weights) {
   return weights.rank() <= 4 && attributes.integer("group", 1) == 1;
@@ -233,6 +246,7 @@ Rows contraction_rows() {
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = conv_attributes(), .min_rank = 3},
            .shape = shape_of_conv,
            .lower = lower_conv,
+           .flop = convolution_flop<>,
            .pack = pack_conv,
            .strides = RowStrides::image,
            .wants_channels_last = true,
@@ -250,6 +264,7 @@ Rows contraction_rows() {
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = window_attributes, .min_rank = 4, .max_rank = 5},
            .shape = shape_of_grouped_conv,
            .lower = lower_grouped_conv,
+           .flop = convolution_flop<>,
            .pack = pack_grouped_conv,
            .narrow_inputs = 1,
            .factors = 1 | 1 << 1,
@@ -260,6 +275,7 @@ Rows contraction_rows() {
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = transpose_attributes, .min_rank = 3},
            .shape = shape_of_conv_transpose,
            .lower = lower_conv_transpose,
+           .flop = convolution_flop<1, true>,
            .pack = pack_conv_transpose,
            .strides = RowStrides::image,
            .cut = cut_transposed_convolutions,
@@ -276,6 +292,7 @@ Rows contraction_rows() {
                       .max_rank = 2},
            .shape = shape_of_gemm,
            .lower = lower_gemm,
+           .flop = product_flop,
            .pack = pack_gemm,
            .cut = cut_matrix_products,
            .narrow_inputs = 1,
@@ -291,6 +308,7 @@ Rows contraction_rows() {
            .schema = {.inputs = {value("a", kFactors, 'T'), value("b", kFactors, 'T')}, .outputs = {value("y", kFactors)}, .min_rank = 1},
            .shape = shape_of_matmul,
            .lower = lower_matmul,
+           .flop = product_flop,
            .pack = pack_matmul,
            .strided_weights = true,
            .narrow_inputs = 1,
@@ -309,6 +327,7 @@ Rows contraction_rows() {
                       .min_rank = 1},
            .shape = shape_of_matmul,
            .lower = lower_matmul,
+           .flop = product_flop,
            .pack = pack_matmul,
            .strided_weights = true,
            .narrow_inputs = 1,
@@ -334,6 +353,7 @@ Rows contraction_rows() {
                       .min_rank = 1},
            .shape = shape_of_block_matmul,
            .lower = lower_block_matmul,
+           .flop = block_product_flop,
            .pack = pack_block_matmul,
            .epilogue = true,
            .residual = always_takes_residual},
@@ -345,6 +365,7 @@ Rows contraction_rows() {
                       .min_rank = 1},
            .shape = shape_of_matmul_integer,
            .lower = lower_matmul_integer,
+           .flop = product_flop,
            .pack = pack_matmul_integer,
            .strides = RowStrides::packed,
            .epilogue = true},
@@ -357,6 +378,7 @@ Rows contraction_rows() {
                       .min_rank = 3},
            .shape = shape_of_conv_integer,
            .lower = lower_conv_integer,
+           .flop = convolution_flop<>,
            .pack = pack_conv_integer,
            .strides = RowStrides::packed,
            .cut = cut_convolutions<1>,
@@ -370,6 +392,7 @@ Rows contraction_rows() {
                       .min_rank = 1},
            .shape = shape_of_qlinear_matmul,
            .lower = lower_qlinear_matmul,
+           .flop = product_flop,
            .pack = pack_qlinear_matmul,
            .strides = RowStrides::packed,
            .epilogue = true},
@@ -383,6 +406,7 @@ Rows contraction_rows() {
                       .min_rank = 3},
            .shape = shape_of_qlinear_conv,
            .lower = lower_qlinear_conv,
+           .flop = convolution_flop<3>,
            .pack = pack_qlinear_conv,
            .strides = RowStrides::packed,
            .cut = cut_convolutions<3>,
@@ -394,12 +418,14 @@ Rows contraction_rows() {
                       .attributes = {required("equation", AttributeKind::text)}},
            .shape = shape_of_einsum,
            .lower = lower_einsum,
+           .flop = einsum_flop,
            .epilogue = true},
           {.name = "Det",
            .skeleton = Skeleton::scan,
            .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kReals)}, .min_rank = 2},
            .shape = shape_of_determinant,
            .lower = lower_determinant,
+           .flop = determinant_flop,
            .strides = RowStrides::packed,
            .cut = cut_before_matrices}};
 }
