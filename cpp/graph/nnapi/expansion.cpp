@@ -22,12 +22,6 @@ HostTensor tensor_of(DType dtype, Shape shape, const std::vector<double>& elemen
   return writer.take();
 }
 
-int64_t onnx_number(DType dtype) {
-  for (int64_t number = 1; number < 32; ++number)
-    if (dtype_from_onnx(number) == dtype) return number;
-  throw Error("ONNX has no number for " + std::string(name(dtype)));
-}
-
 std::string operand_list(const std::vector<Operand>& roles) {
   std::string text;
   for (const Operand& operand : roles)

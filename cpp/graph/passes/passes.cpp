@@ -89,13 +89,6 @@ bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>&
   return true;
 }
 
-// The ONNX number of a dtype.
-int64_t onnx_number(DType dtype) {
-  for (int64_t number = 1; number < 32; ++number)
-    if (dtype_from_onnx(number) == dtype) return number;
-  throw Error("ONNX has no number for " + std::string(name(dtype)));
-}
-
 ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
   GraphNode node;
   node.name = "cast '" + graph.value(from).name + "' to " + std::string(name(graph.value(to).dtype));
