@@ -98,7 +98,8 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
   node.attributes = checked_attributes(*node.row, node.name, attributes);
   node.inputs = {from};
   node.outputs = {to};
-  graph.report.push_back({node.name, "Cast", "", "at the border", {}, true, graph.value(to).dtype, ""});
+  graph.report.push_back(
+      {.node = node.name, .op = std::string(node.row->name), .note = "at the border", .added = true, .dtype = graph.value(to).dtype});
   return {std::move(node), static_cast<uint32_t>(graph.report.size() - 1)};
 }
 
