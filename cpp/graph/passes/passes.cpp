@@ -218,7 +218,7 @@ class PrecisionPass {
     cast_graph_inputs();
     for (const GraphValue& value : graph_.values) declared_.push_back(value.dtype);
     for (ProgramNode& node : graph_.nodes) {
-      if (node.row->name == "BitCast")
+      if (node.row->reads_bits)
         keep_bits(node);
       else
         convert(node);
@@ -352,7 +352,7 @@ void drop_idle_casts(ProgramGraph& graph) {
   for (const auto& [name, value] : graph.outputs) outputs.insert(value);
   const std::set<ValueId> inputs(graph.inputs.begin(), graph.inputs.end());
   std::erase_if(graph.nodes, [&](const ProgramNode& node) {
-    if (node.row->name != "Cast" || graph.value(node.inputs[0]).constant) return false;
+    if (!node.row->casts || graph.value(node.inputs[0]).constant) return false;
     const auto before = same.find(node.inputs[0]);
     const ValueId from = before == same.end() ? node.inputs[0] : before->second, to = node.outputs[0];
     const bool from_input = inputs.contains(from), is_output = outputs.contains(to);

@@ -118,6 +118,7 @@ Rows fill_rows() {
                       .min_rank = 1,
                       .max_rank = 1},
            .shape = shape_of_constant_of_shape,
+           .rank_from = [](const Attributes&, bool) -> std::optional<size_t> { return 0; },
            .lower = lower_constant_of_shape,
            .host_inputs = host_bits(0),
            .filled_with = "value",

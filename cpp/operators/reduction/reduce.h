@@ -23,6 +23,8 @@ inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kL1Fold
     kMaxFold{.start = FoldStart::lowest, .step = "max(s, v)", .merge = "max(s, t)"},
     kMinFold{.start = FoldStart::highest, .step = "min(s, v)", .merge = "min(s, t)"};
 
+enum ArgForm : uint8_t { kArgMax, kArgMin };  // the rows of positions by what they look for: OperatorRow::form
+
 // The GLSL of a fold over an accumulator of type `accumulator`: `start`, `step` of s, the element v and its number i, `merge` of s and t,
 // `finish` of s and the count n.
 struct Fold {

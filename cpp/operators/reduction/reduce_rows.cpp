@@ -27,6 +27,11 @@ void shape_of_reduce(ShapeContext& node) {
   node.output(0, x.dtype, y);
 }
 
+// A result that keeps no axis of size 1 has fewer axes, by as many as there are numbers in input 1.
+std::optional<size_t> rank_of_reduced(const Attributes& attributes, bool lists) {
+  return lists && attributes.integer("keepdims", 1) == 0 ? std::optional<size_t>(1) : std::nullopt;
+}
+
 void shape_of_arg(ShapeContext& node) {
   Shape y = node.input(0).shape;
   const size_t axis = y.empty() ? 0 : checked_axis(node, node.attributes().integer("axis", 0), y.size());
@@ -91,6 +96,7 @@ Rows reduce_rows() {
                                .outputs = {value("y", one.dtypes)},
                                .attributes = attributes},
                     .shape = shape_of_reduce,
+                    .rank_from = rank_of_reduced,
                     .lower = lower_reduce,
                     .host_inputs = host_bits(1),
                     .cut = cut_reductions,
@@ -99,7 +105,7 @@ Rows reduce_rows() {
                     .mixes_floats = true,
                     .epilogue = true,
                     .fold = one.fold});
-  for (const std::string_view name : {"ArgMax", "ArgMin"})
+  for (const auto& [name, form] : {std::pair("ArgMax", kArgMax), std::pair("ArgMin", kArgMin)})
     rows.push_back({.name = name,
                     .skeleton = Skeleton::reduce,
                     .schema = {.inputs = {value("x", kNumbers | set_of(DType::float64))},
@@ -107,6 +113,7 @@ Rows reduce_rows() {
                                .attributes = {integer("axis", 0), integer("keepdims", 1), integer("select_last_index", 0)}},
                     .shape = shape_of_arg,
                     .lower = lower_arg,
+                    .form = form,
                     .cut = cut_positions,
                     .epilogue = true});
   return rows;
