@@ -84,7 +84,8 @@ std::vector<Output> Expansion::run() {
     operation_.expand(*this);
   } catch (const GraphError& error) {
     if (error.node == node_) throw;
-    fail(error.what());  // the error is one of the nodes that it became
+    const std::string text = error.what();  // of one of the nodes that it became, behind that rule in brackets
+    fail(error.rule, text.substr(error.rule.empty() ? 0 : error.rule.size() + 3));
   }
   if (!takes_quantization_ && (declared_scale_ || declared_zero_))
     fail("a scale or zero point is given for an output of " + std::string(pumice::name(of(outputs_[0].value).dtype)));

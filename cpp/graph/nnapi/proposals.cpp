@@ -27,9 +27,9 @@ void check_proposals(Operands& o) {
   expect_one_size(o, {{kProposalScores, channel}, {kProposalAnchors, 0}}, "N15.1");
   const auto anchors = o.size(kProposalScores, channel), deltas = o.size(kDeltas, channel);
   if (anchors && deltas && *deltas != 4 * *anchors)
-    o.fail(kDeltas, "N15.1: " + std::to_string(4 * *anchors) + " numbers at each place expected, four for each anchor; given " +
-                        o.shape_text(kDeltas));
-  refuse_empty(o, "G2");
+    o.fail(kDeltas, "N15.1",
+           std::to_string(4 * *anchors) + " numbers at each place expected, four for each anchor; given " + o.shape_text(kDeltas));
+  refuse_empty(o, "NG2");
   check_boxes(o, kProposalAnchors);
 }
 
@@ -39,12 +39,13 @@ void expect_types(const Expansion& e) {
   const bool bytes = contains(kQuant, scores);
   const auto expect = [&](size_t i, DType expected) {
     if (e.dtype(i) != expected)
-      e.fail(i, "N15.1: " + std::string(name(expected)) + " expected, as the scores are of " + std::string(name(scores)) + "; given " +
-                    std::string(name(e.dtype(i))));
+      e.fail(i, "N15.1",
+             std::string(name(expected)) + " expected, as the scores are of " + std::string(name(scores)) + "; given " +
+                 std::string(name(e.dtype(i))));
     if (!bytes || i == kDeltas) return;
     const Quantization given = e.quantization(i);
     if (given.scale != std::vector<float>{kBoxScale} || given.zero_point.value_or(0) != 0)
-      e.fail(i, "N15.1: a scale of 0.125 and a zero point of 0 expected; given " + to_string(given));
+      e.fail(i, "N15.1", "a scale of 0.125 and a zero point of 0 expected; given " + to_string(given));
   };
   expect(kDeltas, scores);
   expect(kProposalAnchors, bytes ? DType::int16 : scores);
