@@ -231,6 +231,15 @@ bool always_takes_residual(const Attributes&, const TensorDesc&) {
   return true;
 }
 
+// The row with the facts that contractions of bytes share, whose sums are integers.
+OperatorRow of_bytes(OperatorRow row) {
+  row.skeleton = Skeleton::contraction;
+  row.schema.outputs = {value("y", kSums)};
+  row.strides = RowStrides::packed;
+  row.epilogue = true;
+  return row;
+}
+
 }  // namespace
 
 Rows contraction_rows() {
@@ -357,32 +366,24 @@ Rows contraction_rows() {
            .pack = pack_block_matmul,
            .epilogue = true,
            .residual = always_takes_residual},
-          {.name = "MatMulInteger",
-           .skeleton = Skeleton::contraction,
-           .schema = {.inputs = {value("a", kBytes, 'A'), value("b", kBytes, 'B'), optional_value("a_zero_point", kBytes, 'A'),
-                                 optional_value("b_zero_point", kBytes, 'B')},
-                      .outputs = {value("y", kSums)},
-                      .min_rank = 1},
-           .shape = shape_of_matmul_integer,
-           .lower = lower_matmul_integer,
-           .flop = product_flop,
-           .pack = pack_matmul_integer,
-           .strides = RowStrides::packed,
-           .epilogue = true},
-          {.name = "ConvInteger",
-           .skeleton = Skeleton::contraction,
-           .schema = {.inputs = {value("x", kBytes, 'T'), value("w", kBytes, 'W'), optional_value("x_zero_point", kBytes, 'T'),
-                                 optional_value("w_zero_point", kBytes, 'W')},
-                      .outputs = {value("y", kSums)},
-                      .attributes = conv_attributes(),
-                      .min_rank = 3},
-           .shape = shape_of_conv_integer,
-           .lower = lower_conv_integer,
-           .flop = convolution_flop<>,
-           .pack = pack_conv_integer,
-           .strides = RowStrides::packed,
-           .cut = cut_convolutions<1>,
-           .epilogue = true},
+          of_bytes({.name = "MatMulInteger",
+                    .schema = {.inputs = {value("a", kBytes, 'X'), value("b", kBytes, 'W'), optional_value("a_zero_point", kBytes, 'X'),
+                                          optional_value("b_zero_point", kBytes, 'W')},
+                               .min_rank = 1},
+                    .shape = shape_of_matmul_integer,
+                    .lower = lower_matmul_integer,
+                    .flop = product_flop,
+                    .pack = pack_matmul_integer}),
+          of_bytes({.name = "ConvInteger",
+                    .schema = {.inputs = {value("x", kBytes, 'X'), value("w", kBytes, 'W'), optional_value("x_zero_point", kBytes, 'X'),
+                                          optional_value("w_zero_point", kBytes, 'W')},
+                               .attributes = conv_attributes(),
+                               .min_rank = 3},
+                    .shape = shape_of_conv_integer,
+                    .lower = lower_conv_integer,
+                    .flop = convolution_flop<>,
+                    .pack = pack_conv_integer,
+                    .cut = cut_convolutions<1>}),
           {.name = "QLinearMatMul",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kBytes, 'A'), value("a_scale", kFloats), value("a_zero_point", kBytes, 'A'),
