@@ -8,6 +8,9 @@
 namespace pumice {
 namespace {
 
+constexpr ReductionFold kMinFold{.start = FoldStart::highest, .step = "min(s, v)", .merge = "min(s, t)"}, kL1Fold{.step = "s + abs(v)"},
+    kL2Fold{.step = "s + v * v", .finish = "sqrt(s)"}, kLogSumFold{.finish = "log(s)"}, kSquareFold{.step = "s + v * v"};
+
 std::vector<int64_t> given_axes(const ShapeContext& node) {
   if (!node.has(1)) return node.attributes().integers("axes");
   if (node.attributes().has("axes")) node.fail("axes are given as an attribute and as an input");
