@@ -7,7 +7,7 @@ stored, as a program of the parts would store it, so that the bound holds for th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -15,8 +15,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
 
 from .bounded import Bounded
 
-if TYPE_CHECKING:
-    from onnx.defs import OpSchema
+Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose stub knows nothing of functions
 
 _NEWEST_SET = onnx.defs.onnx_opset_version()
 
@@ -42,13 +41,13 @@ def definition(node: NodeProto, inputs: Sequence[Any], opset: int) -> FunctionPr
 def is_defined(op: str, domain: str = "") -> bool:
     """Whether the newest form of an operator is defined by others."""
     try:
-        schema = onnx.defs.get_schema(op, domain=domain)
+        schema: Schema = onnx.defs.get_schema(op, domain=domain)
     except onnx.defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def _body(node: NodeProto, schema: OpSchema, inputs: Sequence[Any], opset: int) -> FunctionProto | None:
+def _body(node: NodeProto, schema: Schema, inputs: Sequence[Any], opset: int) -> FunctionProto | None:
     body = FunctionProto()
     if schema.has_function:
         body.ParseFromString(schema.get_function_with_opset_version(_of(schema.function_opset_versions, opset)))
