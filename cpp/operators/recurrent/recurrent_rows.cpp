@@ -89,6 +89,21 @@ void cut_recurrences(const LowerContext& node, std::vector<CutAxis>& axes) {
     cut.outputs.push_back(!node.has_output(j) ? kWhole : batch_first ? 0 : j % kBackward == 0 ? in_results : 1);
 }
 
+// The row with the facts that all recurrent layers share.
+OperatorRow layer(OperatorRow row) {
+  row.skeleton = Skeleton::scan;
+  row.schema.min_rank = row.schema.max_rank = 3;
+  row.lower = lower_recurrent;
+  row.flop = recurrent_flop;
+  row.pack = pack_recurrent;
+  row.indices = lengths_of_steps;
+  row.strides = RowStrides::packed;
+  row.cut = cut_recurrences;
+  row.wide_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
+  row.wide_outputs = (1 << 2 * kBackward) - 1;
+  return row;
+}
+
 }  // namespace
 
 Rows recurrent_rows() {
@@ -113,20 +128,6 @@ Rows recurrent_rows() {
   auto lstm_attributes = attributes, gru_attributes = attributes;
   lstm_attributes.push_back(integer("input_forget", 0));
   gru_attributes.push_back(integer("linear_before_reset", 0));
-  // The row with the facts that all of them share.
-  const auto layer = [](OperatorRow row) {
-    row.skeleton = Skeleton::scan;
-    row.schema.min_rank = row.schema.max_rank = 3;
-    row.lower = lower_recurrent;
-    row.flop = recurrent_flop;
-    row.pack = pack_recurrent;
-    row.indices = lengths_of_steps;
-    row.strides = RowStrides::packed;
-    row.cut = cut_recurrences;
-    row.wide_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
-    row.wide_outputs = (1 << 2 * kBackward) - 1;
-    return row;
-  };
   return {layer({.name = "LSTM",
                  .schema = {.inputs = lstm_inputs, .outputs = lstm_outputs, .attributes = lstm_attributes},
                  .shape = shape_of_lstm,

@@ -1,4 +1,4 @@
-#include "graph/nnapi/nnapi_rules.h"
+#include "graph/description/nnapi_rules.h"
 
 namespace pumice {
 namespace {
