@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr Rule kNnapiRules[] = {
     {"NG2", "a tensor has elements, where its operation does not say that it may have none"},
     {"NG7", "the activation of a recurrent cell is NONE, RELU, RELU6, TANH or SIGMOID, by its code"},
     {"NL1", "an LSTM without a projection has as many outputs as cells"},
@@ -65,7 +65,7 @@ constexpr Rule kRules[] = {
 }  // namespace
 
 std::span<const Rule> nnapi_rules() {
-  return kRules;
+  return kNnapiRules;
 }
 
 }  // namespace pumice

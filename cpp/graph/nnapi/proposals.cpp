@@ -12,7 +12,7 @@ namespace pumice::nnapi {
 namespace {
 
 constexpr size_t kProposalScores = 0, kDeltas = 1, kProposalAnchors = 2, kImages = 3, kHeightStride = 4, kWidthStride = 5, kMostBefore = 6,
-                 kMostAfter = 7, kOverlap = 8, kLeastSize = 9, kPlanes = 10;
+                 kMostAfter = 7, kMostOverlap = 8, kLeastSize = 9, kPlanes = 10;
 
 void check_proposals(Operands& o) {
   expect_ranks(o, kProposalScores, 2, 4);
@@ -127,7 +127,7 @@ class Proposals {
 
   // The boxes come from the best on; the result is the numbers of those that are kept, plus 1: [images, most].
   ValueId kept(ValueId boxes, ValueId limit, const Length& count) {
-    const double overlap = e_.real(kOverlap);
+    const double overlap = e_.real(kMostOverlap);
     const int64_t after = e_.integer(kMostAfter);
     const Length wanted = after < 0 ? count : e_.least_of({after}, count);
     const Length most = overlap > 0 ? wanted : e_.least_of(wanted, {1});  // all boxes overlap by at least 0
