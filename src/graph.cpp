@@ -8,6 +8,7 @@
 #include "graph/binding/weight_upload.h"
 #include "graph/description/declared_output.h"
 #include "graph/description/graph_rules.h"
+#include "graph/description/nnapi_rules.h"
 #include "graph/description/shape_sources.h"
 #include "graph/program/graph_operator.h"
 #include "graph/program/program.h"
@@ -141,16 +142,20 @@ void bind_upload_memory(py::module_& module) {
            "Says about how many bytes of constants there will be on the device.");
 }
 
+py::typing::Dict<py::str, py::str> by_id(std::span<const Rule> rules) {
+  py::typing::Dict<py::str, py::str> texts;
+  for (const auto& [id, text] : rules) texts[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
+  return texts;
+}
+
 // Binds the tables of rules and fusions.
 void bind_graph_tables(py::module_& module) {
   module.def(
-      "graph_rules",
-      [] {
-        py::typing::Dict<py::str, py::str> rules;
-        for (const auto& [id, text] : graph_rules()) rules[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
-        return rules;
-      },
+      "graph_rules", [] { return by_id(graph_rules()); },
       "The rules of IF and WHILE and what each says, by id: what GraphError.rule names.");
+  module.def(
+      "nnapi_rules", [] { return by_id(nnapi_rules()); },
+      "The rules of NNAPI's operations and what each says, by id: what GraphError.rule names.");
   module.def(
       "fusions",
       [] {

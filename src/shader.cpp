@@ -17,12 +17,6 @@ std::string_view text_of(Access access) {
   return access == Access::read ? "read" : access == Access::write ? "write" : "read_write";
 }
 
-py::tuple tuple_of(const std::vector<uint32_t>& sizes) {
-  py::tuple made(sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) made[i] = sizes[i];
-  return made;
-}
-
 Record entry_of(const BindingInterface& binding) {
   Record entry;
   entry["binding"] = binding.binding;
@@ -60,7 +54,7 @@ Record entry_of(const PushConstant& member) {
   entry["components"] = member.components;
   entry["count"] = member.count;
   entry["bytes"] = member.bytes;
-  entry["shape"] = tuple_of(member.shape);
+  entry["shape"] = sizes_of(Shape(member.shape.begin(), member.shape.end()));
   return entry;
 }
 

@@ -39,6 +39,7 @@ FAMILIES = {
     "K": "Arguments of kernels, programs and models",
     "D": "The dv interface",
     "B": "Branches and loops",
+    "N": "Operations of NNAPI: what several share (NG, NL of LSTMs, ND of boxes), and each",
 }
 
 
@@ -46,10 +47,11 @@ def rules() -> str:
     parts = [
         "# Rules\n",
         "An error that a broken rule causes begins with the rule's id in brackets. `BindingError.rule`, `StateError.rule` and\n"
-        "`GraphError.rule` hold the id; `pumice.binding_rules()` and `pumice.graph_rules()` (family B) have these texts. This page\n"
-        "is made by `python tests/documents.py --write`.\n",
+        "`GraphError.rule` hold the id; `pumice.binding_rules()`, `pumice.graph_rules()` (family B) and `pumice.nnapi_rules()` (family N)\n"
+        "have these texts. This page is made by `python tests/documents.py --write`. The rules of bounds (V) are in\n"
+        "[validation.md](validation.md#bounds).\n",
     ]
-    texts = {**pumice.binding_rules(), **pumice.graph_rules()}
+    texts = {**pumice.binding_rules(), **pumice.graph_rules(), **pumice.nnapi_rules()}
     for family, title in FAMILIES.items():
         parts.append(f"## {family}: {title}\n")
         parts.append(table(("id", "rule"), [(rule, text) for rule, text in texts.items() if rule[0] == family]))

@@ -23,7 +23,7 @@ TOPICS: dict[str, str] = {
     "Command lists": "CommandList Submission Execution Event Dispatchable DispatchTime",
     "Operators and binding tables": """Operator CompiledOperator Initializer BindingTable BindingProperties Slot output_descs
         has_operator binding_rules operators OperatorSchema""",
-    "Graphs and programs": "Graph Value Program ProgramValue ProgramRun Burst fusions graph_rules",
+    "Graphs and programs": "Graph Value Program ProgramValue ProgramRun Burst fusions graph_rules nnapi_rules",
     "Models": "load Model operator ElementwiseOperator kernel_operator KernelOperator onnx.import_graph",
     "Batches and several devices": "BatchPredictor ParallelModel",
     "Validation": "validate ValidationReport reduce Reduction tune_precision TunedPrecision onnxruntime_candidate",

@@ -67,6 +67,7 @@ from ._pumice import distinct_pipelines as distinct_pipelines
 from ._pumice import fusions as fusions
 from ._pumice import graph_rules as graph_rules
 from ._pumice import has_operator as has_operator
+from ._pumice import nnapi_rules as nnapi_rules
 from ._pumice import output_descs as output_descs
 from ._pumice import precision_support as precision_support
 from ._pumice import prune_cache as prune_cache

@@ -77,6 +77,18 @@ def transposed_in_rows(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v:
     return attend(graph, graph.add("MatMul", q, graph.add("Reshape", turned, sizes)), v)
 
 
+def transposed_by_numbers(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
+    """The same, each size as a number that Reshape makes a vector of."""
+    shape = graph.add("Shape", k)
+    batch, heads, rows, size = (
+        graph.add("Reshape", graph.add("Gather", shape, np.array(axis)), np.array([-1])) for axis in range(4)
+    )
+    flat = graph.add("Reshape", k, graph.add("Concat", np.array([-1]), rows, size, axis=0))
+    turned = graph.add("Transpose", flat, perm=[0, 2, 1])
+    sizes = graph.add("Concat", batch, heads, size, rows, axis=0)
+    return attend(graph, graph.add("MatMul", q, graph.add("Reshape", turned, sizes)), v)
+
+
 def guarded(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
     bias = graph.add("Where", EMPTY_ROWS, number(0), number(-np.inf))
     scores = graph.add("Add", graph.add("MatMul", q, transposed(graph, k)), bias)
@@ -160,6 +172,7 @@ RECOGNISED: dict[Build, int] = {
     scaled_before: 1,
     scaled_by_its_size: 1,
     transposed_in_rows: 1,
+    transposed_by_numbers: 1,
     guarded: 1,
     masked: 1,
     hidden: 1,
@@ -170,7 +183,12 @@ RECOGNISED: dict[Build, int] = {
     repeated: 3,
     one_after_another: 3,
 }
-SYMBOLIC = (scaled_by_its_size, transposed_in_rows, repeated)  # the others meet masks of fixed sizes
+SYMBOLIC = (
+    scaled_by_its_size,
+    transposed_in_rows,
+    transposed_by_numbers,
+    repeated,
+)  # the others meet masks of fixed sizes
 
 
 def compiled(build: Build, context: pumice.Context, precision: str, fuse: bool = True) -> pumice.Program:

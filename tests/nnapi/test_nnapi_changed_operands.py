@@ -111,7 +111,8 @@ def met_when_bound(context: pumice.Context) -> tuple[str, str]:
 
 def meeting(refusal: Refusal, pattern: str, met: list[tuple[str, str]]) -> set[tuple[str, str]]:
     """What is expected where a refusal is met: by operation, operand and size, so that two places of one text are two."""
-    anchored = re.compile(rf"(?:: |, |with ){pattern}")
+    rule, text_alone = re.fullmatch(r"(\\\[.*?\\\] )?(.*)", pattern, re.DOTALL).groups(default="")  # type: ignore[union-attr]
+    anchored = re.compile(rf"^{rule}.*(?:: |, |with ){text_alone}" if rule else rf"(?:: |, |with ){pattern}", re.DOTALL)
     return {
         (op, text.split("; given")[0])
         for op, text in met

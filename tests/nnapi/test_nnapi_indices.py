@@ -36,18 +36,16 @@ INDEXED = {
     "GATHER": Indexed(TABLE, lambda x, i: (x, 0, i), "indices from 0 on, below", True),
     "EMBEDDING_LOOKUP": Indexed(TABLE, lambda x, i: (i, x), "indices from 0 on, below", True),
     "AXIS_ALIGNED_BBOX_TRANSFORM": Indexed(
-        SIZES, lambda x, i: (BOXES, np.zeros((2, 4), "float32"), i, x), "N13.2: indices of images from 0 on", True
+        SIZES, lambda x, i: (BOXES, np.zeros((2, 4), "float32"), i, x), "indices of images from 0 on", True
     ),
     "ROI_ALIGN": Indexed(
-        IMAGES, lambda x, i: (x, BOXES, i, 2, 2, 1.0, 1.0, 2, 2, False), "N11.2: indices of images from 0 on"
+        IMAGES, lambda x, i: (x, BOXES, i, 2, 2, 1.0, 1.0, 2, 2, False), "indices of images from 0 on"
     ),
-    "ROI_POOLING": Indexed(
-        IMAGES, lambda x, i: (x, BOXES, i, 2, 2, 1.0, 1.0, False), "N11.2: indices of images from 0 on"
-    ),
+    "ROI_POOLING": Indexed(IMAGES, lambda x, i: (x, BOXES, i, 2, 2, 1.0, 1.0, False), "indices of images from 0 on"),
     "BOX_WITH_NMS_LIMIT": Indexed(
         SCORES,
         lambda x, i: (x, np.tile(BOXES, 2), i, 0.0, -1, 0, 0.5, 0.5, 0.0),
-        "N14.3: indices of images from 0 on",
+        "indices of images from 0 on",
         unlimited=True,
     ),
 }

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import pumice
+from nnapi_refusals import SOURCES
+
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "shared" / "spec" / "nnapi_operations.md"
 # How many rules each section of the page has; "D", "F", "G" and "L" are what several operations share.
@@ -66,3 +69,11 @@ def ordered() -> list[str]:
         return (3 + int(section), int(number)) if rule[0] == "N" else (place[rule[0]], int(section))
 
     return sorted(RULES, key=key)
+
+
+def test_every_rule_of_the_table_is_one_that_an_operation_names() -> None:
+    """That each place which names one is met is tested in test_nnapi_changed_operands.py."""
+    sources = "".join(path.read_text() for path in SOURCES.glob("*.cpp"))
+    rules = pumice.nnapi_rules()
+    assert set(re.findall(r'"(N[DGL]?\d+(?:\.\d+)?)"', sources)) == set(rules)
+    assert all(len(text) > 15 and not text.endswith(".") for text in rules.values())

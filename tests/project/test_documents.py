@@ -67,6 +67,33 @@ def messages() -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
 
 
+def all_rules() -> dict[str, str]:
+    return {**pumice.binding_rules(), **pumice.graph_rules(), **pumice.nnapi_rules()}
+
+
+def test_every_rule_that_the_sources_name_is_in_a_table() -> None:
+    """An id is a string of its own, or stands before a text, in brackets or not; no id is in two tables."""
+    tables = [pumice.binding_rules(), pumice.graph_rules(), pumice.nnapi_rules()]
+    assert len(all_rules()) == sum(map(len, tables))
+    named = re.compile(r'"\[?([A-Z]{1,2}\d{1,2}(?:\.\d{1,2})?)(?:"|\] |: )')
+    unknown = [
+        f"{path.relative_to(ROOT)}: {rule}"
+        for folder in ("cpp", "src", "python/pumice")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".cpp", ".h", ".py")
+        for rule in named.findall(path.read_text())
+        if rule not in all_rules()
+    ]
+    assert not unknown
+
+
+def test_every_rule_of_bounds_that_a_source_names_is_explained() -> None:
+    explained = set(re.findall(r"^\| (V\d+) \|", (ROOT / "docs" / "validation.md").read_text(), re.MULTILINE))
+    sources = (ROOT / "python" / "pumice" / "validation").rglob("*.py")
+    named = {rule for path in sources for rule in re.findall(r"\bV\d{1,2}\b", path.read_text())}
+    assert named == explained
+
+
 def source_texts() -> list[str]:
     """The sources, each with the parts of a string that goes over several lines joined."""
     files = [*(ROOT / "cpp").rglob("*.cpp"), *(ROOT / "python" / "pumice").rglob("*.py")]
@@ -74,7 +101,7 @@ def source_texts() -> list[str]:
 
 
 def test_the_messages_of_troubleshooting_are_those_of_the_code() -> None:
-    rules = {**pumice.binding_rules(), **pumice.graph_rules()}
+    rules = all_rules()
     sources = source_texts()
     assert len(messages()) >= 30
     for message in messages():

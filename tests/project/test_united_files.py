@@ -8,7 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSTANT = re.compile(r"^(?:static |inline )*constexpr [\w:<>,&* ]+?\b(k[A-Z]\w*)\b")
-ANOTHER = re.compile(r", (k[A-Z]\w*)[{\[ =]")  # of the same declaration
+# Several constants of one declaration, over any lines, and those of an enumeration without a scope.
+SEVERAL = re.compile(r"^constexpr [^;]*;|^enum \w*(?: : \w+)? \{[^}]*\}", re.MULTILINE)
+ANOTHER = re.compile(r"[,{]\s*(k[A-Z]\w*)(?=[{\[ =,}])(?! \?)")
 TYPE = re.compile(r"^(?:struct|class|enum class|enum) (\w+)\b(?!.*;$)")
 FUNCTION = re.compile(
     r"^(?:static |inline |constexpr )*[A-Za-z_][\w:<>,&* \[\]]*?\b(\w+)\(([^;{]*)\)[^;()]*\{", re.MULTILINE
@@ -24,8 +26,8 @@ def own_names(text: str) -> set[str]:
     for block in blocks:
         for line in block.splitlines():
             names.update(found.group(1) for one in (CONSTANT, TYPE) if (found := one.match(line)))
-            if line.startswith("constexpr "):
-                names.update(ANOTHER.findall(line))
+        for declaration in SEVERAL.findall(block):
+            names.update(ANOTHER.findall(declaration))
         for name, parameters in FUNCTION.findall(block):
             types = re.sub(r" ?\b\w+(?=,|$)", "", " ".join(parameters.split()))
             names.add(f"{name}({types})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,12 +30,20 @@ class Fed(NamedTuple):
 
 
 class Case(NamedTuple):
-    """An operation with operands that do not fit. `text`: what is said behind the operation's name."""
+    """An operation with operands that do not fit. `text`: what is said behind the operation's name, the rule before what is expected."""
 
     op: str
     operands: tuple[Any, ...]
     declared: dict[str, Any]
     text: str
+
+
+def rule_and_text(one: Case) -> tuple[str, str]:
+    """The rule that the text of a case names before what is expected, and the text without it."""
+    found = re.search(r"(N[DGL]?\d+(?:\.\d+)?): ", one.text)
+    if found:
+        return found[1], one.text.replace(found[0], "")
+    return "R8" if "highest rank" in one.text else "", one.text
 
 
 def refusal_of(one: Case) -> pumice.Error | None:

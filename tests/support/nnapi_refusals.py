@@ -22,7 +22,9 @@ _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 
 
 class Refusal(NamedTuple):
-    """One place in the sources. `operations`: those of its file; empty where any can meet it."""
+    """One place in the sources. `operations`: those of its file; empty where any can meet it. Patterns begin with the rule's id in
+    brackets where the function that is called puts it before a text of its own.
+    """
 
     place: str
     operations: frozenset[str]
@@ -111,11 +113,11 @@ def _patterns_of(name: str, arguments: list[str]) -> list[str]:
     if name in ("fail", "refuse") or name.endswith("Error"):
         patterns = [pattern for argument in arguments for pattern in texts(argument)]
         return [pattern for pattern in patterns if re.search(r"[a-z]{2}", pattern)]
-    *_, last = texts(arguments[-1])
+    *_, last = texts(arguments[2] if name == "expect_length" else arguments[-1])
     if name == "expect_one_size":
-        return [rf"{last}: \d+ elements expected on axis \d+, as operand"]
+        return [rf"\[{last}\] \d+ elements expected on axis \d+, as operand"]
     if name == "refuse_empty":
-        return [f"{last}: sizes above 0 expected"]
+        return [rf"\[{last}\] sizes above 0 expected"]
     operand = r"\d+" if name == "expect_ranks" else _number(arguments[0])
     start = rf"operand {operand}, '\w+': "
     if name in ("expect_rank", "expect_ranks"):

@@ -439,11 +439,8 @@ bool has_open_rank(const Graph& graph, const GraphNode& node) {
     return !shape || std::ranges::find(*shape, kUnknownSize) != shape->end();
   };
   const auto has = [&](size_t input) { return input < node.inputs.size() && node.inputs[input] != kAbsent; };
-  const std::string_view op = node.row->name;
-  if (op == "Squeeze" && !has(1)) return !node.attributes.has("axes") && has(0) && is_open(0);
-  if (op == "Reshape" || op == "Expand" || op == "Squeeze" || op == "Unsqueeze") return has(1) && is_open(1);
-  if (op == "ConstantOfShape") return has(0) && is_open(0);
-  return op.starts_with("Reduce") && node.attributes.integer("keepdims", 1) == 0 && has(1) && is_open(1);
+  const auto input = node.row->rank_from ? node.row->rank_from(node.attributes, has(1)) : std::nullopt;
+  return input && has(*input) && is_open(*input);
 }
 
 }  // namespace pumice

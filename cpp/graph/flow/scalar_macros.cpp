@@ -81,7 +81,7 @@ class ScalarText {
   bool add(const GraphNode& node) {
     if (node.control || node.outputs.size() != 1) return false;
     const GraphValue& made = graph_.value(node.outputs[0]);
-    if (node.row->name == "Identity") {
+    if (node.row->passes == RowPasses::tensor) {
       names_[index(node.outputs[0])] = name_of(node.inputs[0]);
       return true;
     }

@@ -19,22 +19,22 @@ void expect_images(Operands& o) {
   const auto given = o.facts()[kLimitImages].elements;
   if (!given) return;
   for (const int64_t index : given->as_int64())
-    if (index < 0) o.fail(kLimitImages, "N14.3: indices of images from 0 on expected; given " + std::to_string(index));
+    if (index < 0) o.fail(kLimitImages, "N14.3", "indices of images from 0 on expected; given " + std::to_string(index));
 }
 
 void check_box_limit(Operands& o) {
   const int64_t method = o.integer(kLimitMethod);
   if (method < 0 || method > kLimitGaussian)
-    o.fail(kLimitMethod, "N14.1: 0 (hard), 1 (linear) or 2 (gaussian) expected; given " + std::to_string(method));
+    o.fail(kLimitMethod, "N14.1", "0 (hard), 1 (linear) or 2 (gaussian) expected; given " + std::to_string(method));
   expect_ranks(o, kLimitScores, 2, 2);
   o.expect_rank(kLimitImages, 1);
   expect_one_size(o, {{kLimitScores, 0}, {kLimitBoxes, 0}, {kLimitImages, 0}}, "N14.1");
   const auto classes = o.size(kLimitScores, 1), corners = o.size(kLimitBoxes, 1);
   if (classes && *classes < 2)
-    o.fail(kLimitScores, "N14.1: a background and at least one class expected; given " + o.shape_text(kLimitScores));
+    o.fail(kLimitScores, "N14.1", "a background and at least one class expected; given " + o.shape_text(kLimitScores));
   if (classes && corners && *corners != 4 * *classes)
-    o.fail(kLimitBoxes, "N14.1: " + std::to_string(4 * *classes) + " numbers in each row expected, four for each class; given " +
-                            o.shape_text(kLimitBoxes));
+    o.fail(kLimitBoxes, "N14.1",
+           std::to_string(4 * *classes) + " numbers in each row expected, four for each class; given " + o.shape_text(kLimitBoxes));
   check_boxes(o, kLimitBoxes);
   expect_images(o);
 }
@@ -120,7 +120,7 @@ void box_limit(Expansion& e) {
   expect_box_type(e, kLimitBoxes, kLimitScores, "N14.1");
   expect_box_scale(e, kLimitBoxes);
   if (const double sigma = e.real(kLimitSigma); e.integer(kLimitMethod) == kLimitGaussian && !(sigma > 0))
-    e.fail(kLimitSigma, "N14.1: a number above 0 expected, as the method is gaussian; given " + general_text(sigma));
+    e.fail(kLimitSigma, "N14.1", "a number above 0 expected, as the method is gaussian; given " + general_text(sigma));
   BoxLimit(e).run();
 }
 

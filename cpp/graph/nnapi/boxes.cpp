@@ -6,14 +6,15 @@ void expect_box_scale(const Expansion& e, size_t i) {
   if (e.dtype(i) != DType::uint16) return;
   const Quantization given = e.quantization(i);
   if (given.scale != std::vector<float>{kBoxScale} || given.zero_point.value_or(0) != 0)
-    e.fail(i, "D1: a scale of 0.125 and a zero point of 0 expected; given " + to_string(given));
+    e.fail(i, "ND1", "a scale of 0.125 and a zero point of 0 expected; given " + to_string(given));
 }
 
 void expect_box_type(const Expansion& e, size_t boxes, size_t other, std::string_view rule) {
   const DType given = e.dtype(boxes), beside = e.dtype(other);
   if (contains(kQuant, beside) ? given == DType::uint16 : given == beside) return;
-  e.fail(boxes, std::string(rule) + ": " + std::string(contains(kQuant, beside) ? "uint16" : name(beside)) + " expected, as operand " +
-                    std::to_string(other) + " is of " + std::string(name(beside)) + "; given " + std::string(name(given)));
+  e.fail(boxes, rule,
+         std::string(contains(kQuant, beside) ? "uint16" : name(beside)) + " expected, as operand " + std::to_string(other) + " is of " +
+             std::string(name(beside)) + "; given " + std::string(name(given)));
 }
 
 ValueId in_float32(Expansion& e, size_t i) {
@@ -32,7 +33,7 @@ void check_boxes(const Operands& o, size_t i) {
   const auto corners = elements->as_double();
   for (size_t k = 0; k + 3 < corners.size(); k += 4)
     if (!(corners[k] <= corners[k + 2] && corners[k + 1] <= corners[k + 3]))
-      o.fail(i, "D1: corners [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2 expected; given other ones in box " + std::to_string(k / 4));
+      o.fail(i, "ND1", "corners [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2 expected; given other ones in box " + std::to_string(k / 4));
 }
 
 void check_images(Operands& o, size_t i, size_t images, std::string_view rule) {
@@ -41,8 +42,9 @@ void check_images(Operands& o, size_t i, size_t images, std::string_view rule) {
   const auto size = o.size(images, 0);
   for (const int64_t index : elements->as_int64())
     if (index < 0 || (size && index >= *size))
-      o.fail(i, std::string(rule) + ": indices of images from 0 on expected, below " + (size ? std::to_string(*size) : std::string("?")) +
-                    "; given " + std::to_string(index));
+      o.fail(i, rule,
+             "indices of images from 0 on expected, below " + (size ? std::to_string(*size) : std::string("?")) + "; given " +
+                 std::to_string(index));
 }
 
 }  // namespace pumice::nnapi

@@ -19,8 +19,8 @@ void check_box_transform(Operands& o) {
   o.expect_size(3, 1, 2);
   expect_one_size(o, {{0, 0}, {1, 0}, {2, 0}}, "N13.1");
   if (const auto width = o.size(1, 1); width && (*width < 4 || *width % 4 != 0))
-    o.fail(1, "N13.1: four numbers for each class expected; given " + o.shape_text(1));
-  if (o.size(3, 0) == 0) o.fail(3, "N13.1: at least one image expected; given none");
+    o.fail(1, "N13.1", "four numbers for each class expected; given " + o.shape_text(1));
+  if (o.size(3, 0) == 0) o.fail(3, "N13.1", "at least one image expected; given none");
   check_boxes(o, 0);
   check_images(o, 2, 3, "N13.2");
 }
@@ -61,8 +61,8 @@ void check_keypoints(Operands& o) {
   const size_t row = o.integer(2) != 0 ? 2 : 1;
   expect_one_size(o, {{0, row}, {0, row + 1}}, "N17.1");
   if (const auto size = o.size(0, row); size && *size == 1)
-    o.fail(0, "N17.1: maps of at least 2 x 2 places expected; given " + o.shape_text(0));
-  refuse_empty(o, "G2");
+    o.fail(0, "N17.1", "maps of at least 2 x 2 places expected; given " + o.shape_text(0));
+  refuse_empty(o, "NG2");
   check_boxes(o, 1);
 }
 

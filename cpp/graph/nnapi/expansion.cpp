@@ -22,12 +22,6 @@ HostTensor tensor_of(DType dtype, Shape shape, const std::vector<double>& elemen
   return writer.take();
 }
 
-int64_t onnx_number(DType dtype) {
-  for (int64_t number = 1; number < 32; ++number)
-    if (dtype_from_onnx(number) == dtype) return number;
-  throw Error("ONNX has no number for " + std::string(name(dtype)));
-}
-
 std::string operand_list(const std::vector<Operand>& roles) {
   std::string text;
   for (const Operand& operand : roles)
@@ -90,7 +84,8 @@ std::vector<Output> Expansion::run() {
     operation_.expand(*this);
   } catch (const GraphError& error) {
     if (error.node == node_) throw;
-    fail(error.what());  // the error is one of the nodes that it became
+    const std::string text = error.what();  // of one of the nodes that it became, behind that rule in brackets
+    fail(error.rule, text.substr(error.rule.empty() ? 0 : error.rule.size() + 3));
   }
   if (!takes_quantization_ && (declared_scale_ || declared_zero_))
     fail("a scale or zero point is given for an output of " + std::string(pumice::name(of(outputs_[0].value).dtype)));

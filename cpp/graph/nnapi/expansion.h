@@ -58,6 +58,8 @@ class Expansion {
   // An axis as rows count it, from the end too. It is checked against the rank of operand `x` plus `more`, where that is known.
   int64_t any_axis(size_t i, size_t x, size_t more = 0, int64_t fallback = 0) const;
   Activation activation(size_t i) const;
+  [[noreturn]] void fail(size_t i, std::string_view rule, const std::string& message) const { rules_.fail(i, rule, message); }
+  [[noreturn]] void fail(std::string_view rule, const std::string& message) const { rules_.fail(rule, message); }
   [[noreturn]] void fail(size_t i, const std::string& message) const { rules_.fail(i, message); }
   [[noreturn]] void fail(const std::string& message) const { rules_.fail(message); }
   [[noreturn]] void refuse(size_t i, const std::string& message) const { rules_.refuse(i, message); }

@@ -14,7 +14,7 @@ void check_hashtable_lookup(Operands& o) {
   expect_ranks(o, 0, 2, 1);
   o.expect_least_rank(2, 1);
   if (o.rank(2)) expect_one_size(o, {{1, 0}, {2, 0}}, "N19.2");
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 // Every lookup is compared with every key; the first that is equal is the one.
@@ -63,7 +63,7 @@ void expect_permutation(const Expansion& e, const Layout& layout) {
   for (size_t p = 0; p < layout.levels(); ++p) {
     const int64_t given = p < layout.axes() ? first[p] : layout.order[p];
     if (given != static_cast<int64_t>(p))
-      e.fail(kOrder, "N21.2: the axes in some order, then the blocks in theirs, expected; given " + to_string(layout.order));
+      e.fail(kOrder, "N21.2", "the axes in some order, then the blocks in theirs, expected; given " + to_string(layout.order));
   }
 }
 
@@ -71,19 +71,20 @@ Layout layout_of(const Expansion& e) {
   Layout layout{e.list(kOrder), e.has(kBlockMap) ? e.list(kBlockMap) : std::vector<int64_t>{}, e.list(kFormats), e.list(kSizes), {}, {}};
   const size_t levels = layout.levels();
   if (e.count() != kLevels + 2 * levels)
-    e.fail("N21.1: " + std::to_string(kLevels + 2 * levels) + " operands expected, two for each level behind the first five; given " +
-           std::to_string(e.count()));
+    e.fail("N21.1", std::to_string(kLevels + 2 * levels) + " operands expected, two for each level behind the first five; given " +
+                        std::to_string(e.count()));
   for (const size_t i : {kFormats, kSizes})
-    if (e.list(i).size() != levels) e.fail(i, "N21.1: " + std::to_string(levels) + " numbers expected; given " + to_string(e.list(i)));
-  if (2 * layout.map.size() > levels) e.fail(kBlockMap, "N21.1: at most one block for each axis expected; given " + to_string(layout.map));
+    if (e.list(i).size() != levels) e.fail(i, "N21.1", std::to_string(levels) + " numbers expected; given " + to_string(e.list(i)));
+  if (2 * layout.map.size() > levels)
+    e.fail(kBlockMap, "N21.1", "at most one block for each axis expected; given " + to_string(layout.map));
   expect_permutation(e, layout);
   for (const int64_t format : layout.formats)
-    if (format != 0 && format != 1) e.fail(kFormats, "N21.1: 0 (dense) or 1 (sparse) expected; given " + std::to_string(format));
+    if (format != 0 && format != 1) e.fail(kFormats, "N21.1", "0 (dense) or 1 (sparse) expected; given " + std::to_string(format));
   for (const int64_t size : layout.sizes)
-    if (size < 1) e.fail(kSizes, "N21.4: sizes above 0 expected; given " + std::to_string(size));
+    if (size < 1) e.fail(kSizes, "N21.4", "sizes above 0 expected; given " + std::to_string(size));
   for (size_t k = 0; k < layout.map.size(); ++k)
     if (layout.map[k] < (k ? layout.map[k - 1] + 1 : 0) || layout.map[k] >= static_cast<int64_t>(layout.axes()))
-      e.fail(kBlockMap, "N21.4: rising axes of the tensor expected; given " + to_string(layout.map));
+      e.fail(kBlockMap, "N21.4", "rising axes of the tensor expected; given " + to_string(layout.map));
   layout.shape.assign(layout.axes(), 1);
   for (size_t p = 0; p < levels; ++p) {
     int64_t& size = layout.shape[layout.axis(p)];
@@ -107,18 +108,19 @@ Positions dense_level(const Positions& before, int64_t size, int64_t step) {
 Positions sparse_level(const Expansion& e, const Positions& before, size_t level, int64_t size, int64_t step) {
   const size_t at = kLevels + 2 * level;
   for (const size_t i : {at, at + 1})
-    if (!e.has(i)) e.fail(i, "N21.1: segments and indices of a sparse level expected; left out");
+    if (!e.has(i)) e.fail(i, "N21.1", "segments and indices of a sparse level expected; left out");
   const auto segments = e.list(at), indices = e.list(at + 1);
   const auto count = static_cast<int64_t>(indices.size());
   if (segments.size() != before.size() + 1 || segments[0] != 0 || !std::ranges::is_sorted(segments) || segments.back() > count)
-    e.fail(at, "N21.4: " + std::to_string(before.size() + 1) + " numbers that do not fall, from 0 to at most " + std::to_string(count) +
-                   ", expected; given " + to_string(segments));
+    e.fail(at, "N21.4",
+           std::to_string(before.size() + 1) + " numbers that do not fall, from 0 to at most " + std::to_string(count) +
+               ", expected; given " + to_string(segments));
   Positions after;
   for (size_t k = 0; k < before.size(); ++k)
     for (int64_t j = segments[k]; j < segments[k + 1]; ++j) {
       const int64_t index = indices[static_cast<size_t>(j)];
       if (index < 0 || index >= size)
-        e.fail(at + 1, "N21.4: indices from 0 to " + std::to_string(size - 1) + " expected; given " + std::to_string(index));
+        e.fail(at + 1, "N21.4", "indices from 0 to " + std::to_string(size - 1) + " expected; given " + std::to_string(index));
       after.push_back(before[k] + index * step);
     }
   return after;
@@ -126,7 +128,7 @@ Positions sparse_level(const Expansion& e, const Positions& before, size_t level
 
 void check_densify(Operands& o) {
   o.expect_rank(0, 1);
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 // For each element of the dense tensor, the value that stands there, or the one behind the last, which is none.
@@ -138,7 +140,7 @@ void densify(Expansion& e) {
                                     : sparse_level(e, places, p, layout.sizes[p], layout.step(p));
   const int64_t values = e.size(0, 0);
   if (static_cast<int64_t>(places.size()) > values)
-    e.fail(0, "N21.4: a value for each of " + std::to_string(places.size()) + " places expected; given " + std::to_string(values));
+    e.fail(0, "N21.4", "a value for each of " + std::to_string(places.size()) + " places expected; given " + std::to_string(values));
   std::vector<int64_t> from(static_cast<size_t>(element_count(layout.shape)), values);
   for (size_t k = 0; k < places.size(); ++k) from[static_cast<size_t>(places[k])] = static_cast<int64_t>(k);
   const Quantization quantization = e.as_operand(0);

@@ -16,7 +16,7 @@ bool has_norms(const Operands& o, const LstmCell& cell) {
 }
 
 void expect_presence(const Operands& o, size_t i, bool expected, const std::string& why) {
-  if (o.has(i) != expected) o.fail(i, "L6: " + std::string(expected ? "it cannot be left out " : "none expected ") + why);
+  if (o.has(i) != expected) o.fail(i, "NL6", std::string(expected ? "it cannot be left out " : "none expected ") + why);
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ void check_sizes(Operands& o, const LstmCell& cell, std::string_view rule) {
   expect_one_size(o, {{x + 3, 1}, {x, 1}, {x + 1, 1}, {x + 2, 1}}, rule);
   expect_one_size(o, {{h + 3, 1}, {h, 1}, {h + 1, 1}, {h + 2, 1}, {cell.h, 1}, {cell.projection, 0}, {cell.projection_bias(), 0}}, rule);
   expect_one_size(o, {{cell.h, 0}, {cell.c, 0}}, rule);
-  if (!o.has(cell.projection)) expect_one_size(o, {{x + 3, 0}, {h + 3, 1}}, "L1");
+  if (!o.has(cell.projection)) expect_one_size(o, {{x + 3, 0}, {h + 3, 1}}, "NL1");
 }
 
 namespace {

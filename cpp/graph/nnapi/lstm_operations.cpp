@@ -19,26 +19,26 @@ void check_clip(const Operands& o, size_t i) {
   const auto& elements = o.facts()[i].elements;
   if (!elements) o.refuse(i, "that is no constant");
   if (const double given = elements->as_double().at(0); !(given >= 0))
-    o.fail(i, "L6: a number of at least 0 expected; given " + std::to_string(given));
+    o.fail(i, "NL6", "a number of at least 0 expected; given " + std::to_string(given));
 }
 
 void check_step(Operands& o) {
   o.expect_rank(0, 2);
   check_presence(o, kStep, false);
-  check_sizes(o, kStep, "L7");
-  expect_one_size(o, {{0, 0}, {kStep.h, 0}}, "L7");
-  expect_one_size(o, {{0, 1}, {kStep.x_weights + 3, 1}}, "L7");
+  check_sizes(o, kStep, "NL7");
+  expect_one_size(o, {{0, 0}, {kStep.h, 0}}, "NL7");
+  expect_one_size(o, {{0, 1}, {kStep.x_weights + 3, 1}}, "NL7");
   for (const size_t i : {21, 22}) check_clip(o, i);
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 void check_sequence(Operands& o) {
   o.expect_rank(0, 3);
   check_presence(o, kSequence, true);
-  check_sizes(o, kSequence, "L7");
-  expect_one_size(o, {{0, o.integer(23) != 0 ? size_t{1} : size_t{0}}, {kSequence.h, 0}}, "L7");
-  expect_one_size(o, {{0, 2}, {kSequence.x_weights + 3, 1}}, "L7");
-  refuse_empty(o, "G2");
+  check_sizes(o, kSequence, "NL7");
+  expect_one_size(o, {{0, o.integer(23) != 0 ? size_t{1} : size_t{0}}, {kSequence.h, 0}}, "NL7");
+  expect_one_size(o, {{0, 2}, {kSequence.x_weights + 3, 1}}, "NL7");
+  refuse_empty(o, "NG2");
 }
 
 // Whether the auxiliary input has weights, of both directions. A coupled input gate has none.
@@ -48,14 +48,15 @@ Linking linking_of(const Operands& o) {
     for (size_t gate = 0; gate < 3; ++gate) {
       const bool expected = given && (gate != 0 || o.has(cell.x_weights));
       if (o.has(cell.aux_weights + gate) != expected)
-        o.fail(cell.aux_weights + gate, std::string("N6.4: ") + (expected ? "weights of all gates expected" : "none expected") +
-                                            " beside operand " + std::to_string(cell.aux_weights + 3));
+        o.fail(cell.aux_weights + gate, "N6.4",
+               std::string(expected ? "weights of all gates expected" : "none expected") + " beside operand " +
+                   std::to_string(cell.aux_weights + 3));
     }
     return given;
   };
   const bool fw = weighs(kForward), bw = weighs(kBackward);
-  if (fw != bw) o.fail((fw ? kBackward : kForward).aux_weights + 3, "N6.4: weights of both directions expected, or of none");
-  if (fw && !o.has(kAux)) o.fail(kAux, "N6.4: an input for its weights expected; it is left out");
+  if (fw != bw) o.fail((fw ? kBackward : kForward).aux_weights + 3, "N6.4", "weights of both directions expected, or of none");
+  if (fw && !o.has(kAux)) o.fail(kAux, "N6.4", "an input for its weights expected; it is left out");
   return !o.has(kAux) ? Linking::none : fw ? Linking::cross : Linking::parallel;
 }
 
@@ -65,7 +66,7 @@ void expect_same_parts(const Operands& o) {
        {std::pair{kForward.x_weights, kBackward.x_weights}, std::pair{kForward.peepholes + 2, kBackward.peepholes + 2},
         std::pair{kForward.projection, kBackward.projection}, std::pair{kForward.norms + 1, kBackward.norms + 1}})
     if (o.has(fw) != o.has(bw))
-      o.fail(bw, "N6.5: it has to be " + std::string(o.has(fw) ? "given" : "left out") + " as " + o.called(fw) + " is");
+      o.fail(bw, "N6.5", "it has to be " + std::string(o.has(fw) ? "given" : "left out") + " as " + o.called(fw) + " is");
 }
 
 void check_aux(Operands& o, Linking linking) {
@@ -87,19 +88,19 @@ void check_both(Operands& o) {
   expect_same_parts(o);
   for (const LstmCell& cell : {kForward, kBackward}) {
     check_presence(o, cell, false);
-    check_sizes(o, cell, "L7");
-    expect_one_size(o, {{0, o.integer(52) != 0 ? size_t{1} : size_t{0}}, {cell.h, 0}}, "L7");
+    check_sizes(o, cell, "NL7");
+    expect_one_size(o, {{0, o.integer(52) != 0 ? size_t{1} : size_t{0}}, {cell.h, 0}}, "NL7");
   }
   expect_one_size(o, {{0, 2}, {kForward.x_weights + 3, 1}}, "N6.1");
   check_aux(o, linking);
   for (const size_t i : {49, 50}) check_clip(o, i);
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 // ---- nodes
 
 LstmOptions options_of(const Expansion& e, size_t activation, bool time_major) {
-  return {cell_activation(e, activation, "G7"), e.real(activation + 1), e.real(activation + 2), time_major};
+  return {cell_activation(e, activation, "NG7"), e.real(activation + 1), e.real(activation + 2), time_major};
 }
 
 void step(Expansion& e) {

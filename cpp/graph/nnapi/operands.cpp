@@ -39,12 +39,12 @@ std::string Operands::called(size_t i) const {
   return "operand " + std::to_string(i) + ", '" + std::string(role(i).name) + "'";
 }
 
-void Operands::fail(const std::string& message) const {
-  throw GraphError(node_, std::string(operation_->name) + ": " + message);
+void Operands::fail(std::string_view rule, const std::string& message) const {
+  throw GraphError(node_, std::string(operation_->name) + ": " + message, std::string(rule));
 }
 
-void Operands::fail(size_t i, const std::string& message) const {
-  fail(called(i) + ": " + message);
+void Operands::fail(size_t i, std::string_view rule, const std::string& message) const {
+  fail(rule, called(i) + ": " + message);
 }
 
 void Operands::refuse(size_t i, const std::string& message) const {
@@ -128,10 +128,10 @@ void Operands::expect_size(size_t i, size_t axis, int64_t size) {
   assume_size(i, axis, size);
 }
 
-void Operands::expect_length(size_t i, size_t length, const std::string& what) {
+void Operands::expect_length(size_t i, size_t length, const std::string& what, std::string_view rule) {
   expect_rank(i, 1);
   if (const auto given = size(i, 0); given && *given != static_cast<int64_t>(length))
-    fail(i, std::to_string(length) + " " + what + "; given " + std::to_string(*given));
+    fail(i, rule, std::to_string(length) + " " + what + "; given " + std::to_string(*given));
   assume_size(i, 0, static_cast<int64_t>(length));
 }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/description/graph_node.h"
@@ -50,13 +51,17 @@ class Operands {
   void expect_rank(size_t i, size_t rank);
   void expect_least_rank(size_t i, size_t rank) const;
   void expect_size(size_t i, size_t axis, int64_t size);
-  void expect_length(size_t i, size_t length, const std::string& what);  // expects a vector
+  void expect_length(size_t i, size_t length, const std::string& what, std::string_view rule = {});  // expects a vector
   // Assumes a size that another rule refuses if it does not hold.
   void assume_size(size_t i, size_t axis, int64_t size);
   bool is_assumed(size_t i) const { return assumed_[i]; }
 
-  [[noreturn]] void fail(size_t i, const std::string& message) const;  // GraphError about operand i
-  [[noreturn]] void fail(const std::string& message) const;
+  // GraphError, about operand i where one is named; `rule`: the one of nnapi_rules() that is broken, "" for those that all operations share
+  // with their table: counts, types, ranks.
+  [[noreturn]] void fail(size_t i, std::string_view rule, const std::string& message) const;
+  [[noreturn]] void fail(std::string_view rule, const std::string& message) const;
+  [[noreturn]] void fail(size_t i, const std::string& message) const { fail(i, "", message); }
+  [[noreturn]] void fail(const std::string& message) const { fail("", message); }
   std::string called(size_t i) const;                                    // "operand 1, 'begin'"
   [[noreturn]] void refuse(size_t i, const std::string& message) const;  // UnsupportedError about operand i
 

@@ -19,11 +19,11 @@ void expect_real(const Operands& o, size_t i, bool takes_zero) {
   if (!elements) o.refuse(i, "that is no constant");
   const double given = elements->as_double().at(0);
   if (!(takes_zero ? given >= 0 : given > 0))
-    o.fail(i, std::string("N16.1: a number ") + (takes_zero ? "of at least 0" : "above 0") + " expected; given " + general_text(given));
+    o.fail(i, "N16.1", std::string("a number ") + (takes_zero ? "of at least 0" : "above 0") + " expected; given " + general_text(given));
 }
 
 void expect_above_zero(const Operands& o, size_t i) {
-  if (const int64_t given = o.integer(i); given < 1) o.fail(i, "N16.1: a number above 0 expected; given " + std::to_string(given));
+  if (const int64_t given = o.integer(i); given < 1) o.fail(i, "N16.1", "a number above 0 expected; given " + std::to_string(given));
 }
 
 void check_postprocessing(Operands& o) {
@@ -32,11 +32,11 @@ void check_postprocessing(Operands& o) {
   o.expect_size(kAnchors, 1, 4);
   expect_one_size(o, {{kScores, 0}, {kCodes, 0}}, "N16.1");
   expect_one_size(o, {{kScores, 1}, {kCodes, 1}, {kAnchors, 0}}, "N16.1");
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
   if (const auto classes = o.size(kScores, 2); classes && *classes < 2)
-    o.fail(kScores, "N16.1: a background and at least one class expected; given " + o.shape_text(kScores));
+    o.fail(kScores, "N16.1", "a background and at least one class expected; given " + o.shape_text(kScores));
   if (const auto length = o.size(kCodes, 2); length && *length < 4)
-    o.fail(kCodes, "N16.1: at least 4 numbers for each box expected; given " + o.shape_text(kCodes));
+    o.fail(kCodes, "N16.1", "at least 4 numbers for each box expected; given " + o.shape_text(kCodes));
   for (size_t i = kFactors; i < kRegular; ++i) expect_real(o, i, false);
   expect_above_zero(o, kMost);
   expect_above_zero(o, o.integer(kRegular) != 0 ? kMostOfClass : kMostClasses);

@@ -11,9 +11,9 @@ constexpr int64_t kOldSparseHash = 1, kDenseHash = 2, kSparseHash = 3, kMostHash
 void check_projection(Operands& o) {
   const int64_t form = o.integer(kHashForm);
   if (form < kOldSparseHash || form > kSparseHash)
-    o.fail(kHashForm, "N18.1: 1 (sparse, as it was), 2 (dense) or 3 (sparse) expected; given " + std::to_string(form));
-  if (form == kDenseHash && !o.has(kHashWeights)) o.fail(kHashWeights, "N18.1: weights expected, as the form is dense; left out");
-  if (form != kDenseHash && o.has(kHashWeights)) o.fail(kHashWeights, "N18.1: no weights expected, as the form is sparse; given some");
+    o.fail(kHashForm, "N18.1", "1 (sparse, as it was), 2 (dense) or 3 (sparse) expected; given " + std::to_string(form));
+  if (form == kDenseHash && !o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "weights expected, as the form is dense; left out");
+  if (form != kDenseHash && o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "no weights expected, as the form is sparse; given some");
   o.expect_rank(kSeeds, 2);
   o.expect_least_rank(kHashed, 1);
   if (o.has(kHashWeights)) {
@@ -21,8 +21,8 @@ void check_projection(Operands& o) {
     if (o.rank(kHashed)) expect_one_size(o, {{kHashed, 0}, {kHashWeights, 0}}, "N18.1");
   }
   if (const auto bits = o.size(kSeeds, 1); bits && *bits > kMostHashBits)
-    o.fail(kSeeds, "N18.1: at most 32 bits of each function expected; given " + o.shape_text(kSeeds));
-  refuse_empty(o, "G2");
+    o.fail(kSeeds, "N18.1", "at most 32 bits of each function expected; given " + o.shape_text(kSeeds));
+  refuse_empty(o, "NG2");
 }
 
 // Operand i as the bits of float32.
@@ -55,8 +55,8 @@ ValueId signatures(Expansion& e, ValueId bits, bool is_new) {
 
 void projection(Expansion& e) {
   if (e.has(kHashWeights) && e.dtype(kHashWeights) != e.dtype(kSeeds))
-    e.fail(kHashWeights,
-           "N18.1: " + std::string(name(e.dtype(kSeeds))) + " expected, as the seeds; given " + std::string(name(e.dtype(kHashWeights))));
+    e.fail(kHashWeights, "N18.1",
+           std::string(name(e.dtype(kSeeds))) + " expected, as the seeds; given " + std::string(name(e.dtype(kHashWeights))));
   std::vector<ValueId> inputs{float_bits(e, kSeeds), plain_bits(e, kHashed)};
   if (e.has(kHashWeights)) inputs.push_back(float_bits(e, kHashWeights));
   const ValueId bits = e.add("pumice::HashProjection", inputs);

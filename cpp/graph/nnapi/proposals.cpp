@@ -12,7 +12,7 @@ namespace pumice::nnapi {
 namespace {
 
 constexpr size_t kProposalScores = 0, kDeltas = 1, kProposalAnchors = 2, kImages = 3, kHeightStride = 4, kWidthStride = 5, kMostBefore = 6,
-                 kMostAfter = 7, kOverlap = 8, kLeastSize = 9, kPlanes = 10;
+                 kMostAfter = 7, kMostOverlap = 8, kLeastSize = 9, kPlanes = 10;
 
 void check_proposals(Operands& o) {
   expect_ranks(o, kProposalScores, 2, 4);
@@ -27,9 +27,9 @@ void check_proposals(Operands& o) {
   expect_one_size(o, {{kProposalScores, channel}, {kProposalAnchors, 0}}, "N15.1");
   const auto anchors = o.size(kProposalScores, channel), deltas = o.size(kDeltas, channel);
   if (anchors && deltas && *deltas != 4 * *anchors)
-    o.fail(kDeltas, "N15.1: " + std::to_string(4 * *anchors) + " numbers at each place expected, four for each anchor; given " +
-                        o.shape_text(kDeltas));
-  refuse_empty(o, "G2");
+    o.fail(kDeltas, "N15.1",
+           std::to_string(4 * *anchors) + " numbers at each place expected, four for each anchor; given " + o.shape_text(kDeltas));
+  refuse_empty(o, "NG2");
   check_boxes(o, kProposalAnchors);
 }
 
@@ -39,12 +39,13 @@ void expect_types(const Expansion& e) {
   const bool bytes = contains(kQuant, scores);
   const auto expect = [&](size_t i, DType expected) {
     if (e.dtype(i) != expected)
-      e.fail(i, "N15.1: " + std::string(name(expected)) + " expected, as the scores are of " + std::string(name(scores)) + "; given " +
-                    std::string(name(e.dtype(i))));
+      e.fail(i, "N15.1",
+             std::string(name(expected)) + " expected, as the scores are of " + std::string(name(scores)) + "; given " +
+                 std::string(name(e.dtype(i))));
     if (!bytes || i == kDeltas) return;
     const Quantization given = e.quantization(i);
     if (given.scale != std::vector<float>{kBoxScale} || given.zero_point.value_or(0) != 0)
-      e.fail(i, "N15.1: a scale of 0.125 and a zero point of 0 expected; given " + to_string(given));
+      e.fail(i, "N15.1", "a scale of 0.125 and a zero point of 0 expected; given " + to_string(given));
   };
   expect(kDeltas, scores);
   expect(kProposalAnchors, bytes ? DType::int16 : scores);
@@ -126,7 +127,7 @@ class Proposals {
 
   // The boxes come from the best on; the result is the numbers of those that are kept, plus 1: [images, most].
   ValueId kept(ValueId boxes, ValueId limit, const Length& count) {
-    const double overlap = e_.real(kOverlap);
+    const double overlap = e_.real(kMostOverlap);
     const int64_t after = e_.integer(kMostAfter);
     const Length wanted = after < 0 ? count : e_.least_of({after}, count);
     const Length most = overlap > 0 ? wanted : e_.least_of(wanted, {1});  // all boxes overlap by at least 0

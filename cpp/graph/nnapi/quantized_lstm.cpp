@@ -42,13 +42,13 @@ void check_16bit_lstm(Operands& o) {
                    {kHidden, 1}},
                   "N4.1");
   expect_one_size(o, {{0, 0}, {kCellState, 0}, {kHidden, 0}}, "N4.1");
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 void expect_parameters(const Expansion& e, size_t i, const Quantization& expected) {
   const Quantization given = e.quantization(i);
   if (given.scale != expected.scale || given.zero_point.value_or(0) != expected.zero_point.value_or(0))
-    e.fail(i, "N4.1: " + to_string(expected) + " expected; given " + to_string(given));
+    e.fail(i, "N4.1", to_string(expected) + " expected; given " + to_string(given));
 }
 
 // The scale of the biases, by which that of all sums is meant.
@@ -61,7 +61,7 @@ float check_scales(const Expansion& e) {
     if (!e.quantization(i).scale.empty()) expect_parameters(e, i, {{scale}, 0, {}});
   const Quantization cell = e.quantization(kCellState);
   if (std::abs(std::log2(static_cast<double>(cell.scale[0])) + 11) > 1e-3 || cell.zero_point.value_or(0) != 0)
-    e.fail(kCellState, "N4.1: a scale of 2^-11 and a zero point of 0 expected; given " + to_string(cell));
+    e.fail(kCellState, "N4.1", "a scale of 2^-11 and a zero point of 0 expected; given " + to_string(cell));
   return scale;
 }
 

@@ -55,9 +55,9 @@ class Philox {
 
 void check_multinomial(Operands& o) {
   o.expect_rank(0, 2);
-  if (const int64_t count = o.integer(1); count < 1) o.fail(1, "N20.1: a number above 0 expected; given " + std::to_string(count));
-  o.expect_length(2, 2, "seeds expected (N20.1)");
-  refuse_empty(o, "G2");
+  if (const int64_t count = o.integer(1); count < 1) o.fail(1, "N20.1", "a number above 0 expected; given " + std::to_string(count));
+  o.expect_length(2, 2, "seeds expected", "N20.1");
+  refuse_empty(o, "NG2");
 }
 
 Philox generator_of(const Expansion& e) {

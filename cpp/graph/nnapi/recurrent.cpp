@@ -24,7 +24,7 @@ void check_rnn(Operands& o) {
   o.expect_rank(0, 2);
   check_cell(o, kOnly, 0, "N7.2");
   expect_one_size(o, {{0, 1}, {1, 1}}, "N7.2");
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 size_t batch_axis(bool time_major) {
@@ -34,17 +34,17 @@ size_t batch_axis(bool time_major) {
 void check_rnn_sequence(Operands& o) {
   o.expect_rank(0, 3);
   const int64_t major = o.integer(6);
-  if (major != 0 && major != 1) o.fail(6, "N8.1: 0 or 1 expected; given " + std::to_string(major));
+  if (major != 0 && major != 1) o.fail(6, "N8.1", "0 or 1 expected; given " + std::to_string(major));
   check_cell(o, kOnly, batch_axis(major != 0), "N8.1");
   expect_one_size(o, {{0, 2}, {1, 1}}, "N8.1");
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 Linking rnn_linking_of(const Operands& o) {
   const bool fw = o.has(kForwardCell.aux), bw = o.has(kBackwardCell.aux);
   if (fw != bw)
-    o.fail(fw ? kBackwardCell.aux : kForwardCell.aux, "N9.3: weights of both directions expected, or of none; given those of one");
-  if (fw && !o.has(kAuxInput)) o.fail(kAuxInput, "N9.3: an input for its weights, operands 10 and 11, expected; it is left out");
+    o.fail(fw ? kBackwardCell.aux : kForwardCell.aux, "N9.3", "weights of both directions expected, or of none; given those of one");
+  if (fw && !o.has(kAuxInput)) o.fail(kAuxInput, "N9.3", "an input for its weights, operands 10 and 11, expected; it is left out");
   return !o.has(kAuxInput) ? Linking::none : fw ? Linking::cross : Linking::parallel;
 }
 
@@ -65,7 +65,7 @@ void check_both_rnns(Operands& o) {
     expect_one_size(o, {{0, 2}, {kAuxInput, 2}, {kBackwardCell.w, 1}, {kForwardCell.aux, 1}, {kBackwardCell.aux, 1}}, "N9.3");
     for (const Cell& cell : {kForwardCell, kBackwardCell}) expect_one_size(o, {{cell.w, 0}, {cell.aux, 0}}, "N9.3");
   }
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 // The operands of a direction as the row has them, without the axis of directions.
@@ -121,7 +121,7 @@ std::vector<ValueId> rnn_of_both(Expansion& e, ValueId aux, const std::string& a
 }
 
 void rnn(Expansion& e) {
-  const std::string activation = cell_activation(e, 5, "G7");
+  const std::string activation = cell_activation(e, 5, "NG7");
   const ValueId x = e.add("Unsqueeze", {e[0], e.integers({0})});
   const Layer layer = layer_of(e, x, kAbsent, kOnly, {activation, true}, false);
   e.give(layer.states[0]);
@@ -129,13 +129,13 @@ void rnn(Expansion& e) {
 }
 
 void rnn_sequence(Expansion& e) {
-  const Layer layer = layer_of(e, e[0], kAbsent, kOnly, {cell_activation(e, 5, "G7"), e.integer(6) != 0}, false);
+  const Layer layer = layer_of(e, e[0], kAbsent, kOnly, {cell_activation(e, 5, "NG7"), e.integer(6) != 0}, false);
   e.give(layer.y);
   e.give(layer.states[0]);
 }
 
 void both_rnns(Expansion& e) {
-  const std::string activation = cell_activation(e, 12, "G7");
+  const std::string activation = cell_activation(e, 12, "NG7");
   const bool time_major = e.integer(13) != 0;
   const Linking linking = rnn_linking_of(e.rules());
   const ValueId aux = linking == Linking::cross ? e[kAuxInput] : kAbsent;
@@ -154,16 +154,16 @@ void check_svdf(Operands& o) {
   if (o.has(3)) o.expect_rank(3, 1);
   o.expect_rank(4, 2);
   const int64_t rank = o.integer(5);
-  if (rank < 1) o.fail(5, "N10.2: a number above 0 expected; given " + std::to_string(rank));
+  if (rank < 1) o.fail(5, "N10.2", "a number above 0 expected; given " + std::to_string(rank));
   expect_one_size(o, {{0, 1}, {1, 1}}, "N10.2");
   expect_one_size(o, {{1, 0}, {2, 0}}, "N10.2");
   expect_one_size(o, {{0, 0}, {4, 0}}, "N10.1");
   const auto filters = o.size(1, 0), memory = o.size(2, 1);
   if (filters && *filters % rank != 0)
-    o.fail(5, "N10.2: a number that divides " + std::to_string(*filters) + " filters expected; given " + std::to_string(rank));
+    o.fail(5, "N10.2", "a number that divides " + std::to_string(*filters) + " filters expected; given " + std::to_string(rank));
   if (filters && o.has(3)) o.expect_size(3, 0, *filters / rank);
   if (filters && memory) o.expect_size(4, 1, checked_mul(*filters, *memory, "a state"));
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 ValueId svdf_activated(Expansion& e, ValueId y) {

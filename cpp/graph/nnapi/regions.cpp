@@ -17,7 +17,7 @@ double inverse_stride(const Operands& o, size_t i) {
   const auto& elements = o.facts()[i].elements;
   if (!elements) o.refuse(i, "that is no constant");
   const double given = elements->as_double().at(0);
-  if (!(given > 0)) o.fail(i, "N11.1: a number above 0 expected; given " + std::to_string(given));
+  if (!(given > 0)) o.fail(i, "N11.1", "a number above 0 expected; given " + std::to_string(given));
   return static_cast<double>(1.0f / static_cast<float>(given));
 }
 
@@ -31,7 +31,7 @@ void check_corners(Operands& o, size_t rows_axis, double unit) {
   for (size_t k = 0; k < corners.size(); ++k) {
     const double at = corners[k] * unit * scales[k % 2];
     if (!(at >= 0) || (sizes[k % 2] && at > static_cast<double>(*sizes[k % 2])))
-      o.fail(1, "N11.2: corners on the image expected; given " + std::to_string(corners[k] * unit) + " in box " + std::to_string(k / 4));
+      o.fail(1, "N11.2", "corners on the image expected; given " + std::to_string(corners[k] * unit) + " in box " + std::to_string(k / 4));
   }
 }
 
@@ -42,10 +42,10 @@ void check_regions(Operands& o, size_t layout) {
   o.expect_size(1, 1, 4);
   expect_one_size(o, {{1, 0}, {2, 0}}, "N11.1");
   for (const size_t i : {kHeight, kWidth})
-    if (o.integer(i) < 1) o.fail(i, "N11.1: a number above 0 expected; given " + std::to_string(o.integer(i)));
+    if (o.integer(i) < 1) o.fail(i, "N11.1", "a number above 0 expected; given " + std::to_string(o.integer(i)));
   for (const size_t i : {kRegionHeightStride, kRegionWidthStride}) inverse_stride(o, i);
   for (size_t axis = 0; axis < 4; ++axis)
-    if (o.size(0, axis) == 0) o.fail(0, "N11.1: sizes above 0 expected; given " + o.shape_text(0));
+    if (o.size(0, axis) == 0) o.fail(0, "N11.1", "sizes above 0 expected; given " + o.shape_text(0));
   check_boxes(o, 1);
   check_images(o, 2, 0, "N11.2");
   check_corners(o, o.integer(layout) != 0 ? 2 : 1, o.dtype(1) == DType::uint16 ? static_cast<double>(kBoxScale) : 1);
@@ -54,12 +54,12 @@ void check_regions(Operands& o, size_t layout) {
 void check_roi_align(Operands& o) {
   check_regions(o, 9);
   for (const size_t i : {7, 8})
-    if (o.integer(i) < 0) o.fail(i, "N11.1: a number of at least 0 expected; given " + std::to_string(o.integer(i)));
+    if (o.integer(i) < 0) o.fail(i, "N11.1", "a number of at least 0 expected; given " + std::to_string(o.integer(i)));
 }
 
 void check_roi_pooling(Operands& o) {
   check_regions(o, 7);
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 // Corners in elements of the image, [boxes, 4].

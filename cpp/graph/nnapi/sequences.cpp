@@ -11,8 +11,9 @@ void expect_one_size(Operands& o, std::initializer_list<Place> places, std::stri
     if (!o.has(i)) continue;
     const auto size = o.size(i, axis);
     if (size && known && *size != *known)
-      o.fail(i, std::string(rule) + ": " + std::to_string(*known) + " elements expected on axis " + std::to_string(axis) + ", as " +
-                    o.called(teller) + " has; given " + o.shape_text(i));
+      o.fail(i, rule,
+             std::to_string(*known) + " elements expected on axis " + std::to_string(axis) + ", as " + o.called(teller) + " has; given " +
+                 o.shape_text(i));
     if (size && !known) known = size, teller = i;
   }
   for (const auto& [i, axis] : places)
@@ -24,7 +25,7 @@ void refuse_empty(Operands& o, std::string_view rule) {
     if (!o.has(i) || o.role(i).kind != OperandKind::tensor) continue;
     const auto rank = o.rank(i);
     for (size_t axis = 0; rank && axis < *rank; ++axis)
-      if (o.size(i, axis) == 0) o.fail(i, std::string(rule) + ": sizes above 0 expected; given " + o.shape_text(i));
+      if (o.size(i, axis) == 0) o.fail(i, rule, "sizes above 0 expected; given " + o.shape_text(i));
   }
 }
 
@@ -46,7 +47,7 @@ std::string cell_activation(const Expansion& e, size_t i, std::string_view rule)
     case 6:
       return "Sigmoid";
     default:
-      e.fail(i, std::string(rule) + ": 0 (NONE), 1 (RELU), 3 (RELU6), 4 (TANH) or 6 (SIGMOID) expected; given " + std::to_string(code));
+      e.fail(i, rule, "0 (NONE), 1 (RELU), 3 (RELU6), 4 (TANH) or 6 (SIGMOID) expected; given " + std::to_string(code));
   }
 }
 

@@ -18,18 +18,18 @@ constexpr int kGateBits = 3;  // integer bits of what the gates' functions are g
 void check_signed_lstm(Operands& o) {
   o.expect_rank(0, 2);
   check_presence(o, kOperands, true);
-  check_sizes(o, kOperands, "L7");
-  expect_one_size(o, {{0, 0}, {kOperands.h, 0}}, "L7");
-  expect_one_size(o, {{0, 1}, {kOperands.x_weights + 3, 1}}, "L7");
+  check_sizes(o, kOperands, "NL7");
+  expect_one_size(o, {{0, 0}, {kOperands.h, 0}}, "NL7");
+  expect_one_size(o, {{0, 1}, {kOperands.x_weights + 3, 1}}, "NL7");
   for (size_t i = kCellClip; i < kCount; ++i) {
     const auto& elements = o.facts()[i].elements;
     if (!elements) o.refuse(i, "that is no constant");
     const double given = elements->as_double().at(0);
-    if (i <= kProjectionClip && !(given >= 0)) o.fail(i, "L6: a number of at least 0 expected; given " + general_text(given));
+    if (i <= kProjectionClip && !(given >= 0)) o.fail(i, "NL6", "a number of at least 0 expected; given " + general_text(given));
     if (i > kProjectionClip && i != kHiddenZero && !(given > 0 && std::isfinite(given)))
-      o.fail(i, "N3.1: a scale above 0 expected; given " + general_text(given));
+      o.fail(i, "N3.1", "a scale above 0 expected; given " + general_text(given));
   }
-  refuse_empty(o, "G2");
+  refuse_empty(o, "NG2");
 }
 
 float scale_of(const Expansion& e, size_t i) {
@@ -39,14 +39,14 @@ float scale_of(const Expansion& e, size_t i) {
 void check_zero_points(const Expansion& e) {
   for (size_t i = 1; i < kCellClip; ++i)
     if (e.has(i) && i != kOperands.h && e.quantization(i).zero_point.value_or(0) != 0)
-      e.fail(i, "N3.1: a zero point of 0 expected; given " + to_string(e.quantization(i)));
+      e.fail(i, "N3.1", "a zero point of 0 expected; given " + to_string(e.quantization(i)));
 }
 
 // P of a cell whose scale is 2^P.
 int cell_exponent(const Expansion& e) {
   const double exact = std::log2(static_cast<double>(scale_of(e, kOperands.c))), rounded = std::round(exact);
   if (std::abs(exact - rounded) >= 1e-3 || rounded < -15 || rounded > -9)
-    e.fail(kOperands.c, "N3.3: a scale of 2^-15 to 2^-9 expected; given " + to_string(e.quantization(kOperands.c)));
+    e.fail(kOperands.c, "N3.3", "a scale of 2^-15 to 2^-9 expected; given " + to_string(e.quantization(kOperands.c)));
   return static_cast<int>(rounded);
 }
 

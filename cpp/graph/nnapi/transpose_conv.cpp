@@ -40,31 +40,31 @@ Axis same_padding(int64_t wanted, int64_t stride, int64_t kernel) {
 std::optional<Axis> axis_of(const Operands& o, size_t k, const std::optional<int64_t>& kernel) {
   const size_t stride_operand = numbers_of(o).strides + 1 - k;
   const int64_t stride = o.integer(stride_operand);
-  if (stride < 1) o.fail(stride_operand, "N1.3: a number above 0 expected; given " + std::to_string(stride));
+  if (stride < 1) o.fail(stride_operand, "N1.3", "a number above 0 expected; given " + std::to_string(stride));
   if (!o.is_implicit()) {
     const size_t head = k == 0 ? 5 : 3;
-    if (o.integer(head) < 0) o.fail(head, "N1.3: a number of at least 0 expected; given " + std::to_string(o.integer(head)));
+    if (o.integer(head) < 0) o.fail(head, "N1.3", "a number of at least 0 expected; given " + std::to_string(o.integer(head)));
     return Axis{stride, o.integer(head), o.integer(head + 1)};
   }
   if (o.integer(kOutputShape + 1) != 1) return Axis{stride, 0, 0};
   const auto wanted = o.numbers(kOutputShape);
   if (!wanted) o.refuse(kOutputShape, "that is no constant");
   const int64_t size = wanted->at((has_planes(o) ? 2 : 1) + k);
-  if (size < 1) o.fail(kOutputShape, "N1.4: a size above 0 expected; given " + std::to_string(size));
+  if (size < 1) o.fail(kOutputShape, "N1.4", "a size above 0 expected; given " + std::to_string(size));
   return kernel ? std::optional(same_padding(size, stride, *kernel)) : std::nullopt;
 }
 
 // Sizes other than the batch's are above 0.
 void expect_places(Operands& o) {
   for (size_t axis = 1; axis < 4; ++axis)
-    if (o.size(0, axis) == 0) o.fail(0, "N1.7: sizes above 0 expected behind the batch; given " + o.shape_text(0));
+    if (o.size(0, axis) == 0) o.fail(0, "N1.7", "sizes above 0 expected behind the batch; given " + o.shape_text(0));
   for (size_t axis = 0; axis < 4; ++axis)
-    if (o.size(1, axis) == 0) o.fail(1, "N1.7: sizes above 0 expected; given " + o.shape_text(1));
+    if (o.size(1, axis) == 0) o.fail(1, "N1.7", "sizes above 0 expected; given " + o.shape_text(1));
 }
 
 void check_transpose_conv(Operands& o) {
   for (const size_t i : {0, 1}) o.expect_rank(i, 4);
-  if (o.is_implicit()) o.expect_length(kOutputShape, 4, "sizes expected (N1.4)");
+  if (o.is_implicit()) o.expect_length(kOutputShape, 4, "sizes expected", "N1.4");
   check_bias_length(o, 0);
   const size_t first = has_planes(o) ? 2 : 1, channels = has_planes(o) ? 1 : 3;
   if (const auto depth = o.size(1, 3)) o.expect_size(0, channels, *depth);
@@ -76,8 +76,8 @@ void check_transpose_conv(Operands& o) {
     if (!axis || !kernel || !size) continue;
     const int64_t made = checked_mul(*size, axis->stride, "a size") + *kernel - axis->stride - axis->head - axis->tail;
     if (made < 1)
-      o.fail("N1.3: an output of at least one place on each axis expected; given padding that leaves " + std::to_string(made) +
-             (k == 0 ? " rows" : " columns"));
+      o.fail("N1.3", "an output of at least one place on each axis expected; given padding that leaves " + std::to_string(made) +
+                         (k == 0 ? " rows" : " columns"));
   }
 }
 

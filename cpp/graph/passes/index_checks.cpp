@@ -23,7 +23,8 @@ ProgramNode check_of(ProgramGraph& graph, const ProgramNode& node) {
   check.attributes.set(std::string(kCheckedOperator), std::string(node.row->name));
   check.inputs = node.inputs;
   check.outputs = {graph.add_value({check.name, DType::int32, Shape{4}})};
-  graph.report.push_back({check.name, std::string(check.row->name), "", "out of range or not", {}, true, DType::int32, ""});
+  graph.report.push_back(
+      {.node = check.name, .op = std::string(check.row->name), .note = "out of range or not", .added = true, .dtype = DType::int32});
   return {std::move(check), static_cast<uint32_t>(graph.report.size() - 1)};
 }
 

@@ -89,13 +89,6 @@ bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>&
   return true;
 }
 
-// The ONNX number of a dtype.
-int64_t onnx_number(DType dtype) {
-  for (int64_t number = 1; number < 32; ++number)
-    if (dtype_from_onnx(number) == dtype) return number;
-  throw Error("ONNX has no number for " + std::string(name(dtype)));
-}
-
 ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
   GraphNode node;
   node.name = "cast '" + graph.value(from).name + "' to " + std::string(name(graph.value(to).dtype));
@@ -105,7 +98,8 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
   node.attributes = checked_attributes(*node.row, node.name, attributes);
   node.inputs = {from};
   node.outputs = {to};
-  graph.report.push_back({node.name, "Cast", "", "at the border", {}, true, graph.value(to).dtype, ""});
+  graph.report.push_back(
+      {.node = node.name, .op = std::string(node.row->name), .note = "at the border", .added = true, .dtype = graph.value(to).dtype});
   return {std::move(node), static_cast<uint32_t>(graph.report.size() - 1)};
 }
 
@@ -224,7 +218,7 @@ class PrecisionPass {
     cast_graph_inputs();
     for (const GraphValue& value : graph_.values) declared_.push_back(value.dtype);
     for (ProgramNode& node : graph_.nodes) {
-      if (node.row->name == "BitCast")
+      if (node.row->reads_bits)
         keep_bits(node);
       else
         convert(node);
@@ -358,7 +352,7 @@ void drop_idle_casts(ProgramGraph& graph) {
   for (const auto& [name, value] : graph.outputs) outputs.insert(value);
   const std::set<ValueId> inputs(graph.inputs.begin(), graph.inputs.end());
   std::erase_if(graph.nodes, [&](const ProgramNode& node) {
-    if (node.row->name != "Cast" || graph.value(node.inputs[0]).constant) return false;
+    if (!node.row->casts || graph.value(node.inputs[0]).constant) return false;
     const auto before = same.find(node.inputs[0]);
     const ValueId from = before == same.end() ? node.inputs[0] : before->second, to = node.outputs[0];
     const bool from_input = inputs.contains(from), is_output = outputs.contains(to);

@@ -15,7 +15,7 @@ constexpr double kCloseEnough = 1e-3;  // of a constant, which may have been rou
 ValueId without_casts(const ProgramGraph& graph, const ValueFlow& flow, ValueId id) {
   for (;;) {
     const ProgramNode* node = flow.producer(id);
-    if (!node || (node->row->name != "Cast" && node->row->name != "Identity")) return id;
+    if (!node || (!node->row->casts && node->row->passes != RowPasses::tensor)) return id;
     if (!is_working_float(graph.value(node->inputs[0]).dtype) || !is_working_float(graph.value(id).dtype)) return id;
     id = node->inputs[0];
   }

@@ -43,7 +43,7 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
     const bool is_float32 = wanted(node.name) || (node.origin && wanted(node.origin->node));
     const bool is_user = node.row && node.row->skeleton == Skeleton::user;  // its operator is the user's
     report.push_back(
-        {node.name, is_user ? node.attributes.text("operator") : std::string(node.op()), "", "", {}, false, {}, "", "", is_float32});
+        {.node = node.name, .op = is_user ? node.attributes.text("operator") : std::string(node.op()), .is_float32 = is_float32});
   }
   for (const ValueId id : part.outputs) outputs.emplace_back(graph.value(id).name, take(id));
   if (part.outputs.empty())

@@ -12,13 +12,13 @@ namespace pumice {
 
 // One line of a program's report: what runs a node, with what, and why.
 struct ReportRow {
-  std::string node, op, kernel, note;  // note: "fused into conv1", "view", "folded", ""
-  std::optional<Fusion> fusion = {};   // that has taken the node up
-  bool added = false;                  // by the passes: no node of the graph
-  std::optional<DType> dtype;          // of its first output
-  std::string wide;                    // why the node computes in float32 in a program of narrower floats; "": it does not
-  std::string precision;               // the storage mode of a float's elements on this device, else the dtype
-  bool is_float32 = false;             // whether the caller wants that of the node, or of one that has become part of it
+  std::string node, op, kernel = {}, note = {};  // note: "fused into conv1", "view", "folded", ""
+  std::optional<Fusion> fusion = {};             // that has taken the node up
+  bool added = false;                            // by the passes: no node of the graph
+  std::optional<DType> dtype = {};               // of its first output
+  std::string wide = {};                         // why the node computes in float32 in a program of narrower floats; "": it does not
+  std::string precision = {};                    // the storage mode of a float's elements on this device, else the dtype
+  bool is_float32 = false;                       // whether the caller wants that of the node, or of one that has become part of it
 };
 
 struct ProgramNode : GraphNode {

@@ -125,10 +125,8 @@ class AttentionSearch {
 
   // Changes nothing but the kind of floats.
   bool is_passed(const ProgramNode& node) const {
-    const std::string_view op = node.row->name;
-    if (op == "Dropout") return node.outputs.size() == 1 || node.outputs[1] == kAbsent;
-    return op == "Identity" ||
-           (op == "Cast" && is_working_float(value(node.inputs[0]).dtype) && is_working_float(value(node.outputs[0]).dtype));
+    if (node.row->passes == RowPasses::tensor) return node.outputs.size() == 1 || node.outputs[1] == kAbsent;
+    return node.row->casts && is_working_float(value(node.inputs[0]).dtype) && is_working_float(value(node.outputs[0]).dtype);
   }
 
   // From the probabilities on, up to their product with v.

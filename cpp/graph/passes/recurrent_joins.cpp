@@ -9,7 +9,7 @@ namespace pumice {
 namespace {
 
 bool has_two_directions(const ProgramNode& node) {
-  return is_recurrent(node.row->name) && recurrent_directions(node.attributes) == 2;
+  return is_recurrent(*node.row) && recurrent_directions(node.attributes) == 2;
 }
 
 class RecurrentJoins {

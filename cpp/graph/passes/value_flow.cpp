@@ -68,7 +68,7 @@ std::optional<std::vector<ValueFlow::Size>> ValueFlow::sizes_in(ValueId vector) 
   const ProgramNode* node = producer(vector);
   if (!node) return {};
   const std::string_view op = node->row->name;
-  if (op == "Unsqueeze" || op == "Squeeze" || op == "Identity" || op == "Cast") return sizes_in(node->inputs[0]);
+  if (node->row->passes != RowPasses::nothing || node->row->casts) return sizes_in(node->inputs[0]);
   if (op == "Gather") return gathered(*node);
   if (op == "Slice") return sliced(*node);
   if (op == "Shape" && graph_.value(node->inputs[0]).shape) {

@@ -127,11 +127,12 @@ std::optional<double> beyond_float16(const HostTensor& constant) {
 }
 
 bool is_open_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
-  if (node.row->name != "Clip" || input == 0 || input > 2 || node.inputs[input] == kAbsent) return false;
+  const bool is_least = has_bit(node.row->least_inputs, input);
+  if ((!is_least && !has_bit(node.row->most_inputs, input)) || node.inputs[input] == kAbsent) return false;
   const GraphValue& bound = graph.value(node.inputs[input]);
   if (!bound.constant || !bound.wide || bound.constant->desc.elements() != 1) return false;
   const double number = bound.constant->as_double()[0];
-  return input == 1 ? number <= -kBeyondHalf : number >= kBeyondHalf;
+  return is_least ? number <= -kBeyondHalf : number >= kBeyondHalf;
 }
 
 void keep_wide_constants(ProgramGraph& graph) {

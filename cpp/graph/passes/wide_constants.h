@@ -10,7 +10,7 @@ namespace pumice {
 // A number of the tensor that float16 has none for: one beyond its largest, or a lone one so small that it would become 0.
 std::optional<double> beyond_float16(const HostTensor& constant);
 
-// A bound of Clip that no number of float16 reaches: what is made of such numbers is of them.
+// A bound, as Clip has, that no number of float16 reaches: what is made of such numbers is of them.
 bool is_open_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input);
 
 // Marks the constants of a program of float16 and the nodes that compute in float32 because of them, notes that in the report and warns

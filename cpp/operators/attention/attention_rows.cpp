@@ -9,6 +9,7 @@
 #include "operators/geometry/index_bounds.h"
 #include "operators/means/cut_axes.h"
 #include "operators/means/strided.h"
+#include "operators/row/flop.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -263,6 +264,16 @@ void cut_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
   if (node.has_input(kMask)) cut.inputs[kMask] = broadcast_axis(node.input(kMask), 2, 4);
 }
 
+uint64_t onnx_attention_flop(const LowerContext& node) {
+  const Shape& keys = node.input(kK).shape;
+  return attention_flop(node, keys[keys.size() - 2] + (node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0));
+}
+
+uint64_t recognised_attention_flop(const LowerContext& node) {
+  const std::vector<int64_t> axes = node.attributes->integers("k_axes");
+  return attention_flop(node, node.input(kK).shape[static_cast<size_t>(axes[axes.size() - 2])]);
+}
+
 // The axes of each operand before those of its rows and their elements.
 void cut_recognised_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
   const Attributes& attributes = *node.attributes;
@@ -337,6 +348,7 @@ Rows attention_rows() {
             .max_rank = 4},
        .shape = shape_of_attention,
        .lower = lower_attention,
+       .flop = onnx_attention_flop,
        .indices = lengths_of_keys,
        .strides = RowStrides::any_in,
        .cut = cut_attentions,
@@ -388,6 +400,7 @@ Rows attention_rows() {
                   .max_rank = 4},
        .shape = shape_of_recognised,
        .lower = lower_recognised_attention,
+       .flop = recognised_attention_flop,
        .host_inputs = ~host_bits(kQ, kK, kV, kMask),
        .strides = RowStrides::any_in,
        .permuted_inputs = host_bits(kQ, kK, kV),

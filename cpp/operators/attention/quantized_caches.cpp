@@ -7,6 +7,7 @@
 #include "core/rounding.h"
 #include "operators/attention/attention.h"
 #include "operators/means/strided.h"
+#include "operators/row/flop.h"
 #include "operators/row/operator_table.h"
 #include "operators/row/row_parts.h"
 
@@ -208,6 +209,7 @@ Rows quantized_cache_rows() {
                       .max_rank = 4},
            .shape = shape_of_quantized_attention,
            .lower = lower_quantized_attention,
+           .flop = [](const LowerContext& node) { return attention_flop(node, node.input(1).shape[2]); },
            .strides = RowStrides::any_in,
            .epilogue = true},
           // Concat of a cache and new rows, with zeros for rows of the cache past the first `past`.

@@ -31,12 +31,6 @@ DType bits_of(DType dtype) {
   }
 }
 
-int64_t onnx_number(DType dtype) {
-  for (int64_t number = 1; number < 64; ++number)
-    if (dtype_from_onnx(number) == dtype) return number;
-  throw UnsupportedError("Cast to " + std::string(name(dtype)));
-}
-
 }  // namespace
 
 Tensor packed_copy(const Tensor& source, const Interrupted& interrupted) {

@@ -8,6 +8,7 @@
 #include "operators/contraction/requantize.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/means/cut_axes.h"
+#include "operators/row/flop.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -200,6 +201,18 @@ void cut_matrix_products(const LowerContext& node, std::vector<CutAxis>& axes) {
   }
 }
 
+// With a gate there are two products.
+uint64_t block_product_flop(const LowerContext& node) {
+  constexpr size_t kGate = 5;
+  return product_flop(node) * (node.has_input(kGate) ? 2 : 1);
+}
+
+// Elimination: a multiplication and an addition for each element below and beside each of the diagonal.
+uint64_t determinant_flop(const LowerContext& node) {
+  const Shape& x = node.input(0).shape;
+  return 2 * static_cast<uint64_t>(node.input(0).elements()) * static_cast<uint64_t>(x.back()) / 3;
+}
+
 // Epilogues read a residual where products have known weights, of one group.
 bool conv_takes_residual(const Attributes& attributes, const TensorDesc& weights) {
   return weights.rank() <= 4 && attributes.integer("group", 1) == 1;
@@ -218,6 +231,15 @@ bool always_takes_residual(const Attributes&, const TensorDesc&) {
   return true;
 }
 
+// The row with the facts that contractions of bytes share, whose sums are integers.
+OperatorRow of_bytes(OperatorRow row) {
+  row.skeleton = Skeleton::contraction;
+  row.schema.outputs = {value("y", kSums)};
+  row.strides = RowStrides::packed;
+  row.epilogue = true;
+  return row;
+}
+
 }  // namespace
 
 Rows contraction_rows() {
@@ -233,6 +255,7 @@ Rows contraction_rows() {
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = conv_attributes(), .min_rank = 3},
            .shape = shape_of_conv,
            .lower = lower_conv,
+           .flop = convolution_flop<>,
            .pack = pack_conv,
            .strides = RowStrides::image,
            .wants_channels_last = true,
@@ -250,6 +273,7 @@ Rows contraction_rows() {
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = window_attributes, .min_rank = 4, .max_rank = 5},
            .shape = shape_of_grouped_conv,
            .lower = lower_grouped_conv,
+           .flop = convolution_flop<>,
            .pack = pack_grouped_conv,
            .narrow_inputs = 1,
            .factors = 1 | 1 << 1,
@@ -260,6 +284,7 @@ Rows contraction_rows() {
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = transpose_attributes, .min_rank = 3},
            .shape = shape_of_conv_transpose,
            .lower = lower_conv_transpose,
+           .flop = convolution_flop<1, true>,
            .pack = pack_conv_transpose,
            .strides = RowStrides::image,
            .cut = cut_transposed_convolutions,
@@ -276,6 +301,7 @@ Rows contraction_rows() {
                       .max_rank = 2},
            .shape = shape_of_gemm,
            .lower = lower_gemm,
+           .flop = product_flop,
            .pack = pack_gemm,
            .cut = cut_matrix_products,
            .narrow_inputs = 1,
@@ -291,6 +317,7 @@ Rows contraction_rows() {
            .schema = {.inputs = {value("a", kFactors, 'T'), value("b", kFactors, 'T')}, .outputs = {value("y", kFactors)}, .min_rank = 1},
            .shape = shape_of_matmul,
            .lower = lower_matmul,
+           .flop = product_flop,
            .pack = pack_matmul,
            .strided_weights = true,
            .narrow_inputs = 1,
@@ -309,6 +336,7 @@ Rows contraction_rows() {
                       .min_rank = 1},
            .shape = shape_of_matmul,
            .lower = lower_matmul,
+           .flop = product_flop,
            .pack = pack_matmul,
            .strided_weights = true,
            .narrow_inputs = 1,
@@ -334,33 +362,28 @@ Rows contraction_rows() {
                       .min_rank = 1},
            .shape = shape_of_block_matmul,
            .lower = lower_block_matmul,
+           .flop = block_product_flop,
            .pack = pack_block_matmul,
            .epilogue = true,
            .residual = always_takes_residual},
-          {.name = "MatMulInteger",
-           .skeleton = Skeleton::contraction,
-           .schema = {.inputs = {value("a", kBytes, 'A'), value("b", kBytes, 'B'), optional_value("a_zero_point", kBytes, 'A'),
-                                 optional_value("b_zero_point", kBytes, 'B')},
-                      .outputs = {value("y", kSums)},
-                      .min_rank = 1},
-           .shape = shape_of_matmul_integer,
-           .lower = lower_matmul_integer,
-           .pack = pack_matmul_integer,
-           .strides = RowStrides::packed,
-           .epilogue = true},
-          {.name = "ConvInteger",
-           .skeleton = Skeleton::contraction,
-           .schema = {.inputs = {value("x", kBytes, 'T'), value("w", kBytes, 'W'), optional_value("x_zero_point", kBytes, 'T'),
-                                 optional_value("w_zero_point", kBytes, 'W')},
-                      .outputs = {value("y", kSums)},
-                      .attributes = conv_attributes(),
-                      .min_rank = 3},
-           .shape = shape_of_conv_integer,
-           .lower = lower_conv_integer,
-           .pack = pack_conv_integer,
-           .strides = RowStrides::packed,
-           .cut = cut_convolutions<1>,
-           .epilogue = true},
+          of_bytes({.name = "MatMulInteger",
+                    .schema = {.inputs = {value("a", kBytes, 'A'), value("b", kBytes, 'B'), optional_value("a_zero_point", kBytes, 'A'),
+                                          optional_value("b_zero_point", kBytes, 'B')},
+                               .min_rank = 1},
+                    .shape = shape_of_matmul_integer,
+                    .lower = lower_matmul_integer,
+                    .flop = product_flop,
+                    .pack = pack_matmul_integer}),
+          of_bytes({.name = "ConvInteger",
+                    .schema = {.inputs = {value("x", kBytes, 'T'), value("w", kBytes, 'W'), optional_value("x_zero_point", kBytes, 'T'),
+                                          optional_value("w_zero_point", kBytes, 'W')},
+                               .attributes = conv_attributes(),
+                               .min_rank = 3},
+                    .shape = shape_of_conv_integer,
+                    .lower = lower_conv_integer,
+                    .flop = convolution_flop<>,
+                    .pack = pack_conv_integer,
+                    .cut = cut_convolutions<1>}),
           {.name = "QLinearMatMul",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kBytes, 'A'), value("a_scale", kFloats), value("a_zero_point", kBytes, 'A'),
@@ -370,6 +393,7 @@ Rows contraction_rows() {
                       .min_rank = 1},
            .shape = shape_of_qlinear_matmul,
            .lower = lower_qlinear_matmul,
+           .flop = product_flop,
            .pack = pack_qlinear_matmul,
            .strides = RowStrides::packed,
            .epilogue = true},
@@ -383,6 +407,7 @@ Rows contraction_rows() {
                       .min_rank = 3},
            .shape = shape_of_qlinear_conv,
            .lower = lower_qlinear_conv,
+           .flop = convolution_flop<3>,
            .pack = pack_qlinear_conv,
            .strides = RowStrides::packed,
            .cut = cut_convolutions<3>,
@@ -394,12 +419,14 @@ Rows contraction_rows() {
                       .attributes = {required("equation", AttributeKind::text)}},
            .shape = shape_of_einsum,
            .lower = lower_einsum,
+           .flop = einsum_flop,
            .epilogue = true},
           {.name = "Det",
            .skeleton = Skeleton::scan,
            .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kReals)}, .min_rank = 2},
            .shape = shape_of_determinant,
            .lower = lower_determinant,
+           .flop = determinant_flop,
            .strides = RowStrides::packed,
            .cut = cut_before_matrices}};
 }

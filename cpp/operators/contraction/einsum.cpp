@@ -244,11 +244,36 @@ EinsumLabels einsum_labels(std::string_view node, std::string_view text, const s
   return result;
 }
 
-void lower_einsum(LowerContext& node) {
-  if (node.output(0).elements() == 0) return;
+static EinsumLabels labels_of(const LowerContext& node) {
   std::vector<Shape> shapes;
   for (size_t i = 0; i < node.inputs.size(); ++i) shapes.push_back(node.input(i).shape);
-  EinsumContraction(node, einsum_labels(node.node, node.attributes->text("equation"), shapes)).run();
+  return einsum_labels(node.node, node.attributes->text("equation"), shapes);
+}
+
+uint64_t einsum_flop(const LowerContext& node) {
+  const EinsumLabels labels = labels_of(node);
+  const auto places = [&](const std::set<int>& some) {
+    uint64_t count = 1;
+    for (const int label : some) count *= static_cast<uint64_t>(labels.sizes.at(label));
+    return count;
+  };
+  std::set<int> joined;  // labels of the product so far
+  uint64_t flop = 0;
+  for (size_t i = 0; i < labels.inputs.size(); ++i) {
+    std::set<int> next(labels.inputs[i].begin(), labels.inputs[i].end()), needed(labels.output.begin(), labels.output.end());
+    for (size_t k = i + 1; k < labels.inputs.size(); ++k) needed.insert(labels.inputs[k].begin(), labels.inputs[k].end());
+    const uint64_t read = places(next);
+    if (std::erase_if(next, [&](int label) { return !needed.contains(label) && !joined.contains(label); }) > 0) flop += read;
+    joined.merge(next);
+    if (i > 0) flop += 2 * places(joined);
+    std::erase_if(joined, [&](int label) { return !needed.contains(label); });
+  }
+  return flop;
+}
+
+void lower_einsum(LowerContext& node) {
+  if (node.output(0).elements() == 0) return;
+  EinsumContraction(node, labels_of(node)).run();
 }
 
 }  // namespace pumice

@@ -9,6 +9,8 @@
 
 namespace pumice {
 
+class LowerContext;
+
 // Axes by label: letters are themselves, the axes of an ellipsis are negative, -1 the last of them.
 struct EinsumLabels {
   std::vector<std::vector<int>> inputs;
@@ -20,5 +22,8 @@ struct EinsumLabels {
 
 // Reads an equation. Throws GraphError naming `node`.
 EinsumLabels einsum_labels(std::string_view node, std::string_view equation, const std::vector<Shape>& shapes);
+
+// The sums of single operands, and the products that two at a time meet in.
+uint64_t einsum_flop(const LowerContext& node);
 
 }  // namespace pumice

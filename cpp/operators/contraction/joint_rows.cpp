@@ -4,6 +4,7 @@
 #include "operators/contraction/lowerings.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/means/cut_axes.h"
+#include "operators/row/flop.h"
 
 namespace pumice {
 
@@ -109,6 +110,13 @@ void shape_of_product_softmax(ShapeContext& node) {
   for (const size_t i : {0, 1}) node.output(i, node.input(0).dtype, y);
 }
 
+// Of the elements that a window covers one is kept.
+uint64_t pooled_convolution_flop(const LowerContext& node) {
+  uint64_t flop = convolution_flop<>(node);
+  for (const int64_t size : node.attributes->integers("pool_shape")) flop *= static_cast<uint64_t>(size);
+  return flop;
+}
+
 void cut_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
   axes.push_back(own_axis(node, 0));
 }
@@ -127,6 +135,7 @@ Rows joint_rows() {
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = pooled_attributes, .min_rank = 4, .max_rank = 4},
            .shape = shape_of_pooled_conv,
            .lower = lower_pooled_conv,
+           .flop = pooled_convolution_flop,
            .pack = pack_grouped_conv,
            .strides = RowStrides::image,
            .wants_channels_last = true,
@@ -144,6 +153,7 @@ Rows joint_rows() {
                       .max_rank = 2},
            .shape = shape_of_product_softmax,
            .lower = lower_product_softmax,
+           .flop = product_flop,
            .pack = pack_product_softmax,
            .strides = RowStrides::any_in,
            .cut = cut_rows,

@@ -13,7 +13,7 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kSoftmaxGroup = 256;  // invocations
-enum ProductInput : size_t { kLeft, kMatrix, kAdded };
+enum ProductInput : size_t { kLeft, kRight, kAdded };
 enum ProductOutput : size_t { kProbabilities, kProduct };
 
 bool is_transposed(const NodeContext& node) {
@@ -30,7 +30,7 @@ WeightView few_columns(const NodeContext& node, const TensorDesc& b) {
 // the dispatch that is saved.
 bool is_at_once(const LowerContext& node) {
   constexpr int64_t kMostRead = 1 << 22;  // elements of the matrix, by all workgroups
-  const int64_t read = node.input(kLeft).shape[0] * node.input(kMatrix).elements();
+  const int64_t read = node.input(kLeft).shape[0] * node.input(kRight).elements();
   return !node.prefers_lanes() && node.most_invocations() >= kSoftmaxGroup && read <= kMostRead;
 }
 
@@ -39,10 +39,10 @@ void lower_one_by_one(LowerContext& node) {
   const TensorDesc &x = node.input(kLeft), &y = node.output(kProbabilities);
   Operand between = node.has_output(kProduct) ? node.out(kProduct) : node.temporary(y.bytes());
   between.element_bits = static_cast<uint32_t>(bits(y.dtype));
-  Contraction c = matrix_product(matrix_planes(x.shape[0], x.shape[1], x.strides[0], x.strides[1]), few_columns(node, node.input(kMatrix)),
+  Contraction c = matrix_product(matrix_planes(x.shape[0], x.shape[1], x.strides[0], x.strides[1]), few_columns(node, node.input(kRight)),
                                  matrix_planes(y.shape[0], y.shape[1], y.shape[1], 1));
   const Operand left = matrix_rows(node, c);
-  add_contraction(node, c, left, node.packed(kMatrix), bias_of(node), between);
+  add_contraction(node, c, left, node.packed(kRight), bias_of(node), between);
   Attributes along_rows;
   along_rows.set("axis", int64_t{-1});
   Composition(node).add("Softmax", along_rows, {{y, between}}, {y, node.out(kProbabilities)});
@@ -51,9 +51,9 @@ void lower_one_by_one(LowerContext& node) {
 }  // namespace
 
 bool pack_product_softmax(const PackContext& node, size_t input, PackedWeight& packed) {
-  if (input == kMatrix) pack_weights(node, input, few_columns(node, node.input(input)), 1, packed);
+  if (input == kRight) pack_weights(node, input, few_columns(node, node.input(input)), 1, packed);
   if (input == kAdded) pack_floats(node, input, 1, packed);
-  return input == kMatrix || input == kAdded;
+  return input == kRight || input == kAdded;
 }
 
 void lower_product_softmax(LowerContext& node) {
@@ -70,7 +70,7 @@ void lower_product_softmax(LowerContext& node) {
                    {"EPILOGUE(x)", node.epilogue()}};
   arrays.tell(macros);
   StepBuilder step(node.kernel("product_softmax.comp", arrays.storage, macros, {{"INVOCATIONS", kSoftmaxGroup}, {"ACROSS", across}}));
-  step.bind("x", node.in(kLeft)).bind("w", node.packed(kMatrix)).bind("y", node.out(kProbabilities));
+  step.bind("x", node.in(kLeft)).bind("w", node.packed(kRight)).bind("y", node.out(kProbabilities));
   if (node.has_input(kAdded)) step.bind("b", node.packed(kAdded));
   if (node.has_output(kProduct)) step.bind("product", node.out(kProduct));
   step.set("rows", rows).set("depth", depth).set("columns", columns);

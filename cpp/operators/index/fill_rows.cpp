@@ -1,4 +1,4 @@
-// Operators that make tensors out of a shape, or keep parts of one in their place.
+// Operators that make tensors out of a shape, or keep or turn parts of one in their place: their lowerings, and their rows.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,6 +8,8 @@
 #include "operators/host/host_node.h"
 #include "operators/index/lowerings.h"
 #include "operators/means/cut_axes.h"
+#include "operators/means/strided.h"
+#include "operators/row/host_elements.h"
 #include "operators/row/onnx_dtype.h"
 #include "operators/row/row_parts.h"
 
@@ -103,6 +105,68 @@ void shape_of_range(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {count});
 }
 
+std::vector<int64_t> words_of(const HostTensor& element) {
+  const auto words = element_bits_of(element);
+  return {words[0], words[1]};
+}
+
+// The diagonal, cut to a range that no matrix reaches beyond: all diagonals further off are alike.
+int64_t diagonal(int64_t k) {
+  constexpr int64_t kFar = int64_t{1} << 30;
+  return std::clamp(k, -kFar, kFar);
+}
+
+void lower_constant_of_shape(LowerContext& node) {
+  const DType dtype = node.output(0).dtype;
+  const HostTensor* value = node.attributes->tensor("value");
+  add_dense(node, 0, "fill.comp", {{"DIAGONAL", "0"}}, [&](StepBuilder& step) {
+    step.set("value", words_of(value ? value->converted(dtype) : HostWriter(TensorDesc(dtype, {})).take()));
+  });
+}
+
+void lower_eye_like(LowerContext& node) {
+  const TensorDesc& y = node.output(0);
+  HostWriter one(TensorDesc(y.dtype, {}));
+  one.store(0, int64_t{1});
+  add_dense(node, 0, "fill.comp", {{"DIAGONAL", "1"}}, [&](StepBuilder& step) {
+    step.set("value", words_of(one.take())).set("columns", y.shape[1]).set("k", diagonal(node.attributes->integer("k")));
+  });
+}
+
+void lower_one_hot(LowerContext& node) {
+  const TensorDesc &indices = node.input(0), &y = node.output(0);
+  const int64_t given = node.attributes->integer("axis", -1);
+  const auto axis = static_cast<size_t>(given < 0 ? given + y.rank() : given);
+  add_dense(node, 0, "one_hot.comp", {}, [&](StepBuilder& step) {
+    step.bind("indices", dense_input(node, 0)).bind("values", dense_input(node, 2));
+    step.set("index_words", bits(indices.dtype) / 32).set("depth", y.shape[axis]).set("inner", packed_strides(y.shape)[axis]);
+  });
+}
+
+void lower_trilu(LowerContext& node) {
+  const Shape& shape = node.output(0).shape;
+  int64_t k = 0;
+  if (node.has_input(1)) {
+    const HostTensor* host = node.host(1);
+    if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': Trilu with a k that is not known on the host");
+    k = host->as_int64()[0];
+  }
+  add_dense(node, 0, "triangle.comp", {}, [&](StepBuilder& step) {
+    step.bind("x", dense_input(node, 0)).set("k", diagonal(k)).set("upper", node.attributes->integer("upper", 1) != 0 ? 1 : 0);
+    step.set("rows", shape[shape.size() - 2]).set("columns", shape.back());
+  });
+}
+
+void lower_reverse_sequence(LowerContext& node) {
+  const Shape& shape = node.output(0).shape;
+  const bool time_first = node.attributes->integer("time_axis", 0) == 0;
+  add_dense(node, 0, "reverse_sequence.comp", {}, [&](StepBuilder& step) {
+    step.bind("x", dense_input(node, 0)).bind("indices", dense_input(node, 1)).set("index_words", 2);
+    step.set("inner", packed_strides(shape)[1]).set("size", shape[1]);
+    step.set("time", shape[time_first ? 0 : 1]).set("time_first", time_first ? 1 : 0);
+  });
+}
+
 constexpr DTypeSet kCounted = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
 
 }  // namespace
@@ -118,6 +182,7 @@ Rows fill_rows() {
                       .min_rank = 1,
                       .max_rank = 1},
            .shape = shape_of_constant_of_shape,
+           .rank_from = [](const Attributes&, bool) -> std::optional<size_t> { return 0; },
            .lower = lower_constant_of_shape,
            .host_inputs = host_bits(0),
            .filled_with = "value",

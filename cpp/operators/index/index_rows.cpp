@@ -262,6 +262,7 @@ Rows index_rows() {
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = with_int64({value("shape", kInt64)}), .outputs = y},
            .shape = shape_of_expand,
+           .rank_from = [](const Attributes&, bool lists) { return lists ? std::optional<size_t>(1) : std::nullopt; },
            .lower = lower_expand,
            .host_inputs = host_bits(1),
            .evaluate = evaluate_expand},

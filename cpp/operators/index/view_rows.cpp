@@ -135,6 +135,17 @@ void shape_of_bit_cast(ShapeContext& node) {
   node.output(0, *wanted, node.input(0).shape);
 }
 
+// The result has as many axes as input 1 has numbers, or as many more or fewer.
+std::optional<size_t> rank_from_list(const Attributes&, bool lists) {
+  return lists ? std::optional<size_t>(1) : std::nullopt;
+}
+
+// Without a list all axes of size 1 go.
+std::optional<size_t> rank_of_squeezed(const Attributes& attributes, bool lists) {
+  if (lists) return 1;
+  return attributes.has("axes") ? std::nullopt : std::optional<size_t>(0);
+}
+
 // The row with the facts that all rows share whose result is input 0 in another shape.
 OperatorRow view(OperatorRow row) {
   row.skeleton = Skeleton::view;
@@ -149,7 +160,10 @@ OperatorRow view(OperatorRow row) {
 Rows view_rows() {
   const std::vector<ValueRole> x{value("x", kAny)}, y{value("y", kAny)}, x_and_axes{value("x", kAny), optional_value("axes", kInt64)};
   const AttributeSchema axes = optional("axes", AttributeKind::integers);
-  return {view({.name = "Identity", .schema = {.inputs = x, .outputs = y, .in_place = 0b1}, .shape = shape_like_input}),
+  return {view({.name = "Identity",
+                .schema = {.inputs = x, .outputs = y, .in_place = 0b1},
+                .shape = shape_like_input,
+                .passes = RowPasses::tensor}),
           // Its first input, once a program's graph has checked what is asked of the others; of these the host reads the lists.
           view({.name = "pumice::Require",
                 .schema = {.inputs = {value("x", kAny), optional_value("list0", kIndices), optional_value("list1", kIndices),
@@ -185,19 +199,26 @@ Rows view_rows() {
                            .attributes = {integer("allowzero", 0)},
                            .in_place = 0b1},
                 .shape = shape_of_reshape,
+                .rank_from = rank_from_list,
                 .host_inputs = host_bits(1),
-                .guess = HostGuess::shape}),
+                .guess = HostGuess::shape,
+                .passes = RowPasses::elements}),
           view({.name = "Flatten",
                 .schema = {.inputs = x, .outputs = y, .attributes = {integer("axis", 1)}, .in_place = 0b1},
-                .shape = shape_of_flatten}),
+                .shape = shape_of_flatten,
+                .passes = RowPasses::elements}),
           view({.name = "Squeeze",
                 .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
                 .shape = shape_of_squeeze,
-                .host_inputs = host_bits(1)}),
+                .rank_from = rank_of_squeezed,
+                .host_inputs = host_bits(1),
+                .passes = RowPasses::elements}),
           view({.name = "Unsqueeze",
                 .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
                 .shape = shape_of_unsqueeze,
-                .host_inputs = host_bits(1)}),
+                .rank_from = rank_from_list,
+                .host_inputs = host_bits(1),
+                .passes = RowPasses::elements}),
           view({.name = "Dropout",
                 .schema = {.inputs = {value("x", kFloats), optional_value("ratio", kFloats | set_of(DType::float64)),
                                       optional_value("training_mode", kBool)},
@@ -205,13 +226,15 @@ Rows view_rows() {
                            .attributes = {optional("seed", AttributeKind::integer)},
                            .in_place = 0b1},
                 .shape = shape_of_dropout,
-                .host_inputs = host_bits(1, 2)}),
+                .host_inputs = host_bits(1, 2),
+                .passes = RowPasses::tensor}),
           {.name = "BitCast",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = x, .outputs = y, .attributes = {required("to", AttributeKind::integer)}},
            .shape = shape_of_bit_cast,
            .lower = lower_bit_cast,
-           .evaluate = evaluate_view},
+           .evaluate = evaluate_view,
+           .reads_bits = true},
           // No lowering: the value is the host's.
           {.name = "Shape",
            .skeleton = Skeleton::copy,

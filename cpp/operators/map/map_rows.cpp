@@ -168,7 +168,9 @@ void add_activations(Rows& rows) {
                                          .outputs = {value("y", kArithmetic)},
                                          .in_place = 0b1},
                               .shape = shape_of_clip,
-                              .expression = "min(max(x, low), high)"}));
+                              .expression = "min(max(x, low), high)",
+                              .least_inputs = host_bits(1),
+                              .most_inputs = host_bits(2)}));
 }
 
 void add_arithmetic(Rows& rows) {

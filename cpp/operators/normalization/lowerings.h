@@ -5,6 +5,10 @@
 
 namespace pumice {
 
+// OperatorRow::form of the rows of lower_softmax(), as softmax.comp numbers them, and of those of lower_layer_norm().
+enum SoftmaxForm : uint8_t { kSoftmax, kLogSoftmax, kHardmax };
+enum LayerNormForm : uint8_t { kPlainNorm, kCentredNorm };
+
 void lower_softmax(LowerContext& node);
 void lower_instance_norm(LowerContext& node);
 void lower_batch_norm(LowerContext& node);

@@ -303,7 +303,7 @@ void lower_layer_norm(LowerContext& node) {
     throw UnsupportedError("node '" + std::string(node.node) + "': layer normalisation of a strided tensor");
   int64_t size = 1;
   for (size_t i = static_cast<size_t>(axis_of(node, -1)); i < x.shape.size(); ++i) size *= x.shape[i];
-  const bool has_bias = node.has_input(2), centred = node.row->name == "LayerNormalization";
+  const bool has_bias = node.has_input(2), centred = node.row->form == kCentredNorm;
   const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * static_cast<int64_t>(bits(x.dtype)) / 8;
   const bool is_long = iterations > node.loop_limit().value_or(iterations) || row_bytes > largest_range(*node.context);
   const bool broadcasts = node.input(1).elements() != size || (has_bias && node.input(2).elements() != size);

@@ -120,12 +120,13 @@ OperatorRow along_rows(OperatorRow row) {
   return row;
 }
 
-OperatorRow softmax(std::string_view name, DTypeSet dtypes) {
+OperatorRow softmax(std::string_view name, SoftmaxForm form, DTypeSet dtypes) {
   return {.name = name,
           .skeleton = Skeleton::reduce,
           .schema = {.inputs = {value("x", dtypes)}, .outputs = {value("y", dtypes)}, .attributes = {integer("axis", -1)}, .min_rank = 1},
           .shape = shape_of_softmax,
           .lower = lower_softmax,
+          .form = form,
           .strides = RowStrides::packed,
           .cut = cut_beside_axis,
           .narrow_inputs = 1};
@@ -137,8 +138,8 @@ Rows normalization_rows() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const std::vector<ValueRole> x{floats("x")}, y{floats("y")}, scaled{floats("x"), floats("scale"), floats("b")};
   const std::vector<ValueRole> with_statistics{floats("x"), floats("scale"), floats("b"), floats("mean"), floats("variance")};
-  return {along_rows(softmax("Softmax", kReals)),
-          softmax("LogSoftmax", kReals),
+  return {along_rows(softmax("Softmax", kSoftmax, kReals)),
+          softmax("LogSoftmax", kLogSoftmax, kReals),
           {.name = "InstanceNormalization",
            .skeleton = Skeleton::reduce,
            .schema = {.inputs = scaled, .outputs = y, .attributes = {real("epsilon", 1e-5)}, .min_rank = 3},
@@ -175,6 +176,7 @@ Rows normalization_rows() {
                       .min_rank = 1},
            .shape = shape_of_layer_norm,
            .lower = lower_layer_norm,
+           .form = kCentredNorm,
            .pack = pack_layer_norm,
            .strides = RowStrides::packed,
            .cut = cut_before_axis,
@@ -189,13 +191,14 @@ Rows normalization_rows() {
                       .min_rank = 1},
            .shape = shape_of_layer_norm,
            .lower = lower_layer_norm,
+           .form = kPlainNorm,
            .pack = pack_layer_norm,
            .strides = RowStrides::packed,
            .cut = cut_before_axis,
            .narrow_inputs = 1,
            .stores_either = true,
            .epilogue = true},
-          softmax("Hardmax", kFloats),
+          softmax("Hardmax", kHardmax, kFloats),
           {.name = "GroupNormalization",
            .skeleton = Skeleton::reduce,
            .schema = {.inputs = {floats("x"), floats("scale"), floats("bias")},

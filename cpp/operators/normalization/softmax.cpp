@@ -15,7 +15,7 @@ namespace {
 // exponentials relative to it, and a second kernel the results.
 void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   const TensorDesc& x = node.input(0);
-  const bool logarithm = node.row->name == "LogSoftmax";
+  const bool logarithm = node.row->form == kLogSoftmax;
   const int64_t outer = x.elements() / size / inner, terms_first = round_up(outer * inner, 4);
   const Operand largest = node.temporary(static_cast<uint64_t>(2 * terms_first) * 4);
   Fold fold = fold_of(node, kLogSumExpFold, DType::float32);
@@ -57,7 +57,7 @@ void add_doubles(LowerContext& node, int64_t size, int64_t inner) {
   parts.add("ReduceMax", over_size, {x}, largest);
   parts.map("exp(a0 - a1)", {x, largest}, exponentials);
   parts.add("ReduceSum", over_size, {exponentials}, sums);
-  if (node.row->name == "LogSoftmax")
+  if (node.row->form == kLogSoftmax)
     parts.map("a0 - a1 - log(a2)", {x, largest, sums}, y);
   else
     parts.map("a0 / a1", {exponentials, sums}, y);
@@ -77,21 +77,21 @@ void lower_softmax(LowerContext& node) {
     for (size_t i = axis + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
   }
   const int64_t rows = x.elements() / size;
-  const std::string_view name = node.row->name;
+  const int form = node.row->form;
   if (x.dtype == DType::float64) return add_doubles(node, size, inner);
   // Neighbouring columns are read side by side, which a walk along strided rows would not do.
-  if (name != "Hardmax" && inner >= kFewestColumns) return add_columns(node, size, inner);
+  if (form != kHardmax && inner >= kFewestColumns) return add_columns(node, size, inner);
   const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8;
-  const bool is_cut = name != "Hardmax" && row_bytes > largest_range(*node.context);
-  const auto held = name != "Hardmax" && inner == 1 && !is_cut ? held_rows(node, size, false) : std::nullopt;
+  const bool is_cut = form != kHardmax && row_bytes > largest_range(*node.context);
+  const auto held = form != kHardmax && inner == 1 && !is_cut ? held_rows(node, size, false) : std::nullopt;
   if (held) {
-    const Macros macros = {{"LOGARITHM", name == "LogSoftmax" ? "1" : "0"}};
+    const Macros macros = {{"LOGARITHM", form == kLogSoftmax ? "1" : "0"}};
     node.tell_additions(held_additions(node, *held));
     return node.add(held_step(node, *held, "softmax_held.comp", macros, rows, size).build());
   }
-  if (is_cut || (name != "Hardmax" && iterations > node.loop_limit().value_or(iterations))) return add_columns(node, size, inner);
+  if (is_cut || (form != kHardmax && iterations > node.loop_limit().value_or(iterations))) return add_columns(node, size, inner);
   node.check_loops(iterations);
-  const std::string mode = name == "Softmax" ? "0" : name == "LogSoftmax" ? "1" : "2";
+  const std::string mode = std::to_string(form);
   const bool is_short = has_short_rows(node, size);
   const MixedArrays arrays = mixed_arrays({{"X", x.dtype}, {"Y", y.dtype}});
   Macros macros = {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"SHORT", is_short ? "1" : "0"}, {"MODE", mode}};

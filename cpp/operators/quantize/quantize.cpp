@@ -56,7 +56,7 @@ void lower_quantize(LowerContext& node) {
   if (x.elements() == 0) return;
   if (!x.is_packed() || !scale.is_packed() || !y.is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " of strided tensors");
-  const bool quantizes = node.row->name == "QuantizeLinear";
+  const bool quantizes = node.row->form == kQuantizes;
   const DType codes = quantizes ? y.dtype : x.dtype;
   const ScalePlaces places = scale_places(node);
   const int64_t lanes = quantizes ? 32 / bits(codes) : 1;

@@ -9,6 +9,7 @@ namespace pumice {
 namespace {
 
 constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kNarrow & ~set_of(DType::float8_e8m0fnu));
+constexpr DTypeSet kDequantized = kQuantized | set_of(DType::int32);
 
 // Scale (and zero point) are one number, a vector along the axis, or blocks of `block_size` along it.
 void check_scales(const ShapeContext& node) {
@@ -81,7 +82,6 @@ void cut_quantizations(const LowerContext& node, std::vector<CutAxis>& axes) {
 }  // namespace
 
 Rows quantize_rows() {
-  constexpr DTypeSet sources = kQuantized | set_of(DType::int32);
   const std::vector<AttributeSchema> attributes{integer("axis", 1), integer("block_size", 0), integer("output_dtype", 0)};
   auto quantize_attributes = attributes;
   quantize_attributes.push_back(integer("saturate", 1));
@@ -94,17 +94,19 @@ Rows quantize_rows() {
                   .attributes = quantize_attributes},
        .shape = shape_of_quantize,
        .lower = lower_quantize,
+       .form = kQuantizes,
        .scaled_expression = "round_even(divide(f32(x), s)) + zero",
        .pack = pack_quantize,
        .strides = RowStrides::packed,
        .cut = cut_quantizations},
       {.name = "DequantizeLinear",
        .skeleton = Skeleton::map,
-       .schema = {.inputs = {value("x", sources, 'T'), value("scale", kFloats), optional_value("zero", sources, 'T')},
+       .schema = {.inputs = {value("x", kDequantized, 'T'), value("scale", kFloats), optional_value("zero", kDequantized, 'T')},
                   .outputs = {value("y", kFloats)},
                   .attributes = attributes},
        .shape = shape_of_dequantize,
        .lower = lower_quantize,
+       .form = kDequantizes,
        .scaled_expression = "f32(i32(x) - zero) * s",
        .pack = pack_quantize,
        .strides = RowStrides::packed,

@@ -8,14 +8,8 @@
 
 namespace pumice {
 
-std::string_view name(RandomKind kind) {
-  constexpr std::string_view names[] = {"pumice::RandomUniform", "pumice::RandomNormal", "pumice::RandomMask", "pumice::RandomState"};
-  return names[static_cast<size_t>(kind)];
-}
-
 void lower_random(LowerContext& node) {
-  auto kind = RandomKind::uniform;
-  while (node.row->name != name(kind)) kind = static_cast<RandomKind>(static_cast<int>(kind) + 1);
+  const auto kind = static_cast<RandomKind>(node.row->form);
   const TensorDesc& y = node.output(0);
   if (y.elements() == 0) return;
   node.check_arithmetic(y.dtype);
@@ -70,7 +64,7 @@ void lower_multinomial(LowerContext& node) {
   parts.map("a0", {parts.input(1)}, wide);
   parts.add("Softmax", last_axis, {wide}, share);
   add_row_sums(node, share.operand, sums.operand, x.shape[0], x.shape[1]);
-  parts.add(name(RandomKind::uniform), random, {parts.input(0)}, uniform);
+  parts.add("pumice::RandomUniform", random, {parts.input(0)}, uniform);
   add_dense(node, 0, "multinomial.comp", {}, [&](StepBuilder& step) {
     step.bind("sums", sums.operand).bind("uniform_", uniform.operand).set("samples", y.shape[1]).set("classes", x.shape[1]);
   });

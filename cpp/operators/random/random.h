@@ -1,12 +1,10 @@
-// The kinds of random numbers that one kernel makes.
+// The kinds of random numbers that one kernel makes: OperatorRow::form of the rows of lower_random().
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 namespace pumice {
 
 enum class RandomKind : uint8_t { uniform, normal, mask, state };  // the numbers that random.comp has for them
-std::string_view name(RandomKind kind);                            // the row's name
 
 }  // namespace pumice

@@ -53,18 +53,16 @@ void shape_of_multinomial(ShapeContext& node) {
   node.output(0, stated_dtype(node, kIndices), {x[0], samples});
 }
 
-OperatorRow random_row(RandomKind kind, std::vector<ValueRole> inputs, DTypeSet made, std::vector<AttributeSchema> attributes,
-                       void (*shape)(ShapeContext&), uint32_t host_inputs) {
-  inputs.insert(inputs.begin(), value("state", kState));
-  attributes.push_back(integer("stream", 0));
-  attributes.push_back(optional("key", AttributeKind::integer));
-  return {.name = name(kind),
-          .skeleton = Skeleton::random,
-          .schema = {.inputs = inputs, .outputs = {value("y", made)}, .attributes = attributes},
-          .shape = shape,
-          .lower = lower_random,
-          .host_inputs = host_inputs,
-          .mixes_floats = true};
+// The row with the facts that all kinds share: a state is its first input, and a node draws from a stream of its own.
+OperatorRow random_row(RandomKind kind, OperatorRow row) {
+  row.skeleton = Skeleton::random;
+  row.schema.inputs.insert(row.schema.inputs.begin(), value("state", kState));
+  row.schema.attributes.push_back(integer("stream", 0));
+  row.schema.attributes.push_back(optional("key", AttributeKind::integer));
+  row.lower = lower_random;
+  row.form = static_cast<int>(kind);
+  row.mixes_floats = true;
+  return row;
 }
 
 }  // namespace
@@ -72,13 +70,26 @@ OperatorRow random_row(RandomKind kind, std::vector<ValueRole> inputs, DTypeSet 
 Rows random_rows() {
   const ValueRole shape = value("shape", kInt64);
   Rows rows;
-  rows.push_back(random_row(RandomKind::uniform, {shape}, kReals, {integer("dtype", 1), real("low", 0), real("high", 1)}, shape_of_random,
-                            host_bits(1)));
-  rows.push_back(random_row(RandomKind::normal, {shape}, kReals, {integer("dtype", 1), real("mean", 0), real("scale", 1)}, shape_of_random,
-                            host_bits(1)));
-  rows.push_back(random_row(RandomKind::mask, {value("probability", kFloats), optional_value("shape", kInt64)}, kBool, {},
-                            shape_of_random_mask, host_bits(2)));
-  rows.push_back(random_row(RandomKind::state, {value("number", kInt32)}, kState, {}, shape_of_random_state, 0));
+  rows.push_back(random_row(
+      RandomKind::uniform,
+      {.name = "pumice::RandomUniform",
+       .schema = {.inputs = {shape}, .outputs = {value("y", kReals)}, .attributes = {integer("dtype", 1), real("low", 0), real("high", 1)}},
+       .shape = shape_of_random,
+       .host_inputs = host_bits(1)}));
+  rows.push_back(random_row(RandomKind::normal, {.name = "pumice::RandomNormal",
+                                                 .schema = {.inputs = {shape},
+                                                            .outputs = {value("y", kReals)},
+                                                            .attributes = {integer("dtype", 1), real("mean", 0), real("scale", 1)}},
+                                                 .shape = shape_of_random,
+                                                 .host_inputs = host_bits(1)}));
+  rows.push_back(random_row(RandomKind::mask, {.name = "pumice::RandomMask",
+                                               .schema = {.inputs = {value("probability", kFloats), optional_value("shape", kInt64)},
+                                                          .outputs = {value("y", kBool)}},
+                                               .shape = shape_of_random_mask,
+                                               .host_inputs = host_bits(2)}));
+  rows.push_back(random_row(RandomKind::state, {.name = "pumice::RandomState",
+                                                .schema = {.inputs = {value("number", kInt32)}, .outputs = {value("y", kState)}},
+                                                .shape = shape_of_random_state}));
   rows.push_back({.name = "pumice::Multinomial",
                   .skeleton = Skeleton::random,
                   .schema = {.inputs = {value("state", kState), value("x", kFloats)},

@@ -9,13 +9,15 @@
 
 namespace pumice {
 
+enum RecurrentForm : uint8_t { kLstmCell, kGruCell, kRnnCell };  // OperatorRow::form of the rows of lower_recurrent()
+
 // A row's cell: its gates, and the activations that ONNX gives it where none are named.
 struct RecurrentCell {
   int64_t gates;
   std::vector<std::string> activations;
 };
-const RecurrentCell& recurrent_cell(std::string_view op);
-bool is_recurrent(std::string_view op);
+const RecurrentCell& recurrent_cell(int form);
+bool is_recurrent(const OperatorRow& row);
 
 // A pass gives a node that runs both directions tensors for each of them: those of the second one are so many inputs or outputs behind
 // those of the first. Inputs are apart where the second one is given, outputs where the attribute `apart` has their bit. Where the
@@ -34,6 +36,6 @@ int64_t recurrent_directions(const Attributes& attributes);
 
 // The GLSL of each activation over x, for each direction. Throws GraphError where there are not as many as the cell has, for all
 // directions; UnsupportedError for one that ONNX does not list.
-std::vector<std::array<std::string, 2>> recurrent_activations(std::string_view op, std::string_view node, const Attributes& attributes);
+std::vector<std::array<std::string, 2>> recurrent_activations(int form, std::string_view node, const Attributes& attributes);
 
 }  // namespace pumice

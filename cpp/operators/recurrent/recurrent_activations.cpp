@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "operators/expression/expression.h"
+#include "operators/recurrent/lowerings.h"
 #include "operators/recurrent/recurrent.h"
 
 namespace pumice {
@@ -54,14 +55,13 @@ class Numbers {
 
 }  // namespace
 
-const RecurrentCell& recurrent_cell(std::string_view op) {
-  static const std::map<std::string_view, RecurrentCell> cells = {
-      {"LSTM", {4, {"Sigmoid", "Tanh", "Tanh"}}}, {"GRU", {3, {"Sigmoid", "Tanh"}}}, {"RNN", {1, {"Tanh"}}}};
-  return cells.at(op);
+const RecurrentCell& recurrent_cell(int form) {
+  static const RecurrentCell cells[] = {{4, {"Sigmoid", "Tanh", "Tanh"}}, {3, {"Sigmoid", "Tanh"}}, {1, {"Tanh"}}};  // by RecurrentForm
+  return cells[form];
 }
 
-bool is_recurrent(std::string_view op) {
-  return op == "LSTM" || op == "GRU" || op == "RNN";
+bool is_recurrent(const OperatorRow& row) {
+  return row.lower == lower_recurrent;
 }
 
 bool is_apart(const Attributes& attributes, size_t output) {
@@ -72,8 +72,8 @@ int64_t recurrent_directions(const Attributes& attributes) {
   return attributes.text("direction", "forward") == "bidirectional" ? 2 : 1;
 }
 
-std::vector<std::array<std::string, 2>> recurrent_activations(std::string_view op, std::string_view node, const Attributes& attributes) {
-  const RecurrentCell& cell = recurrent_cell(op);
+std::vector<std::array<std::string, 2>> recurrent_activations(int form, std::string_view node, const Attributes& attributes) {
+  const RecurrentCell& cell = recurrent_cell(form);
   const auto directions = static_cast<size_t>(recurrent_directions(attributes));
   const size_t own = cell.activations.size();
   std::vector<std::string> names;

@@ -34,7 +34,7 @@ Layer layer_of(const LowerContext& node) {
           x[batch_first ? 0 : 1],
           x[2],
           r[0],
-          recurrent_cell(node.row->name).gates,
+          recurrent_cell(node.row->form).gates,
           units,
           round_up(units, int64_t{4}),
           batch_first};
@@ -80,8 +80,8 @@ class StepKernel {
   StepKernel(LowerContext& node, const Layer& layer, const Operand& products, const Operand& state, const std::optional<Operand>& biases)
       : node_(node), layer_(layer) {
     rows_ = layer.batch >= 4 ? 4 : layer.batch >= 2 ? 2 : 1;
-    const std::string op(node.row->name);
-    two_parts_ = op == "GRU" && !is_linear(node);
+    const int form = node.row->form;
+    two_parts_ = form == kGruCell && !is_linear(node);
     apart_ = is_apart(*node.attributes, 0);
     held_steps_ = held_steps();
     bind("x", products);
@@ -94,7 +94,7 @@ class StepKernel {
     if (node.has_input(kLengths)) bind("lengths", node.in(kLengths));
     if (node.has_input(kPeepholes)) bind("peepholes", node.packed(kPeepholes));
     if (hidden_bias) bind("bias", *biases);
-    const Macros macros = cell_macros(op, hidden_bias);
+    const Macros macros = cell_macros(form, hidden_bias);
     if (held_steps_ > 0) {
       const SpecValues spec = {{"INVOCATIONS", static_cast<double>(round_up(layer.units, kUnits))},
                                {"QUADS", static_cast<double>(layer.width / 4)}};
@@ -124,11 +124,11 @@ class StepKernel {
   static std::string told(bool value) { return value ? "1" : "0"; }
 
   // The macros that tell the kernels of a step and of many steps of the cell.
-  Macros cell_macros(const std::string& op, bool hidden_bias) const {
-    Macros macros = {{"CELL", op == "RNN"    ? "kRnn"
-                              : op == "LSTM" ? "kLstm"
-                              : two_parts_   ? "kGru"
-                                             : "kGruLinear"},
+  Macros cell_macros(int form, bool hidden_bias) const {
+    Macros macros = {{"CELL", form == kRnnCell    ? "kRnn"
+                              : form == kLstmCell ? "kLstm"
+                              : two_parts_        ? "kGru"
+                                                  : "kGruLinear"},
                      {"ROWS", std::to_string(rows_)},
                      {"APART", told(apart_)},
                      {"HAS_Y", told(node_.has_output(0))},
@@ -140,7 +140,7 @@ class StepKernel {
                      {"CLIPS", told(node_.attributes->has("clip"))}};
     add_output("Y", "y", 0, macros);
     add_output("BACK", "back", kBackward, macros);
-    const auto activations = recurrent_activations(op, node_.node, *node_.attributes);
+    const auto activations = recurrent_activations(form, node_.node, *node_.attributes);
     for (size_t i = 0; i < 3; ++i) {
       const auto& [first, second] = activations[std::min(i, activations.size() - 1)];
       macros.emplace_back(std::string(1, "FGH"[i]), first == second ? first : "(d == 0u ? (" + first + ") : (" + second + "))");
@@ -274,7 +274,7 @@ void lower_recurrent(LowerContext& node) {
   const Layer layer = layer_of(node);
   if (layer.state() == 0) return;
   node.check_loops(layer.width / 4);
-  const bool is_lstm = node.row->name == "LSTM", two_parts = node.row->name == "GRU" && !is_linear(node);
+  const bool is_lstm = node.row->form == kLstmCell, two_parts = node.row->form == kGruCell && !is_linear(node);
   const int64_t size = layer.state(), kinds = is_lstm ? 3 : two_parts ? 4 : 2;
   const Operand state = node.temporary(TensorDesc(DType::float32, {kinds * size}).bytes());
   const StateSizes sizes{layer.directions, layer.batch, layer.units, layer.width, layer.batch_first};

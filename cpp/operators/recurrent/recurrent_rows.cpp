@@ -22,13 +22,13 @@ void check_states(const ShapeContext& node, size_t input, Shape expected, std::s
   check_shape_of(node, input, expected, what);
 }
 
-void shape_of_recurrent(ShapeContext& node, std::string_view op, size_t outputs) {
+void shape_of_recurrent(ShapeContext& node, RecurrentForm form, size_t outputs) {
   const Attributes& attributes = node.attributes();
   const Shape &x = node.input(0).shape, &w = node.input(1).shape, &r = node.input(2).shape;
   if (w.size() != 3 || r.size() != 3) node.fail("weights of three axes expected; given " + to_string(w) + " and " + to_string(r));
   const bool batch_first = attributes.integer("layout", 0) != 0;
   const int64_t steps = x[batch_first ? 1 : 0], batch = x[batch_first ? 0 : 1], units = r[2];
-  const int64_t directions = recurrent_directions(attributes), gates = recurrent_cell(op).gates;
+  const int64_t directions = recurrent_directions(attributes), gates = recurrent_cell(form).gates;
   check_shape_of(node, 1, {directions, gates * units, x[2]}, "weights of the input");
   check_shape_of(node, 2, {directions, gates * units, units}, "recurrent weights");
   check_shape_of(node, 3, {directions, 2 * gates * units}, "biases");
@@ -42,7 +42,7 @@ void shape_of_recurrent(ShapeContext& node, std::string_view op, size_t outputs)
               std::to_string(units) + " units");
   if (attributes.has("clip") && !(attributes.real("clip") >= 0))
     node.fail("'clip' of at least 0 expected; given " + std::to_string(attributes.real("clip")));
-  recurrent_activations(op, node.node(), attributes);
+  recurrent_activations(form, node.node(), attributes);
   const DType dtype = node.input(0).dtype;
   const bool rows_first = attributes.integer(kRowsFirst, 0) != 0;
   const auto give = [&](size_t i, Shape shape) {
@@ -59,13 +59,19 @@ void shape_of_recurrent(ShapeContext& node, std::string_view op, size_t outputs)
 }
 
 void shape_of_lstm(ShapeContext& node) {
-  shape_of_recurrent(node, "LSTM", 3);
+  shape_of_recurrent(node, kLstmCell, 3);
 }
 void shape_of_gru(ShapeContext& node) {
-  shape_of_recurrent(node, "GRU", 2);
+  shape_of_recurrent(node, kGruCell, 2);
 }
 void shape_of_rnn(ShapeContext& node) {
-  shape_of_recurrent(node, "RNN", 2);
+  shape_of_recurrent(node, kRnnCell, 2);
+}
+
+// Products of each step's input, and of the state before it, with the weights of all gates.
+uint64_t recurrent_flop(const LowerContext& node) {
+  const Shape& x = node.input(kData).shape;
+  return 2 * static_cast<uint64_t>(x[0] * x[1]) * static_cast<uint64_t>(node.input(1).elements() + node.input(2).elements());
 }
 
 // Sequences of one batch do not meet.
@@ -81,6 +87,21 @@ void cut_recurrences(const LowerContext& node, std::vector<CutAxis>& axes) {
   const int in_results = node.attributes->integer(kRowsFirst, 0) != 0 ? 1 : 2;
   for (size_t j = 0; j < node.outputs.size(); ++j)
     cut.outputs.push_back(!node.has_output(j) ? kWhole : batch_first ? 0 : j % kBackward == 0 ? in_results : 1);
+}
+
+// The row with the facts that all recurrent layers share.
+OperatorRow layer(OperatorRow row) {
+  row.skeleton = Skeleton::scan;
+  row.schema.min_rank = row.schema.max_rank = 3;
+  row.lower = lower_recurrent;
+  row.flop = recurrent_flop;
+  row.pack = pack_recurrent;
+  row.indices = lengths_of_steps;
+  row.strides = RowStrides::packed;
+  row.cut = cut_recurrences;
+  row.wide_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
+  row.wide_outputs = (1 << 2 * kBackward) - 1;
+  return row;
 }
 
 }  // namespace
@@ -107,22 +128,18 @@ Rows recurrent_rows() {
   auto lstm_attributes = attributes, gru_attributes = attributes;
   lstm_attributes.push_back(integer("input_forget", 0));
   gru_attributes.push_back(integer("linear_before_reset", 0));
-  const auto row = [](std::string_view name, const auto& in, const auto& out, const auto& given,
-                      void (*shape)(ShapeContext&)) -> OperatorRow {
-    return {.name = name,
-            .skeleton = Skeleton::scan,
-            .schema = {.inputs = in, .outputs = out, .attributes = given, .min_rank = 3, .max_rank = 3},
-            .shape = shape,
-            .lower = lower_recurrent,
-            .pack = pack_recurrent,
-            .indices = lengths_of_steps,
-            .strides = RowStrides::packed,
-            .cut = cut_recurrences,
-            .wide_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9,
-            .wide_outputs = (1 << 2 * kBackward) - 1};
-  };
-  return {row("LSTM", lstm_inputs, lstm_outputs, lstm_attributes, shape_of_lstm), row("GRU", inputs, outputs, gru_attributes, shape_of_gru),
-          row("RNN", inputs, outputs, attributes, shape_of_rnn)};
+  return {layer({.name = "LSTM",
+                 .schema = {.inputs = lstm_inputs, .outputs = lstm_outputs, .attributes = lstm_attributes},
+                 .shape = shape_of_lstm,
+                 .form = kLstmCell}),
+          layer({.name = "GRU",
+                 .schema = {.inputs = inputs, .outputs = outputs, .attributes = gru_attributes},
+                 .shape = shape_of_gru,
+                 .form = kGruCell}),
+          layer({.name = "RNN",
+                 .schema = {.inputs = inputs, .outputs = outputs, .attributes = attributes},
+                 .shape = shape_of_rnn,
+                 .form = kRnnCell})};
 }
 
 }  // namespace pumice

@@ -444,7 +444,7 @@ void lower_arg(LowerContext& node) {
   const auto [kept, folded] = spaces_of(x, y, reduced);
   if (lower_packed(node, reduced, kept, folded)) return;
   node.check_arithmetic(x.dtype);
-  const bool least = node.row->name == "ArgMin", wide = bits(x.dtype) == 64;
+  const bool least = node.row->form == kArgMin, wide = bits(x.dtype) == 64;
   Fold fold{wide ? "uvec4" : "uvec2", wide ? "uvec4(0u, 1u << 31, 0u, 0u)" : "uvec2(1u << 31, 0u)",
             "pm_better(s, PLACE(" + key_text(x.dtype, least) + ", i))", "pm_best(s, t)", wide ? "(s).z" : "(s).y"};
   fold.y_type = "uvec2";  // int64, whatever the elements are

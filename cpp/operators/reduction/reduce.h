@@ -17,11 +17,12 @@ struct ReductionFold {
   bool exponentials = false;  // the logarithm of a sum of exponentials, whose accumulator is two numbers, and no expression
 };
 
-inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kL1Fold{.step = "s + abs(v)"}, kSquareFold{.step = "s + v * v"},
-    kL2Fold{.step = "s + v * v", .finish = "sqrt(s)"}, kLogSumFold{.finish = "log(s)"}, kLogSumExpFold{.exponentials = true},
+// Those that other operators fold by too. The others stand beside their rows.
+inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kLogSumExpFold{.exponentials = true},
     kProductFold{.start = FoldStart::one, .step = "s * v", .merge = "s * t"},
-    kMaxFold{.start = FoldStart::lowest, .step = "max(s, v)", .merge = "max(s, t)"},
-    kMinFold{.start = FoldStart::highest, .step = "min(s, v)", .merge = "min(s, t)"};
+    kMaxFold{.start = FoldStart::lowest, .step = "max(s, v)", .merge = "max(s, t)"};
+
+enum ArgForm : uint8_t { kArgMax, kArgMin };  // the rows of positions by what they look for: OperatorRow::form
 
 // The GLSL of a fold over an accumulator of type `accumulator`: `start`, `step` of s, the element v and its number i, `merge` of s and t,
 // `finish` of s and the count n.

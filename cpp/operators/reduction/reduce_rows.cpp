@@ -8,6 +8,9 @@
 namespace pumice {
 namespace {
 
+constexpr ReductionFold kMinFold{.start = FoldStart::highest, .step = "min(s, v)", .merge = "min(s, t)"}, kL1Fold{.step = "s + abs(v)"},
+    kL2Fold{.step = "s + v * v", .finish = "sqrt(s)"}, kLogSumFold{.finish = "log(s)"}, kSquareFold{.step = "s + v * v"};
+
 std::vector<int64_t> given_axes(const ShapeContext& node) {
   if (!node.has(1)) return node.attributes().integers("axes");
   if (node.attributes().has("axes")) node.fail("axes are given as an attribute and as an input");
@@ -25,6 +28,11 @@ void shape_of_reduce(ShapeContext& node) {
     if (!reduced || keep) y.push_back(reduced ? 1 : x.shape[axis]);
   }
   node.output(0, x.dtype, y);
+}
+
+// A result that keeps no axis of size 1 has fewer axes, by as many as there are numbers in input 1.
+std::optional<size_t> rank_of_reduced(const Attributes& attributes, bool lists) {
+  return lists && attributes.integer("keepdims", 1) == 0 ? std::optional<size_t>(1) : std::nullopt;
 }
 
 void shape_of_arg(ShapeContext& node) {
@@ -91,6 +99,7 @@ Rows reduce_rows() {
                                .outputs = {value("y", one.dtypes)},
                                .attributes = attributes},
                     .shape = shape_of_reduce,
+                    .rank_from = rank_of_reduced,
                     .lower = lower_reduce,
                     .host_inputs = host_bits(1),
                     .cut = cut_reductions,
@@ -99,7 +108,7 @@ Rows reduce_rows() {
                     .mixes_floats = true,
                     .epilogue = true,
                     .fold = one.fold});
-  for (const std::string_view name : {"ArgMax", "ArgMin"})
+  for (const auto& [name, form] : {std::pair("ArgMax", kArgMax), std::pair("ArgMin", kArgMin)})
     rows.push_back({.name = name,
                     .skeleton = Skeleton::reduce,
                     .schema = {.inputs = {value("x", kNumbers | set_of(DType::float64))},
@@ -107,6 +116,7 @@ Rows reduce_rows() {
                                .attributes = {integer("axis", 0), integer("keepdims", 1), integer("select_last_index", 0)}},
                     .shape = shape_of_arg,
                     .lower = lower_arg,
+                    .form = form,
                     .cut = cut_positions,
                     .epilogue = true});
   return rows;

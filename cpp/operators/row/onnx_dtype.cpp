@@ -1,5 +1,9 @@
 #include "operators/row/onnx_dtype.h"
 
+#include <string>
+
+#include "core/error.h"
+
 namespace pumice {
 
 std::optional<DType> dtype_from_onnx(int64_t number) {
@@ -53,6 +57,12 @@ std::optional<DType> dtype_from_onnx(int64_t number) {
     default:
       return {};
   }
+}
+
+int64_t onnx_number(DType dtype) {
+  for (int64_t number = 1; number < 32; ++number)
+    if (dtype_from_onnx(number) == dtype) return number;
+  throw UnsupportedError("ONNX has no number for " + std::string(name(dtype)));
 }
 
 }  // namespace pumice

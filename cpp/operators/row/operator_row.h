@@ -42,6 +42,13 @@ enum class HostGuess : uint8_t {
   parts,  // input 1 has the lengths of parts along the attribute "axis": the first part is taken for all
 };
 
+// What output 0 has of input 0.
+enum class RowPasses : uint8_t {
+  nothing,   // elements of its own, or they are checked
+  elements,  // its elements in their order, in any shape, and nothing else is done
+  tensor,    // its elements in its shape, likewise
+};
+
 // An input or output of a row; expressions call it by this name.
 struct ValueRole {
   std::string_view name;
@@ -120,8 +127,14 @@ struct OperatorRow {
   Skeleton skeleton = Skeleton::map;
   Schema schema = {};
   void (*shape)(ShapeContext&) = nullptr;
+  // The input whose sizes decide the rank of the result, which is open while they are; none where the node's attributes and the ranks of
+  // its inputs decide it. `lists`: whether input 1, a list of axes or sizes, is given. Null: none, whatever is given.
+  std::optional<size_t> (*rank_from)(const Attributes&, bool lists) = nullptr;
   // A row whose result always has a host side has no lowering: evaluate_on_host() makes it from what is known at bind.
   void (*lower)(LowerContext&) = nullptr;
+  int form = 0;  // which of the operators of its lowering this is, by an enumeration of the family
+  // The floating-point operations of a node. Null: what node_flop() counts for the skeleton, which is none for a contraction.
+  uint64_t (*flop)(const LowerContext&) = nullptr;
   // For map rows: the scalar expression over the inputs' names and attributes ("x < 0 ? alpha * x : x"); of a variadic row over two
   // neighbours a and b, with what the last result y and the count of inputs make after a semicolon. See map_expression.h.
   std::string_view expression = {};
@@ -152,6 +165,7 @@ struct OperatorRow {
                                                    const std::vector<const TensorDesc*>& outputs) = nullptr;
   // Whether the result, which has as many elements as input 0, is its elements in their order whatever the indices are.
   bool (*keeps)(const Attributes&, const TensorDesc& x, const TensorDesc& indices) = nullptr;
+  RowPasses passes = RowPasses::nothing;
   // Appends the axes along which results do not depend on each other, so that the node can be lowered in parts.
   void (*cut)(const LowerContext&, std::vector<CutAxis>&) = nullptr;
 
@@ -162,6 +176,8 @@ struct OperatorRow {
   // Results soon exceed float16, whose largest is 65,504: they stay float32 where other floats are float16.
   bool overflows = false;
   bool mixes_floats = false;  // the kernels read floats of either size and make floats of the dtype that they are told
+  // Bit i: no element of the result is less, or more, than the one number in input i.
+  uint32_t least_inputs = 0, most_inputs = 0;
   // Bit i of these masks: the kernels of a row that computes with one size of floats read input i, or make output i, as float32 too.
   uint32_t wide_inputs = 0, wide_outputs = 0;
   // Bit i: the kernels of a row that computes with float32 read input i as floats of 16 bits too.
@@ -174,6 +190,7 @@ struct OperatorRow {
   bool stores_either = false;  // the kernels of a row that computes with one size of floats store output 0, behind an epilogue, in either
   bool elementwise = false;    // packed tensors of one shape may be taken as vectors
   bool casts = false;          // the result is input 0 as another dtype; a second input tells that dtype alone
+  bool reads_bits = false;     // bits are read or made: input 0 and the result have the dtypes that the graph declares
   bool epilogue = false;       // the kernels apply an expression to every element that they store
   // The epilogue may read an element of a second tensor of the result's shape, where the constant `weights` are input 1; null: never.
   bool (*residual)(const Attributes&, const TensorDesc& weights) = nullptr;

@@ -129,14 +129,41 @@ Transform stft_of(std::string_view node, const Attributes& attributes, const Sha
   return t;
 }
 
+static Transform dft_of(const LowerContext& node) {
+  return dft_of(node.node, *node.attributes, node.input(0).shape, {number_of(node, 1), number_of(node, 2), {}});
+}
+
+static Transform stft_of(const LowerContext& node) {
+  const Shape* window = node.has_input(2) ? &node.input(2).shape : nullptr;
+  return stft_of(node.node, *node.attributes, node.input(0).shape, window, {number_of(node, 3), {}, number_of(node, 1)});
+}
+
+// Flop of the passes of add_transform(): each element of a pass sums as many products as its radix. One of complex numbers is 4
+// multiplications and 4 additions, one whose factor or whose result is real half of that.
+static uint64_t transform_flop(const Transform& t) {
+  const auto radices = radices_of(t.length);
+  int64_t flop = 0;
+  for (size_t i = 0; i < radices.size(); ++i) {
+    const bool last = i + 1 == radices.size(), is_real = (i == 0 && t.components == 1) || (last && t.result == 1);
+    flop += t.outer * (last ? t.made : t.length) * t.inner * radices[i] * (is_real ? 4 : 8);
+  }
+  return static_cast<uint64_t>(flop);
+}
+
+uint64_t dft_flop(const LowerContext& node) {
+  return transform_flop(dft_of(node));
+}
+
+uint64_t stft_flop(const LowerContext& node) {
+  return transform_flop(stft_of(node));
+}
+
 void lower_dft(LowerContext& node) {
-  add_transform(node, dft_of(node.node, *node.attributes, node.input(0).shape, {number_of(node, 1), number_of(node, 2), {}}), false);
+  add_transform(node, dft_of(node), false);
 }
 
 void lower_stft(LowerContext& node) {
-  const Shape* window = node.has_input(2) ? &node.input(2).shape : nullptr;
-  add_transform(node, stft_of(node.node, *node.attributes, node.input(0).shape, window, {number_of(node, 3), {}, number_of(node, 1)}),
-                window != nullptr);
+  add_transform(node, stft_of(node), node.has_input(2));
 }
 
 // Edges are at equal distances on the mel scale, rounded down to frequencies of the spectrum.

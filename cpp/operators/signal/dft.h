@@ -5,6 +5,8 @@
 
 namespace pumice {
 
+class LowerContext;
+
 // A transform of [outer, size, inner, components] along the second axis.
 struct Transform {
   int64_t outer = 1, size = 0, inner = 1, components = 1;
@@ -21,5 +23,9 @@ struct TransformNumbers {
 Transform dft_of(std::string_view node, const Attributes& attributes, const Shape& x, const TransformNumbers& numbers);
 Transform stft_of(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window,
                   const TransformNumbers& numbers);
+
+// Products of complex numbers, or of real ones with complex ones, in all passes of a transform.
+uint64_t dft_flop(const LowerContext& node);
+uint64_t stft_flop(const LowerContext& node);
 
 }  // namespace pumice

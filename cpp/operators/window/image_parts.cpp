@@ -55,7 +55,7 @@ int64_t most_samples(int64_t samples, int64_t size) {
 void lower_roi_align(LowerContext& node) {
   const Shape &x = node.input(0).shape, &y = node.output(0).shape;
   const Attributes& given = *node.attributes;
-  const bool is_wide = node.input(2).dtype == DType::int64, is_clamped = node.row->name == "pumice::ClampedRoiAlign";
+  const bool is_wide = node.input(2).dtype == DType::int64, is_clamped = node.row->form == kClampedRegions;
   const bool is_mean = given.text("mode", "avg") == "avg";
   const Macros macros = {{"MEAN", is_mean ? "1" : "0"},
                          {"HALF_PIXEL", given.text("coordinate_transformation_mode", "output_half_pixel") == "half_pixel" ? "1" : "0"},

@@ -5,6 +5,11 @@
 
 namespace pumice {
 
+// OperatorRow::form of the rows of lower_pool() and lower_global_pool(), as pool.comp numbers them, and powers, which are
+// pool_volume.comp's.
+enum PoolForm : uint8_t { kPoolsLargest, kPoolsMean, kPoolsSum, kPoolsPowers };
+enum RoiForm : uint8_t { kOnnxRegions, kClampedRegions };  // likewise, of lower_roi_align()
+
 void lower_pool(LowerContext& node);
 void lower_global_pool(LowerContext& node);
 void lower_global_lp_pool(LowerContext& node);

@@ -29,15 +29,6 @@ Window window_of(const WindowGeometry& geometry) {
           first_of(geometry.pads_end, 0),  geometry.pads_end.back()};
 }
 
-enum class PoolMode : uint8_t { maximum, average, sum };  // as pool.comp numbers them
-
-PoolMode mode_of(const LowerContext& node) {
-  const std::string_view name = node.row->name;
-  return name == "AveragePool" || name == "GlobalAveragePool" ? PoolMode::average
-         : name == "pumice::SumPool"                          ? PoolMode::sum
-                                                              : PoolMode::maximum;
-}
-
 // The steps of a window's axis that can lie within an input of `size`, whatever the window's own size.
 int64_t steps_within(int64_t kernel, int64_t dilation, int64_t size) {
   return std::min(kernel, ceil_div(size, dilation));
@@ -51,9 +42,8 @@ void add_pool(LowerContext& node, const Window& window, bool count_padding) {
   const int64_t rows = steps_within(window.kernel_h, window.dilation_h, x.h),
                 columns = steps_within(window.kernel_w, window.dilation_w, x.w);
   node.check_loops(rows * (1 + columns));
-  const auto kernel = node.kernel(
-      "pool.comp", node.input(0).dtype,
-      {{"MODE", std::to_string(static_cast<int>(mode_of(node)))}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
+  const auto kernel = node.kernel("pool.comp", node.input(0).dtype,
+                                  {{"MODE", std::to_string(node.row->form)}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("elements", elements).set("channels", y.c / unit);
   step.set("out_h", y.h)
@@ -88,10 +78,7 @@ void add_volume_pool(LowerContext& node) {
   node.check_loops(iterations_of(window, x.shape));
   if (node.has_output(1) && !node.output(1).is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': indices into a strided tensor");
-  const std::string_view name = node.row->name;
-  Macros macros = {{"MODE", name == "MaxPool"       ? "0"
-                            : name == "AveragePool" ? "1"
-                                                    : "2"},
+  Macros macros = {{"MODE", node.row->form == kPoolsPowers ? "2" : std::to_string(node.row->form)},
                    {"INDICES", node.has_output(1) ? "1" : "0"},
                    {"RESULT(v)", is_float(x.dtype) ? "epilogue(v)" : "int(v)"},
                    {"EPILOGUE(x)", node.epilogue()}};
@@ -118,8 +105,8 @@ bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kFewest = 32, kMostInLanes = 16384;
   if (rows * columns <= (node.prefers_lanes() ? kMostInLanes : kFewest) || node.output(0).elements() == 0) return false;
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
-  constexpr const ReductionFold* kFolds[] = {&kMaxFold, &kMeanFold, &kSumFold};  // by PoolMode
-  const Fold fold = fold_of(node, *kFolds[static_cast<size_t>(mode_of(node))], node.input(0).dtype);
+  constexpr const ReductionFold* kFolds[] = {&kMaxFold, &kMeanFold, &kSumFold};  // by PoolForm
+  const Fold fold = fold_of(node, *kFolds[node.row->form], node.input(0).dtype);
   add_fold(node, fold, {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{rows, columns}, {{x.sh, x.sw}}}, node.out(0));
   return true;
 }
@@ -150,7 +137,7 @@ bool pool_twice(LowerContext& node, const WindowGeometry& window) {
     made.set("kernel_shape", kernel);
     made.set("strides", strides);
     made.set("pads", pads);
-    if (node.row->name != "pumice::SumPool") made.set("dilations", dilations);
+    if (node.row->form != kPoolsSum) made.set("dilations", dilations);
     if (made.text("auto_pad", "NOTSET") != "NOTSET") {  // auto_pad ignores ceil_mode, the pads that replace it would not
       made.set("auto_pad", std::string("NOTSET"));
       made.set("ceil_mode", int64_t{0});
@@ -182,7 +169,7 @@ bool fold_window(LowerContext& node, const Window& window, bool count_padding) {
   if (y.h * y.w != 1 || window.dilation_h != 1 || window.dilation_w != 1) return false;
   const int64_t rows = std::min(window.kernel_h - window.pad_h, x.h), columns = std::min(window.kernel_w - window.pad_w, x.w);
   const bool has_padding = window.pad_h + window.pad_w + window.pad_end_h + window.pad_end_w > 0;
-  if (rows < 1 || columns < 1 || (count_padding && has_padding && mode_of(node) == PoolMode::average)) return false;
+  if (rows < 1 || columns < 1 || (count_padding && has_padding && node.row->form == kPoolsMean)) return false;
   return fold_planes(node, rows, columns);
 }
 
@@ -192,7 +179,7 @@ void lower_pool(LowerContext& node) {
   check_volume(node);
   const TensorDesc& x = node.input(0);
   const WindowGeometry geometry = pool_geometry(*node.attributes, node.node, x.shape);
-  if (x.rank() == 5 || node.has_output(1) || !is_working_float(x.dtype) || node.row->name == "LpPool")
+  if (x.rank() == 5 || node.has_output(1) || !is_working_float(x.dtype) || node.row->form == kPoolsPowers)
     return pool_twice(node, geometry) ? void() : add_volume_pool(node);
   const Window window = window_of(geometry);
   const bool count_padding = node.attributes->integer("count_include_pad", 0) != 0;

@@ -58,12 +58,13 @@ void cut_pools(const LowerContext& node, std::vector<CutAxis>& axes) {
   cut_windows(node, pool_geometry(*node.attributes, node.node, node.input(kData).shape), axes);
 }
 
-OperatorRow pool(std::string_view name, Schema schema) {
+OperatorRow pool(std::string_view name, PoolForm form, Schema schema) {
   return {.name = name,
           .skeleton = Skeleton::window,
           .schema = std::move(schema),
           .shape = shape_of_pool,
           .lower = lower_pool,
+          .form = form,
           .strides = RowStrides::image,
           .packed_outputs = 0b10,
           .cut = cut_pools,
@@ -83,17 +84,18 @@ std::optional<PoolWindow> windows_of_max_pool(const Attributes& attributes) {
 }
 
 OperatorRow max_pool(Schema schema) {
-  OperatorRow row = pool("MaxPool", std::move(schema));
+  OperatorRow row = pool("MaxPool", kPoolsLargest, std::move(schema));
   row.largest_of = windows_of_max_pool;
   return row;
 }
 
-OperatorRow global_pool(std::string_view name, Schema schema) {
+OperatorRow global_pool(std::string_view name, PoolForm form, Schema schema) {
   return {.name = name,
           .skeleton = Skeleton::window,
           .schema = std::move(schema),
           .shape = shape_of_global_pool,
           .lower = lower_global_pool,
+          .form = form,
           .strides = RowStrides::image,
           .cut = cut_planes,
           .epilogue = true};
@@ -106,14 +108,16 @@ Rows window_rows() {
   const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)}, maxima{value("x", kPooled)},
       y_and_indices{value("y", kPooled), optional_value("indices", kInt64)};
   return {max_pool({.inputs = maxima, .outputs = y_and_indices, .attributes = pool_attributes(integer("storage_order", 0)), .min_rank = 3}),
-          pool("AveragePool", {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("count_include_pad", 0)), .min_rank = 3}),
+          pool("AveragePool", kPoolsMean,
+               {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("count_include_pad", 0)), .min_rank = 3}),
           // The sum over a window, in which padding counts as zero; over one or two axes.
-          pool("pumice::SumPool", {.inputs = x,
-                                   .outputs = y,
-                                   .attributes = {required("kernel_shape", AttributeKind::integers),
-                                                  optional("pads", AttributeKind::integers), optional("strides", AttributeKind::integers)},
-                                   .min_rank = 3,
-                                   .max_rank = 4}),
+          pool("pumice::SumPool", kPoolsSum,
+               {.inputs = x,
+                .outputs = y,
+                .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
+                               optional("strides", AttributeKind::integers)},
+                .min_rank = 3,
+                .max_rank = 4}),
           {.name = "MaxUnpool",
            .skeleton = Skeleton::scatter,
            .schema = {.inputs = {value("x", kFloats), value("indices", kInt64), optional_value("output_shape", kInt64)},
@@ -126,9 +130,9 @@ Rows window_rows() {
            .host_inputs = host_bits(2),
            .indices = indices_of_pooled,
            .strides = RowStrides::packed},
-          global_pool("GlobalAveragePool", {.inputs = x, .outputs = y, .min_rank = 3}),
-          global_pool("GlobalMaxPool", {.inputs = x, .outputs = y, .min_rank = 3}),
-          pool("LpPool", {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("p", 2)), .min_rank = 3}),
+          global_pool("GlobalAveragePool", kPoolsMean, {.inputs = x, .outputs = y, .min_rank = 3}),
+          global_pool("GlobalMaxPool", kPoolsLargest, {.inputs = x, .outputs = y, .min_rank = 3}),
+          pool("LpPool", kPoolsPowers, {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("p", 2)), .min_rank = 3}),
           {.name = "GlobalLpPool",
            .skeleton = Skeleton::window,
            .schema = {.inputs = x, .outputs = y, .attributes = {integer("p", 2)}, .min_rank = 3},

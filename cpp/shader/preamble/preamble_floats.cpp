@@ -182,13 +182,29 @@ uint pm_with_lane(uint word, uint shift, uint bits) { return (word & ~(0xffffu <
       pm_seen_ = atomicCompSwap(buf[pm_word(pm_at_)], pm_old_, pm_with_lane(pm_old_, pm_by_, pm_bits_)); \
     } while (pm_seen_ != pm_old_); \
   } while (false)
+#define pm_load_lane(buf, i) pm_lane(buf[pm_word(i)])
+)";
+
+// bf16_packed where 16 bits can be addressed: scalars are elements, vectors stay words.
+constexpr std::string_view k16bitScalars = R"(
+#define PM_SFP_LANES 1
+#define buffer_ld1(buf, i) pm_unpack2(uint(buf[i])).x
+#define buffer_sm1(buf, i) pm_unpack2(uint(buf[i])).x
+#define buffer_st1(buf, i, v) buf[i] = uint16_t(pm_bits1(float(v)))
+#define buffer_cp1(buf, i, sbuf, si) buf[i] = sbuf[si]
+#define pm_load_lane(buf, i) uint(buf[i])
+#define pm_store_lane(buf, i, bits) buf[i] = uint16_t(bits)
+)";
+
+// Copies between scalars and vectors of words, by how a lane of the scalars' array is read and written.
+constexpr std::string_view kLaneCopies = R"(
 #define buffer_cp1to4(buf, i, sbuf, si4) \
   do { \
     uvec4 pm_from_ = uvec4(si4), pm_lanes_; \
-    pm_lanes_.r = pm_lane(sbuf[pm_word(pm_from_.r)]); \
-    pm_lanes_.g = pm_lane(sbuf[pm_word(pm_from_.g)]); \
-    pm_lanes_.b = pm_lane(sbuf[pm_word(pm_from_.b)]); \
-    pm_lanes_.a = pm_lane(sbuf[pm_word(pm_from_.a)]); \
+    pm_lanes_.r = pm_load_lane(sbuf, pm_from_.r); \
+    pm_lanes_.g = pm_load_lane(sbuf, pm_from_.g); \
+    pm_lanes_.b = pm_load_lane(sbuf, pm_from_.b); \
+    pm_lanes_.a = pm_load_lane(sbuf, pm_from_.a); \
     buf[i] = pm_lanes_.rb | (pm_lanes_.ga << 16); \
   } while (false)
 #define buffer_cp4to1(buf, i4, sbuf, si) \
@@ -199,30 +215,6 @@ uint pm_with_lane(uint word, uint shift, uint bits) { return (word & ~(0xffffu <
     pm_store_lane(buf, pm_to_.g, pm_words_.x >> 16); \
     pm_store_lane(buf, pm_to_.b, pm_words_.y & 0xffffu); \
     pm_store_lane(buf, pm_to_.a, pm_words_.y >> 16); \
-  } while (false)
-)";
-
-// bf16_packed where 16 bits can be addressed: scalars are elements, vectors stay words.
-constexpr std::string_view k16bitScalars = R"(
-#define PM_SFP_LANES 1
-#define buffer_ld1(buf, i) pm_unpack2(uint(buf[i])).x
-#define buffer_sm1(buf, i) pm_unpack2(uint(buf[i])).x
-#define buffer_st1(buf, i, v) buf[i] = uint16_t(pm_bits1(float(v)))
-#define buffer_cp1(buf, i, sbuf, si) buf[i] = sbuf[si]
-#define buffer_cp1to4(buf, i, sbuf, si4) \
-  do { \
-    uvec4 pm_from_ = uvec4(si4); \
-    uvec4 pm_lanes_ = uvec4(uint(sbuf[pm_from_.r]), uint(sbuf[pm_from_.g]), uint(sbuf[pm_from_.b]), uint(sbuf[pm_from_.a])); \
-    buf[i] = pm_lanes_.rb | (pm_lanes_.ga << 16); \
-  } while (false)
-#define buffer_cp4to1(buf, i4, sbuf, si) \
-  do { \
-    uvec4 pm_to_ = uvec4(i4); \
-    uvec2 pm_words_ = sbuf[si]; \
-    buf[pm_to_.r] = uint16_t(pm_words_.x & 0xffffu); \
-    buf[pm_to_.g] = uint16_t(pm_words_.x >> 16); \
-    buf[pm_to_.b] = uint16_t(pm_words_.y & 0xffffu); \
-    buf[pm_to_.a] = uint16_t(pm_words_.y >> 16); \
   } while (false)
 )";
 
@@ -287,7 +279,8 @@ std::string packed_values(const ShaderOptions& options) {
 std::string packed(const ShaderOptions& options) {
   const auto scalars = is_2024(options) ? kFloatScalars : bf16_in_16bit(options) ? k16bitScalars : kPackedScalars;
   const auto sfp = is_2024(options) ? "float" : bf16_in_16bit(options) ? "uint16_t" : "uint";
-  return types(sfp, "uint", "uvec2") + packed_values(options) + std::string(kPackedVectors) + std::string(scalars);
+  const std::string copies(is_2024(options) ? "" : kLaneCopies);
+  return types(sfp, "uint", "uvec2") + packed_values(options) + std::string(kPackedVectors) + std::string(scalars) + copies;
 }
 
 std::string plain(const ShaderOptions& options) {

@@ -18,10 +18,11 @@ from .blockwise import READS_ATTRIBUTES, blockwise
 from .bounded import Bounded, apart, stored
 from .cuts import Index
 from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
+from .standard import definition
 from .types import FloatType, Types, is_float
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import FunctionProto, GraphProto, NodeProto
 
 _RULES = """
     attention boxes contrib control decisions learners maps movement norms own_rows pools quantized recurrent reductions resampling
@@ -219,7 +220,7 @@ class Runner:
         name = f"{domain}::{node.op_type}" if domain else node.op_type
         found = self.operators.get(name) or rule_of(node.op_type, domain)
         if found is None:
-            return self._by_onnx(node, inputs)
+            return self._without_rule(node, inputs)
         opset = self.opsets.get(domain, 1)
         types = self.types.with_additions(told.additions) if name in TOLD else self.types
         call = Call(name, inputs, attributes_of(node), opset, types, len(node.output))
@@ -231,6 +232,31 @@ class Runner:
             raise
         except (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
             raise Unproved(f"the rule for {node.op_type} fails: {type(error).__name__}: {error}") from None
+
+    def _without_rule(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
+        """By onnx's reference where there are no floats, else by the parts that ONNX defines the operator by. Raises Unproved."""
+        try:
+            return self._by_onnx(node, inputs)
+        except Undecided:
+            raise
+        except Unproved:
+            opset = self.opsets.get("" if node.domain == "ai.onnx" else node.domain, 1)
+            body = definition(node, inputs, opset)
+            if body is None:
+                raise
+        return self.function(body, inputs)
+
+    def function(self, body: FunctionProto, inputs: list[Value]) -> list[Value]:
+        """The outputs of a function that has its attributes. Raises Unproved."""
+        opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in body.opset_import}
+        inner = self.with_types(self.types)
+        inner.opsets = {**self.opsets, **opsets}
+        values: dict[str, Value] = dict.fromkeys(body.input)
+        values.update(zip(body.input, inputs, strict=False))
+        for part in body.node:
+            made = inner.node(part, [values.get(name) if name else None for name in part.input], values)
+            values.update({name: one for name, one in zip(part.output, made, strict=False) if name})
+        return [values.get(name) for name in body.output]
 
     def _by_onnx(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
         """An operator without a rule, on values without floats: its results are exact, and onnx's own reference has them."""

@@ -1,0 +1,11 @@
+// The rules of NNAPI's operations by their ids, as errors name them.
+#pragma once
+
+#include "dispatch/rule_list.h"
+
+namespace pumice {
+
+// What several operations share (NG: all, NL: LSTMs, ND: those on boxes), then the operations, N1 to N21.
+std::span<const Rule> nnapi_rules();
+
+}  // namespace pumice
