@@ -14,9 +14,9 @@ from .._pumice import Context, Program, StateError
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.log import forward_log
+from ..base.precisions import checked_precision
 from ..device.context import checked_context, default_context
 from ..importer.load import graph_of, load_recipe
-from ..model.options import checked_precision
 from .chat import ChatTemplate, Message
 from .device import Choice, Device
 from .errors import FolderError
