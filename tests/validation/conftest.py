@@ -38,6 +38,13 @@ class Faulty:
 
 
 @pytest.fixture
+def lavapipe(context: pumice.Context) -> None:
+    """Skips tests of faults in kernels elsewhere than on the driver that runs these kernels."""
+    if "llvmpipe" not in context.info.name:
+        pytest.skip("the faults are in kernels that lavapipe runs")
+
+
+@pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Spoils what a kernel makes in either program (`kept`), or the outputs of the program as it ships alone."""
     import pumice.model.model

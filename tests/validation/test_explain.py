@@ -25,10 +25,7 @@ BY_NUMBER = {fault.number: fault for fault in FAULTS}
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 
-@pytest.fixture(autouse=True)
-def lavapipe(context: pumice.Context) -> None:
-    if "llvmpipe" not in context.info.name:
-        pytest.skip("the faults are in kernels that lavapipe runs")
+pytestmark = pytest.mark.usefixtures("lavapipe")
 
 
 CELLS = [(9, "fp32"), (9, "fp16"), (1, "fp32")]
