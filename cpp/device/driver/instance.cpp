@@ -111,10 +111,6 @@ bool usable(VkPhysicalDevice physical) {
   return std::any_of(families.begin(), families.end(), [](const auto& family) { return (family.queueFlags & VK_QUEUE_COMPUTE_BIT) != 0; });
 }
 
-}  // namespace
-
-namespace {
-
 // Ends the process without the exit handlers that came before: drivers wait there for their threads, which a forked child has not and which
 // a kernel without an end keeps, and free what the parent uses.
 void leave(int status, void*) {

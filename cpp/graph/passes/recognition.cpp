@@ -123,7 +123,7 @@ class AttentionSearch {
     take(*reader);
   }
 
-  // Changes nothing but the kind of floats.
+  // Whether the node gives its input on, in another kind of floats at most.
   bool is_passed(const ProgramNode& node) const {
     const std::string_view op = node.row->name;
     if (op == "Dropout") return node.outputs.size() == 1 || node.outputs[1] == kAbsent;

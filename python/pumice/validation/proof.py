@@ -147,7 +147,7 @@ class Proof:
             self._outputs(inputs, ours, chain, drifts, case)
 
     def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
-        """Those that only the device knows."""
+        """Looks for indices out of range among those that only the device knows."""
         try:
             self.tensors.check_indices(inputs)
         except IndexRangeError as error:
@@ -172,7 +172,7 @@ class Proof:
     def _node(
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, chain: Carried, drifts: Drifts, case: int
     ) -> None:
-        # Where tensors are many they are kept in few bytes.
+        # A model with many tensors has them in windows: what a node makes is kept there in few bytes.
         packed = ours if isinstance(ours, Windowed) and self.against.judges_kernels else {}
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
         near = self._judged_alone(node, ours, alone, local)
@@ -221,7 +221,7 @@ class Proof:
         return {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
 
     def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
-        """Of a value that has been judged, what is read later: all of it, or its type alone."""
+        """The part of a judged value that is read later: all of it, or its type alone."""
         if not is_judged or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads(node, name)):
             return value
         return Bounded(np.zeros(0), None, value.dtype)
