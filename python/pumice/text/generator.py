@@ -89,7 +89,9 @@ class Asked:
         given = _WIDTH if self.width is None else self.width
         width = _whole("width", given, 1, MOST_WIDTH, f"a number of tokens from 1 to {MOST_WIDTH}")
         if self.speculate is not None and self.choose is not None:
-            raise InputError(f"speculate: expected None beside choose, which is called token by token, given {self.speculate!r:.100}")
+            raise InputError(
+                f"speculate: expected None beside choose, which is called token by token, given {self.speculate!r:.100}"
+            )
         if self.speculate is not None and texts != 1:
             raise InputError(f"speculate: expected one text, given {texts}")
         first = Choice(self.temperature, top_k, self.top_p, self.repetition_penalty)
