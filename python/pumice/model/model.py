@@ -120,27 +120,31 @@ class Model:
         self._call: Callable[..., tuple[Array, ...]] = made.program.call
         self.warnings = list(recipe.warnings)  # statements of the file that do not hold; also logged, and in report()
         self._declarations = Declarations(recipe.outputs, self.warn)
-        self._set_values(recipe, made.program, seed)
+        self._tensors = [self._value(value) for value in made.program.inputs]  # the program's inputs
+        packing = self._packing_of(recipe, made.program, seed)
+        needed = len(packing.inputs) - len(recipe.defaults)
+        self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
+        self.overridable = packing.inputs[needed:]  # initializers that a call may give as well
+        self._set_values(recipe, packing)
         forward_log()
         for warning in recipe.warnings:
             log_warning(f"model '{self.name}': {warning}")
         self._declarations.check(self.outputs)
 
-    def _set_values(self, recipe: Recipe, program: Program, seed: int | None) -> None:
-        """Sets inputs and outputs, as the caller sees them and as the program has them, and how one becomes the other."""
-        self._tensors = [self._value(value) for value in program.inputs]  # the program's inputs
+    def _packing_of(self, recipe: Recipe, program: Program, seed: int | None) -> Packing:
+        """How inputs and outputs, as the caller sees them, become those of the program."""
         declared = {value.name: value for value in recipe.outputs}
         results = [declared_value(self._value(value), declared.get(value.name)) for value in program.outputs]
-        packing = Packing(
+        return Packing(
             ([one.name for one in recipe.inputs], self._tensors),
             ([one.name for one in recipe.outputs], results),
             seed,
             recipe.strings,
             recipe.string_values,
         )
-        needed = len(packing.inputs) - len(recipe.defaults)
-        self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
-        self.overridable = packing.inputs[needed:]  # initializers that a call may give as well
+
+    def _set_values(self, recipe: Recipe, packing: Packing) -> None:
+        """Sets what a call looks up of inputs and outputs."""
         self._defaults = {one.name: array_of(one.raw, one.dtype, one.shape) for one in recipe.defaults.values()}
         for name in set(recipe.string_values).intersection(self._defaults):
             self._defaults[name] = packing.call_strings().decoded(self._defaults[name])
