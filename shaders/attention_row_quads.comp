@@ -52,7 +52,7 @@ shared bool is_last;
 const uint HELD_K = BLOCKS * K_STEPS * 2u, HELD_V = BLOCKS * V_STEPS * 4u;  // of a turn
 K_TYPE held_k[HELD_K], held_v[HELD_V];
 #if INT8
-// Of the key and of the value that have the invocation's number among those of all blocks, which are two at most.
+// The scales of one key and of one value. These have the invocation's number among the keys of all blocks, which are two blocks at most.
 float held_k_scale, held_v_scale;
 #endif
 float scores[BLOCKS * kComponents];  // and then weights

@@ -26,7 +26,7 @@ layout(constant_id = 10) const uint STEP_W = 1u;
 layout(constant_id = 11) const uint DILATION_H = 1u;
 layout(constant_id = 12) const uint DILATION_W = 1u;
 layout(constant_id = 13) const uint POOL_H = 1u;  // divides TILE_H, and out_h
-layout(constant_id = 14) const uint POOL_W = 1u;  // likewise
+layout(constant_id = 14) const uint POOL_W = 1u;  // divides TILE_W, and out_w
 
 #include "include/contraction_arrays.glsl"
 

@@ -117,7 +117,7 @@ uint64_t hash_of_more(uint n) {
   return joined(joined(a.first, b.first, m) + mixed(v) * k0 + z, joined(a.second, b.second, m) + u, m);
 }
 
-// Of a key of at least four bytes.
+// The hash of a key of n bytes, of which there are at least four.
 uint64_t hash_of(uint n) {
   const uint64_t m = k2 + 2UL * uint64_t(n);
   if (n > 64u) return hash_of_more(n);
@@ -149,7 +149,7 @@ Number number_of(uint64_t hash) {
   return rounded(negative ? 0UL - hash : hash, 0, negative, false);
 }
 
-// What both hold is at most 53 bits, of which the upper ones of a's times b's 24 fit a word.
+// The product, times two to the exponent. a has 53 bits at most and b has 24, so that the product of a's upper word and b fits 64 bits.
 Number product_of(Number a, uint b, int exponent, bool negative) {
   const uint64_t low = (a.mantissa & 0xffffffffUL) * uint64_t(b), high = (a.mantissa >> 32) * uint64_t(b) + (low >> 32);
   const uint rest = uint(low);

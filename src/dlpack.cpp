@@ -65,8 +65,8 @@ dlpack::ElementType element_type(DType dtype) {
 DType dtype_of_type(const dlpack::ElementType& type) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (const auto dtype = static_cast<DType>(i); bits(dtype) >= 8 && element_type(dtype) == type) return dtype;
-  throw UnsupportedError("DLPack elements of code " + std::to_string(type.code) + ", " + std::to_string(type.bits) + " bits, " +
-                         std::to_string(type.lanes) + " lanes");
+  throw UnsupportedError("from_dlpack: expected elements of a dtype of at least 8 bits, given DLPack's code " + std::to_string(type.code) +
+                         " with " + std::to_string(type.bits) + " bits in " + std::to_string(type.lanes) + " lanes");
 }
 
 [[noreturn]] void refuse_export(const std::string& why) {

@@ -74,7 +74,7 @@ std::vector<std::pair<std::string_view, std::string_view>> in_place_pairs(const 
 
 const OperatorRow& row_of(const std::string& name) {
   const OperatorRow* row = find_operator(name);
-  return row ? *row : throw UnsupportedError("operator " + name);
+  return row ? *row : throw UnsupportedError("operator " + name + ": expected one that pumice.operators() lists");
 }
 
 // An array, or a number or list of numbers: int64 or float32, as attributes are.

@@ -9,7 +9,7 @@
 #include "core/number_text.h"
 #include "core/strided_copy.h"
 #include "graph/flow/flow_observation.h"
-#include "graph/region/observed_execution.h"
+#include "graph/region/observed_region.h"
 
 namespace pumice {
 namespace {
@@ -325,9 +325,9 @@ py::array packed_array(const ObservedTensor& tensor) {
   return array;
 }
 
-py::typing::List<Record> tensors_of(const ObservedExecution& execution) {
+py::typing::List<Record> tensors_of(const ObservedRegion& run) {
   py::typing::List<Record> tensors;
-  for (const ObservedTensor& tensor : execution.tensors()) {
+  for (const ObservedTensor& tensor : run.tensors()) {
     py::dict one;
     one["name"] = tensor.name, one["node"] = tensor.node, one["kernel"] = tensor.kernel, one["reads"] = tensor.reads;
     one["array"] = tensor.bytes ? py::object(packed_array(tensor)) : py::none();
@@ -339,12 +339,12 @@ py::typing::List<Record> tensors_of(const ObservedExecution& execution) {
 
 py::typing::List<Record> observe(Program& self, const ArrayLikes& inputs, const std::optional<std::set<std::string>>& names) {
   const Arguments arguments(self, inputs);
-  std::shared_ptr<ObservedExecution> execution;
+  std::shared_ptr<ObservedRegion> run;
   {
     const ReleasedGil release;
-    execution = self.observe(arguments.shapes(), arguments.data(), names ? &*names : nullptr, check_signals);
+    run = self.observe(arguments.shapes(), arguments.data(), names ? &*names : nullptr, check_signals);
   }
-  return tensors_of(*execution);
+  return tensors_of(*run);
 }
 
 Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t most, std::optional<double> loop_timeout) {
@@ -360,7 +360,7 @@ Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t most, std:
   for (const ObservedRun& run : found.runs) {
     py::dict one, given;
     for (const auto& [name, host] : run.inputs) given[py::str(name)] = packed_array({{}, {}, {}, {}, host.desc, 0, host.data});
-    one["graph"] = run.graph, one["number"] = run.number, one["inputs"] = given, one["tensors"] = tensors_of(*run.execution);
+    one["graph"] = run.graph, one["number"] = run.number, one["inputs"] = given, one["tensors"] = tensors_of(*run.observed);
     runs.append(one);
   }
   for (const auto& region : found.regions) {

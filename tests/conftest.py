@@ -124,3 +124,19 @@ def skipping_device(request: pytest.FixtureRequest, pumice_context: pumice.Conte
         pumice_context.info.uuid and f"uuid:{pumice_context.info.uuid}", without=["conditionalRendering"]
     ) as context:
         yield context
+
+
+@pytest.fixture(scope="module")
+def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A device for which the kernels of CPU drivers are not taken."""
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
+        yield made
+
+
+@pytest.fixture
+def empty_store(context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of measurements of the test's own, and the device under test."""
+    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PUMICE_DEVICE", f"uuid:{context.info.uuid}")
+    return tmp_path / "cache" / "tuning"

@@ -54,7 +54,7 @@ from . import (
     tuned,
     tuner_start,
 )
-from .cases import CASES
+from .model_cases import MODEL_CASES
 from .rows import Row, Table, summary
 from .session import Session
 from .timing import Effort
@@ -100,7 +100,7 @@ PER_MODEL = ("models", "images", "memory", "profiling", "tuned", "dv")
 
 
 def arguments() -> argparse.Namespace:
-    names = [*BENCHMARKS, *(case.name for case in CASES)]
+    names = [*BENCHMARKS, *(case.name for case in MODEL_CASES)]
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
     known = f"one of {', '.join(names)}; all of them where none is named"
     parser.add_argument("names", nargs="*", metavar="NAME", help=known)

@@ -11,9 +11,9 @@ import numpy as np
 import pumice
 from pumice import dv
 
-from .cases import Case
 from .contender import Array
 from .launch import US, list_of
+from .model_cases import ModelCase
 from .models import device_times
 from .rows import Row, Table, timed
 from .session import Session
@@ -72,7 +72,7 @@ def launches(session: Session) -> Table:
     return Table(f"A small dv command list, {context.info.name}", "us", rows)
 
 
-def network_samplers(context: pumice.Context, case: Case, x: Array) -> dict[str, Sampler]:
+def network_samplers(context: pumice.Context, case: ModelCase, x: Array) -> dict[str, Sampler]:
     loaded = dv.from_graph(case.path, x.shape[1:]).load(dv.Context(context))
     loaded(x)
     commands = loaded.commands
@@ -88,7 +88,7 @@ def network_samplers(context: pumice.Context, case: Case, x: Array) -> dict[str,
     return {"ONNX, fp16": lambda runs: device_times(model, x, runs), "dv": sample}
 
 
-def network(session: Session, case: Case) -> Iterator[Row]:
+def network(session: Session, case: ModelCase) -> Iterator[Row]:
     try:
         x, _ = case.data()
         samplers = network_samplers(session.context, case, x.astype(np.float32))

@@ -17,8 +17,8 @@ from typing import Any
 
 import pumice
 
-from .cases import DIGITS
 from .conversion import converted
+from .model_cases import DIGITS
 from .rows import Row, Table
 from .session import Session
 from .timing import Absent

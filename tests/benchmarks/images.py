@@ -8,7 +8,7 @@ import numpy as np
 
 import pumice
 
-from .cases import CASES, Case
+from .model_cases import MODEL_CASES, ModelCase
 from .models import device_times
 from .rows import Row, Table
 from .session import Session
@@ -20,7 +20,7 @@ BATCHES = (1, 64)
 RUNS, PROFILED, MOST_ROWS = 30, 40, 16
 
 
-def model_rows(case: Case, precision: str, batch: int, session: Session) -> Iterator[Row]:
+def model_rows(case: ModelCase, precision: str, batch: int, session: Session) -> Iterator[Row]:
     one, _ = case.data()
     x = np.ascontiguousarray(np.repeat(one[:1], batch, axis=0))
     model = pumice.load(case.path, context=session.context, precision=precision)
@@ -40,7 +40,7 @@ def model_rows(case: Case, precision: str, batch: int, session: Session) -> Iter
             yield Row(f"    {by} {row.name}", each, each, note=f"{row.kernel}, {row.spans // calls} of them")
 
 
-def table(case: Case, precision: str, batch: int, session: Session) -> Table:
+def table(case: ModelCase, precision: str, batch: int, session: Session) -> Table:
     made = Table(f"{case.name}, {precision}, batch {batch}", "us")
     try:
         for row in model_rows(case, precision, batch, session):
@@ -51,7 +51,7 @@ def table(case: Case, precision: str, batch: int, session: Session) -> Table:
 
 
 def run(session: Session) -> Iterator[Table]:
-    wanted = [case for case in CASES if case.name in (session.only or NAMES)]
+    wanted = [case for case in MODEL_CASES if case.name in (session.only or NAMES)]
     for case in wanted:
         for batch in (1,) if session.software else BATCHES:
             for precision in ("fp32", "fp16"):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pumice
 
-from .cases import Case
 from .contender import Array
+from .model_cases import ModelCase
 from .rows import Row, Table
 from .session import Session
 from .timing import Absent
@@ -37,7 +37,7 @@ def run(session: Session) -> Iterator[Table]:
     )
 
 
-def rows(case: Case, precision: str, x: Array, uuid: str) -> tuple[Row, Row]:
+def rows(case: ModelCase, precision: str, x: Array, uuid: str) -> tuple[Row, Row]:
     """Rows for a model in a context of its own, so that nothing else is counted."""
     with (
         pumice.Context(f"uuid:{uuid}") as context,

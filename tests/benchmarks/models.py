@@ -14,9 +14,9 @@ import numpy as np
 import pumice
 
 from . import on_device, peers
-from .cases import Case
 from .contender import Array, Contender, Local
 from .conversion import converted
+from .model_cases import ModelCase
 from .rows import Row, Table
 from .session import Session
 from .timing import Absent, Effort, Times, measure
@@ -27,7 +27,7 @@ NCNN = "ncnn Vulkan"
 DEVICE_RUNS = 30
 
 
-def ours(session: Session, case: Case, x: Array, precision: str) -> Contender:
+def ours(session: Session, case: ModelCase, x: Array, precision: str) -> Contender:
     model = pumice.load(case.path, context=session.context, precision=precision)
 
     def call() -> Array:
@@ -49,21 +49,21 @@ def device_times(model: pumice.Model, x: Array, runs: int) -> Sequence[float]:
     return on_device.sampler(commands)(runs)
 
 
-def ncnn(session: Session, case: Case, x: Array, precision: str) -> Contender:
+def ncnn(session: Session, case: ModelCase, x: Array, precision: str) -> Contender:
     folder = converted(case.path, x.shape)
     return session.ncnn.make(peers.ncnn_model, folder, precision, [x], session.context.info.name)
 
 
-def torch(session: Session, case: Case, x: Array, precision: str) -> Contender:
+def torch(session: Session, case: ModelCase, x: Array, precision: str) -> Contender:
     return session.torch.make(peers.torch_model, converted(case.path, x.shape), precision, x)
 
 
-def onnxruntime(session: Session, case: Case, x: Array, precision: str) -> Contender:
+def onnxruntime(session: Session, case: ModelCase, x: Array, precision: str) -> Contender:
     return session.onnxruntime.make(peers.onnxruntime_model, case.path, x)
 
 
 # Who is timed: a label, a precision, and what makes the contender or raises Absent.
-CONTENDERS: tuple[tuple[str, str, Callable[[Session, Case, Array, str], Contender]], ...] = (
+CONTENDERS: tuple[tuple[str, str, Callable[[Session, ModelCase, Array, str], Contender]], ...] = (
     (OURS, "fp32", ours),
     (OURS, "fp16", ours),
     (NCNN, "fp32", ncnn),
@@ -87,7 +87,7 @@ def run(session: Session) -> Iterator[Table]:
         yield table
 
 
-def compare(session: Session, case: Case, x: Array, expected: Array) -> list[Row]:
+def compare(session: Session, case: ModelCase, x: Array, expected: Array) -> list[Row]:
     """Each contender's first result is checked before its calls are timed."""
     rows: dict[str, Row] = {}
     contenders: dict[str, Contender] = {}
@@ -127,7 +127,7 @@ def fill(row: Row, times: Times, contender: Contender, effort: Effort) -> None:
         row.device = min(seconds) * MS if seconds else None
 
 
-def set_targets(session: Session, case: Case, rows: Mapping[str, Row]) -> None:
+def set_targets(session: Session, case: ModelCase, rows: Mapping[str, Row]) -> None:
     if case.name != "squeezenet":
         return
     if session.h200:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pumice
 
-from .cases import CASES, Case
 from .contender import Peer
+from .model_cases import MODEL_CASES, ModelCase
 from .timing import Effort
 
 
@@ -31,9 +31,9 @@ class Session:
         """Some targets were set for this device."""
         return "H200" in self.context.info.name
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[ModelCase]:
         """The cases that were asked for; a case that is long on this device has to be named."""
-        for case in CASES:
+        for case in MODEL_CASES:
             if case.name in self.only or (not self.only and not (case.long_on_software and self.software)):
                 yield case
 

@@ -15,9 +15,9 @@ import numpy as np
 import pumice
 
 from .attention_rows import safely
-from .cases import CASES, Case
 from .contender import Array
 from .kernels import US
+from .model_cases import MODEL_CASES, ModelCase
 from .models import device_times
 from .product_ways import program_of, sampled
 from .rows import Row, Table
@@ -36,7 +36,7 @@ def warm(session: Session) -> None:
         products(1)
 
 
-def fused_rows(case: Case, precision: str, session: Session) -> Iterator[Row]:
+def fused_rows(case: ModelCase, precision: str, session: Session) -> Iterator[Row]:
     x, _ = case.data()
     others = [name for name in pumice.fusions() if name not in SAVES]
     ways: dict[str, bool | list[str]] = {"as it ships": True, f"without {' and '.join(SAVES)}": others}
@@ -62,7 +62,7 @@ def listed(results: Array | list[Array] | tuple[Array, ...]) -> list[Array]:
     return [results] if isinstance(results, np.ndarray) else list(results)
 
 
-def variant_rows(case: Case, session: Session) -> Iterator[Row]:
+def variant_rows(case: ModelCase, session: Session) -> Iterator[Row]:
     """The quickest variants of each kind of step, from a store that is empty before."""
     x, _ = case.data()
     before = os.environ.get("PUMICE_CACHE_DIR")
@@ -85,7 +85,7 @@ def variant_rows(case: Case, session: Session) -> Iterator[Row]:
 
 
 def run(session: Session) -> Iterator[Table]:
-    cases = [case for case in CASES if case.name in ("mnist", "superres")]
+    cases = [case for case in MODEL_CASES if case.name in ("mnist", "superres")]
     for case in cases:
         for precision in ("fp32", "fp16"):
             title = f"{case.name}, {precision}, batch 1, on the device"

@@ -11,8 +11,8 @@ import numpy as np
 import pumice
 
 from . import peers
-from .cases import CASES, Case
 from .contender import Array, Contender, Local
+from .model_cases import MODEL_CASES, ModelCase
 from .models import MS, device_times
 from .rows import Row, Table, sampled
 from .session import Session
@@ -30,7 +30,7 @@ RUNS = 50
 def run(session: Session) -> Iterator[Table]:
     for way in WAYS:
         yield Table(f"{way.capitalize()} of one array, {session.context.info.name}", "ms", array_rows(session, way))
-    for case in CASES:
+    for case in MODEL_CASES:
         if case.name in MOST_MS:
             yield model_table(session, case)
 
@@ -88,7 +88,7 @@ def batch_of(x: Array, session: Session) -> Array:
     return np.repeat(x, 2 if session.software else 64, axis=0)
 
 
-def model_table(session: Session, case: Case) -> Table:
+def model_table(session: Session, case: ModelCase) -> Table:
     table = Table(f"{case.name} fp16, NumPy to NumPy, {session.context.info.name}", "ms")
     try:
         x = batch_of(case.data()[0], session)

@@ -14,8 +14,8 @@ import numpy as np
 
 import pumice
 
-from .cases import Case
 from .contender import Array
+from .model_cases import ModelCase
 from .rows import Row, Table
 from .session import Session
 from .timing import Absent
@@ -24,7 +24,7 @@ US = 1e6
 LINES = 6  # steps of a model that are shown, those with the largest gain first
 
 
-def rows(session: Session, case: Case, precision: str, x: Array, expected: Array) -> Iterator[Row]:
+def rows(session: Session, case: ModelCase, precision: str, x: Array, expected: Array) -> Iterator[Row]:
     begin = time.perf_counter()
     with pumice.load(case.path, session.context, precision) as model:
         found = model.tune(x, runs=session.effort.runs or 10, progress=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pumice
-from binding_tables import F64, execute, initialise, operator, parts, refused, resources, run, table_of
+from binding_tables import F64, execute, initialise, operator, parts, random, refused, resources, run, table_of
 from pumice import BindingTable, Buffer, BufferRange, CommandList, Initializer, TensorDesc
 
 X, Y = TensorDesc("float32", [1, 3, 9, 7]), TensorDesc("float32", [1, 5, 9, 7])
@@ -28,10 +28,6 @@ def conv(context: pumice.Context) -> pumice.CompiledOperator:
 @pytest.fixture
 def memory(context: pumice.Context) -> Buffer:
     return Buffer(context, 8192)
-
-
-def random(desc: TensorDesc, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(desc.shape).astype("float32")
 
 
 def convolved(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:

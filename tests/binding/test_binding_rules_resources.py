@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
-from binding_tables import F64, OWNED, ROWS, execute, initialise, operator, parts, refused, run, table_of
+from binding_tables import F64, OWNED, ROWS, execute, initialise, operator, parts, random, refused, run, table_of
 from pumice import BindingTable, Buffer, BufferRange, CommandList, Initializer, TensorDesc
 from threads import in_threads
 
@@ -26,10 +26,6 @@ def conv(context: pumice.Context) -> pumice.CompiledOperator:
 @pytest.fixture
 def memory(context: pumice.Context) -> Buffer:
     return Buffer(context, 16384)
-
-
-def random(desc: TensorDesc, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(desc.shape).astype("float32")
 
 
 def test_p1_what_needs_no_resource_is_bound_to_nothing(relu: pumice.CompiledOperator, context: pumice.Context) -> None:

@@ -10,13 +10,10 @@ import pytest
 
 import pumice
 from pumice.testing import assert_close
+from tensor_arrays import numbers
 
 Array = npt.NDArray[Any]
 WHOLE = (1 << 63) - 1
-
-
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype("float32")
 
 
 def program_of(context: pumice.Context, fuse: bool, starts: list[int], ends: list[int], **given: Any) -> pumice.Program:

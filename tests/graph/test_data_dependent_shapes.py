@@ -8,8 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
-from cut_models import Array, check, cuts, ramp, read_backs, sparse
+from cut_models import Array, check, cuts, read_backs, sparse
 from onnx_models import model, node, subgraph, value
+from tensor_arrays import ramp
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

@@ -12,13 +12,10 @@ import pytest
 from onnx import helper
 
 import pumice
+from tensor_arrays import numbers
 
 Array = npt.NDArray[Any]
 Build = Callable[[pumice.Graph], list[Array]]  # gives the inputs, in the graph's order
-
-
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype("float32")
 
 
 def compiled(

@@ -10,12 +10,9 @@ import numpy.typing as npt
 import pytest
 
 import pumice
+from tensor_arrays import numbers
 
 Array = npt.NDArray[Any]
-
-
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype("float32")
 
 
 def compiled(context: pumice.Context, build: Callable[[pumice.Graph], None], precision: str = "fp32") -> pumice.Program:

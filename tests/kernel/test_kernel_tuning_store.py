@@ -30,13 +30,7 @@ print(json.dumps([found.measured, len(found.rejected), found.best["VALUE"]]))
 """
 
 
-@pytest.fixture(autouse=True)
-def store(context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store of the test's own, and the device under test."""
-    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
-    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PUMICE_DEVICE", f"uuid:{context.info.uuid}")
-    return tmp_path / "cache" / "tuning"
+pytestmark = pytest.mark.usefixtures("empty_store")
 
 
 def tuned(context: pumice.Context, values: Any = (1, 2, 3)) -> Any:
@@ -52,16 +46,16 @@ def files(store: Path) -> list[Path]:
     return sorted(store.glob("*/*.tuning"))
 
 
-def test_a_later_process_measures_nothing(store: Path) -> None:
+def test_a_later_process_measures_nothing(empty_store: Path) -> None:
     first = json.loads(output_of("-c", PROGRAM, "2"))
     assert first[:2] == [8, 4]
-    kept = {path: path.read_bytes() for path in files(store)}
+    kept = {path: path.read_bytes() for path in files(empty_store)}
     assert len(kept) == 8
     assert json.loads(output_of("-c", PROGRAM, "2")) == [0, 4, first[2]]
-    assert {path: path.read_bytes() for path in files(store)} == kept
+    assert {path: path.read_bytes() for path in files(empty_store)} == kept
 
 
-def test_a_later_process_imports_little(store: Path) -> None:
+def test_a_later_process_imports_little(empty_store: Path) -> None:
     """What measures and what makes files for people is not imported where all variants are known; json is not either."""
     program = PROGRAM.replace("json, sys", "sys").replace("found = ", "before = {*sys.modules}\nfound = ")
     program = program[: program.index("print(")] + "found.kernel\nprint(*sorted({*sys.modules} - before))\n"
@@ -69,7 +63,7 @@ def test_a_later_process_imports_little(store: Path) -> None:
     assert output_of("-c", program, "2").split() == ["pumice.device.tuning", "pumice.device.tuning_store"]
 
 
-def test_two_processes_at_once_lose_nothing(store: Path) -> None:
+def test_two_processes_at_once_lose_nothing(empty_store: Path) -> None:
     running = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -80,18 +74,18 @@ def test_two_processes_at_once_lose_nothing(store: Path) -> None:
         said, complained = process.communicate(timeout=300)
         assert (process.returncode, complained) == (0, "")
         assert json.loads(said)[1] == 4
-    assert len(files(store)) == 8
+    assert len(files(empty_store)) == 8
     assert sorted(record.config["VALUE"] for record in tuning_store.records()) == [*range(8)]
-    assert not list(store.rglob("*.tmp"))
+    assert not list(empty_store.rglob("*.tmp"))
     assert json.loads(output_of("-c", PROGRAM, "3"))[0] == 0
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "foreign", "folder", "swapped", "no_record"])
-def test_a_file_that_is_not_whole_is_measured_anew(context: pumice.Context, store: Path, damage: str) -> None:
+def test_a_file_that_is_not_whole_is_measured_anew(context: pumice.Context, empty_store: Path, damage: str) -> None:
     tuned(context)
-    victim, other, _ = files(store)
+    victim, other, _ = files(empty_store)
     whole = victim.read_bytes()
-    beside = store / "notes.txt"
+    beside = empty_store / "notes.txt"
     beside.write_text("somebody else's")
     if damage == "folder":
         victim.unlink()
@@ -125,27 +119,27 @@ def test_what_another_driver_measured_is_not_read(context: pumice.Context, monke
     assert {one.driver for one in tuning_exchange.groups()} == {"another", tuning_store.driver_name(context.info)}
 
 
-def test_a_record_cannot_pretend_to_be_of_this_driver(context: pumice.Context, store: Path) -> None:
+def test_a_record_cannot_pretend_to_be_of_this_driver(context: pumice.Context, empty_store: Path) -> None:
     tuned(context)
     (first, *_) = tuning_store.records()
     forged = first._replace(driver="another")
-    path = str(store / first.place)
+    path = str(empty_store / first.place)
     pumice._pumice.write_cache_file(path, "tuning 1", json.dumps(forged._asdict()).encode())
     assert tuned(context).measured == 1
 
 
 @pytest.mark.parametrize("kind", ["off", "readonly"])
 def test_without_a_store_everything_is_measured(
-    context: pumice.Context, store: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    context: pumice.Context, empty_store: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    exported = store.parent.parent / "exported.json"
+    exported = empty_store.parent.parent / "exported.json"
     tuned(context)
     assert pumice.export_tuning(exported) == 3
     if kind == "off":
         monkeypatch.setenv("PUMICE_NO_CACHE", "1")
     else:
-        (store.parent.parent / "file").write_text("no folder")
-        monkeypatch.setenv("PUMICE_CACHE_DIR", str(store.parent.parent / "file"))
+        (empty_store.parent.parent / "file").write_text("no folder")
+        monkeypatch.setenv("PUMICE_CACHE_DIR", str(empty_store.parent.parent / "file"))
     assert [tuned(context).measured for _ in range(2)] == [3, 3]
     assert tuning_exchange.groups() == []
     with pytest.raises(pumice.Error, match="there is no cache to keep records in"):
@@ -153,7 +147,7 @@ def test_without_a_store_everything_is_measured(
 
 
 def test_a_store_is_exported_and_imported(
-    context: pumice.Context, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: pumice.Context, empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best = tuned(context).best
     assert pumice.export_tuning(tmp_path / "exported.json") == 3
@@ -184,18 +178,18 @@ def test_a_store_is_exported_and_imported(
     ],
 )
 def test_a_file_with_a_record_that_is_none_is_refused_whole(
-    context: pumice.Context, store: Path, tmp_path: Path, field: str, value: Any
+    context: pumice.Context, empty_store: Path, tmp_path: Path, field: str, value: Any
 ) -> None:
     tuned(context)
     pumice.export_tuning(tmp_path / "exported.json")
     given = json.loads((tmp_path / "exported.json").read_text())
     given["records"][-1][field] = value
     (tmp_path / "exported.json").write_text(json.dumps(given))
-    for path in files(store):
+    for path in files(empty_store):
         path.unlink()
     with pytest.raises(pumice.Error, match="record 2: expected what export_tuning writes"):
         pumice.import_tuning(tmp_path / "exported.json")
-    assert not files(store)
+    assert not files(empty_store)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "pumice tuning 9", "records": []}', "[" * 100_000])

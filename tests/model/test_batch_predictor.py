@@ -34,12 +34,6 @@ def images() -> Array:
     return (np.load(Path(pumice.demo.DATA) / "holdback.npz")["images"][:23, None] / 16).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def expected(images: Array, pumice_context: pumice.Context) -> Array:
-    with pumice.load(DIGITS, pumice_context) as loaded:
-        return np.concatenate([loaded(images[i : i + 1]) for i in range(len(images))])
-
-
 @pytest.fixture
 def device(context: pumice.Context) -> str:
     return f"uuid:{context.info.uuid}"

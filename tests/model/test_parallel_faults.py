@@ -73,13 +73,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
         yield made
 
 
-@pytest.fixture
-def twice(context: pumice.Context) -> Iterator[pumice.ParallelModel]:
-    """The model on the same device twice."""
-    with pumice.load(DIGITS, devices=[f"uuid:{context.info.uuid}"] * 2) as loaded:
-        yield loaded
-
-
 @pytest.fixture(scope="module")
 def images() -> list[Array]:
     return [*np.random.default_rng(2).random((60, 1, 1, 8, 8), np.float32)]

@@ -33,19 +33,6 @@ def images() -> Array:
     return (held_back[:, None] / 16).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def expected(images: Array, pumice_context: pumice.Context) -> Array:
-    with pumice.load(DIGITS, pumice_context) as loaded:
-        return np.concatenate([loaded(images[i : i + 1]) for i in range(len(images))])
-
-
-@pytest.fixture
-def twice(context: pumice.Context) -> Iterator[pumice.ParallelModel]:
-    """The model on the same device twice."""
-    with pumice.load(DIGITS, devices=[f"uuid:{context.info.uuid}"] * 2) as loaded:
-        yield loaded
-
-
 @pytest.mark.parametrize("rows", [0, 1, 2, 7, 40])
 def test_a_calls_rows_are_divided(twice: pumice.ParallelModel, images: Array, expected: Array, rows: int) -> None:
     np.testing.assert_allclose(twice(images[:rows]), expected[:rows], rtol=1e-5, atol=1e-6)

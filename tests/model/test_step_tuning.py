@@ -18,6 +18,7 @@ from pumice.device import tuning_store
 from pumice.model.step_tuning import _Search
 from pumice.model.step_variants import StepVariants, blank, measured_variants
 from pumice.tools.cli import main
+from step_choices import choice_of
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(6, 40)).astype("float32")
@@ -46,13 +47,7 @@ def conv_model() -> onnx.ModelProto:
 MODELS = {"product": (product_model, X), "convolution": (conv_model, PICTURE)}
 
 
-@pytest.fixture(autouse=True)
-def store(context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store of the test's own, and the device under test."""
-    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
-    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PUMICE_DEVICE", f"uuid:{context.info.uuid}")
-    return tmp_path / "cache" / "tuning"
+pytestmark = pytest.mark.usefixtures("empty_store")
 
 
 @pytest.fixture(params=["own", "tiled", "apart"])
@@ -63,11 +58,6 @@ def device(request: pytest.FixtureRequest, context: pumice.Context) -> Iterator[
     without = {"own": [], "tiled": ["subgroupShuffle"], "apart": ["unifiedMemory"]}[request.param]
     with pumice.Context(f"uuid:{context.info.uuid}", without=[*without, "pipelineExecutableInfo"]) as made:
         yield made
-
-
-def choice_of(model: pumice.Model, x: Any) -> dict[str, Any]:
-    (found,) = [step["choice"] for step in model.program.plan([x]) if "choice" in step]
-    return found  # type: ignore[no-any-return]
 
 
 def listed(make: Any, x: Any, context: pumice.Context, taken: dict[str, str] | None = None) -> dict[str, Any]:
@@ -137,7 +127,7 @@ def kept(context: pumice.Context, kind: str, variants: dict[str, float], own: st
         assert tuning_store.write(blank(context.info, kind, variant, own)._replace(seconds=seconds))
 
 
-def test_the_store_decides_what_a_model_runs(context: pumice.Context, store: Path) -> None:
+def test_the_store_decides_what_a_model_runs(context: pumice.Context, empty_store: Path) -> None:
     choice = listed(product_model, X, context)
     own, other = choice["own"], next(one for one in choice["variants"] if one != choice["own"])
     assert measured_variants(context) == {}
@@ -176,12 +166,14 @@ def test_a_validation_judges_the_variants_that_a_model_runs(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "another driver", "no variant"])
-def test_what_is_not_whole_or_not_of_this_driver_is_not_read(context: pumice.Context, store: Path, damage: str) -> None:
+def test_what_is_not_whole_or_not_of_this_driver_is_not_read(
+    context: pumice.Context, empty_store: Path, damage: str
+) -> None:
     choice = listed(product_model, X, context)
     own, other = choice["own"], next(one for one in choice["variants"] if one != choice["own"])
     kept(context, choice["kind"], {own: 2e-6, other: 1e-6}, own)
     record = blank(context.info, choice["kind"], other, own)
-    victim = store / record.place
+    victim = empty_store / record.place
     if damage == "truncated":
         victim.write_bytes(victim.read_bytes()[:-5])
     elif damage == "foreign":
@@ -196,7 +188,7 @@ def test_what_is_not_whole_or_not_of_this_driver_is_not_read(context: pumice.Con
         assert choice["own"].split()[0] in str(model.report())
 
 
-def test_a_model_is_tuned_once(device: pumice.Context, store: Path) -> None:
+def test_a_model_is_tuned_once(device: pumice.Context, empty_store: Path) -> None:
     with pumice.load(product_model(), device) as model:
         found = model.tune(X, runs=2, progress=False)
         (step,) = found.steps

@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 
 import pumice
-from nnapi_operations import Quantized, run
+from nnapi_operations import Quantized, real, run
 
 Array = np.ndarray[Any, Any]
 TYPES = ["float32", "float16", "uint8", "int8"]
-
-
-def real(one: Any) -> Array:
-    return np.asarray(one.reals if isinstance(one, Quantized) else one).astype("float64")
 
 
 def boxed(reals: Array, dtype: str) -> Any:

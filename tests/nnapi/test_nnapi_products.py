@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import pumice
-from nnapi_operations import Quantized, assert_near, random_quantized, run
+from nnapi_operations import Quantized, assert_near, quarters, random_quantized, run
 
 FLOATS = ["float32", "float16"]
 BYTES = ["uint8", "int8"]
-
-
-def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
-    """Small multiples of 1/4: sums of some hundred products are exact in float32."""
-    return (np.random.default_rng(seed).integers(-8, 9, shape) / 4).astype(dtype)
 
 
 def activated(x: np.ndarray, code: int) -> np.ndarray:
@@ -43,7 +38,7 @@ def requantized(sums: np.ndarray, factor: Any, scale: float, zero_point: int, dt
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("shape", [(3, 6), (2, 3, 4), (1, 2, 2, 6)])
 def test_fully_connected(context: pumice.Context, dtype: str, shape: tuple[int, ...], code: int) -> None:
-    x, w, b = numbers(shape, dtype), numbers((5, 6), dtype, 1), numbers((5,), dtype, 2)
+    x, w, b = quarters(shape, dtype), quarters((5, 6), dtype, 1), quarters((5,), dtype, 2)
     rows = x.reshape(-1, 6).astype("float32")
     expected = activated(rows @ w.astype("float32").T + b.astype("float32"), code).astype(dtype)
     assert_near(run(context, "FULLY_CONNECTED", x, w, b, code), expected)
@@ -68,7 +63,7 @@ def test_fully_connected_of_integers_sums_exactly(context: pumice.Context, dtype
 @pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
 @pytest.mark.parametrize("adjoint", [(False, False), (True, False), (False, True), (True, True)])
 def test_batches_of_products(context: pumice.Context, dtype: str, adjoint: tuple[bool, bool]) -> None:
-    a, b = numbers((2, 3, 4), dtype), numbers((2, 4, 5), dtype, 1)
+    a, b = quarters((2, 3, 4), dtype), quarters((2, 4, 5), dtype, 1)
     x, y = (np.swapaxes(one, 1, 2) if turned else one for one, turned in zip((a, b), adjoint, strict=True))
     expected = (a.astype("float64") @ b.astype("float64")).astype(dtype)
     assert_near(run(context, "BATCH_MATMUL", np.ascontiguousarray(x), np.ascontiguousarray(y), *adjoint), expected)
@@ -119,10 +114,27 @@ def convolved(
     return y
 
 
-FORMS: list[tuple[str, tuple[Any, ...], tuple[tuple[int, int], tuple[int, int]] | int, tuple[int, int]]] = [
-    ("explicit", (1, 0, 2, 1), ((2, 1), (1, 0)), (2, 1)),  # left, right, top, bottom; strides of height and width
-    ("same", (1,), 1, (2, 3)),
-    ("valid", (2,), 2, (1, 1)),
+class Form(NamedTuple):
+    """How padding and strides are given: the operands for the padding, what they mean, and the strides of height and width."""
+
+    name: str
+    given: tuple[Any, ...]
+    pads: tuple[tuple[int, int], tuple[int, int]] | int  # of rows and of columns, or the code of a scheme
+    strides: tuple[int, int]
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The operands for the padding and those for the strides, of width and height."""
+        return (*self.given, self.strides[1], self.strides[0])
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FORMS = [
+    Form("explicit", (1, 0, 2, 1), ((2, 1), (1, 0)), (2, 1)),  # left, right, top, bottom
+    Form("same", (1,), 1, (2, 3)),
+    Form("valid", (2,), 2, (1, 1)),
 ]
 
 
@@ -144,57 +156,49 @@ def layouts(x: np.ndarray, planes: bool) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(("form", "given", "pads", "strides"), FORMS, ids=[form[0] for form in FORMS])
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize(
     ("more", "planes", "dilations"), [((), False, (1, 1)), ((True,), True, (1, 1)), ((False, 2, 1), False, (1, 2))]
 )
 def test_convolutions(
     context: pumice.Context,
     dtype: str,
-    form: str,
-    given: tuple[Any, ...],
-    pads: Any,
-    strides: tuple[int, int],
+    form: Form,
     more: tuple[Any, ...],
     planes: bool,
     dilations: tuple[int, int],
 ) -> None:
-    x, w, b = numbers((2, 7, 9, 3), dtype), numbers((4, 3, 2, 3), dtype, 1), numbers((4,), dtype, 2)
-    around = pads_for(pads, (7, 9), (3, 2), strides, dilations)
-    expected = activated(convolved(x, w, around, strides, dilations, 1) + b.astype("float64"), 1).astype(dtype)
-    y = run(context, "CONV_2D", layouts(x, planes), w, b, *given, strides[1], strides[0], 1, *more)
+    x, w, b = quarters((2, 7, 9, 3), dtype), quarters((4, 3, 2, 3), dtype, 1), quarters((4,), dtype, 2)
+    around = pads_for(form.pads, (7, 9), (3, 2), form.strides, dilations)
+    expected = activated(convolved(x, w, around, form.strides, dilations, 1) + b.astype("float64"), 1).astype(dtype)
+    y = run(context, "CONV_2D", layouts(x, planes), w, b, *form.operands, 1, *more)
     assert_near(y, layouts(expected, planes))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(("form", "given", "pads", "strides"), FORMS, ids=[form[0] for form in FORMS])
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("multiplier", [1, 2])
 def test_convolutions_of_each_channel(
     context: pumice.Context,
     dtype: str,
-    form: str,
-    given: tuple[Any, ...],
-    pads: Any,
-    strides: tuple[int, int],
+    form: Form,
     multiplier: int,
 ) -> None:
-    x, w = numbers((2, 7, 9, 3), dtype), numbers((1, 3, 2, 3 * multiplier), dtype, 1)
-    b = numbers((3 * multiplier,), dtype, 2)
-    around = pads_for(pads, (7, 9), (3, 2), strides)
-    expected = convolved(x, w.transpose(3, 1, 2, 0), around, strides, (1, 1), 3) + b.astype("float64")
-    y = run(context, "DEPTHWISE_CONV_2D", x, w, b, *given, strides[1], strides[0], multiplier, 0)
+    x, w = quarters((2, 7, 9, 3), dtype), quarters((1, 3, 2, 3 * multiplier), dtype, 1)
+    b = quarters((3 * multiplier,), dtype, 2)
+    around = pads_for(form.pads, (7, 9), (3, 2), form.strides)
+    expected = convolved(x, w.transpose(3, 1, 2, 0), around, form.strides, (1, 1), 3) + b.astype("float64")
+    y = run(context, "DEPTHWISE_CONV_2D", x, w, b, *form.operands, multiplier, 0)
     assert_near(y, expected.astype(dtype))
 
 
 @pytest.mark.parametrize("planes", [False, True])
-@pytest.mark.parametrize(("form", "given", "pads", "strides"), FORMS, ids=[form[0] for form in FORMS])
-def test_convolutions_of_groups(
-    context: pumice.Context, form: str, given: tuple[Any, ...], pads: Any, strides: tuple[int, int], planes: bool
-) -> None:
-    x, w, b = numbers((1, 7, 9, 4), "float32"), numbers((6, 3, 2, 2), "float32", 1), numbers((6,), "float32", 2)
-    around = pads_for(pads, (7, 9), (3, 2), strides)
-    expected = convolved(x, w, around, strides, (1, 1), 2) + b
-    y = run(context, "GROUPED_CONV_2D", layouts(x, planes), w, b, *given, strides[1], strides[0], 2, 0, planes)
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_convolutions_of_groups(context: pumice.Context, form: Form, planes: bool) -> None:
+    x, w, b = quarters((1, 7, 9, 4), "float32"), quarters((6, 3, 2, 2), "float32", 1), quarters((6,), "float32", 2)
+    around = pads_for(form.pads, (7, 9), (3, 2), form.strides)
+    expected = convolved(x, w, around, form.strides, (1, 1), 2) + b
+    y = run(context, "GROUPED_CONV_2D", layouts(x, planes), w, b, *form.operands, 2, 0, planes)
     assert_near(y, layouts(expected.astype("float32"), planes))
 
 
@@ -243,7 +247,7 @@ def test_images_that_follow_each_other_are_not_turned_in_between(context: pumice
     graph = pumice.Graph()
     y = graph.input("x", "float32", [1, 8, 8, 4])
     for i in range(3):
-        y = graph.add("nnapi::CONV_2D", y, numbers((4, 3, 3, 4), "float32", i), np.zeros(4, "float32"), 1, 1, 1, 1)
+        y = graph.add("nnapi::CONV_2D", y, quarters((4, 3, 3, 4), "float32", i), np.zeros(4, "float32"), 1, 1, 1, 1)
     graph.output("y", graph.add("nnapi::MAX_POOL_2D", y, 2, 2, 2, 2, 2, 0))
     program = graph.compile(context)
     program({"x": np.zeros((1, 8, 8, 4), "float32")})
@@ -278,29 +282,24 @@ POOLS = {
 @pytest.mark.parametrize(
     ("op", "dtype"), [(op, dtype) for op in POOLS for dtype in (FLOATS if op == "L2_POOL_2D" else [*FLOATS, *BYTES])]
 )
-@pytest.mark.parametrize(("form", "given", "pads", "strides"), FORMS, ids=[form[0] for form in FORMS])
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("planes", [False, True])
 def test_pools(
     context: pumice.Context,
     op: str,
     dtype: str,
-    form: str,
-    given: tuple[Any, ...],
-    pads: Any,
-    strides: tuple[int, int],
+    form: Form,
     planes: bool,
 ) -> None:
-    x = random_quantized((2, 7, 9, 3), dtype).array if dtype in BYTES else numbers((2, 7, 9, 3), dtype)
-    around = pads_for(pads, (7, 9), (3, 2), strides)
-    expected = pooled(x, (3, 2), around, strides, POOLS[op])
+    x = random_quantized((2, 7, 9, 3), dtype).array if dtype in BYTES else quarters((2, 7, 9, 3), dtype)
+    around = pads_for(form.pads, (7, 9), (3, 2), form.strides)
+    expected = pooled(x, (3, 2), around, form.strides, POOLS[op])
     operand = layouts(x, planes)
     y = run(
         context,
         op,
         Quantized(operand, 0.5, 7) if dtype in BYTES else operand,
-        *given,
-        strides[1],
-        strides[0],
+        *form.operands,
         2,
         3,
         0,
@@ -343,7 +342,7 @@ def resized(x: np.ndarray, sizes: tuple[int, int], linear: bool, corners: bool, 
 @pytest.mark.parametrize(("corners", "half"), [(False, False), (True, False), (False, True)])
 def test_resizes(context: pumice.Context, dtype: str, linear: bool, corners: bool, half: bool) -> None:
     op = "RESIZE_BILINEAR" if linear else "RESIZE_NEAREST_NEIGHBOR"
-    array = random_quantized((1, 4, 6, 2), dtype).array if dtype in BYTES else numbers((1, 4, 6, 2), dtype)
+    array = random_quantized((1, 4, 6, 2), dtype).array if dtype in BYTES else quarters((1, 4, 6, 2), dtype)
     x = Quantized(array, 0.5, 7) if dtype in BYTES else array
     for sizes, given in (((7, 9), (9, 7)), ((2, 3), (3, 2)), ((8, 9), (1.5, 2.0))):
         expected = resized(array.astype("float64"), sizes, linear, corners, half)
@@ -398,7 +397,7 @@ def test_channels_are_shuffled(context: pumice.Context, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("planes", [False, True])
 def test_normalizations_of_images(context: pumice.Context, dtype: str, planes: bool) -> None:
-    x = numbers((2, 4, 5, 3), dtype)
+    x = quarters((2, 4, 5, 3), dtype)
     wide = x.astype("float64")
     deviation = np.sqrt(wide.var((1, 2), keepdims=True) + 0.25)
     expected = ((wide - wide.mean((1, 2), keepdims=True)) / deviation * 1.5 + 0.5).astype(dtype)

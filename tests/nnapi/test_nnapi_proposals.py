@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
-from nnapi_operations import Quantized, operands_of, run
+from nnapi_operations import Quantized, operands_of, real, run
 
 Array = np.ndarray[Any, Any]
 TYPES = ["float32", "float16", "uint8", "int8"]
@@ -57,10 +57,6 @@ def turned(one: Any) -> Any:
     array = one.array if isinstance(one, Quantized) else one
     moved = np.ascontiguousarray(array.transpose(0, 3, 1, 2))
     return one._replace(array=moved) if isinstance(one, Quantized) else moved
-
-
-def real(one: Any) -> Array:
-    return np.asarray(one.reals if isinstance(one, Quantized) else one).astype("float64")
 
 
 def decoded(given: list[Any], n: int) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
-from nnapi_operations import Quantized, assert_near, random_quantized, run
+from nnapi_operations import Quantized, assert_near, quarters, random_quantized, run
 
 FLOATS = ["float32", "float16"]
 BYTES = ["uint8", "int8"]
@@ -28,10 +28,6 @@ EXPLICIT = [
     Form((1, 0, 0, 2), (2, 3), ((0, 2), (1, 0))),
     Form((2, -1, 1, -3), (3, 2), ((1, -3), (2, -1))),  # left, right, top, bottom; fewer than none behind
 ]
-
-
-def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Array:
-    return (np.random.default_rng(seed).integers(-8, 9, shape) / 4).astype(dtype)
 
 
 def transposed(x: Array, w: Array, form: Form) -> Array:
@@ -107,7 +103,7 @@ def clipped(y: Array, code: int) -> Array:
 def test_N1_1_reals_with_explicit_padding(
     context: pumice.Context, form: Form, code: int, dtype: str, planes: bool
 ) -> None:
-    x, w, b = numbers((2, 3, 4, 3), dtype), numbers((5, 3, 2, 3), dtype, 1), numbers((5,), dtype, 2)
+    x, w, b = quarters((2, 3, 4, 3), dtype), quarters((5, 3, 2, 3), dtype, 1), quarters((5,), dtype, 2)
     expected = clipped(transposed(x.astype("float64"), w.astype("float64"), form) + b, code).astype(dtype)
     y = add_it(context, in_layout(x, planes), w, b, form, code, planes)
     assert_near(y, in_layout(expected, planes))
@@ -122,7 +118,7 @@ def test_N1_4_the_scheme_same_pads_by_the_wanted_size(
     context: pumice.Context, wanted: tuple[int, int], kernel: tuple[int, int], strides: tuple[int, int], planes: bool
 ) -> None:
     """The last two differ: a filter below its stride, and an image that makes more than was wanted."""
-    x, w, b = numbers((1, 3, 4, 2), "float32"), numbers((3, *kernel, 2), "float32", 1), numbers((3,), "float32", 2)
+    x, w, b = quarters((1, 3, 4, 2), "float32"), quarters((3, *kernel, 2), "float32", 1), quarters((3,), "float32", 2)
     form = same_form(wanted, kernel, strides, planes)
     expected = (transposed(x.astype("float64"), w.astype("float64"), form) + b).astype("float32")
     for k in range(2):
@@ -133,7 +129,7 @@ def test_N1_4_the_scheme_same_pads_by_the_wanted_size(
 
 @pytest.mark.parametrize("scheme", [2, 0, 7])
 def test_N1_4_every_other_scheme_is_valid(context: pumice.Context, scheme: int) -> None:
-    x, w, b = numbers((1, 2, 3, 2), "float32"), numbers((2, 3, 2, 2), "float32", 1), numbers((2,), "float32", 2)
+    x, w, b = quarters((1, 2, 3, 2), "float32"), quarters((2, 3, 2, 2), "float32", 1), quarters((2,), "float32", 2)
     form = Form((np.array([0, 1, 1, 0], "int32"), scheme), (2, 1), ((0, 0), (0, 0)))
     expected = (transposed(x.astype("float64"), w.astype("float64"), form) + b).astype("float32")
     assert_near(add_it(context, x, w, b, form, 0, False), expected)
@@ -181,7 +177,7 @@ def test_N1_7_a_batch_of_none_makes_none(context: pumice.Context, dtype: str) ->
         y = add_it(context, x, w, np.zeros(5, "int32"), form, 0, False, scale=1.0, zero_point=0)
     else:
         y = add_it(
-            context, numbers((0, 3, 4, 3), dtype), numbers((5, 3, 2, 3), dtype), numbers((5,), dtype), form, 0, False
+            context, quarters((0, 3, 4, 3), dtype), quarters((5, 3, 2, 3), dtype), quarters((5,), dtype), form, 0, False
         )
     assert y.shape == (0, 5, 10, 5)
 

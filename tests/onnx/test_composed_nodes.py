@@ -1,4 +1,4 @@
-"""Operators that become several nodes: DeformConv, BatchNormalization in training, TfIdfVectorizer."""
+"""Operators that become several nodes: AffineGrid, DeformConv, BatchNormalization in training, TfIdfVectorizer."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ def check(context: pumice.Context, one: onnx.NodeProto, arrays: dict[str, Array]
     for result, wanted in zip(results, ReferenceEvaluator(source).run(None, arrays), strict=True):
         assert result.shape == wanted.shape and result.dtype == wanted.dtype
         np.testing.assert_allclose(result, wanted, rtol=rtol, atol=rtol * max(1, np.abs(wanted).max()))
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize(("batch", "sizes"), [(1, [4, 5]), (3, [2, 1]), (2, [2, 3, 4])])
+def test_affine_grids(context: pumice.Context, batch: int, sizes: list[int], corners: int) -> None:
+    theta = np.random.default_rng(1).standard_normal((batch, len(sizes), len(sizes) + 1)).astype("float32")
+    steps = [(2 * np.arange(n) - (n - 1)) / (max(n - 1, 1) if corners else n) for n in sizes]
+    places = np.stack([*np.meshgrid(*steps, indexing="ij")[::-1], np.ones(sizes)], -1)
+    grid = node("AffineGrid", ["theta", "size"], ["y"], name="grid", align_corners=corners)
+    shape = {"size": np.array([batch, 2, *sizes])}
+    with pumice.load(model([grid], typed({"theta": theta}), ["y"], opset=20, constants=shape), context) as loaded:
+        made = loaded(theta)
+    np.testing.assert_allclose(made, np.einsum("bij,...j->b...i", theta, places), rtol=1e-5, atol=1e-5)
 
 
 PRECISIONS = [("fp32", 1e-5), ("fp16", 5e-3), ("bf16", 5e-2)]

@@ -12,18 +12,15 @@ from onnx.reference import ReferenceEvaluator
 
 import pumice
 from onnx_models import gemm, model, node, subgraph, value
+from tensor_arrays import waves
 
 Array = np.ndarray[Any, Any]
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
-def ramp(*shape: int) -> Array:
-    return np.sin(np.arange(np.prod(shape), dtype=np.float32) + 1).reshape(shape)
-
-
 def check(proto: onnx.ModelProto, *inputs: Array, rtol: float = 1e-5) -> list[Array]:
     """Checks the model's results against the reference, and gives them."""
-    x = inputs or (ramp(3, 4),)
+    x = inputs or (waves(3, 4),)
     names = [value.name for value in proto.graph.input]
     wanted = ReferenceEvaluator(proto).run(None, dict(zip(names, x, strict=False)))
     given = pumice.load(proto)(*x)
@@ -64,7 +61,7 @@ def test_functions_in_functions_with_attributes_given_and_not() -> None:
         node("Leaky", ["t"], ["y"], domain="local", slope=0.5),
     ]
     for order in (slice(None), slice(None, None, -1)):
-        x = ramp(3, 4)
+        x = waves(3, 4)
         inner = np.where(x < 0, x * np.float32(0.25), x) + x
         given = pumice.load(with_functions(nodes, *[leaky(), outer][order]))(x)
         np.testing.assert_allclose(given, np.where(inner < 0, inner * np.float32(0.5), inner), rtol=1e-6)
@@ -96,7 +93,7 @@ def test_a_function_that_is_called_in_a_branch_and_has_one_itself() -> None:
         inputs=[value("c", [], BOOL), value("x")],
     )
     for condition in (True, False):
-        check(proto, np.array(condition), ramp(3, 4))
+        check(proto, np.array(condition), waves(3, 4))
 
 
 def test_functions_of_one_name_told_apart_by_their_overload() -> None:
@@ -106,7 +103,7 @@ def test_functions_of_one_name_told_apart_by_their_overload() -> None:
         call.overload = overload
         functions.append(local("Twice", [node(op, ["a", "a"], ["b"])], ["a"], ["b"], overload=overload))
     np.testing.assert_allclose(
-        pumice.load(with_functions(nodes, *functions))(ramp(3, 4)), (2 * ramp(3, 4)) ** 2, rtol=1e-6
+        pumice.load(with_functions(nodes, *functions))(waves(3, 4)), (2 * waves(3, 4)) ** 2, rtol=1e-6
     )
 
 
@@ -118,7 +115,7 @@ def test_a_function_with_an_operator_set_of_its_own() -> None:
     except pumice.Error as error:
         assert "Total" in str(error) or "operator set" in str(error) or "version" in str(error)
     else:
-        np.testing.assert_allclose(loaded(ramp(3, 4)), ramp(3, 4).sum(1, keepdims=True), rtol=1e-5)
+        np.testing.assert_allclose(loaded(waves(3, 4)), waves(3, 4).sum(1, keepdims=True), rtol=1e-5)
 
 
 @pytest.mark.parametrize("through", [False, True])
@@ -133,20 +130,20 @@ def test_a_function_that_calls_itself_is_refused(through: bool) -> None:
 
 
 def test_inputs_that_are_outputs_and_constants_that_are() -> None:
-    proto = model([node("Relu")], outputs=["x", "y", "k"], constants={"k": ramp(2, 3)})
-    given = pumice.load(proto)(ramp(3, 4))
-    for ours, theirs in zip(given, (ramp(3, 4), np.maximum(ramp(3, 4), 0), ramp(2, 3)), strict=True):
+    proto = model([node("Relu")], outputs=["x", "y", "k"], constants={"k": waves(2, 3)})
+    given = pumice.load(proto)(waves(3, 4))
+    for ours, theirs in zip(given, (waves(3, 4), np.maximum(waves(3, 4), 0), waves(2, 3)), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_model_of_constants_alone() -> None:
-    proto = model([node("Add", ["k", "k"], ["y"])], constants={"k": ramp(2, 3)})
+    proto = model([node("Add", ["k", "k"], ["y"])], constants={"k": waves(2, 3)})
     del proto.graph.input[:]
-    np.testing.assert_array_equal(pumice.load(proto)(), ramp(2, 3) * 2)
-    constant = node("Constant", [], ["y"], value=numpy_helper.from_array(ramp(2, 3)))
+    np.testing.assert_array_equal(pumice.load(proto)(), waves(2, 3) * 2)
+    constant = node("Constant", [], ["y"], value=numpy_helper.from_array(waves(2, 3)))
     alone = model([constant])
     del alone.graph.input[:]
-    np.testing.assert_array_equal(pumice.load(alone)(), ramp(2, 3))
+    np.testing.assert_array_equal(pumice.load(alone)(), waves(2, 3))
 
 
 def test_shapes_of_outputs_that_are_wrong_or_missing_do_not_matter() -> None:
@@ -155,19 +152,19 @@ def test_shapes_of_outputs_that_are_wrong_or_missing_do_not_matter() -> None:
         del proto.graph.output[:]
         proto.graph.output.append(value("y", shape))
         proto.graph.value_info.append(value("h", [5, 5, 5], INT64))
-        np.testing.assert_array_equal(pumice.load(proto)(ramp(3, 4)), -np.maximum(ramp(3, 4), 0))
+        np.testing.assert_array_equal(pumice.load(proto)(waves(3, 4)), -np.maximum(waves(3, 4), 0))
 
 
 def test_sizes_of_inputs_that_are_0_are_unknown_ones() -> None:
     loaded = pumice.load(model([node("Relu")], [value("x", [0, 4])]))
-    np.testing.assert_array_equal(loaded(ramp(3, 4)), np.maximum(ramp(3, 4), 0))
+    np.testing.assert_array_equal(loaded(waves(3, 4)), np.maximum(waves(3, 4), 0))
 
 
 def test_foreign_domains_that_nothing_uses() -> None:
     proto = model([node("Wobble", ["x"], ["unused"], domain="com.example"), node("Relu")])
     proto.opset_import.extend([helper.make_opsetid("com.example", 1), helper.make_opsetid("ai.onnx.ml", 3)])
     proto.opset_import.append(helper.make_opsetid("", 13))  # twice: the newer counts
-    np.testing.assert_array_equal(pumice.load(proto)(ramp(3, 4)), np.maximum(ramp(3, 4), 0))
+    np.testing.assert_array_equal(pumice.load(proto)(waves(3, 4)), np.maximum(waves(3, 4), 0))
 
 
 @pytest.mark.parametrize(
@@ -175,8 +172,10 @@ def test_foreign_domains_that_nothing_uses() -> None:
 )
 def test_names_of_all_kinds(name: str) -> None:
     nodes = [node("Relu", [name], [f"{name}.h"], name=name), node("Add", [f"{name}.h", f"{name}.k"], ["y"], name=name)]
-    proto = model(nodes, [value(name)], outputs=["y"], constants={f"{name}.k": ramp(4)})
-    np.testing.assert_allclose(pumice.load(proto)(**{name: ramp(3, 4)}), np.maximum(ramp(3, 4), 0) + ramp(4), rtol=1e-6)
+    proto = model(nodes, [value(name)], outputs=["y"], constants={f"{name}.k": waves(4)})
+    np.testing.assert_allclose(
+        pumice.load(proto)(**{name: waves(3, 4)}), np.maximum(waves(3, 4), 0) + waves(4), rtol=1e-6
+    )
 
 
 def test_names_of_subgraphs_may_be_those_of_other_subgraphs() -> None:
@@ -196,7 +195,7 @@ def test_names_of_subgraphs_may_be_those_of_other_subgraphs() -> None:
         node("Sub", ["first", "second"], ["y"]),
     ]
     for condition in (True, False):
-        check(model(nodes, inputs), np.array(condition), ramp(3, 4))
+        check(model(nodes, inputs), np.array(condition), waves(3, 4))
 
 
 def test_a_subgraph_that_hides_a_value_around_it() -> None:
@@ -209,7 +208,7 @@ def test_a_subgraph_that_hides_a_value_around_it() -> None:
         node("Add", ["t", "h"], ["y"]),
     ]
     loaded = pumice.load(model(nodes, [value("c", [], BOOL), value("x")]))
-    np.testing.assert_allclose(loaded(np.array(True), ramp(3, 4)), abs(ramp(3, 4)) + np.exp(ramp(3, 4)), rtol=1e-5)
+    np.testing.assert_allclose(loaded(np.array(True), waves(3, 4)), abs(waves(3, 4)) + np.exp(waves(3, 4)), rtol=1e-5)
 
 
 def sparse(indices: Any, *shape: int) -> onnx.SparseTensorProto:
@@ -256,18 +255,24 @@ LEFT_OUT: dict[str, onnx.NodeProto] = {
 @pytest.mark.parametrize("op", LEFT_OUT)
 def test_results_before_others_may_be_left_out(op: str) -> None:
     """The model has another node of which nothing is asked for."""
-    weights = {"w": ramp(1, 9, 5), "r": ramp(1, 9, 3), "w4": ramp(1, 12, 5), "r4": ramp(1, 12, 3), "scale": ramp(5)}
+    weights = {
+        "w": waves(1, 9, 5),
+        "r": waves(1, 9, 3),
+        "w4": waves(1, 12, 5),
+        "r4": waves(1, 12, 3),
+        "scale": waves(5),
+    }
     weights |= {"k": np.array([2]), "parts": np.array([1, 3, 1])}
     weights |= {"s": np.array(0.5, np.float32), "z": np.array(3, np.uint8)}
     unread = node("QuantizeLinear", ["x", "s", "z"], [""])
-    check(model([LEFT_OUT[op], unread], [value("x", [2, 3, 5])], constants=weights, opset=18), ramp(2, 3, 5))
+    check(model([LEFT_OUT[op], unread], [value("x", [2, 3, 5])], constants=weights, opset=18), waves(2, 3, 5))
 
 
 @pytest.mark.parametrize("version", [3, 4, 7, 10, 13, 99])
 def test_versions_of_the_format(version: int) -> None:
     proto = model([node("Relu")])
     proto.ir_version = version
-    np.testing.assert_array_equal(pumice.load(proto)(ramp(3, 4)), np.maximum(ramp(3, 4), 0))
+    np.testing.assert_array_equal(pumice.load(proto)(waves(3, 4)), np.maximum(waves(3, 4), 0))
 
 
 def test_what_is_said_of_training_and_of_the_model_is_left_alone() -> None:
@@ -277,7 +282,7 @@ def test_what_is_said_of_training_and_of_the_model_is_left_alone() -> None:
     proto.doc_string = "text"
     for _ in range(2):  # the second load is from the cache
         loaded = pumice.load(proto.SerializeToString())
-        assert loaded(ramp(3, 4)).y.shape == (3, 3)
+        assert loaded(waves(3, 4)).y.shape == (3, 3)
         assert loaded.metadata == {"license": "MIT"}
 
 
@@ -286,7 +291,7 @@ def test_what_is_said_of_training_and_of_the_model_is_left_alone() -> None:
 def test_weights_of_16_bits(dtype: str, raw: bool) -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     number = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[dtype]
-    weights = ramp(4, 300).astype(dtype if dtype == "float16" else ml_dtypes.bfloat16)
+    weights = waves(4, 300).astype(dtype if dtype == "float16" else ml_dtypes.bfloat16)
     tensor = TensorProto(name="w", data_type=number, dims=weights.shape)
     if raw:
         tensor.raw_data = weights.tobytes()
@@ -294,5 +299,5 @@ def test_weights_of_16_bits(dtype: str, raw: bool) -> None:
         tensor.int32_data.extend(weights.view(np.uint16).ravel().tolist())
     proto = model([node("Cast", ["w"], ["f"], to=FLOAT), node("MatMul", ["x", "f"], ["y"])])
     proto.graph.initializer.append(tensor)
-    result = pumice.load(proto.SerializeToString())(ramp(3, 4))
-    np.testing.assert_allclose(result, ramp(3, 4) @ weights.astype(np.float32), rtol=1e-4, atol=1e-5)
+    result = pumice.load(proto.SerializeToString())(waves(3, 4))
+    np.testing.assert_allclose(result, waves(3, 4) @ weights.astype(np.float32), rtol=1e-4, atol=1e-5)

@@ -19,13 +19,10 @@ from process import output_of
 from pumice.importer.file.model_file import OWN_FILE, ModelFile, skeleton
 from pumice.importer.parse import parse, recipe_of
 from pumice.onnx import import_graph
+from tensor_arrays import waves
 
 Array = np.ndarray[Any, Any]
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-
-
-def ramp(*shape: int) -> Array:
-    return np.sin(np.arange(np.prod(shape), dtype=np.float32) + 1).reshape(shape)
 
 
 @pytest.fixture
@@ -38,7 +35,7 @@ def without_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wide(width: int = 64) -> onnx.ModelProto:
     """Two weights of more than a skeleton keeps, a bias, and a shape."""
-    constants = {"w": ramp(4, width), "v": ramp(width, 4), "b": ramp(4), "s": np.array([-1, 4])}
+    constants = {"w": waves(4, width), "v": waves(width, 4), "b": waves(4), "s": np.array([-1, 4])}
     nodes = [
         node("MatMul", ["x", "w"], ["h"]),
         node("Gemm", ["h", "v", "b"], ["g"]),
@@ -57,17 +54,17 @@ def outside(tmp_path: Path) -> Path:
 
 
 def expected() -> Array:
-    x = ramp(3, 4)
-    return np.asarray(x @ ramp(4, 64) @ ramp(64, 4) + ramp(4))
+    x = waves(3, 4)
+    return np.asarray(x @ waves(4, 64) @ waves(64, 4) + waves(4))
 
 
 def is_right(loaded: pumice.Model) -> bool:
-    return np.allclose(loaded(ramp(3, 4)), expected(), rtol=1e-4, atol=1e-5)
+    return np.allclose(loaded(waves(3, 4)), expected(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_one_file_of_weights_or_one_each(outside: Path, precision: str) -> None:
-    assert np.allclose(pumice.load(outside, precision=precision)(ramp(3, 4)), expected(), rtol=3e-2, atol=3e-2)
+    assert np.allclose(pumice.load(outside, precision=precision)(waves(3, 4)), expected(), rtol=3e-2, atol=3e-2)
     each = outside.parent / "each.onnx"
     onnx.save(wide(), each, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
     (outside.parent / "all.bin").unlink()
@@ -81,7 +78,7 @@ def test_bytes_and_file_objects_and_protos_with_a_folder(outside: Path) -> None:
             pumice.load(elsewhere if source is elsewhere else outside.read_bytes())
         loaded = pumice.load(source, folder=outside.parent)
         assert is_right(loaded)
-        assert pumice.validate(loaded, [ramp(3, 4)]).ok
+        assert pumice.validate(loaded, [waves(3, 4)]).ok
     moved = outside.parent.parent / "moved.onnx"
     shutil.move(outside, moved)
     assert is_right(pumice.load(moved, folder=outside.parent))
@@ -229,7 +226,7 @@ def test_the_skeleton_is_the_model_without_large_tensors(make: Any) -> None:
 
 
 def test_the_skeleton_reaches_tensors_of_nodes_in_subgraphs_and_functions() -> None:
-    large = numpy_helper.from_array(ramp(16, 32))
+    large = numpy_helper.from_array(waves(16, 32))
     inner = subgraph([node("Constant", [], ["z"], value=large)], [], [value("z", None)])
     branch = node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
     proto = model([branch], [value("c", [], BOOL)])
@@ -237,7 +234,7 @@ def test_the_skeleton_reaches_tensors_of_nodes_in_subgraphs_and_functions() -> N
     proto.functions.append(helper.make_function("local", "F", ["a"], ["b"], [constant], [helper.make_opsetid("", 17)]))
     small = skeleton(proto.SerializeToString())
     assert len(small) < proto.ByteSize() - 3 * 2000
-    np.testing.assert_array_equal(pumice.load(proto.SerializeToString())(np.array(True)), ramp(16, 32))
+    np.testing.assert_array_equal(pumice.load(proto.SerializeToString())(np.array(True)), waves(16, 32))
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,10 @@ from onnx.reference import ReferenceEvaluator
 import pumice
 from onnx_models import model, node, results_of, subgraph, value
 from pumice.tools.cli import main
+from tensor_arrays import ramp
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Array = np.ndarray[Any, Any]
-
-
-def ramp(*shape: int) -> Array:
-    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 4 - 1
 
 
 def sequence(name: str, dtype: int = FLOAT) -> onnx.ValueInfoProto:

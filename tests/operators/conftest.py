@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import pumice
+from lesser_devices import SHORT_RANGE, lesser
 from matrix_units import UNTOLD_OF_SPILLS, matrix_units
 
 
@@ -33,10 +34,20 @@ def units(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def gpu_kernels(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device for which the kernels of CPU drivers are not taken."""
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
+@pytest.fixture(scope="module", params=["emulated", "real"])
+def either_units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A device that emulates matrix units, and one that has them; where there are none, the latter is nothing to run on. Tiles whose
+    kernels spill are taken too.
+    """
+    with matrix_units(request.param, pumice_context) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=["lanes", "tiled"])
+def short(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A device that binds ranges of 64 KiB, with the kernels of CPU drivers and with those of GPUs."""
+    lacking = ["subgroupShuffle"] if request.param == "tiled" else []
+    with lesser(pumice_context, {"maxStorageBufferRange": SHORT_RANGE}, lacking) as made:
         yield made
 
 

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import pumice
 
 ROWS, COLUMNS = (1, 2, 5, 8, 9, 16, 17), (1, 7, 33, 4097)
-
-
-@pytest.fixture(scope="module")
-def plain(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device for which the kernels of CPU drivers are not taken."""
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
-        yield made
 
 
 Sizes = tuple[int, int, int, int, int]  # rows, columns, depth, block, bits
@@ -65,7 +56,7 @@ def given_and_made(sizes: Sizes, points: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("points", ["each", "same", "none"])
 @pytest.mark.parametrize(("bits", "depth", "block"), [(4, 96, 32), (4, 2176, 64), (8, 48, 16), (4, 48, 16)])
 def test_products_are_exact(
-    bits: int, depth: int, block: int, points: str, precision: str, plain: pumice.Context
+    bits: int, depth: int, block: int, points: str, precision: str, gpu_kernels: pumice.Context
 ) -> None:
     """In fp16 the result is rounded once."""
     tolerance = {"fp32": 0, "fp16": 2.0**-10}[precision]
@@ -75,7 +66,7 @@ def test_products_are_exact(
         graph = pumice.Graph("blocks")
         given = graph.input("x", "float32", list(x.shape))
         graph.output("y", graph.add("MatMul", given, weights(graph, sizes, points)))
-        program = graph.compile(plain, precision)
+        program = graph.compile(gpu_kernels, precision)
         made = program({"x": x})["y"]
         np.testing.assert_allclose(made, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
         kernel = "".join(row["kernel"] for row in program.report())
@@ -87,7 +78,7 @@ def test_products_are_exact(
 @pytest.mark.parametrize("on_gpu", [True, False], ids=["GPU", "CPU"])
 @pytest.mark.parametrize(("rows", "bits", "block"), [(1, 4, 32), (3, 4, 16), (8, 8, 16), (40, 4, 32), (200, 8, 32)])
 def test_a_second_tensor_is_added_as_the_product_is_stored(
-    rows: int, bits: int, block: int, on_gpu: bool, points: str, plain: pumice.Context, context: pumice.Context
+    rows: int, bits: int, block: int, on_gpu: bool, points: str, gpu_kernels: pumice.Context, context: pumice.Context
 ) -> None:
     sizes = rows, 33, 96, block, bits
     x, expected = given_and_made(sizes, points)
@@ -95,7 +86,7 @@ def test_a_second_tensor_is_added_as_the_product_is_stored(
     given, more = (graph.input(name, "float32", list(one.shape)) for name, one in (("x", x), ("more", expected)))
     graph.output("y", graph.add("Add", more, graph.add("MatMul", given, weights(graph, sizes, points))))
     beside = np.arange(expected.size, dtype=np.float32).reshape(expected.shape)
-    program = graph.compile(plain if on_gpu else context)
+    program = graph.compile(gpu_kernels if on_gpu else context)
     np.testing.assert_array_equal(program({"x": x, "more": beside})["y"], expected + beside)
     if rows <= 8 and points == "same":
         kernels = [row["kernel"] for row in program.report() if row["kernel"]]
@@ -142,7 +133,7 @@ def test_a_gate_and_a_norm_are_parts_of_the_product(
     on_gpu: bool,
     points: str,
     normed: bool,
-    plain: pumice.Context,
+    gpu_kernels: pumice.Context,
     context: pumice.Context,
 ) -> None:
     """Integers and powers of two: the same bits whatever the order of sums."""
@@ -150,7 +141,7 @@ def test_a_gate_and_a_norm_are_parts_of_the_product(
         sizes = rows, columns, depth, block, bits
         graph = pumice.Graph("gated")
         x, expected = gated(graph, sizes, points, normed)
-        program = graph.compile(plain if on_gpu else context)
+        program = graph.compile(gpu_kernels if on_gpu else context)
         np.testing.assert_array_equal(program({"x": x})["y"], expected)
         kernels = [row["kernel"] for row in program.report() if row["kernel"]]
         assert len(kernels) == 1, "all of it is one node"
@@ -159,31 +150,31 @@ def test_a_gate_and_a_norm_are_parts_of_the_product(
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_a_gated_product_is_rounded_once(precision: str, plain: pumice.Context) -> None:
+def test_a_gated_product_is_rounded_once(precision: str, gpu_kernels: pumice.Context) -> None:
     """Where the gate is stored on the way its rounding is there too; here the result's alone."""
     sizes = 2, 65, 96, 32, 4
     graph = pumice.Graph("gated")
     x, expected = gated(graph, sizes, "each", False)
     scale = np.float32(2.0 ** -np.ceil(np.log2(np.abs(expected).max())))  # within float16
     given = x * np.sqrt(scale).astype(np.float32) if np.log2(scale) % 2 == 0 else x * np.sqrt(scale / 2)
-    made = graph.compile(plain, precision)({"x": given})["y"]
+    made = graph.compile(gpu_kernels, precision)({"x": given})["y"]
     wanted = expected * (scale if np.log2(scale) % 2 == 0 else scale / 2)
     step = {"fp16": 2.0**-11, "bf16": 2.0**-8}[precision]
     np.testing.assert_allclose(made, wanted, rtol=step, atol=2.0**-25)
 
 
-def test_a_norm_that_others_read_stays_apart(plain: pumice.Context) -> None:
+def test_a_norm_that_others_read_stays_apart(gpu_kernels: pumice.Context) -> None:
     sizes = 2, 33, 96, 32, 4
     graph = pumice.Graph("gated")
     x, expected = gated(graph, sizes, "each", True, is_shared=True)
-    program = graph.compile(plain)
+    program = graph.compile(gpu_kernels)
     made = program({"x": x})
     np.testing.assert_array_equal(made["y"], expected)
     assert np.abs(made["inner"]).max() > 0
     assert any(row["kernel"].startswith("layer_norm") for row in program.report())
 
 
-def test_gates_of_another_form_stay_apart(plain: pumice.Context) -> None:
+def test_gates_of_another_form_stay_apart(gpu_kernels: pumice.Context) -> None:
     """One kernel reads both matrices alike, so that blocks of other sizes are products of their own."""
     graph = pumice.Graph("gated")
     x = halves((2, 33, 96, 32, 4))
@@ -191,7 +182,7 @@ def test_gates_of_another_form_stay_apart(plain: pumice.Context) -> None:
     one, other = ((2, 33, 96, block, 4) for block in (32, 96))
     gate = graph.add("Relu", graph.add("MatMul", given, weights(graph, other, "each")))
     graph.output("y", graph.add("Mul", gate, graph.add("MatMul", given, weights(graph, one, "each"))))
-    program = graph.compile(plain)
+    program = graph.compile(gpu_kernels)
     factors = []
     for sizes in (other, one):
         codes, zeros, scales = parts_of(sizes, "each")

@@ -13,15 +13,13 @@ import pytest
 
 import pumice
 from cases import CASES, Case, grids, ranges
-from lesser_devices import lesser, results
+from lesser_devices import SHORT_RANGE, lesser, results
 from operator_references import compiled
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
 
-RANGE = 1 << 16  # bytes
 SMALLER = [1 << bits for bits in range(12, 17)]
-LACKING = {"lanes": (), "tiled": ("subgroupShuffle",)}
 
 # Operators that do not cut an operand, and why; other operators refuse no operand larger than a range.
 WHOLE = {
@@ -46,13 +44,6 @@ WHOLE = {
     "Resize": "a plane",
     "TopK": "a row",
 }
-
-
-@pytest.fixture(scope="module", params=LACKING)
-def short(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """Ranges of 64 KiB."""
-    with lesser(pumice_context, {"maxStorageBufferRange": RANGE}, LACKING[request.param]) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +89,19 @@ def test_recurrent_weights_are_cut_where_bindings_begin_at_coarse_boundaries(
 ) -> None:
     """The halves of a block of 16 units are a multiple of 128 bytes, and a device may bind at multiples of 256 alone."""
     given, expected, _ = on_device(case, context, "fp16")
-    with lesser(context, {"maxStorageBufferRange": RANGE, "minStorageBufferOffsetAlignment": 256}) as coarse:
+    with lesser(context, {"maxStorageBufferRange": SHORT_RANGE, "minStorageBufferOffsetAlignment": 256}) as coarse:
         check_same(case, coarse, given, expected, "fp16")
 
 
 @pytest.mark.parametrize("case", list(ranges.ranges()), ids=str)
 def test_each_of_these_cases_has_a_tensor_larger_than_the_range(case: Case, context: pumice.Context) -> None:
-    assert on_device(case, context, "fp32")[2] > RANGE or case.op in ("GRU", "LSTM", "RNN", "Conv", "ConvTranspose")
+    assert on_device(case, context, "fp32")[2] > SHORT_RANGE or case.op in (
+        "GRU",
+        "LSTM",
+        "RNN",
+        "Conv",
+        "ConvTranspose",
+    )
 
 
 def by_operator() -> dict[str, list[Case]]:

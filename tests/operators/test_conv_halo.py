@@ -6,7 +6,6 @@ rounding to a half.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +14,10 @@ import numpy.typing as npt
 import pytest
 
 import pumice
-from matrix_units import matrix_units
 
 Array = npt.NDArray[Any]
 UNIT = 2.0**-24
 HALF_UNIT, LEAST_HALF = 2.0**-11, 2.0**-25  # roundings to a half: of normal ones, and half a step of those below
-
-
-@pytest.fixture(scope="module", params=["emulated", "real"])
-def units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device that emulates the units, and one that has them; where there are none, the latter is nothing to run on. Tiles whose kernels
-    spill are taken too.
-    """
-    with matrix_units(request.param, pumice_context) as made:
-        yield made
 
 
 @dataclass(frozen=True)
@@ -163,20 +152,20 @@ def convolution(case: Case, x: Array, w: Array) -> Array:
 
 
 @pytest.mark.parametrize("case", LARGE, ids=str)
-def test_large_tiles_are_as_near_as_the_step_tells(case: Case, units: pumice.Context) -> None:
-    if any(quirk.name == "emulated_fragments" for quirk in units.driver_quirks):
+def test_large_tiles_are_as_near_as_the_step_tells(case: Case, either_units: pumice.Context) -> None:
+    if any(quirk.name == "emulated_fragments" for quirk in either_units.driver_quirks):
         pytest.skip("units that are emulated need more shared memory, or longer loops")
-    test_convolutions_are_as_near_as_the_step_tells(case, units)
+    test_convolutions_are_as_near_as_the_step_tells(case, either_units)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_convolutions_are_as_near_as_the_step_tells(case: Case, units: pumice.Context) -> None:
+def test_convolutions_are_as_near_as_the_step_tells(case: Case, either_units: pumice.Context) -> None:
     random = np.random.default_rng(5)
     inputs, outputs = case.channels
     weights = random.standard_normal((outputs, inputs, *case.kernel)).astype(np.float16).astype(np.float32)
     bias = random.standard_normal(outputs).astype(np.float32)
     x = random.standard_normal((case.images, inputs, *case.size)).astype(np.float16).astype(np.float32)
-    program = compiled(case, graph_of(case, weights, bias), units)
+    program = compiled(case, graph_of(case, weights, bias), either_units)
     given = {"x": x}
     expected, sizes = convolution(case, x, weights), convolution(case, np.abs(x), np.abs(weights))
     if case.bias:
@@ -197,7 +186,7 @@ def test_convolutions_are_as_near_as_the_step_tells(case: Case, units: pumice.Co
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("tile", [SMALL, NARROW, "spread 4x32x32 of 32x32 planes 1"])
 def test_a_number_that_is_not_finite_reaches_the_windows_that_have_it(
-    tile: str, number: float, units: pumice.Context
+    tile: str, number: float, either_units: pumice.Context
 ) -> None:
     """What fills up channels, and what lies outside the image, is no factor of it."""
     channels = (40, 36) if tile == SMALL else (24, 9)
@@ -206,7 +195,7 @@ def test_a_number_that_is_not_finite_reaches_the_windows_that_have_it(
     weights = (random.uniform(1, 2, (channels[1], channels[0], 3, 3)) / 64).astype(np.float16).astype(np.float32)
     x = random.uniform(1, 2, (case.images, channels[0], *case.size)).astype(np.float16).astype(np.float32)
     x[0, channels[0] - 1, 0, 0] = x[1, 3, 8, 17] = number
-    made = compiled(case, graph_of(case, weights, weights[:, 0, 0, 0]), units)({"x": x}, loop_timeout=None)["y"]
+    made = compiled(case, graph_of(case, weights, weights[:, 0, 0, 0]), either_units)({"x": x}, loop_timeout=None)["y"]
     wanted = np.zeros_like(made)
     wanted[0, :, :2, :2] = wanted[1, :, 7:, 16:] = number
     np.testing.assert_array_equal(np.where(np.isfinite(made), 0, made), wanted)
@@ -232,18 +221,18 @@ def choice_of(
     ("outputs", "start"),
     [(9, "conv_halo spread "), (16, "conv_halo 8x16x16 "), (32, "conv_halo 8x16x32 "), (64, "conv_halo 8x16x64 ")],
 )
-def test_convolutions_that_keep_many_tiles_busy_take_it(outputs: int, start: str, units: pumice.Context) -> None:
-    assert choice_of(Case((150, 170), (3, 3), (32, outputs), pads=SAME), units)["own"].startswith(start)
-    assert "conv_halo" not in choice_of(Case((20, 20), (3, 3), (32, outputs), pads=SAME), units)["own"]
+def test_convolutions_that_keep_many_tiles_busy_take_it(outputs: int, start: str, either_units: pumice.Context) -> None:
+    assert choice_of(Case((150, 170), (3, 3), (32, outputs), pads=SAME), either_units)["own"].startswith(start)
+    assert "conv_halo" not in choice_of(Case((20, 20), (3, 3), (32, outputs), pads=SAME), either_units)["own"]
 
 
 @pytest.mark.parametrize("images", [1, None], ids=str)
-def test_it_is_taken_where_nothing_is_measured(images: int | None, units: pumice.Context) -> None:
+def test_it_is_taken_where_nothing_is_measured(images: int | None, either_units: pumice.Context) -> None:
     """Whether the images are known when the weights are packed or not; small ones have other kernels, with the same weights."""
     graph = pumice.Graph("halo")
     x = inside(graph.input("x", "float32", [images, 32, 150, 170]), graph, "turned")
     graph.output("y", graph.add("Conv", x, np.ones((9, 32, 3, 3), np.float32), pads=[1, 1, 1, 1], name="conv"))
-    program = graph.compile(units, "fp16")
+    program = graph.compile(either_units, "fp16")
     assert "conv_halo.comp" in [step["kernel"] for step in program.plan([[1, 32, 150, 170]])]
 
 
@@ -259,32 +248,34 @@ def test_it_is_taken_where_nothing_is_measured(images: int | None, units: pumice
     ],
     ids=str,
 )
-def test_other_convolutions_have_no_such_variant(case: Case, kind: dict[str, Any], units: pumice.Context) -> None:
-    assert not [variant for variant in choice_of(case, units, **kind)["variants"] if "halo" in variant]
+def test_other_convolutions_have_no_such_variant(
+    case: Case, kind: dict[str, Any], either_units: pumice.Context
+) -> None:
+    assert not [variant for variant in choice_of(case, either_units, **kind)["variants"] if "halo" in variant]
 
 
-def test_subgroups_that_share_the_depth_have_a_row_of_taps_each(units: pumice.Context) -> None:
+def test_subgroups_that_share_the_depth_have_a_row_of_taps_each(either_units: pumice.Context) -> None:
     """Those that have none would read weights past the last ones."""
     for kernel, inputs in (((3, 3), 32), ((1, 3), 32), ((1, 5), 96), ((5, 2), 16)):
-        variants = choice_of(Case((17, 18), kernel, (inputs, 24)), units)["variants"]
+        variants = choice_of(Case((17, 18), kernel, (inputs, 24)), either_units)["variants"]
         for variant in (one for one in variants if " split " in one and "halo" in one):
             planes, split = (int(variant.split(f" {name} ")[1].split()[0]) for name in ("planes", "split"))
             assert planes * kernel[0] >= split, variant
 
 
-def test_tiles_have_room_beside_what_is_emulated(units: pumice.Context) -> None:
+def test_tiles_have_room_beside_what_is_emulated(either_units: pumice.Context) -> None:
     """A patch of 379 pixels and 128 invocations: 68 bytes of each are more than the device has, where it has 32 KiB."""
     graph = pumice.Graph("room")
     x = inside(graph.input("x", "float32", [1, 16, 124, 120]), graph, "turned")
     weights = np.full((32, 16, 5, 4), 1 / 64, np.float32)
     made = graph.add("Conv", x, weights, pads=[6, 1, 6, 2], dilations=[3, 1], name="conv")
     graph.output("y", graph.add("Add", made, np.ones(1, np.float32)))
-    program = graph.compile(units, "fp16")
+    program = graph.compile(either_units, "fp16")
     y = program({"x": np.zeros((1, 16, 124, 120), np.float32)}, loop_timeout=None)["y"]
     assert (y == 1).all()
 
 
-def test_taps_that_are_far_apart_have_no_such_variant(units: pumice.Context) -> None:
+def test_taps_that_are_far_apart_have_no_such_variant(either_units: pumice.Context) -> None:
     """Areas that they reach over are not reckoned with: they would not fit the numbers."""
     far = 400_000_000
     case = Case((1, 1), (2, 2), (16, 32), dilations=(far, far), pads=(far, far, 0, 0))
@@ -294,19 +285,19 @@ def test_taps_that_are_far_apart_have_no_such_variant(units: pumice.Context) -> 
         "Conv", x, np.ones((32, 16, 2, 2), np.float32), pads=list(case.pads), dilations=[far, far], name="conv"
     )
     graph.output("y", graph.add("Add", made, np.ones(1, np.float32)))
-    program = graph.compile(units, "fp16", list_variants=True)
+    program = graph.compile(either_units, "fp16", list_variants=True)
     (choice,) = [step["choice"] for step in program.plan(shapes_of(program)) if "choice" in step]
     assert not [variant for variant in choice["variants"] if "halo" in variant or "taps" in variant]
 
 
-def test_weights_are_held_twice_where_the_kernel_may_read_them_alone(units: pumice.Context) -> None:
+def test_weights_are_held_twice_where_the_kernel_may_read_them_alone(either_units: pumice.Context) -> None:
     """Measured choices of other kinds keep them once."""
     graph = graph_of(
         Case((14, 14), (3, 3), (64, 64), pads=SAME), np.ones((64, 64, 3, 3), np.float32), np.ones(64, np.float32)
     )
 
     def held(**options: Any) -> int:
-        program = graph.compile(units, "fp16", **options)
+        program = graph.compile(either_units, "fp16", **options)
         (compiled,) = [program.compiled(shapes_of(program))]
         return int(compiled.binding_properties.persistent_bytes)
 

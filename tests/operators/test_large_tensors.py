@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,10 @@ import numpy.typing as npt
 import pytest
 
 import pumice
-from lesser_devices import lesser, results
+from lesser_devices import SHORT_RANGE, results
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
-
-RANGE = 1 << 16  # bytes
-LACKING = {"lanes": (), "tiled": ("subgroupShuffle",)}
-
-
-@pytest.fixture(scope="module", params=LACKING)
-def short(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """Ranges of 64 KiB."""
-    with lesser(pumice_context, {"maxStorageBufferRange": RANGE}, LACKING[request.param]) as made:
-        yield made
 
 
 def values(*shape: int) -> Array:
@@ -48,7 +37,7 @@ def run(
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_products_with_weights_of_more_than_a_range_are_cut(transposed: int, short: pumice.Context) -> None:
     x, weights, bias = values(3, 130), values(130, 1003), values(1003)
-    assert weights.nbytes > 4 * RANGE
+    assert weights.nbytes > 4 * SHORT_RANGE
     constant = weights.T.copy() if transposed else weights
     run(short, "Gemm", [x], [constant, bias], x @ weights + bias, transB=transposed)
     run(short, "MatMul", [x], [weights], x @ weights)
@@ -56,7 +45,7 @@ def test_products_with_weights_of_more_than_a_range_are_cut(transposed: int, sho
 
 def test_products_of_more_rows_than_a_range_has_are_cut(short: pumice.Context) -> None:
     x, weights = values(5003, 20), values(20, 24)
-    assert x.nbytes > 4 * RANGE
+    assert x.nbytes > 4 * SHORT_RANGE
     run(short, "MatMul", [x], [weights], x @ weights)
     batch, others = values(40, 30, 50), values(40, 50, 33)
     run(short, "MatMul", [batch, others], [], batch @ others)
@@ -72,7 +61,7 @@ def test_products_of_integers_are_cut(short: pumice.Context) -> None:
 
 def test_convolutions_with_weights_of_more_than_a_range_are_cut(short: pumice.Context) -> None:
     x, weights, bias = values(1, 40, 5, 5), values(300, 40, 3, 3), values(300)
-    assert weights.nbytes > 4 * RANGE
+    assert weights.nbytes > 4 * SHORT_RANGE
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
     expected = np.einsum("nchwij,dcij->ndhw", windows, weights, optimize=True) + bias[:, None, None]
     run(short, "Conv", [x], [weights, bias], expected.astype("float32"))
@@ -83,7 +72,7 @@ def test_convolutions_with_weights_of_more_than_a_range_are_cut(short: pumice.Co
 
 def test_convolutions_of_more_images_than_a_range_has_are_cut(short: pumice.Context) -> None:
     x, weights = values(40, 4, 30, 31), values(6, 4, 1, 1)
-    assert x.nbytes > 4 * RANGE
+    assert x.nbytes > 4 * SHORT_RANGE
     expected = np.einsum("nchw,dc->ndhw", x, weights[:, :, 0, 0], optimize=True).astype("float32")
     run(short, "Conv", [x], [weights], expected)
 
@@ -92,7 +81,7 @@ def test_convolutions_of_more_images_than_a_range_has_are_cut(short: pumice.Cont
 def test_gathers_of_tables_of_more_than_a_range_are_cut(dtype: str, short: pumice.Context) -> None:
     random = np.random.default_rng(3)
     table = random.integers(-100, 100, (2003, 33)).astype(dtype)
-    assert table.nbytes > RANGE
+    assert table.nbytes > SHORT_RANGE
     indices = random.integers(-2003, 2003, (7, 130))
     graph = pumice.Graph()
     given = graph.input("i", "int64", list(indices.shape))
@@ -113,7 +102,7 @@ def test_gathers_of_tables_of_more_than_a_range_are_cut(dtype: str, short: pumic
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
 def test_copies_of_tensors_of_more_than_a_range_are_cut(dtype: str, short: pumice.Context) -> None:
     x = np.random.default_rng(5).integers(-100, 100, (331, 1501)).astype(dtype)
-    assert x.nbytes > 4 * RANGE
+    assert x.nbytes > 4 * SHORT_RANGE
     run(short, "Transpose", [x], [], x.T.copy(), perm=[1, 0])
     run(short, "Concat", [x, x[:, :7].copy()], [], np.concatenate([x, x[:, :7]], 1), axis=1)
     starts, ends, steps = np.array([300, 2]), np.array([1, 1400]), np.array([-3, 2])
@@ -123,5 +112,5 @@ def test_copies_of_tensors_of_more_than_a_range_are_cut(dtype: str, short: pumic
 
 def test_what_cannot_be_cut_is_refused_with_both_numbers(short: pumice.Context) -> None:
     x = values(1, 20_011)
-    with pytest.raises(pumice.UnsupportedError, match=rf"bytes; this device binds at most {RANGE} bytes"):
+    with pytest.raises(pumice.UnsupportedError, match=rf"bytes; this device binds at most {SHORT_RANGE} bytes"):
         run(short, "CumSum", [x], [np.array(1)], np.cumsum(x, 1))

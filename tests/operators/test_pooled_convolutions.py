@@ -19,6 +19,7 @@ import pumice
 from lesser_devices import lesser
 from pumice.base.host_arrays import same_bits
 from pumice.model.step_variants import StepVariants
+from step_choices import choice_of
 
 Array = npt.NDArray[Any]
 AT_ONCE = 3  # tilings of a row in the default tier
@@ -89,11 +90,6 @@ CASES = {
     "wide": Pooled((4, 300), (3, 3), (3, 20), (2, 2), attributes={"pads": [1, 1, 1, 1]}),
     "a large kernel for each channel": Pooled((20, 21), (8, 8), (1, 4), (2, 2), attributes={"group": 4}),
 }
-
-
-def choice_of(model: pumice.Model, x: Array) -> dict[str, Any]:
-    (found,) = [step["choice"] for step in model.program.plan([x]) if "choice" in step]
-    return found  # type: ignore[no-any-return]
 
 
 def kernels_of(model: pumice.Model, x: Array) -> list[str]:

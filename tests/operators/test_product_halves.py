@@ -5,7 +5,6 @@ The result of each element may be off by the roundings that the step tells of, t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,19 +13,9 @@ import numpy.typing as npt
 import pytest
 
 import pumice
-from matrix_units import matrix_units
 
 Array = npt.NDArray[Any]
 UNIT = 2.0**-24
-
-
-@pytest.fixture(scope="module", params=["emulated", "real"])
-def units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device that emulates the units, and one that has them; where there are none, the latter is nothing to run on. Tiles whose kernels
-    spill are taken too.
-    """
-    with matrix_units(request.param, pumice_context) as made:
-        yield made
 
 
 @dataclass(frozen=True)
@@ -121,14 +110,14 @@ def roundings_of(program: pumice.Program) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_products_are_as_near_as_the_step_tells(case: Case, units: pumice.Context) -> None:
+def test_products_are_as_near_as_the_step_tells(case: Case, either_units: pumice.Context) -> None:
     random = np.random.default_rng(5)
     size, tiny = (3.0, 1.0) if case.stored else (3e4, 1e-12)
     weights = (random.standard_normal((case.depth, case.columns)) * size).astype(np.float32)
     bias = random.standard_normal(case.columns).astype(np.float32)
     rows = random.standard_normal((case.rows, case.depth)).astype(np.float32)
     rows = rows * np.float32(tiny) if case.split else rows.astype(np.float16).astype(np.float32)
-    program = compiled(case, graph_of(case, weights, bias), units)
+    program = compiled(case, graph_of(case, weights, bias), either_units)
     assert ("split_rows.comp" in kernels_of(program)) == case.split
     given = {"x": rows}
     if case.residual:
@@ -147,14 +136,14 @@ def test_products_are_as_near_as_the_step_tells(case: Case, units: pumice.Contex
 
 
 @pytest.mark.parametrize("apart", [12, 20, 24, 26, 27, 28, 29, 31, 40])
-def test_numbers_far_below_the_largest_are_as_near(apart: int, units: pumice.Context) -> None:
+def test_numbers_far_below_the_largest_are_as_near(apart: int, either_units: pumice.Context) -> None:
     """A column meets none of the large numbers of the rows, and one of its own is small beside another column's."""
     case = Case(33, 72, 31, split=True)
     random = np.random.default_rng(apart)
     rows = (random.uniform(1, 2, (case.rows, case.depth)) * 2.0**-apart).astype(np.float32)
     weights = (random.uniform(1, 2, (case.depth, case.columns)) * 2.0 ** -min(apart, 27)).astype(np.float32)
     rows[:, 0], weights[0], weights[5, 1] = 1.75, 0, 1.75
-    program = compiled(case, graph_of(case, weights, weights[0]), units)
+    program = compiled(case, graph_of(case, weights, weights[0]), either_units)
     made = program({"x": rows}, loop_timeout=None)["y"].astype(np.float64)
     expected = rows.astype(np.float64) @ weights.astype(np.float64)  # all terms are of one sign
     assert (np.abs(made - expected) <= expected * UNIT * (roundings_of(program) - case.depth)).all()
@@ -175,18 +164,20 @@ SPECIAL = {
 
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("alone", [True, False], ids=["a row of it", "one of a row"])
-def test_rows_of_any_numbers_come_out_as_of_products_of_float32(kind: str, alone: bool, units: pumice.Context) -> None:
+def test_rows_of_any_numbers_come_out_as_of_products_of_float32(
+    kind: str, alone: bool, either_units: pumice.Context
+) -> None:
     case = Case(40, 72, 36, split=True)
     random = np.random.default_rng(6)
     weights = random.standard_normal((case.depth, case.columns)).astype(np.float32)
     rows = random.standard_normal((case.rows, case.depth)).astype(np.float32)
     for row in (0, 7, 33):
         rows[row, slice(None) if alone else 5] = SPECIAL[kind]
-    check_as_float32(case, rows, weights, units)
+    check_as_float32(case, rows, weights, either_units)
 
 
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 65504.0, 2.0**-24, -0.0])
-def test_halves_of_any_kind_come_out_as_of_products_of_float32(number: float, units: pumice.Context) -> None:
+def test_halves_of_any_kind_come_out_as_of_products_of_float32(number: float, either_units: pumice.Context) -> None:
     case = Case(40, 72, 36)
     random = np.random.default_rng(7)
     weights = random.standard_normal((case.depth, case.columns)).astype(np.float32)
@@ -194,11 +185,11 @@ def test_halves_of_any_kind_come_out_as_of_products_of_float32(number: float, un
     weights[6, ::2] = 2.0**-20
     rows = random.standard_normal((case.rows, case.depth)).astype(np.float16).astype(np.float32)
     rows[3, 5], rows[20, 6], rows[39] = number, number, number
-    check_as_float32(case, rows, weights, units)
+    check_as_float32(case, rows, weights, either_units)
 
 
 @pytest.mark.parametrize("size", [1e-25, 1e-10, 1e10, 1e30])
-def test_a_matrix_of_any_size_is_two_halves(size: float, units: pumice.Context) -> None:
+def test_a_matrix_of_any_size_is_two_halves(size: float, either_units: pumice.Context) -> None:
     """Results beyond float32 are infinite, and those below its normal numbers nearly right."""
     case = Case(40, 72, 36, split=True)
     random = np.random.default_rng(8)
@@ -206,7 +197,7 @@ def test_a_matrix_of_any_size_is_two_halves(size: float, units: pumice.Context) 
     rows = (random.standard_normal((case.rows, case.depth)) * 10.0 ** random.integers(-25, 26, (case.rows, 1))).astype(
         np.float32
     )
-    check_as_float32(case, rows, weights, units)
+    check_as_float32(case, rows, weights, either_units)
 
 
 def check_as_float32(case: Case, rows: Array, weights: Array, context: pumice.Context) -> None:
@@ -226,11 +217,13 @@ def check_as_float32(case: Case, rows: Array, weights: Array, context: pumice.Co
 
 
 @pytest.mark.parametrize("number", [1e12, 1e-12, np.inf, np.nan])
-def test_a_matrix_whose_numbers_are_too_far_apart_stays_float32(number: float, units: pumice.Context) -> None:
+def test_a_matrix_whose_numbers_are_too_far_apart_stays_float32(number: float, either_units: pumice.Context) -> None:
     case = Case(40, 72, 36, split=True)
     weights = np.ones((case.depth, case.columns), np.float32) / 3
     weights[3, 4] = number
-    program = graph_of(case, weights, np.zeros(1)).compile(units, "fp16", float32_nodes=["wide"], list_variants=True)
+    program = graph_of(case, weights, np.zeros(1)).compile(
+        either_units, "fp16", float32_nodes=["wide"], list_variants=True
+    )
     (choice,) = [step["choice"] for step in program.plan(shapes_of(program)) if "choice" in step]
     assert not [variant for variant in choice["variants"] if "halves" in variant]
 
@@ -258,12 +251,12 @@ def choice_of(case: Case, context: pumice.Context, precision: str = "fp16", wide
     ids=str,
 )
 def test_products_in_float32_take_halves_where_these_are_quicker(
-    case: Case, taken: bool, units: pumice.Context
+    case: Case, taken: bool, either_units: pumice.Context
 ) -> None:
-    assert ("product_halves" in choice_of(case, units)["own"]) == taken
+    assert ("product_halves" in choice_of(case, either_units)["own"]) == taken
 
 
 @pytest.mark.parametrize(("precision", "wide"), [("fp32", False), ("bf16", True), ("fp16", False)])
-def test_other_products_do_not(precision: str, wide: bool, units: pumice.Context) -> None:
-    choice = choice_of(Case(40, 256, 64), units, precision, wide)
+def test_other_products_do_not(precision: str, wide: bool, either_units: pumice.Context) -> None:
+    choice = choice_of(Case(40, 256, 64), either_units, precision, wide)
     assert not [variant for variant in choice["variants"] if "halves" in variant]

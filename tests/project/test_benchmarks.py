@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import pumice
-from benchmarks import attention_row_ways, attention_rows, devices, plots, resnet, scale
+from benchmarks import attention_row_ways, attention_rows, devices, model_cases, plots, resnet, scale
 from benchmarks.__main__ import described
 from benchmarks.ray_blocks import Call, MakeBlock, TimedPredictor, call_of, seconds_to_first, steady_rate
 from benchmarks.rows import Row, Table
@@ -22,6 +23,21 @@ from benchmarks.timing import Absent
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FILES = sorted((DOCS / "benchmarks").glob("*.json"))
 HEADER = {"device": "a device (software), the only one", "driver": "a driver 1.0", "date": "2026-11-26"}
+
+
+# ---- shapes
+
+
+def test_the_page_says_where_each_table_has_its_shapes() -> None:
+    page = (DOCS / "benchmarks.md").read_text()
+    section = page.split("## Where the shapes of a table stand")[1].split("\n## ")[0]
+    folder = Path(plots.__file__).parent
+    for tables, where, _ in (row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| `")):
+        files = re.findall(r"(\w+\.py)", where) or [f"{table}.py" for table in re.findall(r"`(\w+)`", tables)]
+        texts = [(folder / file).read_text() for file in files]
+        for name in re.findall(r"`([A-Z_]+)`", where):
+            assert any(re.search(rf"^{name}\b|^[A-Z_]+, {name}\b", text, re.MULTILINE) for text in texts), name
+    assert {"Case", "CASES"}.isdisjoint(vars(model_cases))
 
 
 # ---- plots

@@ -226,8 +226,8 @@ def without_spaces(text: str) -> str:
 def test_what_a_page_quotes_is_in_the_tree() -> None:
     """'In `path`:' stands before what is quoted; indentation may differ."""
     page = (ROOT / "docs" / "adding_an_operator.md").read_text()
-    quoted = re.findall(r"In `([^`]+)`:\n\n```\w+\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert len(quoted) >= 10
+    quoted = re.findall(r"In\s`([^`]+)`:\n\n```\w+\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(quoted) >= 16
     missing = [path for path, text in quoted if without_spaces(text) not in without_spaces((ROOT / path).read_text())]
     assert not missing, f"docs/adding_an_operator.md quotes what is no longer in {missing}"
 
@@ -235,6 +235,42 @@ def test_what_a_page_quotes_is_in_the_tree() -> None:
 @pytest.mark.parametrize("op", ["Swish", "ReduceSumSquare", "Trilu"])
 def test_the_operators_that_a_page_walks_have_cases(op: str) -> None:
     assert any(case.op == op for case in CASES)
+
+
+def test_the_blocks_of_python_that_do_not_run_are_known() -> None:
+    """A block of "py" stands for code that its page alone cannot run; each page that has one says here why."""
+    reasons = {
+        "adding_an_operator": "quotes of the tree, which are compared with it",
+        "devices": "needs CUDA",
+        "torch": "needs CUDA",
+        "tutorial_notebooks": "cells, which tests/tools/test_notebooks.py runs",
+        "tutorial_validation": "files of tests, which run above",
+    }
+    assert {page.stem for page in PAGES if "```py\n" in page.read_text()} == reasons.keys()
+
+
+def named_files(cell: str) -> list[Path]:
+    """The files of a row of docs/tuning.md; a name without a folder lies beside the one before it."""
+    found: list[Path] = []
+    for path in re.findall(r"[\w/]+\.(?:cpp|h)\b|\w+(?:/\w+)+", cell):
+        folders = [ROOT / "cpp" / "operators", ROOT / "cpp", *(one.parent for one in found[-1:])]
+        names = [folder / f"{path}{ending}" for folder in folders for ending in ("", ".cpp", ".h")]
+        own = [name for name in names if name.is_file()]
+        assert own, f"docs/tuning.md names {path}"
+        found += own
+    return found
+
+
+def test_the_constants_of_tuning_stand_where_the_page_says() -> None:
+    page = (ROOT / "docs" / "tuning.md").read_text()
+    rows = [row.split("|")[1:-1] for row in page.splitlines() if re.match(r"\|.*\.(cpp|h)\b.*\|$", row)]
+    assert len(rows) >= 30
+    lost = []
+    for what, where, *_ in rows:
+        text = "\n".join(file.read_text() for file in named_files(where))
+        named = re.findall(r"`(\w+)`", f"{what} {where}")
+        lost += [f"{name} in {where.strip()}" for name in named if not re.search(rf"\b{name}\b", text)]
+    assert not lost
 
 
 def test_paths_that_a_page_names_exist() -> None:

@@ -197,7 +197,9 @@ print(" ".join(brought))
     modules = {"importer.load"}
     modules |= {f"importer.build.{name}" for name in ("builder", "compounds")}
     modules |= {f"importer.file.{name}" for name in ("model_file", "recipe")}
-    modules |= {f"model.{name}" for name in ("declarations", "loading", "model", "options", "runs", "values")}
+    modules |= {
+        f"model.{name}" for name in ("compiled", "declarations", "loading", "model", "options", "runs", "values")
+    }
     assert brought == {f"pumice.{name}" for name in packages | modules}
 
 

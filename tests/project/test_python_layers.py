@@ -52,14 +52,13 @@ def stage_of(module: str) -> int:
 
 
 def imported(module: str, path: Path, known: set[str]) -> Iterator[tuple[str, bool]]:
-    """The package's modules that a module names, each with whether it is imported when the module is."""
+    """The package's modules that a module names, each with whether it is imported at all, now or later, or named for its types alone."""
     here = module.split(".") if module else []
     package = here if path.name == "__init__.py" else here[:-1]
 
-    def walk(node: ast.AST, later: bool) -> Iterator[tuple[str, bool]]:
+    def walk(node: ast.AST, for_types: bool) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
-            inner = later or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
-            inner = inner or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))
+            inner = for_types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))
             if isinstance(child, ast.ImportFrom) and child.level:
                 base = [*package[: len(package) - child.level + 1], *(child.module.split(".") if child.module else [])]
                 for alias in child.names:
@@ -78,18 +77,22 @@ def arrows() -> list[tuple[str, str, bool]]:
     found = modules()
     known = set(found)
     return [
-        (module, target, at_once)
+        (module, target, is_loaded)
         for module, path in found.items()
         if path.suffix == ".py"
-        for target, at_once in imported(module, path, known)
+        for target, is_loaded in imported(module, path, known)
         if target in known and target != module
     ]
 
 
 def circle_of(lines: list[tuple[str, str, bool]]) -> list[str]:
+    """Modules that need each other when they run. An import in a function counts as any other does.
+
+    Imports for types alone are left out: the annotation of a helper of Kernel names Kernel, and nothing is loaded or called by that.
+    """
     needs: dict[str, set[str]] = {}
-    for module, target, at_once in lines:
-        if at_once:
+    for module, target, is_loaded in lines:
+        if is_loaded:
             needs.setdefault(module, set()).add(target)
     try:
         tuple(TopologicalSorter(needs).static_order())
@@ -103,6 +106,7 @@ def upward(lines: list[tuple[str, str, bool]]) -> list[str]:
 
 
 def test_no_module_needs_itself() -> None:
+    """No module is excused: there is no circle left that would need a reason here."""
     lines = arrows()
     assert len(lines) > 200
     assert not circle_of(lines)
@@ -123,7 +127,7 @@ def test_what_makes_a_recipe_is_what_the_cache_stamps() -> None:
         if (module := waiting.pop()) not in reached:
             reached.add(module)
             waiting += needs.get(module, ())
-    assert "importer.rewrites.opset" in reached
+    assert "importer.rewrites.table" in reached
     assert {module.split(".")[0] for module in reached} == {"_pumice", *_STAGES}
 
 
@@ -132,7 +136,19 @@ def test_every_stage_exists(stage: str) -> None:
     assert stage in modules()
 
 
-def test_a_circle_and_an_upward_import_would_be_found() -> None:
+def test_a_circle_and_an_upward_import_would_be_found(tmp_path: Path) -> None:
     assert circle_of([("base.log", "base.errors", True), ("base.errors", "base.log", True)])
     assert upward([("base.log", "model.model", False)])
     assert not circle_of([("base.log", "base.errors", True), ("base.errors", "base.log", False)])
+    lines = """
+from __future__ import annotations
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from .first import First
+def late() -> None:
+    from .second import second
+"""
+    (tmp_path / "module.py").write_text(lines)
+    known = {"base.module", "base.first", "base.second"}
+    found = list(imported("base.module", tmp_path / "module.py", known))
+    assert found == [("base.first", False), ("base.second", True)]

@@ -14,7 +14,7 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TREE = re.compile(r"^```\{toctree\}\n(.*?)^```", re.MULTILINE | re.DOTALL)
-QUOTED = re.compile(r"In `[^`]+`:\n\n```\w+\n.*?^```", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"In\s`[^`]+`:\n\n```\w+\n.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def test_the_navigation_has_every_page_once() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
+from bounds_checks import caught
 from features import need_features
 from glsl_modes import MODES, validate
 
@@ -33,12 +34,6 @@ void main() {
   STATEMENT;
 }
 """
-
-
-def caught(kernel: pumice.Kernel, **arguments: Any) -> pumice.OutOfBoundsError:
-    with pytest.raises(pumice.OutOfBoundsError) as error:
-        kernel(**arguments)
-    return error.value
 
 
 @pytest.mark.parametrize(

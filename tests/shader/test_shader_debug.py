@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 
 import pumice
+from bounds_checks import caught
 from glsl_modes import INTEGER_MODES, MODES, validate
 from glsl_texts import body
-
-
-def caught(kernel: pumice.Kernel, **arguments: Any) -> pumice.OutOfBoundsError:
-    with pytest.raises(pumice.OutOfBoundsError) as error:
-        kernel(**arguments)
-    return error.value
 
 
 def test_an_access_out_of_bounds_is_named_and_does_no_harm(context: pumice.Context) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pumice
@@ -101,3 +102,8 @@ def execute(
 ) -> CommandList:
     """Binds and runs once; the list, to run again. temporary: of the bytes that the operator wants; None makes one."""
     return run(context, compiled, table_of(context, compiled, inputs, outputs, persistent, temporary))
+
+
+def random(desc: TensorDesc, seed: int = 1) -> np.ndarray:
+    """Normal numbers of float32 for a description."""
+    return np.random.default_rng(seed).standard_normal(desc.shape).astype("float32")

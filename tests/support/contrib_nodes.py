@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+import pumice
 
 Array = np.ndarray[Any, Any]
 DOMAIN = "com.microsoft"
@@ -50,3 +53,9 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.op}-{','.join(self.model.graph.node[0].input)}-{len(self.model.graph.node[0].output)}"
+
+
+def refused(case: Case, reason: str, context: pumice.Context) -> None:
+    """The model of a case is refused, with a reason that says what is not known."""
+    with pytest.raises(pumice.UnsupportedError, match=reason):
+        pumice.load(case.model, context)

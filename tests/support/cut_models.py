@@ -13,10 +13,6 @@ import pumice
 Array = np.ndarray[Any, Any]
 
 
-def ramp(*shape: int) -> Array:
-    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 4 - 1
-
-
 def sparse(count: int, *shape: int, dtype: str = "float32") -> Array:
     """An array with `count` ones at random places, zeros elsewhere."""
     array = np.zeros(int(np.prod(shape)), dtype)

@@ -29,6 +29,7 @@ LEAST = {
 NARROW = {**LEAST, "maxComputeWorkGroupCount": 2, "maxComputeWorkGroupCount_2": 65535}
 # Limits that any family's grid passes with little work.
 SMALL = {"maxComputeWorkGroupCount": 64}
+SHORT_RANGE = 1 << 16  # bytes that a device with short ranges binds at once
 
 
 @contextmanager

@@ -79,3 +79,20 @@ def assert_near(actual: np.ndarray, expected: np.ndarray, *, ulp: float = 4) -> 
         np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
     else:
         np.testing.assert_array_equal(actual, expected)
+
+
+def wider(one: Any, axis: int) -> Any:
+    """An operand with the first part of an axis once more at its end."""
+    array = one.array if isinstance(one, Quantized) else one
+    more = np.concatenate([array, np.take(array, [0], axis)], axis)
+    return one._replace(array=more) if isinstance(one, Quantized) else more
+
+
+def real(one: Any) -> np.ndarray[Any, Any]:
+    """The numbers of an operand in float64, those that its codes stand for where it is quantized."""
+    return np.asarray(one.reals if isinstance(one, Quantized) else one).astype("float64")
+
+
+def quarters(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Small multiples of 1/4: sums of some hundred products are exact in float32."""
+    return (np.random.default_rng(seed).integers(-8, 9, shape) / 4).astype(dtype)

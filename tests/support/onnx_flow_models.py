@@ -69,10 +69,6 @@ def scalar(number: int) -> np.ndarray[Any, Any]:
     return np.array(number, np.int64)
 
 
-def ramp(*shape: int) -> np.ndarray[Any, Any]:
-    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 4 - 1
-
-
 def loops_of(loaded: pumice.Model, **inputs: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
     execution = loaded.program.execution()
     for name, array in inputs.items():

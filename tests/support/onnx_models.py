@@ -83,6 +83,13 @@ def results_of(case: Any, context: pumice.Context) -> Iterator[tuple[Any, Any]]:
         yield from zip([results] if len(loaded.outputs) == 1 else results, outputs, strict=True)
 
 
+def check_standard(case: Any, context: pumice.Context) -> None:
+    """Every output of a test of the standard's own is as the test wants it."""
+    for result, expected in results_of(case, context):
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)
+
+
 def recipe(proto: onnx.ModelProto) -> Recipe:
     """The importer's Recipe of a model."""
     file = ModelFile(proto)

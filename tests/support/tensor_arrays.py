@@ -38,3 +38,18 @@ def page_aligned(shape: Any, dtype: Any = "float32") -> Array:
     count = int(np.prod(shape))
     memory = mmap.mmap(-1, max(count * np.dtype(dtype).itemsize, 1))
     return np.frombuffer(memory, dtype, count).reshape(shape)
+
+
+def ramp(*shape: int) -> Array:
+    """Quarters from -1 on, each with the next one behind it."""
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 4 - 1
+
+
+def waves(*shape: int) -> Array:
+    """Sines of 1, 2, 3 and so on."""
+    return np.sin(np.arange(np.prod(shape), dtype=np.float32) + 1).reshape(shape)
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    """Normal numbers, others for another sum of sizes."""
+    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype("float32")

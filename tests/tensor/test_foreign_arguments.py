@@ -225,6 +225,23 @@ def test_what_shares_nothing_by_dlpack_is_refused(context: pumice.Context, given
     assert caught.value.rule == "K5"
 
 
+def test_elements_that_no_dtype_has_are_refused(context: pumice.Context) -> None:
+    expected = (
+        "from_dlpack: expected elements of a dtype of at least 8 bits, given DLPack's code 5 with 64 bits in 1 lanes"
+    )
+    with pytest.raises(pumice.UnsupportedError, match=expected):
+        pumice.from_dlpack(np.zeros(2, "complex64"), context)
+
+
+def test_an_operator_that_there_is_not_is_told_with_where_they_are_listed() -> None:
+    expected = r"operator Wobble: expected one that pumice\.operators\(\) lists"
+    desc = pumice.TensorDesc("float32", [2])
+    with pytest.raises(pumice.UnsupportedError, match=expected):
+        pumice.output_descs("Wobble", [desc])
+    with pytest.raises(pumice.UnsupportedError, match=expected):
+        pumice.Operator("Wobble", inputs=[desc], outputs=[desc])
+
+
 @pytest.mark.parametrize("given", [[300], ["a"], [[1], [2, 3]]], ids=["beyond", "text", "ragged"])
 def test_elements_that_a_dtype_does_not_hold_are_refused(context: pumice.Context, given: Any) -> None:
     with pytest.raises(pumice.BindingError, match="an array of numbers; given list: ") as caught:

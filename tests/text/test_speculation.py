@@ -360,7 +360,7 @@ def test_what_cannot_be_is_refused_by_name(generator: Generator, numbers: Genera
         ({"speculate": "magic"}, "speculate: expected 'ngram' or a Generator, given 'magic'"),
         ({"speculate": 3}, "speculate: expected 'ngram' or a Generator, given 3"),
         ({"speculate": numbers}, "speculate: expected a generator of 512 words"),
-        ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected none beside choose"),
+        ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected None beside choose"),
         ({"speculate": "ngram", "width": 0}, "width: expected a number of tokens from 1 to 15, given 0"),
         ({"speculate": "ngram", "width": 16}, "width: expected"),
         ({"speculate": "ngram", "width": True}, "width: expected"),

@@ -67,13 +67,6 @@ def counted(device: Device, rows: int = 1) -> tuple[int, int]:
     return recorded.dispatches, recorded.barriers
 
 
-@pytest.fixture(scope="module")
-def gpu_kernels(pumice_context: pumice.Context):
-    """A device for which the kernels of CPU drivers are not taken."""
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as made:
-        yield made
-
-
 @pytest.mark.parametrize(("form", "most"), [(Writer, 7), (Exported, 9)])
 def test_a_layer_takes_at_most_nine_dispatches(form: type[Writer], most: int, gpu_kernels: pumice.Context) -> None:
     """The difference of decoders of two and of three layers: products of qkv (one or three), o, gate and up, down; rotary embedding

@@ -9,7 +9,7 @@ import onnx.defs
 import pytest
 
 import pumice
-from pumice.importer.rewrites.opset import NEWEST
+from pumice.importer.rewrites.table import NEWEST
 from pumice.tools import catalogue
 from pumice.tools.cli import main
 

@@ -38,9 +38,16 @@ class Faulty:
 
 
 @pytest.fixture
+def lavapipe(context: pumice.Context) -> None:
+    """Skips tests of faults in kernels elsewhere than on the driver that runs these kernels."""
+    if "llvmpipe" not in context.info.name:
+        pytest.skip("the faults are in kernels that lavapipe runs")
+
+
+@pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Spoils what a kernel makes in either program (`kept`), or the outputs of the program as it ships alone."""
-    import pumice.model.model
+    import pumice.model.compiled
     import pumice.validation.proof
 
     def install(change: Change, kept: bool = True) -> None:
@@ -52,7 +59,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             def compile(self, context: pumice.Context, precision: str = "fp32", **options: Any) -> Any:
                 return Faulty(self._graph.compile(context, precision, **options), change, self._observed)
 
-        load_graph, graph_of = pumice.validation.proof.load_graph, pumice.model.model.graph_of
+        load_graph, graph_of = pumice.validation.proof.load_graph, pumice.model.compiled.graph_of
 
         def faulty_load(*given: Any, **options: Any) -> Any:
             graph, recipe = load_graph(*given, **options)
@@ -60,7 +67,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         if kept:
             monkeypatch.setattr(pumice.validation.proof, "load_graph", faulty_load)
-        monkeypatch.setattr(pumice.model.model, "graph_of", lambda *given: FaultyGraph(graph_of(*given), kept))
+        monkeypatch.setattr(pumice.model.compiled, "graph_of", lambda *given: FaultyGraph(graph_of(*given), kept))
 
     return install
 

@@ -41,7 +41,7 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a candidate needs no device")
 
     monkeypatch.setattr("pumice.validation.proof.load_graph", compile)
-    monkeypatch.setattr("pumice.model.model.graph_of", compile)
+    monkeypatch.setattr("pumice.model.compiled.graph_of", compile)
 
 
 def parts() -> onnx.ModelProto:

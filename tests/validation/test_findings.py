@@ -15,7 +15,8 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.report import Finding, ValidationReport
+from pumice.validation.report import ValidationReport
+from pumice.validation.rows import Finding
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]

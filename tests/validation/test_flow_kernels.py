@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from onnx import TensorProto
 
 import pumice
+from observed_programs import ObservedProgram
 from onnx_models import model, node, subgraph, value
 
 FLOAT = np.float32
@@ -105,24 +105,14 @@ def test_kernels_of_a_body_are_judged_in_its_first_runs(context: pumice.Context,
     assert not_judged(report) == []
 
 
-class Observed:
+class Observed(ObservedProgram):
     """A program whose regions are observed to store something else."""
-
-    def __init__(self, program: pumice.Program, change: Callable[[dict[str, Any]], None]) -> None:
-        self._program = program
-        self._change = change
-
-    def __call__(self, *given: Any, **limits: Any) -> Any:
-        return self._program(*given, **limits)
 
     def observe_runs(self, *given: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._program.observe_runs(*given)
         for run in found["runs"]:
             self._change(run)
         return found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._program, name)
 
 
 def test_what_is_wrong_in_one_iteration_is_found_at_its_kernel(context: pumice.Context) -> None:

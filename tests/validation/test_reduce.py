@@ -26,10 +26,7 @@ X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
 BY_NUMBER = {fault.number: fault for fault in FAULTS}
 
 
-@pytest.fixture(autouse=True)
-def lavapipe(context: pumice.Context) -> None:
-    if "llvmpipe" not in context.info.name:
-        pytest.skip("the faults are in kernels that lavapipe runs")
+pytestmark = pytest.mark.usefixtures("lavapipe")
 
 
 def chain() -> onnx.ModelProto:

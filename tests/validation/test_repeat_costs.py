@@ -53,7 +53,7 @@ def test_the_model_is_read_once_for_both_contexts(context: pumice.Context, monke
 
         return counted
 
-    for module in (load, pumice.model.model):
+    for module in (load, pumice.model.compiled):
         for name in ("load_recipe", "graph_of"):
             monkeypatch.setattr(module, name, counting(getattr(module, name)))
     with pumice.load(gemm().SerializeToString(), context) as loaded:

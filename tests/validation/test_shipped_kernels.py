@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pumice
+from observed_programs import ObservedProgram
 from onnx_models import model, node, value
 
 FLOAT = np.float32
@@ -49,23 +49,13 @@ def test_every_tensor_that_a_kernel_stores_is_proved(context: pumice.Context, pr
     assert "that its kernels store" in report.verdict
 
 
-class Observed:
+class Observed(ObservedProgram):
     """A program whose kernels store something else; what they are observed to store alone is spoilt, or what a call gives too."""
-
-    def __init__(self, program: pumice.Program, change: Callable[[dict[str, Any]], None]) -> None:
-        self._program = program
-        self._change = change
-
-    def __call__(self, *given: Any, **limits: Any) -> Any:
-        return self._program(*given, **limits)
 
     def observe(self, inputs: tuple[Any, ...], names: set[str] | None = None) -> list[dict[str, Any]]:
         tensors = self._program.observe(inputs, names)
         self._change({one["name"]: one["array"] for one in tensors})
         return tensors
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._program, name)
 
 
 def test_what_fusion_breaks_is_found_at_its_kernel(context: pumice.Context) -> None:

@@ -123,7 +123,7 @@ class Placer {
     }
   }
 
-  // Where its result lies channels last in what it reads, nothing is moved.
+  // A node that only rearranges gets a result with channels last where its input's elements already lie so: then nothing is moved.
   void choose_rearranged(const ProgramNode& node) {
     TensorDesc& made = desc(node.outputs[0]);
     if (!any_layout_[index(node.outputs[0])] || !suits_channels_last(made.dtype, made.shape)) return;
@@ -161,7 +161,8 @@ class Placer {
     }
   }
 
-  // Where its outputs lie in its input as they are to lie, or whoever reads them takes any strides.
+  // Gives a node's outputs places in its input, and says whether it did. The outputs have to lie there as they are to lie, or else
+  // whoever reads them has to take any strides.
   bool place_views(const ProgramNode& node) {
     const ValuePlace viewed = result_.values[index(node.inputs[0])];
     if (viewed.place == Place::none) return false;
@@ -184,7 +185,7 @@ class Placer {
     return true;
   }
 
-  // Where its result is its first input as that lies.
+  // Gives a node's result the place of its first input, and says whether it did: both have to have the same elements in the same order.
   bool place_kept(const ProgramNode& node) {
     const ValuePlace viewed = result_.values[index(node.inputs[0])];
     const TensorDesc &x = desc(node.inputs[0]), &made = desc(node.outputs[0]);

@@ -334,7 +334,7 @@ class Binder {
   // Host values that the device reads lie in one block.
   uint64_t host_offset(ValueId value) {
     const HostTensor* host = shapes_.host(value);
-    if (!host) throw Error("value '" + graph_.value(value).name + "' is nowhere");
+    if (!host) throw Error("value '" + graph_.value(value).name + "': expected a place in memory or on the host, given none");
     uint64_t& offset = host_offsets_[index(value)];
     if (offset != kNowhere) return offset;
     const DType dtype = shapes_.desc(value)->dtype;

@@ -228,10 +228,10 @@ class RoutineLease : public FlowLease {
     ObservedRun run{frame.routine->name, number, {}, step.region->observed(shapes_, elements_)};
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       FlowValue& input = value(frame, step.inputs[i]);
-      run.execution->write_input(i, read(input));
+      run.observed->write_input(i, read(input));
       run.inputs.emplace_back(step.region->inputs()[i].name, *input.host);
     }
-    program_->context->wait(run.execution->start().id(), {}, session_.limits().interrupted);
+    program_->context->wait(run.observed->start().id(), {}, session_.limits().interrupted);
     observer_->found.runs.push_back(std::move(run));
   }
 

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "core/tensor_desc.h"
-#include "graph/region/observed_execution.h"
+#include "graph/region/observed_region.h"
 
 namespace pumice {
 
-// A run of a region: what it was given, and an execution of it on the same that has copies of what its kernels store.
+// A run of a region: what it was given, and the region once more on the same, with copies of what its kernels store.
 struct ObservedRun {
   std::string graph;    // the name of the graph that the region is a part of
   uint64_t number = 0;  // of this region's runs, from 0 on
   std::vector<std::pair<std::string, HostTensor>> inputs;
-  std::shared_ptr<ObservedExecution> execution;
+  std::shared_ptr<ObservedRegion> observed;
 };
 
 struct FlowObservation {

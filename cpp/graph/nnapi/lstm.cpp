@@ -158,7 +158,7 @@ ValueId projected(Parts& parts, ValueId m) {
   return clipped(e, e.add("Gemm", inputs, with({{"transB", int64_t{1}}})), parts.options.projection_clip);
 }
 
-// One step, by what the input gives each gate, joined on the last axis.
+// Adds one step of the recurrence. `from_input` is what the input gives each gate, joined on the last axis.
 State step(Parts& parts, ValueId from_input, ValueId recurrent_weights, const State& before) {
   Expansion& e = parts.e;
   const ValueId z = e.add("Gemm", {before.h, recurrent_weights, from_input}, with({{"transB", int64_t{1}}}));

@@ -20,9 +20,9 @@ struct IndexCheck {
   bool is_real;  // the indices are floats
 };
 
-// Adds them as the last outputs of the graph, which counts them in `index_checks`.
+// Adds the checks as the last outputs of the graph, which counts them in `index_checks`.
 void add_index_checks(ProgramGraph& graph);
-// Those of the graph's checks for these shapes, in their order.
+// The graph's checks, bound to these shapes, in their order.
 std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInference& shapes);
 // Throws IndexRangeError: so many are out of range, the first of which is at `position`.
 [[noreturn]] void raise_index(const IndexCheck& check, uint64_t count, int64_t position, int64_t index, const std::string& text);

@@ -123,7 +123,7 @@ class AttentionSearch {
     take(*reader);
   }
 
-  // Changes nothing but the kind of floats.
+  // Whether the node gives its input on, in another kind of floats at most.
   bool is_passed(const ProgramNode& node) const {
     if (node.row->passes == RowPasses::tensor) return node.outputs.size() == 1 || node.outputs[1] == kAbsent;
     return node.row->casts && is_working_float(value(node.inputs[0]).dtype) && is_working_float(value(node.outputs[0]).dtype);

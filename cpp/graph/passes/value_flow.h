@@ -32,7 +32,7 @@ class ValueFlow {
     bool operator==(const Size&) const = default;
   };
   std::optional<std::vector<Size>> sizes_in(ValueId vector) const;
-  // Those of the value itself, which has a rank.
+  // The sizes of the value itself, which has a rank.
   std::vector<Size> sizes_of(ValueId id) const;
 
  private:

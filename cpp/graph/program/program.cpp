@@ -10,7 +10,7 @@
 #include "graph/passes/float32_nodes.h"
 #include "graph/passes/passes.h"
 #include "graph/region/lease_pool.h"
-#include "graph/region/observed_execution.h"
+#include "graph/region/observed_region.h"
 #include "graph/region/region.h"
 
 namespace pumice {
@@ -199,12 +199,12 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
   return lease->list().recording()->dispatch_times();
 }
 
-std::shared_ptr<ObservedExecution> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                                    const std::set<std::string>* wanted, const std::function<void()>& interrupted) {
-  const auto execution = state_->only_region("observe()").observed(shapes, inputs, wanted);
-  for (size_t i = 0; i < inputs.size(); ++i) execution->write_input(i, inputs[i]);
-  context()->wait(execution->start().id(), {}, interrupted);
-  return execution;
+std::shared_ptr<ObservedRegion> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                                 const std::set<std::string>* wanted, const std::function<void()>& interrupted) {
+  const auto run = state_->only_region("observe()").observed(shapes, inputs, wanted);
+  for (size_t i = 0; i < inputs.size(); ++i) run->write_input(i, inputs[i]);
+  context()->wait(run->start().id(), {}, interrupted);
+  return run;
 }
 
 FlowObservation Program::observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const RunLimits& limits,

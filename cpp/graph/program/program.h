@@ -19,7 +19,7 @@
 
 namespace pumice {
 
-class ObservedExecution;
+class ObservedRegion;
 struct FlowObservation;
 
 // A compiled graph. Thread-safe.
@@ -54,8 +54,8 @@ class Program : public std::enable_shared_from_this<Program> {
                                     const std::function<void()>& interrupted = {});
   // Runs once, and keeps a copy of every tensor that a kernel stores, or of those of them that are wanted. Throws UnsupportedError for
   // control flow and cuts.
-  std::shared_ptr<ObservedExecution> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                             const std::set<std::string>* wanted, const std::function<void()>& interrupted = {});
+  std::shared_ptr<ObservedRegion> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                          const std::set<std::string>* wanted, const std::function<void()>& interrupted = {});
   // The same for a program with control flow or cuts, of up to `most` runs of each of its regions.
   FlowObservation observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const RunLimits& limits,
                                uint64_t most);

@@ -13,7 +13,7 @@
 #include "graph/passes/late_graph.h"
 #include "graph/passes/passes.h"
 #include "graph/region/late_choice.h"
-#include "graph/region/observed_execution.h"
+#include "graph/region/observed_region.h"
 
 namespace pumice {
 namespace {
@@ -232,15 +232,15 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   return checked(values);
 }
 
-std::shared_ptr<ObservedExecution> Region::observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
-                                                    const std::set<std::string>* wanted) {
+std::shared_ptr<ObservedRegion> Region::observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
+                                                 const std::set<std::string>* wanted) {
   if (late_) return at(shapes, values)->observed(shapes, values, wanted);
   const std::lock_guard lock(mutex_);
   const auto bound = bind(shapes, values);
   BoundPlan plan = bind_plan(context_, graph_, weights_, bound->key(), &memo_, true);
   make_pipelines(plan.plan.steps, {});
   const auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
-  return std::make_shared<ObservedExecution>(compiled, persistent_, inputs_.size(), graph_, plan.stored, wanted);
+  return std::make_shared<ObservedRegion>(compiled, persistent_, inputs_.size(), graph_, plan.stored, wanted);
 }
 
 // The last used binding, after its checks of the elements of these inputs.

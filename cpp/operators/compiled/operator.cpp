@@ -233,7 +233,7 @@ Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>>
                    const Attributes& attributes, std::vector<std::optional<HostTensor>> constants)
     : row_(find_operator(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), constants_(std::move(constants)) {
   constants_.resize(inputs_.size());
-  if (!row_) throw UnsupportedError("operator " + std::string(name));
+  if (!row_) throw UnsupportedError("operator " + std::string(name) + ": expected one that pumice.operators() lists");
   if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is the host's");
   attributes_ = checked_attributes(*row_, name, attributes);
   const auto last = std::find_if(outputs_.rbegin(), outputs_.rend(), [](const auto& output) { return output.has_value(); });

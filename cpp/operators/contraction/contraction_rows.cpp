@@ -328,7 +328,7 @@ Rows contraction_rows() {
            .residual = matmul_takes_residual,
            .with_softmax = "pumice::ProductSoftmax",
            .takes_softmax = matmul_takes_softmax},
-          // With a number for each column of a constant matrix.
+          // This product adds a number to each column; the matrix is constant.
           {.name = "pumice::MatMul",
            .skeleton = Skeleton::contraction,
            .schema = {.inputs = {value("a", kFloats), value("b", kFloats), value("bias", kFloats)},

@@ -43,7 +43,7 @@ bool can_hold_fragments(const NodeContext& node, const WeightView& weights);
 // Whether so many taps of a row fit the columns of a product.
 bool can_spread(const WeightView& weights, int64_t taps_w);
 constexpr int64_t kFragmentsBoundary = static_cast<int64_t>(kBindingBoundary) / 2;  // elements, where such weights begin
-// The element of packed weights at which those begin.
+// The element of packed weights at which the fragments begin.
 int64_t first_fragment(const NodeContext& node, const WeightView& weights);
 
 // The tilings that the device can run; empty for contractions that are no convolution of several taps on matrix units.

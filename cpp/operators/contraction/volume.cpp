@@ -41,7 +41,7 @@ void check_volume(const LowerContext& node) {
 void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& weights, const ContractionBias& bias, const Operand& made) {
   const auto& [window, x, w, y, transposed, integers] = conv;
   if (y.elements() == 0) return;
-  if (!w.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': strided weights, " + to_string(w));
+  if (!w.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': expected dense weights, given " + to_string(w));
   const int64_t groups = node.attributes->integer("group", 1), channels_in = x.shape[1] / groups;
   int64_t taps = 1;
   for (const int64_t size : window.kernel) taps *= size;

@@ -350,7 +350,8 @@ void lower_group_norm(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;
   if (!x.is_packed() || !node.output(0).is_packed())
-    throw UnsupportedError("node '" + std::string(node.node) + "': group normalisation of a strided tensor");
+    throw UnsupportedError("node '" + std::string(node.node) + "': expected a dense input and output, given " + to_string(x) + " and " +
+                           to_string(node.output(0)));
   add_group_norm(node, planes_of(node, x), planes_of(node, node.output(0)), node.attributes->integer("num_groups"));
 }
 

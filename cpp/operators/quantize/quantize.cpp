@@ -55,7 +55,8 @@ void lower_quantize(LowerContext& node) {
   const TensorDesc &x = node.input(0), &scale = node.input(1), &y = node.output(0);
   if (x.elements() == 0) return;
   if (!x.is_packed() || !scale.is_packed() || !y.is_packed())
-    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " of strided tensors");
+    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + ": expected dense tensors, given " +
+                           to_string(x) + ", the scale " + to_string(scale) + " and the output " + to_string(y));
   const bool quantizes = node.row->form == kQuantizes;
   const DType codes = quantizes ? y.dtype : x.dtype;
   const ScalePlaces places = scale_places(node);

@@ -130,7 +130,7 @@ struct WideText {
   std::string declared, load, pick;
 };
 
-// Those that begin at a boundary, the widest first.
+// The ways to read several elements at once that begin at a boundary, the widest first.
 std::vector<WideText> wide_texts(const LowerContext& node, const Fold& fold, bool first) {
   const std::string fours = "x[(i) >> 2]", each = "(h)[j]";
   if (!first) return fold.accumulator == "float" ? std::vector<WideText>{{4, "vec4", fours, each}} : std::vector<WideText>{};

@@ -199,7 +199,7 @@ class UserLowering {
 
   void add_step() {
     Dispatch made = bind_kernel(*kernel_, arguments_, launch(), given_.macros, spec_);
-    if (!made.images.empty()) throw UnsupportedError("images, which nodes do not have");
+    if (!made.images.empty()) throw UnsupportedError("the kernel of a node: expected bindings of buffers alone, given one of an image");
     Step step{made.kernel, {}, std::move(made.push), made.groups};
     const auto& bindings = made.kernel->interface().bindings;
     for (size_t k = 0; k < bindings.size(); ++k) {

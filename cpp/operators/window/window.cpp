@@ -77,7 +77,8 @@ void add_volume_pool(LowerContext& node) {
   const WindowGeometry window = pool_geometry(*node.attributes, node.node, x.shape);
   node.check_loops(iterations_of(window, x.shape));
   if (node.has_output(1) && !node.output(1).is_packed())
-    throw UnsupportedError("node '" + std::string(node.node) + "': indices into a strided tensor");
+    throw UnsupportedError("node '" + std::string(node.node) + "': expected a dense output 1, the indices, given " +
+                           to_string(node.output(1)));
   Macros macros = {{"MODE", node.row->form == kPoolsPowers ? "2" : std::to_string(node.row->form)},
                    {"INDICES", node.has_output(1) ? "1" : "0"},
                    {"RESULT(v)", is_float(x.dtype) ? "epilogue(v)" : "int(v)"},

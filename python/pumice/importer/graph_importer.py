@@ -29,10 +29,8 @@ from .file.recipe import (
 )
 from .onnx_functions import schema_of
 from .onnx_values import ONNX_DOMAINS, attribute_of, attributes_of, constant_value, declared_output, value_of
-from .rewrites.contrib_nodes import DOMAIN as CONTRIB_DOMAIN
-from .rewrites.contrib_nodes import rewritten
 from .rewrites.node_forms import Scope
-from .rewrites.opset import NEWEST, OLDEST, upgraded
+from .rewrites.table import CONTRIB_DOMAIN, NEWEST, OLDEST, rewritten
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ValueInfoProto
@@ -273,11 +271,7 @@ class GraphImporter:
             return nodes
         for node in nodes:
             try:
-                newest += (
-                    [node]
-                    if node.unsupported
-                    else [one for made in upgraded(node, version, scope) for one in rewritten(made, scope)]
-                )
+                newest += [node] if node.unsupported else rewritten(node, version, scope)
             except NotExpressible as reason:
                 where = "" if node.domain else f" (operator set {version})"
                 newest.append(node._replace(unsupported=f"{reason}{where}"))

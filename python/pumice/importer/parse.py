@@ -18,8 +18,8 @@ from .file.recipe import Overridable, Recipe
 from .graph_importer import GraphImporter
 from .onnx_functions import expanded
 from .onnx_values import ONNX_DOMAINS
-from .rewrites.opset import UPGRADES
 from .rewrites.strings import without_strings
+from .rewrites.table import UPGRADES
 
 if TYPE_CHECKING:
     from onnx import ModelProto

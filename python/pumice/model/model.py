@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from .._pumice import Context, DeviceInfo, StateError, UploadMemory
+from .._pumice import Context, DeviceInfo, StateError
 from ..base.element_types import Array, array_of, numpy_dtype
 from ..base.errors import binding_error, bounded
 from ..base.host_arrays import as_array
 from ..base.log import forward_log, log_warning
-from ..device.context import Place, checked_context, context_at, default_context, made_default_context, place_of
-from ..importer.file.model_file import Folder, ModelFile, Source, bytes_of, portable, reread
-from ..importer.load import graph_of, load_recipe
+from ..device.context import Place, context_at, place_of
+from ..importer.file.model_file import Folder, ModelFile, Source, portable
 from . import runs
+from .compiled import CompiledModel
 from .declarations import Declarations, declared_value, dimensions
-from .options import chosen_policy, chosen_variants, kernel_table, listed, refuse_unknown, shown_bar
+from .options import refuse_unknown
 from .runs import ModelRun, Outputs, mapped, targets_of
 from .values import ModelValue, Packing, fits, rearrangement, sizes_text
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..base.string_table import CallStrings
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
-    from ..importer.file.recipe import Overridable
+    from ..importer.file.recipe import Overridable, Recipe
     from ..importer.kernel_operator import KernelOperator, KernelTable
     from .policy import Precision
     from .report import ModelReport
@@ -100,76 +100,51 @@ class Model:
         **unknown: NoReturn,
     ) -> None:
         refuse_unknown(unknown)
-        context, policy = checked_context(context), chosen_policy(precision)
-        source = reread(source)
-        if operators:
-            from ..importer.expression_operator import with_operators
-
-            source, folder = with_operators(source, folder, operators)
-        table = None if kernels is None else kernel_table(kernels)
-        fuse, overridable = listed(fuse, "fuse"), listed(overridable, "overridable")
-        with shown_bar("nodes", progress) as bar:
-            # No context is made for a model that turns out not to run.
-            made = made_default_context() if context is None else context
-            memory = UploadMemory(made, bytes_of(source)) if made else None
-            recipe = load_recipe(source, folder, overridable)
-            if memory:
-                memory.expect(recipe.stored_bytes(policy.precision))
-            float32 = policy.float32_nodes()
-            if table is not None and table is not kernels:
-                table.check_used(recipe)
-            graph = graph_of(recipe, bar, float32, table)
-            policy.check_met(recipe.name)
-            context = context or made or default_context()
-            variants = chosen_variants(context, tuned)
-            program: Program = graph.compile(
-                context,
-                policy.precision,
-                fuse=fuse,
-                progress=bar.phase if bar else None,
-                memory=memory,
-                check_indices=check_indices,
-                deterministic=deterministic,
-                float32_nodes=float32.names if float32 else [],
-                measured=variants,
-                list_variants=variants is not None and variants.lists,
-            )
-        self.source, self.folder = source, folder
-        self._options: dict[str, Any] = {
-            "seed": seed,
-            "fuse": fuse,
-            "overridable": overridable,
-            "check_indices": check_indices,
-            "deterministic": deterministic,
-            "kernels": table,
-            "tuned": tuned,
-        }
-        self.kernel_table, self.name = table, recipe.name
+        wanted: dict[str, Any] = {"check_indices": check_indices, "deterministic": deterministic, "tuned": tuned}
+        given = {"folder": folder, "progress": progress, "operators": operators, "fuse": fuse, "kernels": kernels}
+        made = CompiledModel(source, context, precision, {**wanted, **given, "overridable": overridable})
+        recipe, policy = made.recipe, made.policy
+        self.source, self.folder = made.source, made.folder
+        own = {"seed": seed, "fuse": made.fuse, "overridable": made.overridable, "kernels": made.kernel_table}
+        self._options: dict[str, Any] = {**wanted, **own}
+        self.kernel_table, self.name = made.kernel_table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = policy.precision  # of all nodes but those that the policy has in fp32
         self.policy = dict(policy.entries)  # as it was given: "default" alone for a name
-        self.float32_nodes = float32.names if float32 else []  # nodes, as in report(), that the policy has in fp32
-        self.check_indices, self.fuse, self.deterministic = check_indices, fuse, deterministic
+        self.float32_nodes = made.float32_nodes  # nodes, as in report(), that the policy has in fp32
+        self.check_indices, self.fuse, self.deterministic = check_indices, made.fuse, deterministic
         # Measured ones, by kind of step, that its steps take where they can; None: no such.
-        self.step_variants = variants
-        self.context = context
-        self._program: Program | None = program
-        self._call: Callable[..., tuple[Array, ...]] = program.call
-        self._tensors = [self._value(value) for value in program.inputs]  # the program's inputs
-        declared = {value.name: value for value in recipe.outputs}
-        results = [declared_value(self._value(value), declared.get(value.name)) for value in program.outputs]
+        self.step_variants = made.variants
+        self.context = made.context
+        self._program: Program | None = made.program
+        self._call: Callable[..., tuple[Array, ...]] = made.program.call
         self.warnings = list(recipe.warnings)  # statements of the file that do not hold; also logged, and in report()
         self._declarations = Declarations(recipe.outputs, self.warn)
-        packing = Packing(
+        self._tensors = [self._value(value) for value in made.program.inputs]  # the program's inputs
+        packing = self._packing_of(recipe, made.program, seed)
+        needed = len(packing.inputs) - len(recipe.defaults)
+        self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
+        self.overridable = packing.inputs[needed:]  # initializers that a call may give as well
+        self._set_values(recipe, packing)
+        forward_log()
+        for warning in recipe.warnings:
+            log_warning(f"model '{self.name}': {warning}")
+        self._declarations.check(self.outputs)
+
+    def _packing_of(self, recipe: Recipe, program: Program, seed: int | None) -> Packing:
+        """How inputs and outputs, as the caller sees them, become those of the program."""
+        declared = {value.name: value for value in recipe.outputs}
+        results = [declared_value(self._value(value), declared.get(value.name)) for value in program.outputs]
+        return Packing(
             ([one.name for one in recipe.inputs], self._tensors),
             ([one.name for one in recipe.outputs], results),
             seed,
             recipe.strings,
             recipe.string_values,
         )
-        needed = len(packing.inputs) - len(recipe.defaults)
-        self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
-        self.overridable = packing.inputs[needed:]  # initializers that a call may give as well
+
+    def _set_values(self, recipe: Recipe, packing: Packing) -> None:
+        """Sets what a call looks up of inputs and outputs."""
         self._defaults = {one.name: array_of(one.raw, one.dtype, one.shape) for one in recipe.defaults.values()}
         for name in set(recipe.string_values).intersection(self._defaults):
             self._defaults[name] = packing.call_strings().decoded(self._defaults[name])
@@ -182,10 +157,6 @@ class Model:
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
         self._checked: set[tuple[Any, ...]] = set()
         self._is_new = False  # whether the last arguments had a new signature
-        forward_log()
-        for warning in recipe.warnings:
-            log_warning(f"model '{self.name}': {warning}")
-        self._declarations.check(self.outputs)
 
     @staticmethod
     def _value(value: Any) -> ModelValue:

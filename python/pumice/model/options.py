@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .._pumice import cache_directory
-from ..base.element_types import PRECISIONS
 from ..base.errors import binding_error
 from ..base.log import at_terminal
 
@@ -34,22 +31,6 @@ OF_EACH_MODEL = (
     "tuned",
 )
 OF_A_MODEL = ("context", "precision", *OF_EACH_MODEL, "overridable")
-
-
-def checked_precision(given: Any) -> str:
-    """The name of a precision. Raises BindingError (K5) for anything but text; the engine knows which names there
-    are.
-    """
-    if isinstance(given, str):
-        return given
-    known = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-    try:
-        meant = known.get(str(np.dtype(given)), "")
-    except TypeError:
-        meant = ""
-    expected = " or ".join(f"'{name}'" for name in PRECISIONS)
-    hint = f"its name here is '{meant}'" if meant else ""
-    raise binding_error("K5", "precision", expected, repr(given), hint, kind="argument")
 
 
 class OnePrecision:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
-from .options import checked_precision
+from ..base.precisions import checked_precision
 
 if TYPE_CHECKING:
     from ..importer.build.float32_nodes import Float32Nodes

@@ -90,7 +90,7 @@ class Sender:
 
 
 def _arguments(config: pytest.Config, cell: Cell, folder: Path) -> list[str]:
-    """Those of this process, and what the other one must not share with it."""
+    """The arguments of this process for the other one, and what the two must not share."""
     more = [f"--rootdir={config.rootpath}", f"{_OPTION}={folder / 'tests.json'}"]
     if config.pluginmanager.has_plugin("cacheprovider"):
         more += ["-o", f"cache_dir={folder / 'cache'}"]

@@ -14,9 +14,9 @@ from .._pumice import Context, Program, StateError
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.log import forward_log
+from ..base.precisions import checked_precision
 from ..device.context import checked_context, default_context
 from ..importer.load import graph_of, load_recipe
-from ..model.options import checked_precision
 from .chat import ChatTemplate, Message
 from .device import Choice, Device
 from .errors import FolderError
@@ -89,7 +89,9 @@ class Asked:
         given = _WIDTH if self.width is None else self.width
         width = _whole("width", given, 1, MOST_WIDTH, f"a number of tokens from 1 to {MOST_WIDTH}")
         if self.speculate is not None and self.choose is not None:
-            raise InputError("speculate: expected none beside choose, which is called token by token")
+            raise InputError(
+                f"speculate: expected None beside choose, which is called token by token, given {self.speculate!r:.100}"
+            )
         if self.speculate is not None and texts != 1:
             raise InputError(f"speculate: expected one text, given {texts}")
         first = Choice(self.temperature, top_k, self.top_p, self.repetition_penalty)

@@ -18,10 +18,9 @@ from .._pumice import AttributeSchema, NnapiOperand, NnapiOperation, OperatorRow
 from ..base.errors import unsupported_error
 from ..importer.composed.ml import REFUSED
 from ..importer.composed.table import COMPOSED
-from ..importer.rewrites.contrib_nodes import DOMAIN, NODES
-from ..importer.rewrites.opset import NEWEST
+from ..importer.rewrites.table import CONTRIB, CONTRIB_DOMAIN, NEWEST
 
-_CONTRIB = [name for name in COMPOSED if name.startswith(f"{DOMAIN}::")]
+_CONTRIB = [name for name in COMPOSED if name.startswith(f"{CONTRIB_DOMAIN}::")]
 _FAMILIES = {
     "all": "float64 float32 float16 bfloat16 int64 uint64 int32 uint32 int16 uint16 int8 uint8 bool",
     "integers": "int64 uint64 int32 uint32 int16 uint16 int8 uint8",
@@ -359,8 +358,8 @@ def page() -> str:
         if one.attributes:
             parts.append(_markdown(("attribute", "kind", "default", "choices"), one.attribute_rows()))
     parts.append(
-        f"# Operators of {DOMAIN}\n\nONNX Runtime's optimizer writes these; at import they become operators of ONNX's own: "
-        + ", ".join(sorted([*NODES, *(name.split("::")[1] for name in _CONTRIB)]))
+        f"# Operators of {CONTRIB_DOMAIN}\n\nONNX Runtime's optimizer writes these; at import they become operators of ONNX's own: "
+        + ", ".join(sorted([*CONTRIB, *(name.split("::")[1] for name in _CONTRIB)]))
         + ".\n"
     )
     parts += [f"# Operations of NNAPI\n\nThere are {len(operations)}.\n", _NNAPI]

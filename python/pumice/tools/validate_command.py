@@ -129,7 +129,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _guarded(arguments: argparse.Namespace) -> ValidationReport:
     """One of several: a device that cannot run the model leaves the others alone, and is unproved."""
-    from ..validation.report import Finding, ValidationReport, ValidationRow
+    from ..validation.report import ValidationReport
+    from ..validation.rows import Finding, ValidationRow
 
     try:
         return _validated(arguments)

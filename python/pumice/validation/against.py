@@ -14,7 +14,7 @@ from .bounds.run import Runner, given_input
 from .bounds.types import SPREAD, Types, is_float
 from .judge import Deviation, judged
 from .reference import Reference, ReferenceNode
-from .report import Finding
+from .rows import Finding
 from .samples import Samples
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from .loops import loop_timeout
 from .model_parts import ModelParts
 from .options import Options, check_names
 from .reference import Reference, ReferenceNode
-from .report import Finding, ValidationReport, ValidationRow
+from .report import ValidationReport
+from .rows import Finding, ValidationRow
 from .samples import Samples
 
 _Step = Callable[[int, int], None]

@@ -11,7 +11,7 @@ from ..base.element_types import Array
 from .bounds.blocks import pairs
 from .bounds.bounded import Bounded
 from .bounds.types import Types
-from .report import Finding
+from .rows import Finding
 
 _AMPLIFIES = 8.0  # a node that makes a relative error this many times as large
 _MATTERS = 64.0  # relative errors of a result from this many roundings on are looked into

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .._pumice import Context, Error, another_context, devices
 from ..base.element_types import Array
@@ -16,10 +16,13 @@ from ..importer.file.model_file import Folder
 from ..model.policy import Precision, policy_of
 from .cut import Cut, cut, part_precision
 from .example import DATA, expected_results, files_of, typed, write_folder
-from .reduce import fails_by, parts_of, shrinker, validated
 from .repeat import FAMILIES, ONE_LIST, differing_runs
-from .report import ValidationReport, ValidationRow
+from .rows import ValidationRow
 from .setup import Origin, Setup
+from .shrink import fails_by, parts_of, shrinker
+
+if TYPE_CHECKING:
+    from .report import ValidationReport
 
 MOST_BYTES = 1 << 20  # of a model with its inputs, so that it can be mailed
 _AS_IT_WAS = "as it was"
@@ -138,7 +141,7 @@ def explain(report: ValidationReport, most_bytes: int = MOST_BYTES) -> Explanati
     if fault is None:
         raise InputError(f"explain: expected a report with a wrong row, given one without: {report.summary}")
     setup = origin.setup
-    finder = shrinker(origin, fault.case, fails_by(setup, fault.repeat))
+    finder = shrinker(origin, fault.case, fails_by(origin, fault.repeat))
     part = next((found for nodes in fault.parts if (found := finder.part(nodes))), None) or finder.smallest()
     fails = part is not None
     if part is None:  # nothing fails by itself: the node as it stands, or the whole model
@@ -158,7 +161,7 @@ def explain(report: ValidationReport, most_bytes: int = MOST_BYTES) -> Explanati
         expected,
         fails,
         _kernels(part, setup),
-        dict(_trials(part, setup, fault.repeat)),
+        dict(_trials(part, origin, fault.repeat)),
         _described(origin),
         precision,
         fault.repeat,
@@ -196,13 +199,13 @@ def _kernels(part: Cut, setup: Setup) -> list[str]:
     return lines
 
 
-def _said(part: Cut, setup: Setup, repeat: int) -> str:
+def _said(part: Cut, origin: Origin, repeat: int) -> str:
     """What a validation says of the part, and what differs between runs, in a line."""
     try:
-        report = validated(part, setup)
+        report = origin.validated(part, origin.setup)
         bits = ""
         if repeat:
-            with setup.load(part.proto) as model:
+            with origin.setup.load(part.proto) as model:
                 differing = differing_runs(model, part.inputs, repeat)
             bits = f"; {differing} of {repeat} runs differ" if differing else f"; the same bits in {repeat} runs"
     except Error as error:
@@ -221,19 +224,24 @@ def _where(row: ValidationRow) -> str:
     return f"output '{row.output}'" if row.op == "output" else f"node '{row.node}'"
 
 
-def _trials(part: Cut, setup: Setup, repeat: int) -> Iterator[tuple[str, str]]:
-    yield _AS_IT_WAS, _said(part, setup, repeat)
-    yield "fuse=False", _said(part, setup._replace(fuse=False), repeat)
-    yield "deterministic=True", _said(part, setup._replace(deterministic=True), repeat)
+def _trials(part: Cut, origin: Origin, repeat: int) -> Iterator[tuple[str, str]]:
+    setup = origin.setup
+
+    def said(tried: Setup) -> str:
+        return _said(part, origin._replace(setup=tried), repeat)
+
+    yield _AS_IT_WAS, said(setup)
+    yield "fuse=False", said(setup._replace(fuse=False))
+    yield "deterministic=True", said(setup._replace(deterministic=True))
     if policy_of(setup.precision).precision != "fp32":
-        yield "fp32", _said(part, setup._replace(precision="fp32"), repeat)
+        yield "fp32", said(setup._replace(precision="fp32"))
     for name in FAMILIES:
         if setup.context.feature(name):
             with another_context(setup.context, [name]) as lesser:
-                yield f"without {name}, by other kernels", _said(part, setup._replace(context=lesser), repeat)
+                yield f"without {name}, by other kernels", said(setup._replace(context=lesser))
     with _software(setup.context) as driver:
         if driver is not None:
-            yield f"on {driver.info.name}", _said(part, setup._replace(context=driver), repeat)
+            yield f"on {driver.info.name}", said(setup._replace(context=driver))
 
 
 @contextmanager

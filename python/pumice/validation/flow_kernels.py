@@ -14,7 +14,7 @@ from .bounds.run import attributes_of
 from .kernel_members import UNKNOWN
 from .kernels import Judged, ShippedKernels
 from .reference import BodyReference, Reference, ReferenceNode
-from .report import ValidationRow
+from .rows import ValidationRow
 
 if TYPE_CHECKING:
     from onnx import GraphProto

@@ -199,11 +199,12 @@ class ShippedKernels:
                 before = self._producer.get(name)
                 if before is None or before.name in found:
                     continue
-                # What has no floats may be the host's; a constant that is computed beforehand is read, else a member makes it.
+                # The host may have made a value that has no floats. A constant that is computed beforehand is read where the kernel
+                # reads it, and otherwise made by a member of the kernel.
                 if name in self._known[0].held and (not before.folded or name in reads):
                     continue
                 found[before.name] = before
-                # What a kernel reads and none has stored is a view of what before it is stored, or is joined of that.
+                # A value that a kernel reads and that no kernel has stored is a view of stored values, or they are joined in it.
                 left.append((before, is_viewed or name in reads))
         return sorted(found.values(), key=lambda one: self._position[one.name]), begins
 

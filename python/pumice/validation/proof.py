@@ -20,13 +20,12 @@ from .bounds.registry import Undecided, Unproved, Value
 from .bounds.types import Types, is_float
 from .carried import Carried, decided, folded, read
 from .chain import Drifts
-from .facts import facts_of, option_facts
 from .flow_kernels import FlowKernels
 from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
 from .kernels import Judged, ShippedKernels
 from .options import Options, check_names
 from .reference import Reference, ReferenceNode
-from .report import Finding, ValidationReport, ValidationRow, findings_of
+from .rows import Finding, ValidationRow
 from .sources import DeviceTensors, Subject, Tensors
 from .statistics import statistics
 from .streaming import Held, Windowed
@@ -148,7 +147,7 @@ class Proof:
             self._outputs(inputs, ours, chain, drifts, case)
 
     def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
-        """Those that only the device knows."""
+        """Looks for indices out of range among those that only the device knows."""
         try:
             self.tensors.check_indices(inputs)
         except IndexRangeError as error:
@@ -173,7 +172,7 @@ class Proof:
     def _node(
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, chain: Carried, drifts: Drifts, case: int
     ) -> None:
-        # Where tensors are many they are kept in few bytes.
+        # A model with many tensors has them in windows: what a node makes is kept there in few bytes.
         packed = ours if isinstance(ours, Windowed) and self.against.judges_kernels else {}
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
         near = self._judged_alone(node, ours, alone, local)
@@ -222,7 +221,7 @@ class Proof:
         return {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
 
     def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
-        """Of a value that has been judged, what is read later: all of it, or its type alone."""
+        """The part of a judged value that is read later: all of it, or its type alone."""
         if not is_judged or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads(node, name)):
             return value
         return Bounded(np.zeros(0), None, value.dtype)
@@ -444,44 +443,6 @@ class Proof:
         key = (row.program + row.op, row.node, row.output)
         if key not in self.rows or row.severity > self.rows[key].severity:
             self.rows[key] = row
-
-    def report(self, cases: int) -> ValidationReport:
-        """What came of all cases."""
-        rows = sorted(self.rows.values(), key=lambda row: row.op == "output")
-        for node, (case, fault) in self.faults.items():
-            own = [i for i, row in enumerate(rows) if row.node == node and row.program == "nodes"]
-            for i in own:
-                rows[i] = rows[i]._replace(case=case, fault=fault)
-            if not own:  # it is in a body or a branch
-                rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
-        rows = self._blamed(rows)
-        findings = findings_of(rows)
-        told = {(one.kind, one.node) for one in findings}
-        findings.extend(one for key, one in self.found.items() if key not in told)
-        judging = self.kernels or self.flow_kernels
-        if judging and judging.refused:
-            findings.append(Finding("kernels not judged", self.fused.name, judging.refused))
-        name, device, precision = self.fused.name, self.fused.device.name, self.reference.precision
-        used = option_facts(self.options.mode, self.options.tolerances, self.options.allowed)
-        facts = None
-        if isinstance(self.fused, Model):
-            policy = self.fused.policy if self.reference.mixed else {}
-            facts = facts_of(self.fused, self.reference.nodes, used)._replace(policy=policy)
-        against = self.against.name
-        return ValidationReport(name, device, precision, cases, rows, findings, against, facts=facts)
-
-    def _blamed(self, rows: list[ValidationRow]) -> list[ValidationRow]:
-        """Where a result alone is wrong behind an overflow, the node that overflowed is at fault."""
-        if not any(row.verdict == WRONG for row in rows) or any(
-            row.verdict == WRONG and row.op != "output" for row in rows
-        ):
-            return rows
-        over = [node for kind, node in self.found if kind == "overflow"]
-        for i, row in enumerate(rows):
-            if row.node in over and row.program == "nodes":
-                rows[i] = row._replace(fault=self.found["overflow", row.node].text)
-                break
-        return rows
 
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:

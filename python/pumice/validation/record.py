@@ -9,7 +9,8 @@ from .._pumice import __version__
 
 if TYPE_CHECKING:
     from .judge import Deviation
-    from .report import Finding, ValidationReport, ValidationRow
+    from .report import ValidationReport
+    from .rows import Finding, ValidationRow
 
 SCHEMA = 1  # the number grows where a field is taken away or means something else; fields may be added at any time
 

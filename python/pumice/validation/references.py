@@ -21,7 +21,7 @@ from .bounds.run import Runner
 from .bounds.types import DeclaredTypes, Types, is_float
 from .kernel_rules import kernel_nodes
 from .reference import Reference, ReferenceNode
-from .report import Finding
+from .rows import Finding
 from .runtimes import alone, by_onnx, run, runtime, session, whole_model, with_every_tensor
 from .sources import DeviceTensors, Subject, Tensors
 

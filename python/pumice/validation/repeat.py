@@ -19,7 +19,7 @@ from ..base.host_arrays import element_bytes, same_bits
 from ..model.model import Model
 from .cut import cut, part_precision
 from .proof import Proof
-from .report import Finding
+from .rows import Finding
 from .sources import DeviceTensors
 
 ONE_LIST, FRESH, LOADED = "one list", "fresh context", "beside load"

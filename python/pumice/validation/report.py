@@ -1,19 +1,18 @@
-"""What a validation found: how far each tensor is from the reference, the verdicts, and the table of it all."""
+"""What a validation found: the verdicts on all rows, and the table of it all."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import validation_error
 from ..base.files import Path, write_whole
 from ..base.plain_text import LONG, plain
 from .facts import Facts
-from .judge import RIGHT, UNPROVED, WRONG, Deviation
+from .judge import RIGHT, UNPROVED, WRONG
 from .record import report_record
-from .statistics import Statistics
+from .rows import Finding, ValidationRow, deciding_rows, tensor_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,89 +24,6 @@ if TYPE_CHECKING:
 
 _TEXT_WIDTH = 160
 _COLUMNS = ("node", "op", "type", "error", "allowed", "accumulated", "result")
-
-
-class Finding(NamedTuple):
-    """Something that a validation tells of a node: its kind, a sentence, and the number in it.
-
-    Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
-    "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "stored output", "unproved",
-    "kernels not judged". Only those of wrong and unproved rows decide the verdict, and differences between the runs that `repeat` asks for.
-    """
-
-    kind: str
-    node: str
-    text: str
-    number: float = math.nan
-    case: int = 0
-
-
-class ValidationRow(NamedTuple):
-    """One output of one node, in the case where it was worst; or an output of the fused program (op "output").
-
-    `local`: from the inputs that the device made. `accumulated`: from the model's inputs on. A node is judged by `local`, an
-    output of the program by `accumulated`. `note` says why there is no proof, where there is none, and `unproved` names the nodes that it
-    is missing of. A `fault` is wrong whatever came of it: an index out of range. `waived`: the caller allows that there is no proof.
-    `program`: "nodes", a tensor of the program of single nodes; "kernels", one that a kernel of the program as it ships has stored, made
-    of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships;
-    "stored", an output that somebody stored beside the inputs of a case.
-    `statistics`: what the device's numbers are like in that case.
-    """
-
-    node: str
-    op: str
-    output: str
-    dtype: str
-    shape: tuple[int, ...]
-    case: int
-    local: Deviation | None
-    accumulated: Deviation | None
-    note: str = ""
-    fault: str = ""
-    unproved: tuple[str, ...] = ()
-    waived: bool = False
-    program: str = "nodes"
-    members: tuple[str, ...] = ()
-    kernel: str = ""
-    statistics: Statistics | None = None
-
-    @property
-    def judged(self) -> Deviation | None:
-        """The deviation that decides the verdict; None where nothing was compared."""
-        if self.op == "output":
-            return self.accumulated
-        return self.local if self.local is not None else self.accumulated
-
-    @property
-    def verdict(self) -> str:
-        """ "right", "wrong" or "unproved"."""
-        judged = self.judged
-        if self.fault or (judged is not None and not judged.ok):
-            return WRONG
-        return UNPROVED if judged is None or self.unproved else judged.verdict
-
-    @property
-    def ok(self) -> bool:
-        """Whether it is right; unproved rows are not, unless the caller allowed them."""
-        return self.verdict == RIGHT or (self.verdict == UNPROVED and self.waived)
-
-    @property
-    def checked(self) -> bool:
-        """Whether the row is right or wrong."""
-        return self.verdict != UNPROVED
-
-    @property
-    def elements(self) -> int:
-        """The number of elements of the tensor."""
-        return math.prod(self.shape)
-
-    @property
-    def severity(self) -> float:
-        """Error over bound; 1 for what is unproved, infinity for a fault."""
-        if self.fault:
-            return math.inf
-        severity = self.judged.severity if self.judged else 0.0
-        return severity if severity > 1 or self.verdict != UNPROVED else 1.0
 
 
 class ValidationReport:
@@ -328,52 +244,6 @@ class ValidationReport:
     def to_json(self, path: Path) -> None:
         """Writes what `as_dict` gives. Raises OSError."""
         write_whole(path, json.dumps(self.as_dict(), indent=2) + "\n")
-
-
-def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
-    """All rows but those of nodes that are wrong in a program that nobody runs."""
-    good: set[str] = set()
-    bad: set[str] = set()
-    for row in rows:
-        if row.program == "kernels":
-            (good if row.verdict == RIGHT else bad).update(row.members)
-    cleared = good - bad
-    return [
-        row for row in rows if row.program != "nodes" or row.verdict != WRONG or row.fault or row.node not in cleared
-    ]
-
-
-def findings_of(rows: list[ValidationRow]) -> list[Finding]:
-    """The findings that follow from the verdicts of rows."""
-    found = []
-    unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
-    deciding = set(map(id, deciding_rows(rows)))
-    for row in rows:
-        deviation, tensor = row.judged, tensor_of(row)
-        if row.fault:
-            apart = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
-            kind = "overflow" if "overflow" in row.fault else apart
-            found.append(Finding(kind, row.node, row.fault, case=row.case))
-        elif row.verdict == WRONG and deviation is not None:
-            text = f"{tensor}: {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
-            if id(row) not in deciding:
-                text += ", in the program of single nodes alone: all kernels of the program as it ships are right there"
-            found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
-        elif not row.checked and (row.program != "kernels" or (row.node, row.output) not in unproved):
-            found.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
-        if deviation is not None and deviation.undecided and row.program != "kernels":
-            text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} rest on a choice that rounding may turn"
-            found.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
-    return found
-
-
-def tensor_of(row: ValidationRow) -> str:
-    """The row's tensor as text, for a kernel's with the kernel and the nodes in it."""
-    if row.program != "kernels":
-        return f"'{plain(row.output)}'"
-    members = ", ".join(f"'{plain(one)}'" for one in row.members[:6])
-    rest = f" and {len(row.members) - 6} more" if len(row.members) > 6 else ""
-    return f"'{plain(row.output)}' of {row.kernel} ({members}{rest})"
 
 
 def _name(row: ValidationRow) -> str:

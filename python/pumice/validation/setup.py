@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx
@@ -12,11 +12,12 @@ from ..base.element_types import Array
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.policy import Precision
-from .cut import part_precision
+from .cut import Cut, part_precision
 
 if TYPE_CHECKING:
     from ..importer.kernel_operator import KernelTable
     from ..model.step_variants import StepVariants
+    from .report import ValidationReport
 
 
 class Setup(NamedTuple):
@@ -38,23 +39,31 @@ class Setup(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What a report is of: the model's file, how it was loaded, and of each case the program's inputs and the model's, by name."""
+    """What a report is of: the model's file, how it was loaded, and of each case the program's inputs and the model's, by name.
+
+    validated: what a validation says of a part, loaded in some way. The maker of the report hands it on, so that what explains a report
+    need not import what makes one.
+    """
 
     source: Source
     folder: Folder | None
     overridable: tuple[str, ...]
     setup: Setup
     cases: list[tuple[dict[str, Array], dict[str, Any]]]
+    validated: Callable[[Cut, Setup], ValidationReport]
 
     @staticmethod
     def of(
-        model: Model, cases: list[tuple[dict[str, Array], dict[str, Any]]], tolerances: Mapping[str, float]
+        model: Model,
+        cases: list[tuple[dict[str, Array], dict[str, Any]]],
+        tolerances: Mapping[str, float],
+        validated: Callable[[Cut, Setup], ValidationReport],
     ) -> Origin:
         """The origin of a report on a model that was validated."""
         names = tuple(value.name for value in model.overridable)
         fusion = (model.fuse, model.deterministic)
         setup = Setup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
-        return Origin(model.source, model.folder, names, setup, cases)
+        return Origin(model.source, model.folder, names, setup, cases, validated)
 
     def load(self) -> Model:
         """Loads the model itself once more. Raises as loading does."""

@@ -18,7 +18,8 @@ from .carried import Carried
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, judged
 from .loops import loop_timeout
 from .reference import Reference
-from .report import Finding, ValidationReport, ValidationRow
+from .report import ValidationReport
+from .rows import Finding, ValidationRow
 
 _SHAPE = "wrong shape or dtype"
 Allowed = bool | Collection[str]

@@ -18,12 +18,16 @@ from ..model.policy import Precision, policy_of
 from .against import Against
 from .bisect import bisected
 from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
+from .cut import Cut
+from .facts import facts_of, option_facts
+from .judge import WRONG
 from .options import Options
 from .proof import Proof
 from .references import against_of
 from .repeat import Repeats, checked_count, findings
 from .report import ValidationReport
-from .setup import Origin
+from .rows import Finding, ValidationRow, findings_of
+from .setup import Origin, Setup
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
 Progress: TypeAlias = Callable[[int, int], None]
@@ -129,7 +133,7 @@ def _validated(
                 f"validate: mode: 'bisect' judges by the rules in float64; given a reference, {reference!r}"
             )
         report = bisected(model, inputs, options, progress)
-        report.origin = Origin.of(model, inputs, options.tolerances)
+        report.origin = Origin.of(model, inputs, options.tolerances, _of_part)
         return report
     against = against_of(reference, model, len(inputs))
     options = _chained(options, "reference") if against.chained else options
@@ -195,11 +199,59 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
             if proof.options.repeat:
                 repeats.run(arrays, index)
                 step()
-    report = proof.report(len(inputs))
+    report = _report_of(proof, len(inputs))
     if isinstance(proof.fused, Model):
-        report.origin = Origin.of(proof.fused, inputs, proof.options.tolerances)
+        report.origin = Origin.of(proof.fused, inputs, proof.options.tolerances, _of_part)
     report.add_repeats(repeats.report(), findings(repeats.report()), proof.options.allows_differences)
     return report
+
+
+def _report_of(proof: Proof, cases: int) -> ValidationReport:
+    """What came of all cases."""
+    rows = sorted(proof.rows.values(), key=lambda row: row.op == "output")
+    for node, (case, fault) in proof.faults.items():
+        own = [i for i, row in enumerate(rows) if row.node == node and row.program == "nodes"]
+        for i in own:
+            rows[i] = rows[i]._replace(case=case, fault=fault)
+        if not own:  # it is in a body or a branch
+            rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
+    rows = _blamed(rows, proof.found)
+    findings = findings_of(rows)
+    told = {(one.kind, one.node) for one in findings}
+    findings.extend(one for key, one in proof.found.items() if key not in told)
+    judging = proof.kernels or proof.flow_kernels
+    if judging and judging.refused:
+        findings.append(Finding("kernels not judged", proof.fused.name, judging.refused))
+    name, device, precision = proof.fused.name, proof.fused.device.name, proof.reference.precision
+    used = option_facts(proof.options.mode, proof.options.tolerances, proof.options.allowed)
+    facts = None
+    if isinstance(proof.fused, Model):
+        policy = proof.fused.policy if proof.reference.mixed else {}
+        facts = facts_of(proof.fused, proof.reference.nodes, used)._replace(policy=policy)
+    against = proof.against.name
+    return ValidationReport(name, device, precision, cases, rows, findings, against, facts=facts)
+
+
+def _blamed(rows: list[ValidationRow], found: Mapping[tuple[str, str], Finding]) -> list[ValidationRow]:
+    """Where a result alone is wrong behind an overflow, the node that overflowed is at fault."""
+    if not any(row.verdict == WRONG for row in rows) or any(
+        row.verdict == WRONG and row.op != "output" for row in rows
+    ):
+        return rows
+    over = [node for kind, node in found if kind == "overflow"]
+    for i, row in enumerate(rows):
+        if row.node in over and row.program == "nodes":
+            rows[i] = row._replace(fault=found["overflow", row.node].text)
+            break
+    return rows
+
+
+def _of_part(part: Cut, setup: Setup) -> ValidationReport:
+    """What a validation says of a part. Raises as validate does."""
+    names = {*part.nodes, *(name for node in part.proto.graph.node for name in node.output)}
+    tolerances = {name: number for name, number in (setup.tolerances or {}).items() if name in names}
+    with setup.load(part.proto) as model:
+        return validate(model, [part.inputs], tolerances=tolerances, allow_unchecked=True)
 
 
 def _tolerances(given: Mapping[str, float] | None) -> dict[str, float]:

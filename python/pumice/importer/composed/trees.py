@@ -108,66 +108,62 @@ def ensemble_of_tensors(node: NodeRecipe) -> Ensemble:
 
     Raises GraphError.
     """
-    modes = _list(node, "nodes_modes", np.int64)
-    count = len(modes)
-    if np.any((modes < 0) | (modes > _MEMBER)):
-        raise graph_error("node", node.name, f"attribute 'nodes_modes': expected 0 to {_MEMBER}, given others")
-    features, to_true, to_false, true_is_leaf, false_is_leaf, nan_is_true = (
-        _list(node, f"nodes_{name}", np.int64, count)
-        for name in (
-            "featureids",
-            "truenodeids",
-            "falsenodeids",
-            "trueleafs",
-            "falseleafs",
-            "missing_value_tracks_true",
-        )
-    )
-    splits = _list(node, "nodes_splits", np.float32, count)
-    weights = _list(node, "leaf_weights", np.float32)
-    targets = _list(node, "leaf_targetids", np.int64, len(weights))
-    sets = iter(_sets(node, _list(node, "membership_values", np.float32)))
-    rows: list[list[int]] = [[0] * 5 for _ in range(count)]
+    trees = _TensorTrees(node)
+    for i in range(len(trees.modes)):
+        trees.add(i)
+    entries = np.stack([trees.targets, _bits(trees.weights)], axis=1)
+    return _made(node, np.array(trees.rows, np.int64), entries, _list(node, "tree_roots", np.int64))
 
-    def child(index: int, is_leaf: int) -> int:
-        """The row of a child; a leaf gets a row for each branch that leads to it."""
-        if not is_leaf:
-            return index
-        if not 0 <= index < len(weights):
-            raise graph_error("node", node.name, f"expected one of {len(weights)} leaves, given {index}")
-        rows.append([0, _LEAF, index, 1, 0])
-        return len(rows) - 1
 
-    for i in range(count):
-        mode = int(modes[i]) + 1
-        limits = [float(splits[i])]
-        if modes[i] == _MEMBER:
-            mode, limits = _MODES["BRANCH_EQ"], next(sets, [])
+class _TensorTrees:
+    """The attributes of a TreeEnsemble, and the rows that its nodes become: one for each node, and behind these the further ones."""
+
+    def __init__(self, node: NodeRecipe) -> None:
+        self._node = node
+        self.modes = _list(node, "nodes_modes", np.int64)
+        count = len(self.modes)
+        if np.any((self.modes < 0) | (self.modes > _MEMBER)):
+            raise graph_error("node", node.name, f"attribute 'nodes_modes': expected 0 to {_MEMBER}, given others")
+        names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs", "missing_value_tracks_true")
+        numbers = {name: _list(node, f"nodes_{name}", np.int64, count) for name in names}
+        self._features, self._nan_is_true = numbers["featureids"], numbers["missing_value_tracks_true"]
+        self._when_true = numbers["truenodeids"], numbers["trueleafs"]
+        self._when_false = numbers["falsenodeids"], numbers["falseleafs"]
+        self._splits = _list(node, "nodes_splits", np.float32, count)
+        self.weights = _list(node, "leaf_weights", np.float32)
+        self.targets = _list(node, "leaf_targetids", np.int64, len(self.weights))
+        self._sets = iter(_sets(node, _list(node, "membership_values", np.float32)))
+        self.rows: list[list[int]] = [[0] * 5 for _ in range(count)]
+
+    def add(self, i: int) -> None:
+        """Fills the row of node i, and adds a row for each further test that it needs."""
+        mode, limits = int(self.modes[i]) + 1, [float(self._splits[i])]
+        if self.modes[i] == _MEMBER:
+            mode, limits = _MODES["BRANCH_EQ"], next(self._sets, [])
             if not limits:
-                raise graph_error("node", node.name, "attribute 'membership_values': expected a set for each such node")
+                expected = "attribute 'membership_values': expected a set for each such node"
+                raise graph_error("node", self._node.name, expected)
+        mode += _NAN_IS_TRUE * int(self._nan_is_true[i] != 0)
         at = i
         for k, limit in enumerate(limits):
-            last = k + 1 == len(limits)
-            rows[at] = [
-                int(features[i]),
-                mode + _NAN_IS_TRUE * int(nan_is_true[i] != 0),
-                0,
-                0,
-                int(_bits(np.array(limit))),
-            ]
-            rows[at][2] = child(int(to_true[i]), int(true_is_leaf[i]))
-            if last:
-                rows[at][3] = child(int(to_false[i]), int(false_is_leaf[i]))
+            self.rows[at] = [int(self._features[i]), mode, 0, 0, int(_bits(np.array(limit)))]
+            self.rows[at][2] = self._child(i, self._when_true)
+            if k + 1 == len(limits):
+                self.rows[at][3] = self._child(i, self._when_false)
                 continue
-            rows.append([0] * 5)
-            rows[at][3] = len(rows) - 1
-            at = rows[at][3]
-    return _ensemble(node, rows, targets, weights)
+            self.rows.append([0] * 5)
+            self.rows[at][3] = len(self.rows) - 1
+            at = self.rows[at][3]
 
-
-def _ensemble(node: NodeRecipe, rows: list[list[int]], targets: Array, weights: Array) -> Ensemble:
-    roots = _list(node, "tree_roots", np.int64)
-    return _made(node, np.array(rows, np.int64), np.stack([targets, _bits(weights)], axis=1), roots)
+    def _child(self, i: int, branch: tuple[Array, Array]) -> int:
+        """The row of a child of node i; a leaf gets a row for each branch that leads to it. branch: ids, and whether each is a leaf's."""
+        index, is_leaf = int(branch[0][i]), int(branch[1][i])
+        if not is_leaf:
+            return index
+        if not 0 <= index < len(self.weights):
+            raise graph_error("node", self._node.name, f"expected one of {len(self.weights)} leaves, given {index}")
+        self.rows.append([0, _LEAF, index, 1, 0])
+        return len(self.rows) - 1
 
 
 def _sets(node: NodeRecipe, values: Array) -> list[list[float]]:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..file.recipe import Attribute, NodeRecipe, NotExpressible, number, without_trailing_gaps
-from .contrib_quantized import QUANTIZED_NODES
 from .contrib_writer import Writer
 from .node_forms import Nodes, Scope, Upgrade, input_of, like_input
-
-DOMAIN = "com.microsoft"
 
 
 def _gelu(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -131,7 +128,7 @@ def _embed_norm(node: NodeRecipe, scope: Scope) -> Nodes:
     return writer.last("LayerNormalization", total, gamma, beta, axis=-1, epsilon=number(node, "epsilon", 1e-12))
 
 
-NODES: dict[str, Upgrade] = {
+FLOAT_NODES: dict[str, Upgrade] = {
     "BiasGelu": _bias_gelu,
     "EmbedLayerNormalization": _embed_norm,
     "FastGelu": _fast_gelu,
@@ -143,12 +140,4 @@ NODES: dict[str, Upgrade] = {
     "SimplifiedLayerNormalization": _simplified_norm,
     "SkipLayerNormalization": _skip_norm,
     "SkipSimplifiedLayerNormalization": _skip_norm,
-    **QUANTIZED_NODES,
 }
-
-
-def rewritten(node: NodeRecipe, scope: Scope) -> Nodes:
-    """The node as nodes of ONNX; itself where it is of another domain or not known. Raises NotExpressible."""
-    own = node.op == "SimplifiedLayerNormalization" and not node.domain  # ONNX Runtime writes it into ONNX's domain
-    known = NODES.get(node.op) if node.domain == DOMAIN or own else None
-    return known(node, scope) if known else [node]

@@ -11,12 +11,9 @@ import numpy as np
 from ...base.errors import graph_error
 from ..file.recipe import Attribute, NodeRecipe, NotExpressible, integers, number, without_trailing_gaps
 from .batched_scan import unbatched_scan
-from .first_opsets import FIRST_UPGRADES, without_hints
 from .node_forms import Nodes, Scope, Upgrade, input_of, like_input, padded, without
 
 _INT64 = 7  # TensorProto.DataType
-OLDEST = 1
-NEWEST = 28
 
 
 def _axes_as_input(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -201,7 +198,8 @@ def _one_hot(node: NodeRecipe, scope: Scope) -> Nodes:
     ]
 
 
-_UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
+# Operator -> (operator set that brought the change, function for nodes of older sets), oldest change first; behind FIRST_UPGRADES.
+LATER_UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "BatchNormalization": [(14, _batch_normalization)],
     "Clip": [(11, _clip)],
     "DFT": [(20, _dft)],
@@ -225,21 +223,3 @@ _UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
         for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
     },
 }
-
-
-# Operator -> (operator set that brought the change, function for nodes of older sets), oldest change first.
-UPGRADES = {
-    name: [*FIRST_UPGRADES.get(name, ()), *_UPGRADES.get(name, ())] for name in sorted({*FIRST_UPGRADES, *_UPGRADES})
-}
-
-
-def upgraded(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
-    """The node in its newest form, with what it needs before it. Raises NotExpressible, GraphError."""
-    nodes = [without_hints(node, version)]
-    for since, upgrade in UPGRADES.get(node.op, ()):
-        if version >= since or node.domain:
-            continue
-        if not input_of(node, 0) and node.op != "Scan":  # Scan's first input was optional
-            raise graph_error("node", node.name, f"{node.op} without its first input")
-        nodes = [*nodes[:-1], *upgrade(nodes[-1], scope)]
-    return nodes

@@ -1,4 +1,4 @@
-#include "graph/region/observed_execution.h"
+#include "graph/region/observed_region.h"
 
 #include <map>
 #include <set>
@@ -24,8 +24,8 @@ uint64_t copied_bytes(const StoredValue& value) {
 
 }  // namespace
 
-ObservedExecution::ObservedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                                     const ProgramGraph& graph, const std::vector<StoredValue>& stored, const std::set<std::string>* wanted)
+ObservedRegion::ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                               const ProgramGraph& graph, const std::vector<StoredValue>& stored, const std::set<std::string>* wanted)
     : compiled_(compiled), list_(compiled->context()) {
   for (size_t k = 0; k < stored.size(); ++k)
     if (!wanted || wanted->contains(graph.value(stored[k].value).name)) copied_.push_back(k);
@@ -38,7 +38,7 @@ ObservedExecution::ObservedExecution(const std::shared_ptr<CompiledOperator>& co
   describe(graph, stored);
 }
 
-void ObservedExecution::record(const BufferRange& persistent, const std::vector<StoredValue>& stored) {
+void ObservedRegion::record(const BufferRange& persistent, const std::vector<StoredValue>& stored) {
   std::vector<BufferRange> read, made;
   for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
   for (const HostSlot& slot : outputs_) made.push_back(slot.device_range());
@@ -61,7 +61,7 @@ void ObservedExecution::record(const BufferRange& persistent, const std::vector<
   list_.commit();
 }
 
-void ObservedExecution::make_slots(const std::vector<StoredValue>& stored) {
+void ObservedRegion::make_slots(const std::vector<StoredValue>& stored) {
   std::vector<uint64_t> output_bytes, observed_bytes;
   for (const Slot& output : compiled_->outputs()) output_bytes.push_back(output.desc->bytes());
   for (const size_t k : copied_) observed_bytes.push_back(copied_bytes(stored[k]));
@@ -69,7 +69,7 @@ void ObservedExecution::make_slots(const std::vector<StoredValue>& stored) {
   observed_ = make_host_slots(compiled_->context(), observed_bytes, Heap::readback);
 }
 
-BufferRange ObservedExecution::range_of(const PlannedOperand& place) const {
+BufferRange ObservedRegion::range_of(const PlannedOperand& place) const {
   if (place.place == Place::output) {
     BufferRange range = outputs_[place.index].device_range();
     range.offset += place.byte_offset;
@@ -79,7 +79,7 @@ BufferRange ObservedExecution::range_of(const PlannedOperand& place) const {
   return {arena_, place.byte_offset, 0};
 }
 
-void ObservedExecution::describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
+void ObservedRegion::describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
   std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // by value: that writes it
   std::map<std::string_view, std::set<std::string>> reads;             // by node
   for (const PlannedStep& step : compiled_->plan().steps)

@@ -19,7 +19,7 @@ DIGITS = Path(pumice.__file__).parent / "data" / "digits"
 
 
 @dataclass(frozen=True)
-class Case:
+class ModelCase:
     name: str
     path: Path
     load: Callable[[], tuple[Array, Array]]  # input and expected first output
@@ -65,23 +65,27 @@ def _candy_720() -> tuple[Array, Array]:
     return blue_first[0], blue_first[1]
 
 
-CASES = (
-    Case("digits", DIGITS / "digits.onnx", _digit, {"fp32": 1e-5, "fp16": 5e-3}),
-    Case("mnist", MODELS / "mnist/mnist.onnx", _stored("mnist/expected/mnist_image1"), {"fp32": 1e-5, "fp16": 5e-4}),
-    Case(
+MODEL_CASES = (
+    ModelCase("digits", DIGITS / "digits.onnx", _digit, {"fp32": 1e-5, "fp16": 5e-3}),
+    ModelCase(
+        "mnist", MODELS / "mnist/mnist.onnx", _stored("mnist/expected/mnist_image1"), {"fp32": 1e-5, "fp16": 5e-4}
+    ),
+    ModelCase(
         "squeezenet",
         MODELS / "squeezenet/squeezenet.onnx",
         _stored("squeezenet/expected/dog2"),
         {"fp32": 1e-5, "fp16": 5e-3},
     ),
-    Case(
+    ModelCase(
         "superres",
         MODELS / "superres/superres.onnx",
         _stored("superres/expected/dog2_224"),
         {"fp32": 1e-5, "fp16": 2.5e-3},
     ),
-    Case("candy", MODELS / "candy/candy.onnx", _stored("candy/expected/DefaultImage_128"), {"fp32": 1e-2, "fp16": 1.5}),
-    Case(
+    ModelCase(
+        "candy", MODELS / "candy/candy.onnx", _stored("candy/expected/DefaultImage_128"), {"fp32": 1e-2, "fp16": 1.5}
+    ),
+    ModelCase(
         "candy720",
         MODELS / "candy/candy.onnx",
         _candy_720,

@@ -1,4 +1,4 @@
-// An execution of a program as it ships, with a copy of every tensor that its kernels store.
+// A run of a region as it ships, with a copy of every tensor that its kernels store.
 #pragma once
 
 #include <memory>
@@ -23,17 +23,17 @@ struct ObservedTensor {
   const std::byte* bytes = nullptr;  // null: it was not to be copied
 };
 
-// The plan, the arena and the kernels are those of every other execution; the copies are made right behind the step that completes a
+// The plan, the arena and the kernels are those of every other run; the copies are made right behind the step that completes a
 // tensor, so that there are more barriers. Runs once. Not thread-safe.
-class ObservedExecution {
+class ObservedRegion {
  public:
   // `compiled`, `stored`: of bind_plan(), with its values. `wanted`: the names of those that are copied; null: all are.
-  ObservedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                    const ProgramGraph& graph, const std::vector<StoredValue>& stored, const std::set<std::string>* wanted);
+  ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs, const ProgramGraph& graph,
+                 const std::vector<StoredValue>& stored, const std::set<std::string>* wanted);
   const TensorDesc& input_desc(size_t i) const { return *compiled_->inputs()[i].desc; }
   void write_input(size_t i, const std::byte* source) { copy_in(inputs_[i].bytes, {source, input_desc(i).element_bytes()}); }
   Submission start() { return list_.exec(); }
-  // They are filled when the execution has finished, and live as long as this.
+  // The tensors are filled when the run has finished, and live as long as this.
   const std::vector<ObservedTensor>& tensors() const { return tensors_; }
 
  private:

@@ -1,0 +1,51 @@
+"""The table of rewrites: operators that become other nodes of ONNX, and by which functions.
+
+Strings have a table of their own (MOVES in strings.py), which has no functions: it names the operators that only move elements, and are
+what they were on a string's number.
+"""
+
+from __future__ import annotations
+
+from ...base.errors import graph_error
+from ..file.recipe import NodeRecipe
+from .contrib_nodes import FLOAT_NODES
+from .contrib_quantized import QUANTIZED_NODES
+from .first_opsets import FIRST_UPGRADES, without_hints
+from .node_forms import Nodes, Scope, Upgrade, input_of
+from .opset import LATER_UPGRADES
+
+OLDEST, NEWEST = 1, 28  # operator sets of ONNX that are read
+CONTRIB_DOMAIN = "com.microsoft"
+
+# Operator of ONNX -> (operator set that brought the change, function for nodes of older sets), oldest change first.
+UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
+    name: [*FIRST_UPGRADES.get(name, ()), *LATER_UPGRADES.get(name, ())]
+    for name in sorted({*FIRST_UPGRADES, *LATER_UPGRADES})
+}
+# Operator of ONNX Runtime's own domain -> function.
+CONTRIB: dict[str, Upgrade] = {**FLOAT_NODES, **QUANTIZED_NODES}
+
+
+def rewritten(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
+    """The node as nodes of ONNX in their newest form; itself where the table has nothing for it.
+
+    version: of the model's operator set of ONNX. Raises NotExpressible, GraphError.
+    """
+    return [made for newest in _upgraded(node, version, scope) for made in _of_onnx(newest, scope)]
+
+
+def _upgraded(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
+    nodes = [without_hints(node, version)]
+    for since, upgrade in UPGRADES.get(node.op, ()):
+        if version >= since or node.domain:
+            continue
+        if not input_of(node, 0) and node.op != "Scan":  # Scan's first input was optional
+            raise graph_error("node", node.name, f"{node.op} without its first input")
+        nodes = [*nodes[:-1], *upgrade(nodes[-1], scope)]
+    return nodes
+
+
+def _of_onnx(node: NodeRecipe, scope: Scope) -> Nodes:
+    own = node.op == "SimplifiedLayerNormalization" and not node.domain  # ONNX Runtime writes it into ONNX's domain
+    known = CONTRIB.get(node.op) if node.domain == CONTRIB_DOMAIN or own else None
+    return known(node, scope) if known else [node]

@@ -1,0 +1,13 @@
+"""What programs choose for their steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pumice
+
+
+def choice_of(model: pumice.Model, x: Any) -> dict[str, Any]:
+    """The choice of the one step of a model that has several variants."""
+    (found,) = [step["choice"] for step in model.program.plan([x]) if "choice" in step]
+    return found  # type: ignore[no-any-return]
