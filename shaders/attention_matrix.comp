@@ -152,8 +152,8 @@ void main() {
 #if MASKED == 2
     vec4 added[OWN_FOURS];  // by the mask: read early, and whatever lies past it
     [[unroll]] for (uint i = 0u; i < OWN_FOURS * 4u; ++i) {
-      const uint at = min(uint(key) + part * OWN_FOURS * 4u + i, max(p.mask_keys, 1u) - 1u);
-      added[i / 4u][i % 4u] = pm_load(mask, mask_index(image, head, min(row, last_row), at));
+      const uint at = min(uint(key) + part * OWN_FOURS * 4u + i, last_masked());
+      added[i / 4u][i % 4u] = mask_at(mask_index(image, head, min(row, last_row), at));
     }
 #endif
     multiply_keys(strip);
@@ -166,7 +166,7 @@ void main() {
         const int at = key + int(four * 4u + j);
         const bool visible = at >= seen.x && at < seen.y;
 #if MASKED == 2
-        scores[i][j] = visible && uint(at) < p.mask_keys ? scaled(scores[i][j]) + added[i][j] : minus_infinity;
+        scores[i][j] = visible ? scaled(scores[i][j]) + added[i][j] : minus_infinity;
 #else
         scores[i][j] = visible ? score_of(image, head, min(row, last_row), uint(at), scores[i][j]) : minus_infinity;
 #endif

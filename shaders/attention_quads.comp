@@ -176,12 +176,37 @@ void multiply_keys(uint stage) {
   FOR(b, STRIPS * BLOCKS) FOR(i, 8u) scores[b * 8u + i] = products[b][i];
 }
 
+#if MASKED && !MASK_BY_ROW
+uint of_columns[BLOCKS * 2u];  // what the mask has for the columns of this invocation, the same for all rows: pairs of halves
+
+// Asks for it before the keys are multiplied, so that it is there behind the products.
+void fetch_mask(int key) {
+  FOR(i, BLOCKS * 2u) {
+    vec2 pair;
+    FOR(j, 2u) {
+      const uint at = min(uint(key) + i / 2u * 16u + COLUMN_OF(i % 2u * 2u + j), last_masked());
+      pair[j] = mask_at(mask_index(seen.image, seen.head, 0u, at));
+    }
+    of_columns[i] = packHalf2x16(pair);
+  }
+}
+#endif
+
 // Brings the scores of a turn's keys to what weigh() takes.
 void limit_scores(int key) {
 #if MASKED
+  if (p.softcap != 0.0)
+    FOR(i, STRIPS * BLOCKS * 8u) scores[i] = scaled(scores[i]);
+  else
+    FOR(i, STRIPS * BLOCKS * 8u) scores[i] *= p.scale;
   FOR(b, STRIPS * BLOCKS) FOR(i, 8u) {
-    const uint at = min(uint(key) + b % BLOCKS * 16u + COLUMN_OF(i), max(p.keys, 1u) - 1u);
-    scores[b * 8u + i] = score_of(seen.image, seen.head, row[b / BLOCKS][HALF_OF(i)], at, scores[b * 8u + i]);
+#if MASK_BY_ROW
+    const uint at = min(uint(key) + b % BLOCKS * 16u + COLUMN_OF(i), last_masked());
+    const float added = mask_at(mask_index(seen.image, seen.head, row[b / BLOCKS][HALF_OF(i)], at));
+#else
+    const float added = unpackHalf2x16(of_columns[b % BLOCKS * 2u + (i >> 1 & 1u)])[i & 1u];
+#endif
+    scores[b * 8u + i] = masked(scores[b * 8u + i], added);
   }
 #else
   if (seen.by_score) FOR(i, STRIPS * BLOCKS * 8u) scores[i] = scaled(scores[i]);
@@ -254,6 +279,9 @@ void take_keys(uint at_k, uint at_v, int begin) {
     if (key < seen.any.y && key + int(KEYS) > seen.any.x)
 #endif
     {
+#if MASKED && !MASK_BY_ROW
+      fetch_mask(key);
+#endif
       multiply_keys(stage);
       limit_scores(key);
       FOR(s, STRIPS) weigh(s);

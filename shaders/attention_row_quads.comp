@@ -377,7 +377,7 @@ Seen seen;
 void limit_scores(int key) {
 #if MASKED
   FOR(b, BLOCKS) FOR(i, SCORED) {
-    const uint at = min(uint(key) + b * 16u + COLUMN_OF(i), max(p.keys, 1u) - 1u);
+    const uint at = uint(key) + b * 16u + COLUMN_OF(i);
     const uvec2 place = i < 4u ? seen.place_a : seen.place_b;
     scores[b * kComponents + i] = score_of(seen.image, place.x, place.y, at, scores[b * kComponents + i]);
   }

@@ -142,6 +142,9 @@ ivec2 seen_keys(uint image, uint row) {
   place += count - int(p.rows);
   keys = count;
 #endif
+#if MASKED
+  keys = min(keys, int(p.mask_keys));
+#endif
   return ivec2(max(place + p.first, 0), min(place + p.last + 1, keys));
 }
 
@@ -154,21 +157,27 @@ float scaled(float product) {
 uint mask_index(uint image, uint head, uint row, uint key) {
   return p.mask_offset + image * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
 }
+
+// The last key that a mask has an element for: a place to read from for keys that no row sees, so that no branch parts the reads.
+uint last_masked() { return max(p.mask_keys, 1u) - 1u; }
+
+// What a mask has at an index, and the score that this makes of one.
+#if MASKED == 1
+float mask_at(uint at) { return pm_load_bool(mask, at) == MASK_SHOWS ? 1.0 : 0.0; }
+float masked(float score, float has) { return has != 0.0 ? score : HIDDEN; }
+#else
+float mask_at(uint at) { return pm_load(mask, at); }
+float masked(float score, float has) { return score + has; }
+#endif
 #endif
 
 // The score of a key that the row may see, from the product of both.
 float score_of(uint image, uint head, uint row, uint key, float product) {
-  float score = scaled(product);
 #if MASKED
-  if (key >= p.mask_keys) return minus_infinity;
-  const uint at = mask_index(image, head, row, key);
+  return masked(scaled(product), mask_at(mask_index(image, head, row, min(key, last_masked()))));
+#else
+  return scaled(product);
 #endif
-#if MASKED == 1
-  if (pm_load_bool(mask, at) != MASK_SHOWS) return HIDDEN;
-#elif MASKED == 2
-  score += pm_load(mask, at);
-#endif
-  return score;
 }
 
 // The element at which the results of a row begin.

@@ -49,7 +49,7 @@ class Way:
 
     def macros(self) -> dict[str, str]:
         same = {"EMULATED": "0", "MASKED": "0", "COUNTED": "0", "ZERO_EMPTY": "1", "PARTS": "0", "MEETS": "0"}
-        return {**same, "Y_VEC4": "1", "EPILOGUE(x)": "x", "PATIENT": str(int(self.patient))}
+        return {**same, "Y_VEC4": "1", "EPILOGUE(x)": "x", "PATIENT": str(int(self.patient)), "MASK_BY_ROW": "0"}
 
     def kernel(self, size: int, context: pumice.Context) -> pumice.Kernel:
         """The kernel that the engine would build, for what the driver says of it."""

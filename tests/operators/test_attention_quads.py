@@ -24,11 +24,16 @@ CASES = [
     (STRIPS, Case(4, 2, 31, 90, 16, batch=2, counts=(90, 41), causal=True)),
     (PATIENT, Case(3, 1, 65, 63, 40, mask="float16", cap=1.5)),
     (PATIENT, Case(2, 1, 66, 17, 32, 24, causal=True)),
+    (SHORT, Case(2, 2, 37, 45, 24, batch=2, mask="float16", mask_axes="bk")),
+    (STRIPS, Case(2, 1, 33, 37, 16, batch=2, mask="bool", mask_axes="hk", mask_keys=19)),
+    (PLAIN, Case(2, 2, 33, 70, 16, mask="float16", mask_axes="rk", mask_keys=37, causal=True)),
     (LARGE, Case(2, 1, 130, 80, 32, 24, causal=True)),
 ]
 MORE = [
     (PATIENT, Case(2, 2, 31, 77, 40, mask="bool")),
     (PATIENT, Case(1, 1, 17, 1, 8, scale=-0.5)),
+    (PATIENT, Case(3, 1, 65, 63, 40, mask="float16", mask_axes="k", cap=1.5)),
+    (PLAIN, Case(2, 2, 31, 77, 40, mask="bool", mask_axes="bhk")),
     (STRIPS, Case(1, 1, 64, 16, 64, then="Relu")),
     (STRIPS, Case(3, 3, 47, 97, 128, batch=2, causal=True)),
     (PLAIN, Case(2, 1, 33, 33, 16, counts=(0,))),
@@ -40,6 +45,9 @@ LONG = [
     Case(3, 1, 255, 2047, 64, counts=(2000,), causal=True, before=700),
     Case(2, 2, 129, 300, 128, mask="bool"),
     Case(2, 2, 131, 300, 64, mask="float16", cap=2.0),
+    Case(2, 2, 129, 300, 128, mask="bool", mask_axes="bk"),
+    Case(12, 12, 128, 128, 64, batch=8, mask="float16", mask_axes="bk"),
+    Case(2, 2, 131, 300, 64, mask="float16", mask_axes="k", mask_keys=201),
 ]
 
 

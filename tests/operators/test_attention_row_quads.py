@@ -21,6 +21,7 @@ CASES = [
     Case(19, 1, 1, 70, 16, batch=2, counts=(70, 33)),
     Case(6, 2, 3, 70, 40, 24, causal=True, before=1, cap=2.0),
     Case(4, 2, 1, 77, 40, mask="bool"),
+    Case(4, 2, 1, 77, 40, batch=2, mask="float16", mask_axes="bk", mask_keys=35),
 ]
 MORE = [
     Case(1, 1, 1, 1, 8),

@@ -15,7 +15,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Case:
-    """counts: keys of each image that count; after, before: those behind and before a row's place that it sees; mask: its dtype."""
+    """counts: keys of each image that count; after, before: those behind and before a row's place that it sees; mask: its dtype.
+
+    mask_axes: those of images, heads, rows and keys (bhrk) that a mask has; of the others it has one element for all.
+    mask_keys: how many keys a mask has elements for, where it is not all of them: the others are not seen.
+    """
 
     heads: int
     groups: int
@@ -31,6 +35,8 @@ class Case:
     scale: float = 0.0
     mask: str = ""
     then: str = ""
+    mask_axes: str = "bhrk"
+    mask_keys: int = 0
 
     @property
     def shapes(self) -> tuple[list[int], list[int], list[int]]:
@@ -41,7 +47,8 @@ class Case:
         random = np.random.default_rng(seed)
         made: list[Array] = [random.standard_normal(shape).astype(np.float16) for shape in self.shapes]
         if self.mask:
-            shape = (self.batch, self.heads, self.rows, self.keys)
+            sizes = (self.batch, self.heads, self.rows, self.mask_keys or self.keys)
+            shape = tuple(size if axis in self.mask_axes else 1 for axis, size in zip("bhrk", sizes, strict=True))
             made.append(
                 random.random(shape) < 0.6 if self.mask == "bool" else random.standard_normal(shape).astype("f2")
             )
@@ -73,10 +80,10 @@ class Case:
         scores = q @ k.transpose(0, 1, 3, 2) * (self.scale or self.size**-0.5)
         if self.cap:
             scores = self.cap * np.tanh(scores / self.cap)
-        if self.mask == "bool":
-            scores = np.where(given[3], scores, -np.inf)
-        elif self.mask:
-            scores = scores + given[3]
+        if self.mask:
+            added = np.where(given[3], 0, -np.inf) if self.mask == "bool" else given[3].astype(np.float64)
+            beyond = self.keys - added.shape[-1] if self.mask_keys else 0
+            scores = scores + np.pad(added, [(0, 0)] * 3 + [(0, beyond)], constant_values=-np.inf)
         counts = np.array(self.counts or [self.keys] * self.batch)[:, None, None]
         place = np.arange(self.rows)[None, :, None] + (counts - self.rows if self.counts else 0)
         key = np.arange(self.keys)[None, None, :]

@@ -119,7 +119,8 @@ AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const Ma
   if (is_quads) {
     plan.spec.insert(plan.spec.end(), {{"KEYS", share.keys}, {"STRIPS", share.strips}});
     plan.together = share.together;
-    plan.macros = {{"EMULATED", flag(!node.has_quads())}, {"PATIENT", flag(share.is_patient)}};
+    const bool by_row = a.mask && a.mask->strides[2] != 0;
+    plan.macros = {{"EMULATED", flag(!node.has_quads())}, {"PATIENT", flag(share.is_patient)}, {"MASK_BY_ROW", flag(by_row)}};
   } else {
     plan.macros = {{"SUBGROUP", number(node.subgroup())}};
   }
