@@ -46,12 +46,36 @@ layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
 #endif
 #if RESIDUAL
 layout(binding = 6) readonly buffer R { RFP4 residual[]; };
-#define FINISHED(v, k) epilogue(v, R4_AT(p.residual_offset / 4u + ROW * p.quads + FOUR(k)))
-#else
-#define FINISHED(v, k) epilogue(v)
 #endif
 #if CHANNELS == 2
 shared vec2 lines[TEAMS * MOST_CHANNELS];  // factors and biases, by the channels of a team's row
+#endif
+
+// What results are made with besides the row. EARLY: it is asked for together with the row, so that it is there when the row's sums are;
+// that takes registers, of which many rows make better use.
+#ifndef EARLY
+#define EARLY 0
+#endif
+FACTOR scales[HELD], biases[HELD];
+vec4 residuals[HELD];
+
+void hold_terms(uint k) {
+  if (!HAS_FOUR(k)) return;
+#if CHANNELS != 2
+  scales[k] = scale[FACTOR_AT(k)];
+#if HAS_BIAS
+  biases[k] = bias[FACTOR_AT(k)];
+#endif
+#endif
+#if RESIDUAL
+  residuals[k] = R4_AT(p.residual_offset / 4u + ROW * p.quads + FOUR(k));
+#endif
+}
+
+#if RESIDUAL
+#define FINISHED(v, k) epilogue(v, residuals[k])
+#else
+#define FINISHED(v, k) epilogue(v)
 #endif
 
 #if CENTRED
@@ -61,6 +85,9 @@ PM_GATHER(gather_sums, vec2, meetings, pm_sum)
 
 void main() {
   hold_row(0.0);
+#if EARLY
+  FOR_HELD(k) hold_terms(k);
+#endif
 #if CENTRED
   float sum = 0.0;
   FOR_HELD(k) {
@@ -101,6 +128,7 @@ void main() {
   barrier();  // the factors and biases of the row's channels are there
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
+    hold_terms(k);
     const vec2 line = lines[TEAM_NUMBER * MOST_CHANNELS + uint((float(FOUR(k)) + 0.5) * p.plane_inverse)];
     precise vec4 delta = (held_four(k) - mean) - rest;
     const vec4 v = delta * line.x + line.y;
@@ -109,10 +137,13 @@ void main() {
 #else
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
+#if !EARLY
+    hold_terms(k);
+#endif
     precise vec4 delta = (held_four(k) - mean) - rest;
-    vec4 v = delta * factor * scale[FACTOR_AT(k)];
+    vec4 v = delta * factor * scales[k];
 #if HAS_BIAS
-    v += bias[FACTOR_AT(k)];
+    v += biases[k];
 #endif
     store_four(k, FINISHED(v, k));
   }

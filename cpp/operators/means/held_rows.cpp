@@ -14,9 +14,9 @@ namespace {
 struct Team {
   int64_t team, teams, most;
 };
-constexpr Team kTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
+constexpr Team kTeams[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
 constexpr int64_t kShortTeam = 16, kMostShort = 512;  // invocations that share a row that is not held, and its most elements
-constexpr Team kHalvesTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 8192}};
+constexpr Team kHalvesTeams[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 8192}};
 
 }  // namespace
 
@@ -33,8 +33,10 @@ std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool k
   if (node.prefers_lanes() || size % 4 != 0 || !begins_in_fours(node)) return {};
   const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
   const bool halves = keeps && is_half_width(node.input(0).dtype);
+  // Where members meet in shared memory alone, a large team has the workgroup to itself: see include/team.glsl.
+  const auto meets = [&](const Team& team) { return node.subgroup() > 0 || team.team <= 16 || team.teams == 1; };
   for (const Team& team : halves ? std::span<const Team>(kHalvesTeams) : kTeams)
-    if (size / 4 <= team.most && team.team * team.teams <= largest)
+    if (size / 4 <= team.most && team.team * team.teams <= largest && meets(team))
       return HeldRows{team.team, team.teams, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, team.team)))),
                       halves};
   return {};

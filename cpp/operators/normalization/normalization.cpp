@@ -329,7 +329,9 @@ void lower_layer_norm(LowerContext& node) {
     node.add(step.build());
   };
   if (const auto held = held_rows(node, size, true)) {
+    constexpr int64_t kMostHeld = 8, kFewElements = 1 << 21;  // fours of an invocation; elements that leave much of a device idle
     macros.emplace_back("CHANNELS", "0");
+    macros.emplace_back("EARLY", flag(held->held <= kMostHeld && x.elements() <= kFewElements));
     node.tell_additions(held_additions(node, *held));
     return finish(held_step(node, *held, "layer_norm_held.comp", macros, rows, size));
   }
