@@ -2,13 +2,18 @@
 // the order in which the matrix units take them, sixteen bytes an invocation, without shared memory: the products of 32 steps of the depth
 // are summed in an order in which an invocation's eight steps are neighbours. A workgroup computes TILE_P rows by TILE_C columns, each of
 // its subgroups SUB_P by SUB_C of them; subgroups that share the depth of a tile add their sums in shared memory.
-// Packed weights: [columns / 8][depth / 32][32][8], as conv_pack.comp makes FRAGMENTS; x lies by rows, in whole eights.
+// Not MATRIX: convolutions, whose rows are the pixels of all images and whose depth is, for each 32 channels, those of one tap after another.
+// Packed weights: [columns / 8][depth / 32][taps][32][8], as conv_pack.comp makes FRAGMENTS; x lies by rows, or has its channels, in whole
+// eights.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#if !EMULATED
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
+#endif
 #define GRID_AXES 0
 #include "include/grid.glsl"
 #include "include/math.glsl"
@@ -24,6 +29,15 @@ layout(constant_id = 4) const uint SUB_C = 32u;
 layout(constant_id = 5) const uint AHEAD = 1u;  // chunks of 32 steps that are on their way at once
 layout(constant_id = 6) const uint EARLY = 0u;  // 1: the next chunks are read before these are multiplied
 layout(constant_id = 7) const uint WHOLE = 0u;  // 1: all subgroups take all of their chunks, which the depth fills
+#if !MATRIX
+layout(constant_id = 8) const uint KERNEL_H = 1u;
+layout(constant_id = 9) const uint KERNEL_W = 3u;
+layout(constant_id = 10) const uint STEP_H = 1u;
+layout(constant_id = 11) const uint STEP_W = 1u;
+layout(constant_id = 12) const uint DILATION_H = 1u;
+layout(constant_id = 13) const uint DILATION_W = 1u;
+#endif
+#include "include/fragments.glsl"
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
@@ -33,106 +47,148 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 #include "include/four_channels.glsl"
+#include "include/unrolled.glsl"
 
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;
-const uint ACROSS = TILE_C / SUB_C, TILES = TILE_P / SUB_P * ACROSS, SPLIT = INVOCATIONS / 32u / TILES;
+const uint ACROSS = TILE_C / SUB_C, TILES = TILE_P / SUB_P * ACROSS, SPLIT = INVOCATIONS / kLanes / TILES;
 const uint QUADS = TILE_C / 4u, ROW_Y = QUADS + 1u;  // one more, so that rows begin in different banks
 shared uvec4 meeting[SPLIT * TILE_P * ROW_Y];
 
-coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
+SUMS_OF(sums, ROWS * COLUMNS);
 
-uint eights, chunks;                        // of the depth
-uint rows[2 * ROWS], columns[2 * COLUMNS];  // the eights at which the lines of this invocation begin
+uint eights, chunks;                        // of the depth; the eights of one tap
+uint columns[2 * COLUMNS];                  // the eights at which the lines of this invocation begin
+#if MATRIX
+uint rows[2 * ROWS];                        // and those of the other operand
+#else
+struct Pixel {
+  uint first;  // of its image, in eights
+  ivec2 from;  // the row and the column that its first tap reads
+};
+Pixel pixels[2 * ROWS];
+#endif
 // The operands' elements of this invocation: AHEAD chunks of each, or twice as many where the next ones are read early.
 uvec4 held_x[(1u + EARLY) * AHEAD * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * 2u * COLUMNS];
 
 // The components of either operand: four steps of one of its lines, and of the line that is eight further on.
-#define SET_COMPONENTS(matrix, low, high)                                                                \
-  {                                                                                                      \
-    const f16vec2 low_x = unpackFloat2x16(low.x), low_y = unpackFloat2x16(low.y);                        \
-    const f16vec2 high_x = unpackFloat2x16(high.x), high_y = unpackFloat2x16(high.y);                    \
-    matrix[0] = low_x.x, matrix[1] = low_x.y, matrix[2] = low_y.x, matrix[3] = low_y.y;                  \
-    matrix[4] = high_x.x, matrix[5] = high_x.y, matrix[6] = high_y.x, matrix[7] = high_y.y;              \
+#define SET_LINES(matrix, held, place, part)                                                            \
+  {                                                                                                     \
+    const uvec2 low = part == 0u ? held[place].xy : held[place].zw;                                     \
+    const uvec2 high = part == 0u ? held[(place) + 1u].xy : held[(place) + 1u].zw;                      \
+    SET_COMPONENTS(matrix, PAIR(low.x), PAIR(low.y), PAIR(high.x), PAIR(high.y))                        \
   }
+#if EMULATED
+#define STORE_SUMS(matrix, at)                                                                          \
+  FOR(c, kComponents) meeting[(at) + ROW_OF(c) * ROW_Y + COLUMN_OF(c) / 4u][COLUMN_OF(c) % 4u] = floatBitsToUint(matrix[c])
+#else
+#define STORE_SUMS(matrix, at) coopMatStore(matrix, meeting, at, ROW_Y, gl_CooperativeMatrixLayoutRowMajor)
+#endif
+
+#if MATRIX
+#define HAS_STEPS(chunk, eight) (eight < eights)
+#define EIGHT_OF(chunk) (chunk * 4u + LANE % 4u)
+#define LINE_OF_X(i) x[rows[i] + at_x]
+#else
+const uint TAPS = KERNEL_H * KERNEL_W;
+#define HAS_STEPS(chunk, eight) (chunk < chunks && eight < eights)
+#define EIGHT_OF(chunk) (chunk / TAPS * 4u + LANE % 4u)
+#define LINE_OF_X(i) line_of(pixels[i], chunk % TAPS, at_x)
+
+// An eight of the channels of the pixel that a tap reads; zero outside the image.
+uvec4 line_of(Pixel pixel, uint tap, uint at_x) {
+  const ivec2 place = pixel.from + ivec2(tap / KERNEL_W * DILATION_H, tap % KERNEL_W * DILATION_W);
+  const bool inside = all(greaterThanEqual(place, ivec2(0))) && all(lessThan(place, ivec2(p.in_h, p.in_w)));
+  const uint at = (uint(place.x) * p.x_stride_h + uint(place.y) * p.x_stride_w) >> 3;
+  const uvec4 line = x[inside ? pixel.first + at + at_x : pixel.first];
+  return inside ? line : uvec4(0u);
+}
+#endif
 
 // Reads AHEAD chunks from `begin` on into half `to` of what is held. There is no branch, so that all loads are on their way at once: past
 // the end the last eight is read and counts as zero.
 void read(uint to, uint begin) {
-  [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
-    const uint chunk = begin + k, eight = chunk * 4u + gl_SubgroupInvocationID % 4u, at = to * AHEAD + k;
-    const uint at_w = (WHOLE != 0u ? chunk : min(chunk, chunks - 1u)) * 32u, at_x = WHOLE != 0u ? eight : min(eight, eights - 1u);
-    [[unroll]] for (uint i = 0u; i < 2u * COLUMNS; ++i) held_w[at * 2u * COLUMNS + i] = w[columns[i] + at_w];
-    [[unroll]] for (uint i = 0u; i < 2u * ROWS; ++i) held_x[at * 2u * ROWS + i] = x[rows[i] + at_x];
-    if (WHOLE == 0u && eight >= eights) {
-      [[unroll]] for (uint i = 0u; i < 2u * COLUMNS; ++i) held_w[at * 2u * COLUMNS + i] = uvec4(0u);
-      [[unroll]] for (uint i = 0u; i < 2u * ROWS; ++i) held_x[at * 2u * ROWS + i] = uvec4(0u);
+  FOR(k, AHEAD) {
+    const uint chunk = begin + k, eight = EIGHT_OF(chunk), at = to * AHEAD + k;
+    const uint at_w = (WHOLE != 0u ? chunk : min(chunk, chunks - 1u)) * kLanes, at_x = WHOLE != 0u ? eight : min(eight, eights - 1u);
+    FOR(i, 2u * COLUMNS) held_w[at * 2u * COLUMNS + i] = w[columns[i] + at_w];
+    FOR(i, 2u * ROWS) held_x[at * 2u * ROWS + i] = LINE_OF_X(i);
+    if (WHOLE == 0u && !HAS_STEPS(chunk, eight)) {
+      FOR(i, 2u * COLUMNS) held_w[at * 2u * COLUMNS + i] = uvec4(0u);
+      FOR(i, 2u * ROWS) held_x[at * 2u * ROWS + i] = uvec4(0u);
     }
   }
 }
 
 // Adds the products of the chunks in half `from` of what is held.
 void multiply(uint from) {
-  [[unroll]] for (uint k = 0u; k < AHEAD; ++k)
-    [[unroll]] for (uint part = 0u; part < 2u; ++part) {
-      const uint at = from * AHEAD + k;
-      coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
-      [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
-        const uvec4 one = held_x[(at * ROWS + i) * 2u], other = held_x[(at * ROWS + i) * 2u + 1u];
-        const uvec2 low = part == 0u ? one.xy : one.zw, high = part == 0u ? other.xy : other.zw;
-        SET_COMPONENTS(a[i], low, high)
-      }
-      [[unroll]] for (uint j = 0u; j < COLUMNS; ++j) {
-        coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
-        const uvec4 one = held_w[(at * COLUMNS + j) * 2u], other = held_w[(at * COLUMNS + j) * 2u + 1u];
-        const uvec2 low = part == 0u ? one.xy : one.zw, high = part == 0u ? other.xy : other.zw;
-        SET_COMPONENTS(b, low, high)
-        [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
-      }
+  FOR(k, AHEAD) FOR(part, 2u) {
+    const uint at = from * AHEAD + k;
+    LEFT_OF(left, ROWS);
+    FOR(i, ROWS) SET_LINES(left[i], held_x, (at * ROWS + i) * 2u, part)
+    FOR(j, COLUMNS) {
+      RIGHT(right);
+      SET_LINES(right, held_w, (at * COLUMNS + j) * 2u, part)
+      FOR(i, ROWS) MULTIPLY_ADD(left[i], right, sums[i * COLUMNS + j]);
     }
+  }
+}
+
+// Adds the products of all chunks of this subgroup. All subgroups take as many turns: past the depth they multiply zeros.
+void multiply_all(uint share) {
+  const uint step = SPLIT * AHEAD, turns = (chunks + step - 1u) / step;
+  uint begin = share * AHEAD;
+  if (EARLY == 0u) {
+    for (uint turn = 0u; turn < turns; ++turn, begin += step) {
+      read(0u, begin);
+      multiply(0u);
+    }
+  } else {
+    read(0u, begin);
+    for (uint turn = 0u; turn < turns; turn += 2u, begin += 2u * step) {
+      if (turn + 1u < turns) read(EARLY, begin + step);
+      multiply(0u);
+      if (turn + 1u >= turns) break;
+      if (turn + 2u < turns) read(0u, begin + 2u * step);
+      multiply(EARLY);
+    }
+  }
+}
+
+void find_rows(uint first) {
+  FOR(i, 2u * ROWS) {
+    const uint row = min(first + LANE / 4u + i * 8u, p.pixels - 1u);
+#if MATRIX
+    rows[i] = (p.x_offset + row * p.x_stride_w) >> 3;
+#else
+    const uvec3 place = place_of(row);
+    pixels[i].first = (p.x_offset + place.x * p.x_stride_n) >> 3;
+    pixels[i].from = ivec2(place.yz * uvec2(STEP_H, STEP_W)) + ivec2(p.base_h, p.base_w);
+#endif
+  }
 }
 
 void main() {
   const uint first_row = grid_group().x * TILE_P, first_column = grid_group().y * TILE_C;
-  const uint share = gl_SubgroupID / TILES, tile = gl_SubgroupID % TILES;
+  const uint share = SUBGROUP_NUMBER / TILES, tile = SUBGROUP_NUMBER % TILES;
   const uint tile_row = tile / ACROSS * SUB_P, tile_column = tile % ACROSS * SUB_C;
   const uint blocks = (p.channels_out + 7u) / 8u;
   eights = (p.channels_in + 7u) / 8u, chunks = (eights + 3u) / 4u;
-  [[unroll]] for (uint i = 0u; i < 2u * ROWS; ++i) {
-    const uint row = first_row + tile_row + gl_SubgroupInvocationID / 4u + i * 8u;
-    rows[i] = (p.x_offset + min(row, p.pixels - 1u) * p.x_stride_w) >> 3;
-  }
-  [[unroll]] for (uint i = 0u; i < 2u * COLUMNS; ++i)
-    columns[i] = (p.w_offset >> 3) + min((first_column + tile_column) / 8u + i, blocks - 1u) * chunks * 32u + gl_SubgroupInvocationID;
-  [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i)
-    sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
-  const uint step = SPLIT * AHEAD;
-  uint begin = share * AHEAD;
-  if (EARLY == 0u) {
-    for (; begin < chunks; begin += step) {
-      read(0u, begin);
-      multiply(0u);
-    }
-  } else if (begin < chunks) {
-    read(0u, begin);
-    for (; begin + step < chunks; begin += 2u * step) {
-      read(1u, begin + step);
-      multiply(0u);
-      if (begin + 2u * step < chunks) read(0u, begin + 2u * step);
-      multiply(1u);
-    }
-    if (begin < chunks) multiply(0u);
-  }
-  [[unroll]] for (uint i = 0u; i < ROWS; ++i)
-    [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
-      coopMatStore(sums[i * COLUMNS + j], meeting, (share * TILE_P + tile_row + i * 16u) * ROW_Y + tile_column / 4u + j * 4u, ROW_Y,
-                   gl_CooperativeMatrixLayoutRowMajor);
+#if !MATRIX
+  chunks *= TAPS;
+#endif
+  find_rows(first_row + tile_row);
+  FOR(i, 2u * COLUMNS) columns[i] = (p.w_offset >> 3) + min((first_column + tile_column) / 8u + i, blocks - 1u) * chunks * kLanes + LANE;
+  FOR(i, ROWS * COLUMNS) CLEAR_SUMS(sums[i]);
+  multiply_all(share);
+  FOR(i, ROWS) FOR(j, COLUMNS)
+    STORE_SUMS(sums[i * COLUMNS + j], (share * TILE_P + tile_row + i * 16u) * ROW_Y + tile_column / 4u + j * 4u);
   barrier();  // the sums of all subgroups are there
   for (uint q = gl_LocalInvocationIndex; q < TILE_P * QUADS; q += INVOCATIONS) {
     const uint pixel = first_row + q / QUADS, quad = q % QUADS, channel = first_column + quad * 4u;
     if (pixel >= p.pixels || channel >= p.channels_out) continue;
     vec4 sum;
     for (uint j = 0u; j < 4u; ++j) sum[j] = channel_bias(channel + j);
-    [[unroll]] for (uint k = 0u; k < SPLIT; ++k) sum += uintBitsToFloat(meeting[(k * TILE_P + q / QUADS) * ROW_Y + quad]);
+    FOR(k, SPLIT) sum += uintBitsToFloat(meeting[(k * TILE_P + q / QUADS) * ROW_Y + quad]);
     for (uint j = 0u; j < 4u; ++j) sum[j] += element_bias(pixel, channel + j);
     store_four(y_index(place_of(pixel)), channel, sum);
   }

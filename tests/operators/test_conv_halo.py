@@ -1,190 +1,87 @@
-"""Convolutions of halves on matrix units that read patches of the input from shared memory: conv_halo.comp.
-
-The result of each element may be off by the roundings that the step tells of, times 2^-24 of the sum of absolute products, and by one
-rounding to a half.
-"""
+"""Convolutions of halves on matrix units that read patches of the input from shared memory: conv_halo.comp."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import pumice
+from fragment_convolutions import Case, check_large, check_near, compiled, graph_of, inside, shapes_of
 
-Array = npt.NDArray[Any]
-UNIT = 2.0**-24
-HALF_UNIT, LEAST_HALF = 2.0**-11, 2.0**-25  # roundings to a half: of normal ones, and half a step of those below
-
-
-@dataclass(frozen=True)
-class Case:
-    """A convolution of images of `size` with `kernel`, channels (in, out)."""
-
-    size: tuple[int, int]
-    kernel: tuple[int, int]
-    channels: tuple[int, int]
-    tile: str = "8x16x32 of 32x32 planes 1"
-    images: int = 1
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, left, bottom, right
-    strides: tuple[int, int] = (1, 1)
-    dilations: tuple[int, int] = (1, 1)
-    bias: bool = False
-    relu: bool = False
-    residual: bool = False
-
-    @property
-    def variant(self) -> str:
-        return f"conv_halo {self.tile}"
-
-    @property
-    def made(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
-        top, left, bottom, right = self.pads
-        sizes = (self.size[0] + top + bottom, self.size[1] + left + right)
-        spans = [(self.kernel[i] - 1) * self.dilations[i] + 1 for i in range(2)]
-        return ((sizes[0] - spans[0]) // self.strides[0] + 1, (sizes[1] - spans[1]) // self.strides[1] + 1)
-
-
-NARROW, SMALL = "8x16x16 of 32x16 planes 1", "8x8x32 of 32x16 planes 1"
+NARROW, SMALL = "conv_halo 8x16x16 of 32x16 planes 1", "conv_halo 8x8x32 of 32x16 planes 1"
 SAME = (1, 1, 1, 1)
 CASES = [
     Case((7, 9), (3, 3), (64, 64), pads=SAME),
-    Case((8, 16), (3, 3), (64, 64), "8x16x64 of 64x32 planes 1", pads=SAME, bias=True, relu=True),
-    Case((9, 17), (3, 3), (64, 64), "8x16x64 of 64x32 planes 2 early", pads=SAME, residual=True),
-    Case((7, 15), (3, 3), (64, 64), "8x16x64 of 64x32 planes 2", pads=SAME, bias=True, residual=True, relu=True),
-    Case((17, 19), (3, 3), (64, 32), "8x16x32 of 32x32 planes 1 early", pads=SAME, bias=True),
-    Case((1, 1), (3, 3), (64, 32), "8x16x32 of 32x32 planes 2", pads=SAME),
+    Case((8, 16), (3, 3), (64, 64), "conv_halo 8x16x64 of 64x32 planes 1", pads=SAME, bias=True, relu=True),
+    Case((9, 17), (3, 3), (64, 64), "conv_halo 8x16x64 of 64x32 planes 2 early", pads=SAME, residual=True),
+    Case(
+        (7, 15), (3, 3), (64, 64), "conv_halo 8x16x64 of 64x32 planes 2", pads=SAME, bias=True, residual=True, relu=True
+    ),
+    Case((17, 19), (3, 3), (64, 32), "conv_halo 8x16x32 of 32x32 planes 1 early", pads=SAME, bias=True),
+    Case((1, 1), (3, 3), (64, 32), "conv_halo 8x16x32 of 32x32 planes 2", pads=SAME),
     Case((11, 23), (3, 3), (32, 9), NARROW, images=3, pads=SAME, bias=True),
-    Case((17, 17), (3, 3), (32, 9), "8x16x16 of 32x16 planes 1 early", pads=SAME, relu=True),
+    Case((17, 17), (3, 3), (32, 9), "conv_halo 8x16x16 of 32x16 planes 1 early", pads=SAME, relu=True),
     Case((9, 13), (3, 3), (64, 9), f"{NARROW} early", pads=SAME, residual=True),
-    Case((10, 11), (9, 9), (32, 3), "8x8x16 of 16x16 planes 1", pads=(4, 4, 4, 4), bias=True),
+    Case((10, 11), (9, 9), (32, 3), "conv_halo 8x8x16 of 16x16 planes 1", pads=(4, 4, 4, 4), bias=True),
     Case((9, 9), (5, 5), (16, 17), SMALL, pads=(2, 2, 2, 2), bias=True),
     Case((7, 13), (1, 3), (48, 40), images=3, pads=(0, 1, 0, 1)),
-    Case((13, 7), (3, 1), (72, 36), "8x16x32 of 32x32 planes 2 early", pads=(1, 0, 1, 0), residual=True),
+    Case((13, 7), (3, 1), (72, 36), "conv_halo 8x16x32 of 32x32 planes 2 early", pads=(1, 0, 1, 0), residual=True),
     Case((13, 19), (3, 3), (32, 32), SMALL, images=3, dilations=(2, 2), pads=(2, 2, 2, 2)),
     Case((12, 10), (3, 4), (24, 8), NARROW, dilations=(1, 3), pads=(0, 3, 2, 1), relu=True),
     Case((12, 18), (3, 3), (40, 65), SMALL, pads=(3, 0, 1, 2)),
     Case((15, 17), (3, 3), (32, 32), f"{SMALL} early", strides=(2, 2), pads=SAME, bias=True),
     Case((2, 65), (2, 3), (32, 16), NARROW, strides=(1, 2)),
-    Case((11, 35), (3, 3), (32, 9), "spread 4x32x32 of 32x32 planes 1", images=2, pads=SAME, bias=True),
-    Case((5, 30), (3, 3), (64, 9), "spread 2x32x32 of 16x32 planes 1 early", pads=SAME, residual=True),
-    Case((5, 31), (3, 3), (64, 4), "spread 2x32x16 of 16x16 planes 2", pads=SAME, bias=True, relu=True),
-    Case((10, 26), (9, 9), (32, 3), "spread 2x32x32 of 16x32 planes 1", pads=(4, 4, 4, 4), bias=True),
-    Case((7, 61), (1, 5), (40, 6), "spread 4x32x32 of 32x32 planes 1", pads=(0, 3, 0, 0)),
-    Case((9, 29), (3, 3), (24, 1), "spread 4x32x16 of 32x16 planes 1 early", dilations=(2, 3), pads=(0, 3, 2, 1)),
-    Case((9, 15), (3, 3), (128, 24), "8x8x16 of 64x16 planes 4 split 2 early", pads=SAME, bias=True, relu=True),
-    Case((9, 15), (2, 3), (64, 24), "8x8x16 of 64x16 planes 2 split 4 early", pads=SAME, bias=True),
-    Case((8, 9), (2, 3), (168, 33), "8x8x32 of 64x32 planes 4 split 2 early", images=2, residual=True),
-    Case((7, 8), (2, 3), (40, 17), "8x8x32 of 32x32 planes 2 split 2 early", pads=SAME, bias=True),
-    Case((17, 15), (3, 3), (32, 64), "8x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
-    Case((7, 17), (3, 3), (32, 128), "8x16x64 of 64x32 planes 1", pads=SAME),
-    Case((17, 33), (3, 3), (64, 64), "8x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
-    Case((18, 31), (3, 3), (64, 64), "8x16x64 of 64x32 planes 2 early", pads=SAME, relu=True),
-    Case((33, 67), (3, 3), (32, 9), "8x16x16 of 32x16 planes 1 early", pads=SAME, bias=True),
+    Case((11, 35), (3, 3), (32, 9), "conv_halo spread 4x32x32 of 32x32 planes 1", images=2, pads=SAME, bias=True),
+    Case((5, 30), (3, 3), (64, 9), "conv_halo spread 2x32x32 of 16x32 planes 1 early", pads=SAME, residual=True),
+    Case((5, 31), (3, 3), (64, 4), "conv_halo spread 2x32x16 of 16x16 planes 2", pads=SAME, bias=True, relu=True),
+    Case((10, 26), (9, 9), (32, 3), "conv_halo spread 2x32x32 of 16x32 planes 1", pads=(4, 4, 4, 4), bias=True),
+    Case((7, 61), (1, 5), (40, 6), "conv_halo spread 4x32x32 of 32x32 planes 1", pads=(0, 3, 0, 0)),
+    Case(
+        (9, 29),
+        (3, 3),
+        (24, 1),
+        "conv_halo spread 4x32x16 of 32x16 planes 1 early",
+        dilations=(2, 3),
+        pads=(0, 3, 2, 1),
+    ),
+    Case(
+        (9, 15), (3, 3), (128, 24), "conv_halo 8x8x16 of 64x16 planes 4 split 2 early", pads=SAME, bias=True, relu=True
+    ),
+    Case((9, 15), (2, 3), (64, 24), "conv_halo 8x8x16 of 64x16 planes 2 split 4 early", pads=SAME, bias=True),
+    Case((8, 9), (2, 3), (168, 33), "conv_halo 8x8x32 of 64x32 planes 4 split 2 early", images=2, residual=True),
+    Case((7, 8), (2, 3), (40, 17), "conv_halo 8x8x32 of 32x32 planes 2 split 2 early", pads=SAME, bias=True),
+    Case((17, 15), (3, 3), (32, 64), "conv_halo 8x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
+    Case((7, 17), (3, 3), (32, 128), "conv_halo 8x16x64 of 64x32 planes 1", pads=SAME),
+    Case((17, 33), (3, 3), (64, 64), "conv_halo 8x16x64 of 64x32 planes 1 early", pads=SAME, bias=True),
+    Case((18, 31), (3, 3), (64, 64), "conv_halo 8x16x64 of 64x32 planes 2 early", pads=SAME, relu=True),
+    Case((33, 67), (3, 3), (32, 9), "conv_halo 8x16x16 of 32x16 planes 1 early", pads=SAME, bias=True),
 ]
-# Those that a device which emulates the units may have too little shared memory or too short loops for.
 LARGE = [
-    Case((31, 65), (9, 9), (32, 3), "8x16x16 of 32x16 planes 1 early", pads=(4, 4, 4, 4), bias=True),
-    Case((30, 34), (3, 3), (128, 128), "8x16x64 of 64x32 planes 2", images=2, pads=SAME, residual=True),
-    Case((8, 9), (3, 3), (72, 33), "8x8x32 of 64x32 planes 3 split 2 early", images=2, residual=True),
-    Case((8, 9), (1, 3), (168, 17), "8x8x16 of 64x16 planes 4 split 4 early", images=2, pads=SAME),
-    Case((17, 31), (3, 3), (128, 128), "8x8x32 of 64x32 planes 4 split 4 early", pads=SAME, bias=True),
-    Case((7, 61), (1, 5), (40, 6), "spread 8x32x32 of 64x32 planes 1", pads=(0, 3, 0, 0), relu=True),
-    Case((17, 61), (3, 3), (32, 9), "spread 8x32x32 of 64x32 planes 1 early", images=2, pads=SAME, bias=True),
-    Case((17, 45), (9, 9), (32, 3), "spread 8x32x32 of 64x32 planes 1 early", pads=(4, 4, 4, 4), bias=True),
+    Case((31, 65), (9, 9), (32, 3), "conv_halo 8x16x16 of 32x16 planes 1 early", pads=(4, 4, 4, 4), bias=True),
+    Case((30, 34), (3, 3), (128, 128), "conv_halo 8x16x64 of 64x32 planes 2", images=2, pads=SAME, residual=True),
+    Case((8, 9), (3, 3), (72, 33), "conv_halo 8x8x32 of 64x32 planes 3 split 2 early", images=2, residual=True),
+    Case((8, 9), (1, 3), (168, 17), "conv_halo 8x8x16 of 64x16 planes 4 split 4 early", images=2, pads=SAME),
+    Case((17, 31), (3, 3), (128, 128), "conv_halo 8x8x32 of 64x32 planes 4 split 4 early", pads=SAME, bias=True),
+    Case((7, 61), (1, 5), (40, 6), "conv_halo spread 8x32x32 of 64x32 planes 1", pads=(0, 3, 0, 0), relu=True),
+    Case((17, 61), (3, 3), (32, 9), "conv_halo spread 8x32x32 of 64x32 planes 1 early", images=2, pads=SAME, bias=True),
+    Case((17, 45), (9, 9), (32, 3), "conv_halo spread 8x32x32 of 64x32 planes 1 early", pads=(4, 4, 4, 4), bias=True),
 ]
-
-
-def inside(value: Any, graph: pumice.Graph, turns: str) -> Any:
-    """The value as a node of 16 bits makes it: a convolution reads the results of another node, which lie channels last."""
-    return graph.add("Mul", value, np.ones(1, np.float32), name=turns)
-
-
-def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
-    graph = pumice.Graph("halo")
-    shape = [case.images, case.channels[0], *case.size]
-    made = inside(graph.input("x", "float32", shape), graph, "turned")
-    pads, strides, dilations = list(case.pads), list(case.strides), list(case.dilations)
-    given = [weights, *([bias] if case.bias else [])]
-    made = graph.add("Conv", made, *given, name="conv", pads=pads, strides=strides, dilations=dilations)
-    if case.residual:
-        made = graph.add(
-            "Add", made, graph.input("r", "float32", [case.images, case.channels[1], *case.made]), name="residual"
-        )
-    if case.relu:
-        made = graph.add("Relu", made, name="relu")
-    graph.output("y", made)
-    return graph
-
-
-def shapes_of(program: pumice.Program) -> list[list[int]]:
-    return [[int(size or 0) for size in one.shape or ()] for one in program.inputs]
-
-
-def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> pumice.Program:
-    """With the case's tile, which is one of those that the convolution can take."""
-    listed = graph.compile(context, "fp16", list_variants=True)
-    (choice,) = [step["choice"] for step in listed.plan(shapes_of(listed)) if "choice" in step]
-    assert case.variant in choice["variants"]
-    program = graph.compile(context, "fp16", measured={choice["kind"]: case.variant})
-    (taken,) = [step["choice"]["taken"] for step in program.plan(shapes_of(program)) if "choice" in step]
-    assert taken == case.variant
-    return program
-
-
-def convolution(case: Case, x: Array, w: Array) -> Array:
-    """The sums in float64, tap by tap."""
-    top, left, bottom, right = case.pads
-    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
-    rows, columns = case.made
-    sums = np.zeros((case.images, w.shape[0], rows, columns))
-    for i in range(case.kernel[0]):
-        for j in range(case.kernel[1]):
-            window = padded[:, :, i * case.dilations[0] :, j * case.dilations[1] :]
-            window = window[:, :, : (rows - 1) * case.strides[0] + 1 : case.strides[0]]
-            window = window[..., : (columns - 1) * case.strides[1] + 1 : case.strides[1]]
-            sums += np.einsum("nchw,kc->nkhw", window, w[:, :, i, j].astype(np.float64), optimize=True)
-    return sums
 
 
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_large_tiles_are_as_near_as_the_step_tells(case: Case, either_units: pumice.Context) -> None:
-    if any(quirk.name == "emulated_fragments" for quirk in either_units.driver_quirks):
-        pytest.skip("units that are emulated need more shared memory, or longer loops")
-    test_convolutions_are_as_near_as_the_step_tells(case, either_units)
+    check_large(case, either_units)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_convolutions_are_as_near_as_the_step_tells(case: Case, either_units: pumice.Context) -> None:
-    random = np.random.default_rng(5)
-    inputs, outputs = case.channels
-    weights = random.standard_normal((outputs, inputs, *case.kernel)).astype(np.float16).astype(np.float32)
-    bias = random.standard_normal(outputs).astype(np.float32)
-    x = random.standard_normal((case.images, inputs, *case.size)).astype(np.float16).astype(np.float32)
-    program = compiled(case, graph_of(case, weights, bias), either_units)
-    given = {"x": x}
-    expected, sizes = convolution(case, x, weights), convolution(case, np.abs(x), np.abs(weights))
-    if case.bias:
-        expected, sizes = expected + bias[:, None, None], sizes + np.abs(bias)[:, None, None]
-    if case.residual:
-        given["r"] = random.standard_normal(expected.shape).astype(np.float16).astype(np.float32)
-        expected, sizes = expected + given["r"], sizes + np.abs(given["r"])
-    if case.relu:
-        expected = np.maximum(expected, 0)
-    (step,) = [step for step in program.plan(shapes_of(program)) if step["kernel"] == "conv_halo.comp"]
-    made = program(given, loop_timeout=None)["y"].astype(np.float64)
-    error = np.abs(made - expected)
-    assert (
-        error <= int(step["additions"]) * UNIT * sizes + np.maximum(np.abs(expected) * HALF_UNIT * 1.01, LEAST_HALF)
-    ).all()
+    check_near(case, either_units)
 
 
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
-@pytest.mark.parametrize("tile", [SMALL, NARROW, "spread 4x32x32 of 32x32 planes 1"])
+@pytest.mark.parametrize("tile", [SMALL, NARROW, "conv_halo spread 4x32x32 of 32x32 planes 1"])
 def test_a_number_that_is_not_finite_reaches_the_windows_that_have_it(
     tile: str, number: float, either_units: pumice.Context
 ) -> None:
@@ -293,7 +190,7 @@ def test_taps_that_are_far_apart_have_no_such_variant(either_units: pumice.Conte
 def test_weights_are_held_twice_where_the_kernel_may_read_them_alone(either_units: pumice.Context) -> None:
     """Measured choices of other kinds keep them once."""
     graph = graph_of(
-        Case((14, 14), (3, 3), (64, 64), pads=SAME), np.ones((64, 64, 3, 3), np.float32), np.ones(64, np.float32)
+        Case((14, 14), (3, 3), (64, 32), pads=SAME), np.ones((32, 64, 3, 3), np.float32), np.ones(32, np.float32)
     )
 
     def held(**options: Any) -> int:

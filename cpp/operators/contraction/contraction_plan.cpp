@@ -97,9 +97,10 @@ ContractionPlan matrix_plan(const LowerContext& node, const MatrixTiling& matrix
           name_of(matrix)};
 }
 
-ContractionPlan quads_plan(const QuadTiling& quads, const Macros& y_vectors, int64_t depth) {
+// `filled`: whether the depth of each tap is whole chunks of 32.
+ContractionPlan quads_plan(const LowerContext& node, const QuadTiling& quads, const Macros& y_vectors, int64_t depth, bool filled = true) {
   return {"product_quads.comp",
-          y_vectors,
+          {y_vectors[0], {"EMULATED", node.emulates_fragments() ? "1" : "0"}},
           specialized({{"INVOCATIONS", quads.subgroups() * 32},
                        {"TILE_P", quads.rows},
                        {"TILE_C", quads.columns},
@@ -107,7 +108,7 @@ ContractionPlan quads_plan(const QuadTiling& quads, const Macros& y_vectors, int
                        {"SUB_C", quads.sub_columns},
                        {"AHEAD", quads.ahead},
                        {"EARLY", quads.early ? 1 : 0},
-                       {"WHOLE", depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
+                       {"WHOLE", filled && depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
           quads.rows,
           quads.columns,
           kCutting * round_up(depth, 32 * quads.split * quads.ahead) / quads.split + quads.split + kBiases,
@@ -115,14 +116,26 @@ ContractionPlan quads_plan(const QuadTiling& quads, const Macros& y_vectors, int
           name_of(quads)};
 }
 
+// A plan for convolutions whose weights lie in fragments.
+ContractionPlan quad_convolution_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
+  constexpr int64_t kStep = 32, kProduct = 160;  // of the depth; iterations of a product of two matrices where units are emulated
+  const int64_t depth = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
+  ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth, c.weights.channels_in % kStep == 0);
+  for (auto& one : with_window(c, {})) plan.spec.push_back(std::move(one));
+  const int64_t turns = ceil_div(depth, kStep * tiling.split), matrices = tiling.sub_rows / 16 * (tiling.sub_columns / 16);
+  if (node.emulates_fragments()) plan.iterations = (2 * turns * kProduct + kStep) * matrices;
+  if (c.order != WeightOrder::fragments) plan.weights_first = c.fragments, plan.weights_count = fragment_elements(c.weights);
+  plan.variant = "conv_quads" + plan.variant.substr(plan.variant.find(' '));
+  return plan;
+}
+
 ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
   // Numbers that two halves hold, and the product of what either leaves: see include/halves.glsl.
   constexpr int64_t kRoundingsOfHalves = 16, kRoundingsOfLow = 4;
-  ContractionPlan plan = quads_plan(tiling, y_vectors, depth_of(c));
+  ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth_of(c));
   plan.shader = "product_halves.comp";
   plan.spec.emplace_back("LOW_FIRST", tiling.low_first ? 1 : 0);
   plan.macros.emplace_back("X_SPLIT", c.split ? "1" : "0");
-  plan.macros.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
   plan.additions += kRoundingsOfHalves * (c.split ? 2 : 1) + kRoundingsOfLow;
   plan.variant = "product_halves" + plan.variant.substr(plan.variant.find(' '));
   return plan;
@@ -310,7 +323,8 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
   }
   if (c.order == WeightOrder::columns) return {columns_plan(node, pixels, y_elements, depth)};
   if (c.order == WeightOrder::fragments) {
-    for (const QuadTiling& one : quad_tilings(node, pixels)) found.push_back(quads_plan(one, y_vectors, depth));
+    for (const QuadTiling& one : quad_tilings(node, pixels))
+      found.push_back(c.matrix ? quads_plan(node, one, y_vectors, depth) : quad_convolution_plan(node, c, one, y_vectors));
     return found;
   }
   if (c.order == WeightOrder::halves) {
@@ -318,6 +332,7 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
     return found;
   }
   for (const HaloTiling& one : halo_tilings(node, c)) found.push_back(halo_plan(node, one, c, y_vectors));
+  for (const QuadTiling& one : quad_convolutions(node, c, pixels)) found.push_back(quad_convolution_plan(node, c, one, y_vectors));
   if (node.prefers_lanes()) {
     const bool has_strides = c.order == WeightOrder::strides;
     if (has_strides || pixels <= kMostVariantLaneRows) found.push_back(few_lanes_plan(node, c, pixels, vectors, depth));
@@ -335,6 +350,10 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
   return found;
 }
 
+bool is_possible(const NodeContext& node, const ContractionPlan& plan) {
+  return plan.iterations <= node.loop_limit().value_or(INT64_MAX);
+}
+
 // Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take gemv_lanes or conv_lanes,
 // which have no barriers: a barrier costs them a switch of every invocation. All others take patches or tiles in shared memory.
 ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t pixels) {
@@ -348,13 +367,16 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   const auto taps = matrix ? std::nullopt : taps_tiling_of(node, c);
   if (taps) return taps_plan(node, *taps, c, y_vectors);
   if (const auto halo = halo_tiling_of(node, c)) return halo_plan(node, *halo, c, y_vectors);
+  if (const auto quads = quad_convolution_of(node, c))
+    if (ContractionPlan plan = quad_convolution_plan(node, c, *quads, y_vectors); is_possible(node, plan)) return plan;
   // Results of up to four channels leave most of a matrix empty.
   const auto patch = patch_tiling_of(node, c);
   if (patch && (!matrix || c.weights.channels_out <= 4)) return patch_plan(*patch, c, vectors);
   if (matrix) return matrix_plan(node, *matrix, y_vectors, depth);
   if (c.order == WeightOrder::fragments) {
     constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};
-    return quads_plan(quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(kAnyRows), y_vectors, depth);
+    const QuadTiling tiling = quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(kAnyRows);
+    return c.matrix ? quads_plan(node, tiling, y_vectors, depth) : quad_convolution_plan(node, c, tiling, y_vectors);
   }
   if (c.order == WeightOrder::halves) return halves_plan(node, c, halves_tiling_of(node, pixels, c.weights.channels_out, depth), y_vectors);
   if (c.order == WeightOrder::columns) return columns_plan(node, pixels, y_vectors, depth);
@@ -364,10 +386,6 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
     return is_few ? few_lanes_plan(node, c, pixels, vectors, depth) : lanes_plan(c, has_narrow_rows(c), vectors, depth);
   }
   return tiled_plan(tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth), vectors, depth);
-}
-
-bool is_possible(const NodeContext& node, const ContractionPlan& plan) {
-  return plan.iterations <= node.loop_limit().value_or(INT64_MAX);
 }
 
 // A plan whose kernel is not known to spill, in place of one whose kernel does: the next one of all variants, those of the same kernel
@@ -429,12 +447,6 @@ std::vector<std::string> names_of_variants(const LowerContext& node, const Contr
 std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, int64_t columns) {
   return "product " + std::string(name(node.halves ? DType::float32 : node.float_dtype)) + " " + size_class(rows) + " by " +
          size_class(depth) + " by " + size_class(columns) + ", constant";
-}
-
-WeightOrder order_of_variant(std::string_view variant) {
-  if (variant.starts_with("product_quads ")) return WeightOrder::fragments;
-  if (variant.starts_with("product_halves ")) return WeightOrder::halves;
-  return variant == "gemv_columns" ? WeightOrder::columns : WeightOrder::blocks;
 }
 
 bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixels) {

@@ -33,6 +33,10 @@ bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixel
 
 // The kind of step of a product with a constant matrix that can be packed in several orders; what the name of a variant says of the order.
 std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, int64_t columns);
-WeightOrder order_of_variant(std::string_view variant);
+inline WeightOrder order_of_variant(std::string_view variant) {
+  if (variant.starts_with("product_quads ")) return WeightOrder::fragments;
+  if (variant.starts_with("product_halves ")) return WeightOrder::halves;
+  return variant == "gemv_columns" ? WeightOrder::columns : WeightOrder::blocks;
+}
 
 }  // namespace pumice

@@ -213,7 +213,9 @@ constexpr QuadCost kQuadCosts[] = {
 constexpr QuadTiling kOfFewRows{16, 32, 16, 32, 16, 2};
 
 bool fits_device(const NodeContext& node, const QuadTiling& tiling) {
-  return tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") && tiling.subgroups() * 32 <= node.most_invocations();
+  const auto emulated = static_cast<uint64_t>(node.emulated_bytes(tiling.subgroups() * 32));
+  return tiling.shared_bytes() + emulated <= node.context->limit("maxComputeSharedMemorySize") &&
+         tiling.subgroups() * 32 <= node.most_invocations();
 }
 
 }  // namespace
@@ -229,7 +231,7 @@ std::vector<QuadTiling> quad_tilings(const NodeContext& node, int64_t rows) {
 std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
   // Results of more than kMostResults are quicker through shared memory, except those of few rows, which are bound by the reading of w.
   constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 3 << 20, kFewRows = 64;
-  if (!node.has_quads() || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
+  if (!node.has_fragments() || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
   if (rows > kFewRows && rows * columns > kMostResults) return {};
   const auto fits = [&](const QuadTiling& tiling) { return fits_device(node, tiling); };
   const int64_t multiprocessors = node.multiprocessors();
@@ -250,19 +252,13 @@ constexpr QuadTiling kHalvesTilings[] = {
     {32, 32, 32, 32, 1, 1},       {32, 32, 32, 32, 4, 1}, {32, 32, 32, 32, 8, 1}, {32, 64, 32, 32, 2, 1, true},
     {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 2}, {64, 64, 64, 32, 1, 1}, {64, 64, 32, 32, 1, 2, false, true}};
 
-bool fits_halves_of(const NodeContext& node, const QuadTiling& tiling) {
-  const auto emulated = static_cast<uint64_t>(node.emulated_bytes(tiling.subgroups() * 32));
-  return tiling.shared_bytes() + emulated <= node.context->limit("maxComputeSharedMemorySize") &&
-         tiling.subgroups() * 32 <= node.most_invocations();
-}
-
 }  // namespace
 
 bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
   constexpr int64_t kLeastDepth = 32, kLeastColumns = 16;
   if (!node.halves || (!node.halves->exact_left && rows * split_elements(depth) * 2 > largest_range(*node.context))) return false;
   return node.takes_halves() && rows > kMostSkinny && depth % 8 == 0 && depth >= kLeastDepth && columns >= kLeastColumns &&
-         fits_halves_of(node, kHalvesTilings[0]);
+         fits_device(node, kHalvesTilings[0]);
 }
 
 bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
@@ -275,7 +271,7 @@ bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int6
 std::vector<QuadTiling> halves_tilings(const NodeContext& node) {
   std::vector<QuadTiling> found;
   for (const QuadTiling& one : kHalvesTilings)
-    if (fits_halves_of(node, one)) found.push_back(one);
+    if (fits_device(node, one)) found.push_back(one);
   return found;
 }
 
@@ -286,7 +282,7 @@ QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t colum
   const int64_t cores = node.multiprocessors();
   const auto tiles_of = [&](const QuadTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
   const auto suits = [&](const QuadTiling& one, int64_t least) {
-    return tiles_of(one) >= least && fits_halves_of(node, one) && depth >= 32 * one.split;
+    return tiles_of(one) >= least && fits_device(node, one) && depth >= 32 * one.split;
   };
   // Rows of halves are read twice where low halves are first, which long sums are worth; rows that are split would be read three times.
   if (depth > kDeepest && node.halves->exact_left && suits(kLowFirst, 2 * cores)) return kLowFirst;

@@ -71,6 +71,17 @@ static WeightView patch_weights(const TensorDesc& w) {
   return {1, out, depth, 1, out * depth, depth, 1, 1};
 }
 
+// Whether the weights of patches lie in fragments alone: those of images that are known, where product_quads is the quickest kernel.
+// Packing and lowering decide alike.
+static bool has_patch_fragments(const NodeContext& node, const TensorDesc& w) {
+  if (node.shapes.empty() || !node.shapes[0] || !node.has_quads()) return false;
+  const WindowGeometry window = conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
+  const WeightView weights = patch_weights(w);
+  const int64_t patches = node.shapes[0]->front() * window.output[0] * window.output[1];
+  return quad_tiling_of(node, patches, weights.channels_out, weights.channels_in).has_value() &&
+         block_of_fragments(node, weights, bits(node.float_dtype)) >= weights.channels_out;
+}
+
 // Whether weights are packed. Over three axes, and where each channel has a kernel of its own, they stay as they are.
 static bool packs_weights(const PackContext& node) {
   return node.input(1).rank() <= 4 && !is_depthwise(*node.attributes, node.input(1));
@@ -78,21 +89,25 @@ static bool packs_weights(const PackContext& node) {
 
 static bool pack_conv(const PackContext& node, size_t input, bool patches, PackedWeight& packed) {
   if (input == 1 && !packs_weights(node)) return false;
-  if (input == 1)
+  if (input == 1 && patches && has_patch_fragments(node, node.input(1)))
+    pack_fragments(node, node.input(1), patch_weights(node.input(1)), 1, packed);
+  else if (input == 1)
     pack_weights(node, input, patches ? patch_weights(node.input(1)) : conv_weights(node.input(1), groups_of(node)), 1, packed);
   if (input == 2) pack_floats(node, input, 1, packed);
   return input == 1 || input == 2;
 }
 
-// Whether the packed weights of a convolution are followed by the same ones in fragments, for conv_halo. Packing and lowering decide alike:
-// where the images are not known, where that kernel is the quickest for them, and where variants are measured or it was the quickest one.
+// Whether the packed weights of a convolution are followed by the same ones in fragments, for conv_halo and product_quads. Packing and
+// lowering decide alike: where the images are not known, where such a kernel is the quickest for them, and where variants are measured or
+// it was the quickest one.
 static bool holds_fragments(const NodeContext& node, const TensorDesc& w) {
   if (node.shapes.empty() || !can_hold_fragments(node, conv_weights(w, groups_of(node)))) return false;
-  const auto is_halo = [](const auto& one) { return one.second.starts_with("conv_halo"); };
-  if (!node.shapes[0] || (node.measured && (node.measured->lists || std::ranges::any_of(node.measured->taken, is_halo)))) return true;
+  const auto reads_them = [](const auto& one) { return one.second.starts_with("conv_halo") || one.second.starts_with("conv_quads"); };
+  if (!node.shapes[0] || (node.measured && (node.measured->lists || std::ranges::any_of(node.measured->taken, reads_them)))) return true;
   const WindowGeometry window = conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
-  const Axes made = axes_of(window.output, 1);
-  return quick_halo({node.shapes[0]->front(), made.h, made.w, w.shape[1], w.shape[0]}).has_value();
+  const Axes size = axes_of(window.output, 1);
+  const MadeImages made{node.shapes[0]->front(), size.h, size.w, w.shape[1], w.shape[0]};
+  return quick_halo(made) || quick_quads(node, made, conv_weights(w, groups_of(node)).taps);
 }
 
 // Tells of the weights in fragments where these lie once more, behind their packed form.
@@ -150,6 +165,7 @@ static void add_patches(LowerContext& node) {
   Contraction c{patches, y, patch_weights(w), y.h, y.w};
   c.tap_row = c.tap_column = 1;
   c.padded = true;  // begins at a boundary, in whole eights
+  if (has_patch_fragments(node, w)) c.order = WeightOrder::fragments;
   add_contraction(node, c, rows, node.packed(1), bias_of(node), node.out(0));
 }
 

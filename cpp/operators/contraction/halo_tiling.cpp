@@ -12,8 +12,9 @@ constexpr int64_t kPlane = 32;           // input channels of a plane
 constexpr int64_t kSpreadColumns = 32;   // taps of a row times output channels, at most
 constexpr int64_t kNarrowChannels = 16;  // output channels of a matrix
 
-// Whether the kernel takes the convolution: one group of several taps, whose channels come in aligned eights of halves.
-bool takes_halo(const LowerContext& node, const Contraction& c) {
+// Whether kernels that read weights in fragments take the convolution: one group of several taps, whose channels come in aligned eights
+// of halves.
+bool takes_fragments(const LowerContext& node, const Contraction& c) {
   constexpr int64_t kEight = 8;
   const bool has_terms = !c.matrix && !c.integers && !pools(c) && c.order == WeightOrder::blocks && c.fragments > 0;
   if (!has_terms || !node.has_fragments() || c.weights.groups != 1 || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
@@ -62,7 +63,14 @@ std::optional<HaloTiling> quick_halo(const MadeImages& made) {
   const HaloTiling& tiling = made.channels <= kNarrowChannels ? kNarrowTile : made.channels <= 32 ? kMiddle : kWide;
   const int64_t tiles = made.count * ceil_div(made.rows, tiling.rows) * ceil_div(made.columns, tiling.columns);
   if (made.channels_in < kLeastDepth || tiles * ceil_div(made.channels, tiling.channels) < kBusyTiles) return {};
-  return tiling;
+  const bool is_filled = made.count * made.rows * made.columns * 2 >= tiles * tiling.rows * tiling.columns;  // by half
+  return is_filled ? std::optional(tiling) : std::nullopt;
+}
+
+std::optional<QuadTiling> quick_quads(const NodeContext& node, const MadeImages& made, int64_t taps) {
+  constexpr int64_t kLeastDepth = 192;
+  if (taps * made.channels_in < kLeastDepth || quick_halo(made)) return {};
+  return quad_tiling_of(node, made.count * made.rows * made.columns, made.channels, taps * round_up(made.channels_in, kPlane));
 }
 
 bool can_hold_fragments(const NodeContext& node, const WeightView& weights) {
@@ -122,7 +130,7 @@ std::vector<HaloTiling> shapes_of(const Contraction& c) {
 std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction& c) {
   constexpr int64_t kMostPlanes = 2;
   std::vector<HaloTiling> found;
-  if (!takes_halo(node, c)) return found;
+  if (!takes_fragments(node, c)) return found;
   for (const HaloTiling& one : split_shapes(node, c)) found.push_back(one);
   for (HaloTiling one : shapes_of(c))
     for (one.planes = 1; one.planes <= std::min(kMostPlanes, ceil_div(c.weights.channels_in, kPlane)); ++one.planes)
@@ -134,13 +142,22 @@ std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction
 }
 
 std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c) {
-  if (!takes_halo(node, c)) return {};
+  if (!takes_fragments(node, c)) return {};
   const auto quick = quick_halo({c.x.n, c.out_h, c.out_w, c.weights.channels_in, c.weights.channels_out});
   if (!quick) return {};
   std::vector<HaloTiling> shapes = spread_shapes(c);
   shapes.push_back(*quick);
   const auto found = std::ranges::find_if(shapes, [&](const HaloTiling& one) { return fits_halo(node, c, one); });
   return found == shapes.end() ? std::nullopt : std::optional(*found);
+}
+
+std::vector<QuadTiling> quad_convolutions(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  return takes_fragments(node, c) ? quad_tilings(node, pixels) : std::vector<QuadTiling>{};
+}
+
+std::optional<QuadTiling> quad_convolution_of(const LowerContext& node, const Contraction& c) {
+  if (!takes_fragments(node, c)) return {};
+  return quick_quads(node, {c.x.n, c.out_h, c.out_w, c.weights.channels_in, c.weights.channels_out}, c.taps_h * c.taps_w);
 }
 
 }  // namespace pumice

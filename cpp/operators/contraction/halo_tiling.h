@@ -1,4 +1,5 @@
-// Chooses how conv_halo, which multiplies on matrix units what all taps of a convolution read from shared memory, shares out its work.
+// Chooses how the kernels that read a convolution's weights in fragments share out its work: conv_halo, which has in shared memory what all
+// taps read, and product_quads, which reads each tap's pixels from memory.
 #pragma once
 
 #include <optional>
@@ -6,6 +7,7 @@
 
 #include "core/rounding.h"
 #include "operators/contraction/contraction_terms.h"
+#include "operators/contraction/contraction_tiling.h"
 
 namespace pumice {
 
@@ -38,7 +40,10 @@ struct MadeImages {
 // The tile for convolutions of which conv_halo is the quickest kernel; none for others.
 std::optional<HaloTiling> quick_halo(const MadeImages& made);
 
-// Whether the device has units for conv_halo, and such weights can be held a second time, in fragments.
+// The tile of product_quads for a convolution with so many taps; none where another kernel is quicker.
+std::optional<QuadTiling> quick_quads(const NodeContext& node, const MadeImages& made, int64_t taps);
+
+// Whether the device has units for either, and such weights can be held a second time, in fragments.
 bool can_hold_fragments(const NodeContext& node, const WeightView& weights);
 // Whether so many taps of a row fit the columns of a product.
 bool can_spread(const WeightView& weights, int64_t taps_w);
@@ -51,5 +56,9 @@ std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction
 
 // The one of them that is the quickest kernel; none where another kernel is.
 std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c);
+
+// The tiles of product_quads for such a convolution, and the one of them that is the quickest kernel.
+std::vector<QuadTiling> quad_convolutions(const LowerContext& node, const Contraction& c, int64_t pixels);
+std::optional<QuadTiling> quad_convolution_of(const LowerContext& node, const Contraction& c);
 
 }  // namespace pumice

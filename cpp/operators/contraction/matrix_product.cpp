@@ -56,7 +56,7 @@ static std::vector<WeightOrder> orders_of(const NodeContext& node, const TensorD
   // A column for each subgroup keeps more of a device busy than a tile for each workgroup where there are few columns (docs/tuning.md).
   constexpr int64_t kLeastOnEach = 16;
   const bool has_few_columns = has_columns && weights.channels_out < kLeastOnEach * node.multiprocessors();
-  const bool has_fragments = quad_tiling_of(node, *rows, weights.channels_out, weights.channels_in).has_value();
+  const bool has_fragments = node.has_quads() && quad_tiling_of(node, *rows, weights.channels_out, weights.channels_in).has_value();
   std::vector<WeightOrder> orders;
   if (has_fragments && !has_few_columns) orders.push_back(WeightOrder::fragments);
   if (has_columns) orders.push_back(WeightOrder::columns);

@@ -1,0 +1,129 @@
+"""Convolutions of halves by the kernels that read their weights in fragments, one tile after another.
+
+The result of each element may be off by the roundings that the step tells of, times 2^-24 of the sum of absolute products, and by one
+rounding to a half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import pumice
+
+Array = npt.NDArray[Any]
+UNIT = 2.0**-24
+HALF_UNIT, LEAST_HALF = 2.0**-11, 2.0**-25  # roundings to a half: of normal ones, and half a step of those below
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution of images of `size` with `kernel`, channels (in, out)."""
+
+    size: tuple[int, int]
+    kernel: tuple[int, int]
+    channels: tuple[int, int]
+    variant: str = "conv_halo 8x16x32 of 32x32 planes 1"
+    images: int = 1
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, left, bottom, right
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    bias: bool = False
+    relu: bool = False
+    residual: bool = False
+
+    @property
+    def made(self) -> tuple[int, int]:
+        """Rows and columns of the result."""
+        top, left, bottom, right = self.pads
+        sizes = (self.size[0] + top + bottom, self.size[1] + left + right)
+        spans = [(self.kernel[i] - 1) * self.dilations[i] + 1 for i in range(2)]
+        return ((sizes[0] - spans[0]) // self.strides[0] + 1, (sizes[1] - spans[1]) // self.strides[1] + 1)
+
+
+def inside(value: Any, graph: pumice.Graph, turns: str) -> Any:
+    """The value as a node of 16 bits makes it: a convolution reads the results of another node, which lie channels last."""
+    return graph.add("Mul", value, np.ones(1, np.float32), name=turns)
+
+
+def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
+    graph = pumice.Graph("convolution")
+    shape = [case.images, case.channels[0], *case.size]
+    made = inside(graph.input("x", "float32", shape), graph, "turned")
+    pads, strides, dilations = list(case.pads), list(case.strides), list(case.dilations)
+    given = [weights, *([bias] if case.bias else [])]
+    made = graph.add("Conv", made, *given, name="conv", pads=pads, strides=strides, dilations=dilations)
+    if case.residual:
+        made = graph.add(
+            "Add", made, graph.input("r", "float32", [case.images, case.channels[1], *case.made]), name="residual"
+        )
+    if case.relu:
+        made = graph.add("Relu", made, name="relu")
+    graph.output("y", made)
+    return graph
+
+
+def shapes_of(program: pumice.Program) -> list[list[int]]:
+    return [[int(size or 0) for size in one.shape or ()] for one in program.inputs]
+
+
+def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> pumice.Program:
+    """With the case's tile, which is one of those that the convolution can take."""
+    listed = graph.compile(context, "fp16", list_variants=True)
+    (choice,) = [step["choice"] for step in listed.plan(shapes_of(listed)) if "choice" in step]
+    assert case.variant in choice["variants"]
+    program = graph.compile(context, "fp16", measured={choice["kind"]: case.variant})
+    (taken,) = [step["choice"]["taken"] for step in program.plan(shapes_of(program)) if "choice" in step]
+    assert taken == case.variant
+    return program
+
+
+def convolution(case: Case, x: Array, w: Array) -> Array:
+    """The sums in float64, tap by tap."""
+    top, left, bottom, right = case.pads
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    rows, columns = case.made
+    sums = np.zeros((case.images, w.shape[0], rows, columns))
+    for i in range(case.kernel[0]):
+        for j in range(case.kernel[1]):
+            window = padded[:, :, i * case.dilations[0] :, j * case.dilations[1] :]
+            window = window[:, :, : (rows - 1) * case.strides[0] + 1 : case.strides[0]]
+            window = window[..., : (columns - 1) * case.strides[1] + 1 : case.strides[1]]
+            sums += np.einsum("nchw,kc->nkhw", window, w[:, :, i, j].astype(np.float64), optimize=True)
+    return sums
+
+
+def check_near(case: Case, units: pumice.Context) -> None:
+    """Each element is off by no more than the step tells."""
+    random = np.random.default_rng(5)
+    inputs, outputs = case.channels
+    weights = random.standard_normal((outputs, inputs, *case.kernel)).astype(np.float16).astype(np.float32)
+    bias = random.standard_normal(outputs).astype(np.float32)
+    x = random.standard_normal((case.images, inputs, *case.size)).astype(np.float16).astype(np.float32)
+    program = compiled(case, graph_of(case, weights, bias), units)
+    given = {"x": x}
+    expected, sizes = convolution(case, x, weights), convolution(case, np.abs(x), np.abs(weights))
+    if case.bias:
+        expected, sizes = expected + bias[:, None, None], sizes + np.abs(bias)[:, None, None]
+    if case.residual:
+        given["r"] = random.standard_normal(expected.shape).astype(np.float16).astype(np.float32)
+        expected, sizes = expected + given["r"], sizes + np.abs(given["r"])
+    if case.relu:
+        expected = np.maximum(expected, 0)
+    (step,) = [step for step in program.plan(shapes_of(program)) if "choice" in step]
+    made = program(given, loop_timeout=None)["y"].astype(np.float64)
+    error = np.abs(made - expected)
+    assert (
+        error <= int(step["additions"]) * UNIT * sizes + np.maximum(np.abs(expected) * HALF_UNIT * 1.01, LEAST_HALF)
+    ).all()
+
+
+def check_large(case: Case, units: pumice.Context) -> None:
+    """The same of tiles that a device which emulates the units may have too little shared memory or too short loops for."""
+    if any(quirk.name == "emulated_fragments" for quirk in units.driver_quirks):
+        pytest.skip("units that are emulated need more shared memory, or longer loops")
+    check_near(case, units)
