@@ -191,24 +191,27 @@ bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t 
 
 namespace {
 
-// A tile of product_quads and what it costs, in microseconds: to begin; for each turn, in which every multiprocessor computes one more
-// tile; for 1,000 steps of the depth in such a turn; for 1,000 steps whatever the turns; and for 1,000 steps of each tile that a
-// multiprocessor has on average. The coefficients were fitted to what was measured (docs/tuning.md).
+// A tile of product_quads, how many workgroups with it a multiprocessor has at a time, and what it costs, in microseconds: to begin; for
+// each wave of workgroups that are there together; for 1,000 steps of the depth in such a wave; for 1,000 steps where every multiprocessor
+// computes one more tile; and for 1,000 steps of each tile that a multiprocessor has on average. The coefficients were fitted to what was
+// measured (docs/tuning.md).
 struct QuadCost {
   QuadTiling tiling;
-  double begin, turn, turn_depth, depth, share_depth;
+  double resident, begin, wave, wave_depth, turn_depth, share_depth;
 
   double microseconds(int64_t rows, int64_t columns, int64_t steps, int64_t multiprocessors) const {
     const double tiles = static_cast<double>(ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns));
     const double share = tiles / static_cast<double>(multiprocessors), turns = std::ceil(share), deep = static_cast<double>(steps) / 1000;
-    return begin + turns * turn + deep * (turns * turn_depth + depth + share * share_depth);
+    const double waves = std::ceil(share / resident);
+    return begin + waves * wave + deep * (waves * wave_depth + turns * turn_depth + share * share_depth);
   }
 };
 
 constexpr QuadCost kQuadCosts[] = {
-    {{32, 32, 32, 32, 4, 2}, 2.82, 0.26, 0.1, 1.12, 1.09},       {{32, 32, 32, 32, 8, 2}, 3.06, 0.6, 0, 0.58, 1.26},
-    {{32, 64, 32, 32, 2, 1, true}, 2.32, 0.54, 0.88, 2.3, 0.64}, {{32, 64, 32, 32, 4, 1, true}, 2.55, 0.71, 0.77, 1.07, 1.16},
-    {{64, 64, 32, 32, 2, 2}, 2.84, 0.75, 2.53, 0.94, 0.72},      {{64, 96, 32, 48, 1, 1}, 3.68, 0, 2.99, 7, 0.73}};
+    {{32, 32, 32, 32, 8, 1, true}, 2, 2.02, 1.54, 0.81, 0.61, 0.32}, {{32, 32, 32, 32, 8, 2, true}, 1, 2.74, 1.24, 1.05, 0, 0.56},
+    {{32, 48, 32, 48, 4, 1, true}, 3, 2.49, 0.85, 2.06, 0.66, 0.47}, {{32, 64, 32, 32, 2, 1, true}, 4, 2.11, 0.86, 3.59, 1.29, 0},
+    {{32, 64, 32, 32, 4, 1, true}, 2, 2.25, 1.07, 1.49, 1.45, 0.1},  {{32, 64, 32, 32, 4, 2, true}, 1, 1.91, 1.5, 2.3, 0, 0.21},
+    {{64, 96, 32, 48, 1, 1, true}, 3, 0.99, 2.25, 9.54, 0.72, 1.84}, {{64, 96, 32, 48, 1, 1}, 4, 2.29, 0, 13.85, 0, 2.82}};
 
 constexpr QuadTiling kOfFewRows{16, 32, 16, 32, 16, 2};
 
