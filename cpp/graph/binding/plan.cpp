@@ -194,7 +194,7 @@ class Binder {
 
   void lower_steps(const ProgramNode& node, size_t i, NodeMemo* memo) {
     begin(node);
-    lowering_.epilogue_text = node.epilogue;
+    lowering_.epilogue_text = node.epilogue, lowering_.exact_epilogue = node.exact_epilogue;
     for (size_t k = 0; k < node.inputs.size(); ++k) add_input(node, i, k);
     for (const ValueId output : node.outputs)
       lowering_.outputs.push_back(is_wanted(output) ? std::optional(*shapes_.desc(output)) : std::nullopt);
@@ -276,7 +276,7 @@ class Binder {
     lowering_.float_dtype = graph_.float_dtype_of(node);
     lowering_.halves = node.halves;
     lowering_.row = node.row;
-    lowering_.epilogue_text = "x";
+    lowering_.epilogue_text = "x", lowering_.exact_epilogue = false;
     lowering_.residual_operand.reset();
     lowering_.epilogue_read = lowering_.residual_read = false;
     lowering_.expression = nullptr, lowering_.memo = nullptr;

@@ -269,6 +269,8 @@ class MapFusion {
       kernels_[&producer] = std::move(kernel);
       chain = *longer;
       producer.epilogue = *text;
+      const ProgramNode& taken = node(static_cast<size_t>(next));
+      producer.exact_epilogue |= taken.wide || has_exact_functions(taken.attributes);
       if (reads_it && residual == kAbsent) {
         residual = beside;
         give_residual(producer, residual);

@@ -25,6 +25,7 @@ struct ProgramNode : GraphNode {
   ProgramNode(GraphNode node, uint32_t row_index) : GraphNode(std::move(node)), report(row_index) {}
 
   std::string epilogue = "x";            // GLSL over x, and over residual where input kResidualInput is one
+  bool exact_epilogue = false;           // its functions are to be those of float32, also where the result has 16 bits
   std::optional<Expression> expression;  // of a fused map, over map_input_names(); of an epilogue with a residual, over these two
   bool has_residual = false;
   uint32_t report;              // its row of the report

@@ -65,7 +65,7 @@ void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionP
   if (c.integers) {
     for (auto& macro : integer_macros(*c.integers)) macros.push_back(std::move(macro));
   } else {
-    macros.emplace_back("EPILOGUE(x)", node.epilogue());
+    for (auto& macro : node.epilogue_macros()) macros.push_back(std::move(macro));
   }
   if (pools(c)) macros.emplace_back("POOL_EPILOGUE(x)", node.attributes->text("pool_epilogue", "x"));
   const Operand* residual = c.integers ? nullptr : node.residual();

@@ -37,8 +37,8 @@ void add_depthwise(LowerContext& node, const WindowGeometry& window, const Contr
   if (y.elements() == 0) return;
   const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4) && begins_in_fours(node), rows = !vec4 && has_vector_rows(node, y);
   const bool has_bias = bias.kind != ContractionBias::Kind::none;
-  Macros macros = {
-      {"VEC4", vec4 ? "1" : "0"}, {"ROWS", rows ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}};
+  Macros macros = node.epilogue_macros();
+  macros.insert(macros.end(), {{"VEC4", vec4 ? "1" : "0"}, {"ROWS", rows ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}});
   const SpecValues spec = {{"KERNEL_H", first_of_two(window.kernel, 1)},
                            {"KERNEL_W", window.kernel.back()},
                            {"STEP_W", window.strides.back()},

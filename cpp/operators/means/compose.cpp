@@ -113,7 +113,7 @@ void Composition::run(const OperatorRow& row, const Attributes& attributes, cons
   }
   part.outputs.emplace_back(output.desc);
   part.hosts.resize(inputs.size());
-  part.epilogue_text = epilogue;
+  part.epilogue_text = epilogue, part.exact_epilogue = node_.exact_epilogue;
   lower_row(part);
   std::vector<Operand> sources;
   for (const Piece& piece : inputs) sources.push_back(piece.operand);

@@ -215,6 +215,14 @@ class LowerContext : public NodeContext, public LoweredNode {
     epilogue_read = true;
     return epilogue_text;
   }
+  // The macros of the epilogue of a kernel that computes no elementary functions but its: those are the shorter ones where results have 16
+  // bits, as in a map of its own.
+  Macros epilogue_macros() const {
+    Macros macros{{"EPILOGUE(x)", epilogue()}};
+    const bool is_brief = !exact_epilogue && !outputs.empty() && outputs[0] && is_half_width(outputs[0]->dtype);
+    if (is_brief && epilogue_text.find("pm_") != std::string::npos) macros.emplace_back("PM_BRIEF", "1");
+    return macros;
+  }
   // What the epilogue calls `residual`: it lies as the output does and begins at a boundary.
   const Operand* residual() const {
     residual_read = true;
@@ -233,6 +241,7 @@ class LowerContext : public NodeContext, public LoweredNode {
   std::vector<bool> constant;          // input i lies in it, packed or as it is; of nodes of programs alone
   const struct OperatorRow* row = nullptr;
   std::string epilogue_text = "x";
+  bool exact_epilogue = false;  // its functions are to be those of float32
   std::optional<Operand> residual_operand = {};
   mutable bool epilogue_read = false, residual_read = false;
   const Expression* expression = nullptr;  // of a fused map, over map_input_names(); null: the row's own. With a residual: the epilogue
