@@ -275,7 +275,7 @@ class Binder {
     lowering_.spilled = graph_.spilled->of(node.name);
     lowering_.float_dtype = graph_.float_dtype_of(node);
     lowering_.halves = node.halves;
-    lowering_.row = node.row;
+    lowering_.row = node.row, lowering_.concurrent = node.concurrent;
     lowering_.epilogue_text = "x", lowering_.exact_epilogue = false;
     lowering_.residual_operand.reset();
     lowering_.epilogue_read = lowering_.residual_read = false;

@@ -1,6 +1,7 @@
 // The order of the passes.
 #include "graph/passes/block_joins.h"
 #include "graph/passes/cache_joins.h"
+#include "graph/passes/concurrent_products.h"
 #include "graph/passes/crop_joins.h"
 #include "graph/passes/fusion.h"
 #include "graph/passes/index_checks.h"
@@ -49,6 +50,7 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   join_block_products(program, fuse);
   join_pools(program, fuse);
   join_softmax(program, fuse);
+  count_concurrent_products(program);
   if (options.check_indices) add_index_checks(program);
   return program;
 }

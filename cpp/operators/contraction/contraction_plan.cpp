@@ -375,7 +375,9 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   if (matrix) return matrix_plan(node, *matrix, y_vectors, depth);
   if (c.order == WeightOrder::fragments) {
     constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};
-    const QuadTiling tiling = quad_tiling_of(node, pixels, c.weights.channels_out, depth).value_or(kAnyRows);
+    const int64_t columns = c.weights.channels_out;
+    const auto beside = node.concurrent > 1 ? quad_tiling_of(node, pixels, columns * node.concurrent, depth) : std::nullopt;
+    const QuadTiling tiling = beside ? *beside : quad_tiling_of(node, pixels, columns, depth).value_or(kAnyRows);
     return c.matrix ? quads_plan(node, tiling, y_vectors, depth) : quad_convolution_plan(node, c, tiling, y_vectors);
   }
   if (c.order == WeightOrder::halves) return halves_plan(node, c, halves_tiling_of(node, pixels, c.weights.channels_out, depth), y_vectors);

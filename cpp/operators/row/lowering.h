@@ -242,6 +242,7 @@ class LowerContext : public NodeContext, public LoweredNode {
   const struct OperatorRow* row = nullptr;
   std::string epilogue_text = "x";
   bool exact_epilogue = false;  // its functions are to be those of float32
+  int64_t concurrent = 1;       // products of the same rows with matrices of one size that run beside each other, this one among them
   std::optional<Operand> residual_operand = {};
   mutable bool epilogue_read = false, residual_read = false;
   const Expression* expression = nullptr;  // of a fused map, over map_input_names(); null: the row's own. With a residual: the epilogue

@@ -1,0 +1,34 @@
+"""Products of the same rows that run beside each other: they share out a device, so that each has the tile of all their columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import pumice
+
+ROWS, DEPTH, COLUMNS = 1024, 768, 768
+
+
+def tiles_of(context: pumice.Context, count: int, columns: int, waits: bool = False) -> list[str]:
+    """The variants of so many products of one tensor. waits: each adds what the one before has made."""
+    random = np.random.default_rng(0)
+    graph = pumice.Graph("products")
+    x = graph.input("x", "float16", [ROWS, DEPTH])
+    made = None
+    for i in range(count):
+        weights = (random.standard_normal((DEPTH, columns)) / DEPTH).astype(np.float16)
+        own = graph.add("MatMul", x, weights, name=f"product{i}")
+        made = own if made is None or not waits else graph.add("Add", own, made, name=f"sum{i}")
+        graph.output(f"y{i}", made)
+    program = graph.compile(context, "fp16", list_variants=True)
+    return [step["choice"]["own"] for step in program.plan([[ROWS, DEPTH]]) if "choice" in step]
+
+
+def test_products_beside_each_other_have_the_tile_of_all_their_columns(units: pumice.Context) -> None:
+    (whole,) = tiles_of(units, 1, 3 * COLUMNS)
+    assert tiles_of(units, 3, COLUMNS) == [whole] * 3
+
+
+def test_products_that_wait_for_each_other_have_tiles_of_their_own(units: pumice.Context) -> None:
+    (alone,) = tiles_of(units, 1, COLUMNS)
+    assert tiles_of(units, 3, COLUMNS, waits=True)[1:] == [alone] * 2
