@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "operators/means/strided.h"
 #include "operators/reduction/lowerings.h"
 #include "operators/reduction/reduce.h"
 #include "operators/row/operator_table.h"
@@ -96,13 +97,8 @@ void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_
   Scan(node, fold_of(node, kSumFold, dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
 }
 
-void lower_scan(LowerContext& node) {
-  const TensorDesc &x = node.input(0), &y = node.output(0);
-  if (x.elements() == 0) return;
-  const HostTensor* given = node.host(1);
-  if (!given) throw UnsupportedError("node '" + std::string(node.node) + "': an axis that is not known on the host");
-  const int64_t axis = given->as_int64().at(0);
-  const auto scanned = static_cast<size_t>(axis < 0 ? axis + x.rank() : axis);
+// The rows of two tensors of one shape along an axis.
+static ScannedRows rows_along(const LowerContext& node, const TensorDesc& x, const TensorDesc& y, size_t scanned) {
   ScannedRows rows{{{}, {{}, {}}},
                    x.shape[scanned],
                    x.strides[scanned],
@@ -115,8 +111,25 @@ void lower_scan(LowerContext& node) {
     rows.space.strides[0].push_back(x.strides[i]);
     rows.space.strides[1].push_back(y.strides[i]);
   }
+  return rows;
+}
+
+void lower_scan(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (x.elements() == 0) return;
+  const HostTensor* given = node.host(1);
+  if (!given) throw UnsupportedError("node '" + std::string(node.node) + "': an axis that is not known on the host");
+  const int64_t axis = given->as_int64().at(0);
+  const auto scanned = static_cast<size_t>(axis < 0 ? axis + x.rank() : axis);
   const Fold fold = fold_of(node, *node.row->fold, x.dtype);
-  Scan(node, fold).add(node.in(0), x.dtype, node.out(0), y.dtype, rows);
+  const ScannedRows rows = rows_along(node, x, y, scanned);
+  IndexSpace merged = rows.space;
+  merged.coalesce();
+  if (merged.sizes.size() <= kRowRank) return Scan(node, fold).add(node.in(0), x.dtype, node.out(0), y.dtype, rows);
+  // The axes of packed tensors merge into those before the scanned one and those behind it.
+  const Operand from = dense_input(node, 0), to = dense_output(node, 0);
+  Scan(node, fold).add(from, x.dtype, to, y.dtype, rows_along(node, x.packed(), y.packed(), scanned));
+  finish_output(node, 0, to);
 }
 
 }  // namespace pumice
