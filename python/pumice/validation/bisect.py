@@ -209,9 +209,7 @@ class _Search:
             return row._replace(
                 accumulated=found._replace(allowed=math.inf), note=note, unproved=(node,), waived=waived
             )
-        note = (
-            "" if found.verdict != UNPROVED else "more than half of the elements are undecided, or have no finite bound"
-        )
+        note = found.missing if found.verdict == UNPROVED else ""
         return row._replace(accumulated=found, waived=waived, note=note)
 
     def run(self, walk: _Walk, step: Callable[[], None]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from ..model.data_sets import DataSet
 from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.types import SPREAD, Types, is_float
+from .bounds.types import FLOAT64, SPREAD, Types, is_float
 from .carried import Carried
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, judged
 from .loops import loop_timeout
@@ -131,6 +131,9 @@ def _row(name: str, actual: Any, stored: Any, expected: Value, types: Types, tol
     if not isinstance(actual, np.ndarray) or not isinstance(stored, np.ndarray) or not isinstance(expected, Bounded):
         return StoredRow(name, None, None, "sequences and optional values are not compared with stored ones")
     allowed = Bounded(expected.value, _allowance(stored, expected, types), actual.dtype)
+    if expected.sides is not None and expected.shape == stored.shape:
+        own = _allowance(stored, Bounded(expected.value, None, expected.dtype), types)
+        allowed.with_sides(expected.sides.stored(lambda _, error: error + (0.0 if own is None else own), FLOAT64))
     deviation = judged(stored, allowed, types, tolerance)
     shown = actual[deviation.at] if len(deviation.at) == actual.ndim else None
     return StoredRow(name, deviation, shown)
