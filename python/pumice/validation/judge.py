@@ -249,7 +249,8 @@ def _saturated(given: Array, value: Array, error: Array, types: Types, dtype: An
     kept, read = types.storage(dtype), types.read_back(dtype)
     narrow = kept if kept.largest <= read.largest else read
     size = np.abs(value)
-    own = np.minimum(size, narrow.largest) * kept.unit
+    # The rounding to a type that is stored in before may carry it over that.
+    own = np.minimum(size, narrow.largest) * kept.unit if narrow is kept else 0.0
     before = np.sqrt(np.maximum(error * error - own * own, 0.0)) if types.independent else np.maximum(error - own, 0.0)
     # In float64 the limit itself would be infinite.
     limit = narrow.largest if narrow.name == "float64" else narrow.largest * (1 - narrow.unit / 2) / (1 - narrow.unit)

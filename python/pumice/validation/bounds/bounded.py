@@ -170,6 +170,8 @@ class Arithmetic:
         """The product, rounded once."""
         with np.errstate(all="ignore"):
             error = self.types.joined(_times(a.error, b.magnitude()), _times(b.error, np.abs(a.value)))
+            if error is not None:
+                error = np.where(self._infinite(a, b) | self._infinite(b, a), 0.0, error)
             return self.rounded(a.value * b.value, error)
 
     def div(self, a: Bounded, b: Bounded) -> Bounded:
@@ -181,8 +183,13 @@ class Arithmetic:
                 least = np.abs(b.value) - b.errors()
                 both = self.types.joined(a.errors(), np.abs(value) * b.errors())
                 error = np.asarray(both) / np.where(least > 0, least, 0.0)
-                error = np.where((a.errors() == 0) & (b.errors() == 0), 0.0, error)
+                error = np.where((a.errors() == 0) & (b.errors() == 0) | self._infinite(a, b), 0.0, error)
             return self.rounded(value, error, 2.0 if self.type.name == "float32" else 4.0)
+
+    def _infinite(self, a: Bounded, b: Bounded) -> Array:
+        """Where a is infinite for certain, and b is a number that is not 0 and whose sign is certain."""
+        sure = np.isinf(a.value) & (a.errors() == 0) & np.isfinite(b.value)
+        return np.asarray(sure & (np.abs(b.value) > self.types.reach(b.errors())))
 
     def neg(self, a: Bounded) -> Bounded:
         """The negative, exactly."""

@@ -96,7 +96,7 @@ def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
         beyond = (whole > float(info.max)) | (whole < float(info.min)) | np.isnan(x.value)
         ends = float(info.min), float(info.max)
         made = stepwise(lambda v: np.clip(np.trunc(v), *ends), x, Bounded(value, None, dtype), types)
-    if beyond.any():
+    if types.foreign and beyond.any():
         made.error = np.where(beyond, np.inf, made.errors())
         if made.sides is not None:
             made.sides.mask = made.sides.mask & ~beyond
