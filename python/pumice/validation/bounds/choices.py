@@ -152,6 +152,52 @@ def _wide(whole: Array, mask: Array, row: Array) -> Array:
     return made
 
 
+def selected(mask: Bounded, a: Bounded, b: Bounded, made: Bounded) -> Bounded:
+    """`made`, which is a where the mask is true and else b, with the sides of both, and either where the mask is undecided."""
+    unsure = np.broadcast_to(mask.errors() > 0, made.shape)
+    if not unsure.any() and a.sides is None and b.sides is None:
+        return made
+    first, second = _ways(a, made.shape), _ways(b, made.shape)
+    if first is None or second is None or len(first.values) + len(second.values) > MOST:
+        return made
+    true = np.broadcast_to(mask.value, made.shape)
+    values, errors = [], []
+    for here, own, other in ((unsure | true, first, second), (unsure | ~true, second, first)):
+        values += [np.where(here, one, other.values[0]) for one in own.values]
+        errors += [np.where(here, one, other.errors[0]) for one in own.errors]
+    open_ = _undecided(
+        Options(unsure | np.where(true, first.mask, second.mask), values, errors), unsure | first.mask | second.mask
+    )
+    return made.with_sides(open_)
+
+
+def _ways(one: Bounded, shape: tuple[int, ...]) -> Options | None:
+    """The values that a number may have, broadcast to a shape; of one that is decided it alone."""
+    made = as_options(one)
+    if made is None and one.sides is not None:
+        return None
+    if made is None:
+        made = Options(np.zeros(one.shape, bool), [one.value], [np.asarray(one.errors())])
+    values = [np.where(made.mask, v, one.value) for v in made.values]
+    errors = [np.where(made.mask, e, one.errors()) for e in made.errors]
+
+    def wide(arrays: Sequence[Array]) -> list[Array]:
+        return [np.broadcast_to(array, shape) for array in arrays]
+
+    return Options(np.broadcast_to(made.mask, shape), wide(values), wide(errors))
+
+
+def either(unsure: Array, a: Bounded, b: Bounded) -> Bounded:
+    """a, or b as well where that is undecided."""
+    with np.errstate(all="ignore"):
+        wide = np.abs(b.value.astype(np.float64) - a.value) + np.maximum(a.errors(), b.errors())
+    wide = np.where(a.value == b.value, np.maximum(a.errors(), b.errors()), wide)
+    error = np.where(unsure, np.where(np.isnan(wide), np.inf, wide), a.errors())
+    made = Bounded(a.value, error if error.any() else None, a.dtype, a.stored and b.stored)
+    mask = Bounded(np.ones(a.shape, bool), unsure * 1.0)
+    return selected(mask, a, b, made)
+
+
 def gathered(indices: Bounded, take: Callable[[Array], Bounded], made: Bounded, unsure: Array) -> Bounded:
     """What is taken by indices of which some are undecided: what each of these takes, where they are few, else nothing is known.
 

@@ -94,7 +94,15 @@ class Whole(Sides):
         with np.errstate(all="ignore"):
             given = np.asarray(actual, np.float64)
             whole = np.clip(np.rint(np.where(np.isnan(given), value, given)), self.low, self.high)
-        return whole.astype(value.dtype), self._error(whole)
+            if value.dtype.kind in "iu":
+                info, inside = np.iinfo(value.dtype), (given >= self.low) & (given <= self.high)
+                whole = np.where(whole >= float(info.max), 0.0, np.maximum(whole, float(info.min))).astype(value.dtype)
+                above = self.high >= float(info.max)
+                found = np.where(inside, actual, np.where(above & (given > self.high), info.max, whole))
+                return found.astype(value.dtype), np.zeros(value.shape)
+        if value.dtype.kind != "f":  # integers of less than a byte
+            return whole.astype(np.int64).astype(value.dtype), np.zeros(value.shape)
+        return whole, self._error(whole)
 
     def _error(self, whole: Array) -> Array:
         if self.kept is None:
