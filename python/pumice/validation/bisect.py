@@ -15,7 +15,7 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import from_device, given_input
 from .carried import decided
-from .judge import UNPROVED, WRONG, judged
+from .judge import UNPROVED, WRONG, judged, overflow_text, overflowing
 from .loops import loop_timeout
 from .model_parts import ModelParts
 from .options import Options, check_names
@@ -47,6 +47,9 @@ class _Walk:
         self.unproved: dict[str, str] = {}  # what has no proof, and why
         self.chosen: dict[str, str] = {}  # what rests on an undecided choice, and of which node
         self.faults: dict[str, str] = {}
+        self.over: dict[
+            str, tuple[float, str]
+        ] = {}  # by node: a number that storage cannot hold, and in which type it is
         self.samples = Samples() if sampled else None
         if self.samples is not None:
             self.samples.begin(self.held, types)
@@ -55,7 +58,7 @@ class _Walk:
         """Another walk, on to a later place."""
         made = _Walk(self._reference, self._cuts, self._choices, {})
         made.held, made.unproved, made.chosen = dict(self.held), dict(self.unproved), dict(self.chosen)
-        made.faults = dict(self.faults)
+        made.faults, made.over = dict(self.faults), dict(self.over)
         made.samples = None if self.samples is None else self.samples.copy()
         for index in range(self.at, count):
             made._run(index)
@@ -93,6 +96,8 @@ class _Walk:
                     choice = choice or node.name
                     if np.isinf(value.error).any() and (device := self._device(index, [name])):
                         value = decided(value, device[name])
+                if (over := overflowing(value, self._reference.chained.types.at(node.precision))) is not None:
+                    self.over.setdefault(node.name, (over, str(value.dtype)))
                 self.held[name] = value.as_constant() if node.folded else value
             elif value is not None:
                 self.held[name] = value
@@ -144,11 +149,13 @@ class _Search:
         self.probes: list[_Probe] = []
         self.given: Mapping[str, Any] = {}
         self._loop_timeout = loop_timeout(model.source, model.folder)
+        self.over: dict[str, tuple[float, str]] = {}  # numbers that storage cannot hold, by the nodes that make them
         self.choices = 0  # how often the device was asked for an undecided choice
 
     def whole(self, inputs: dict[str, Array], walk: _Walk) -> tuple[_Probe, _Walk]:
         """The program as it ships."""
         end = walk.to(len(self.reference.nodes))
+        self.over = end.over
         try:
             results = dict(self.model.program(inputs, loop_timeout=self._loop_timeout))
         except IndexRangeError as error:
@@ -295,6 +302,9 @@ def _report(
         findings = [Finding("bisected", "", text, cases)]
     else:
         findings = [_told(reference, found, place)]
+        for name, (over, dtype) in found.over.items():
+            text = overflow_text(model.precision, over, dtype, name)
+            findings.append(Finding("overflow", name, text, over, found.case))
         prefixes = sorted(found.probes[:-1], key=lambda probe: probe.nodes)
         rows = [*(probe.worst for probe in prefixes), *rows]
         if place[1] == count:  # the last node: its prefix is the program itself

@@ -14,7 +14,7 @@ from .bounds.blocks import FEW, Read
 from .bounds.bounded import Bounded
 from .bounds.registry import Value
 from .bounds.run import REREAD, Runner, Told, constant, from_device, given_input
-from .bounds.sides import Sides
+from .bounds.sides import Sides, is_undecided, undecided
 from .bounds.types import HALVES, Types, is_float
 from .reference import Reference, ReferenceNode
 from .samples import Samples
@@ -91,6 +91,17 @@ class Carried:
         variable = [name for name in node.inputs if name not in self.reference.constants]
         if variable and all(name in self.taken for name in variable):
             self.taken.update(dict.fromkeys(node.outputs, self.taken[variable[0]]))
+
+    def decides(self, node: ReferenceNode, made: Mapping[str, Value] | None) -> str:
+        """A sentence on a node that makes an undecided choice of what rests on none; "" of others."""
+        given = [self.held.get(name) for name in node.inputs]
+        if not made or any(isinstance(one, Bounded) and is_undecided(one) for one in given):
+            return ""
+        for name in node.outputs:
+            value = made.get(name)
+            if isinstance(value, Bounded) and (count := undecided(value)):
+                return f"{count} of {value.size} elements of '{name}' rest on a choice that rounding may turn, from the inputs on"
+        return ""
 
     def missing(self, node: ReferenceNode) -> tuple[str, ...]:
         """The nodes before a node whose proof is missing."""

@@ -250,7 +250,7 @@ def _saturated(given: Array, value: Array, error: Array, types: Types, dtype: An
     narrow = kept if kept.largest <= read.largest else read
     size = np.abs(value)
     # The rounding to a type that is stored in before may carry it over that.
-    own = np.minimum(size, narrow.largest) * kept.unit if narrow is kept else 0.0
+    own = np.where(np.isfinite(size), size, 0.0) * kept.unit if narrow is kept else 0.0
     before = np.sqrt(np.maximum(error * error - own * own, 0.0)) if types.independent else np.maximum(error - own, 0.0)
     # In float64 the limit itself would be infinite.
     limit = narrow.largest if narrow.name == "float64" else narrow.largest * (1 - narrow.unit / 2) / (1 - narrow.unit)
@@ -275,3 +275,9 @@ def overflowing(expected: Bounded, types: Types) -> float | None:
         if size.size and float(size.max()) > abs(worst):
             worst = float(value[np.unravel_index(int(np.argmax(size)), size.shape)])
     return None if abs(worst) * (1 - kept.unit / 2) <= kept.largest else worst
+
+
+def overflow_text(precision: str, number: float, dtype: Any, node: str) -> str:
+    """The sentence that tells of a number which storage cannot hold."""
+    shown = f"{number:,.0f}" if abs(number) < 1e12 else f"{number:.3g}"
+    return f"{precision} overflow: {shown} in {dtype} at node '{node}'"

@@ -22,7 +22,7 @@ from .carried import Carried, decided, folded, read
 from .chain import Drifts
 from .facts import facts_of, option_facts
 from .flow_kernels import FlowKernels
-from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
+from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflow_text, overflowing
 from .kernels import Judged, ShippedKernels
 from .options import Options, check_names
 from .reference import Reference, ReferenceNode
@@ -75,9 +75,8 @@ class Proof:
         self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
         # The tensors of this case that rest on an overflow in the program of single nodes, each with the node that overflows.
         self._spoilt: dict[str, str] = {}
-        self.choices: dict[
-            str, Array
-        ] = {}  # what has no floats, of the program of single nodes, where there is control flow
+        # What has no floats, of the program of single nodes, where there is control flow.
+        self.choices: dict[str, Array] = {}
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}
 
@@ -190,6 +189,8 @@ class Proof:
         if (far is None and far_note) or (local is None and note):
             missing = (*missing, node.name)
         chain.follow(node)
+        if text := chain.decides(node, far):
+            self._find(Finding("undecided decisions", node.name, text, case=case))
         for name in node.outputs:
             self._keep_values(node, name, ours, (alone, chain), (local, far))
             if missing:
@@ -329,8 +330,7 @@ class Proof:
         over = overflowing(expected, self.types.at(node.precision))
         drifts.add(node.name, node.inputs, name, actual, expected, over)
         if over is not None and is_float(actual.dtype):
-            number = f"{over:,.0f}" if abs(over) < 1e12 else f"{over:.3g}"
-            text = f"{self.fused.precision} overflow: {number} in {expected.dtype} at node '{node.name}'"
+            text = overflow_text(self.fused.precision, over, expected.dtype, node.name)
             self._find(Finding("overflow", node.name, text, over, case))
             if not self.tensors.single:
                 self._spoilt.setdefault(name, node.name)

@@ -294,3 +294,10 @@ def is_undecided(value: Any) -> bool:
     return value.sides is not None or (
         value.dtype == bool and value.error is not None and bool((value.error > 0).any())
     )
+
+
+def undecided(value: Any) -> int:
+    """How many numbers of it rest on a choice."""
+    if value.sides is not None:
+        return int(np.count_nonzero(value.sides.mask))
+    return int(np.count_nonzero(value.error > 0)) if is_undecided(value) else 0
