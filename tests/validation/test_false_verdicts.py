@@ -74,6 +74,11 @@ def test_results_are_not_compared_with_a_tensor_of_the_device(context: pumice.Co
     assert report.rows[-1].verdict == "unproved"
     assert report.rows[-1].note == "rests on node 'found'"
     assert not report.ok
+    searched = pumice.validate(source, [x], context=context, mode="bisect")
+    assert (searched.state, searched.rows[-1].note) == (
+        "unproved",
+        "rests on a choice of node 'found' that rounding may turn",
+    )
     waived = pumice.validate(source, [x], context=context, allow_unchecked=["NonZero"])
     assert waived.ok
 

@@ -46,6 +46,7 @@ class _Walk:
         self.held: dict[str, Value] = {name: given_input(value, types) for name, value in given.items()}
         self.unproved: dict[str, str] = {}  # what has no proof, and why
         self.chosen: dict[str, str] = {}  # what rests on an undecided choice, and of which node
+        self.taken: set[str] = set()  # tensors of the device that follow from nothing else than its own
         self.faults: dict[str, str] = {}
         self.over: dict[
             str, tuple[float, str]
@@ -58,7 +59,7 @@ class _Walk:
         """Another walk, on to a later place."""
         made = _Walk(self._reference, self._cuts, self._choices, {})
         made.held, made.unproved, made.chosen = dict(self.held), dict(self.unproved), dict(self.chosen)
-        made.faults, made.over = dict(self.faults), dict(self.over)
+        made.faults, made.over, made.taken = dict(self.faults), dict(self.over), set(self.taken)
         made.samples = None if self.samples is None else self.samples.copy()
         for index in range(self.at, count):
             made._run(index)
@@ -83,10 +84,12 @@ class _Walk:
                 reason = f"an index of node '{node.name}' is out of range"
             except Undecided:
                 made = dict(self._device(index, node.outputs))
+                self.taken.update(made)
                 choice = choice or node.name
                 reason = "" if made else f"rests on a choice of node '{node.name}' that rounding may turn"
             except (Unproved, KeyError, MemoryError) as error:
                 reason = f"rests on node '{node.name}': {error}"
+        self._follow(node)
         for name in node.outputs:
             value = made.get(name)
             if value is None and not reason:
@@ -110,6 +113,12 @@ class _Walk:
                 self.held.pop(name, None)
                 if self.samples is not None:
                     self.samples.pop(name)
+
+    def _follow(self, node: ReferenceNode) -> None:
+        """What a node makes of the device's own tensors alone is no proof of these either."""
+        variable = [name for name in node.inputs if name not in self._reference.constants]
+        if variable and self.taken.issuperset(variable):
+            self.taken.update(node.outputs)
 
     def _made(self, node: ReferenceNode) -> dict[str, Value]:
         values, runner = {name: self[name] for name in node.inputs}, self._reference.chained
@@ -210,6 +219,9 @@ class _Search:
             note = walk.unproved.get(name, "the reference has no such value")
             return row._replace(note=note, waived=waived, unproved=(node,))
         allowed = self.options.tolerance(node, name)
+        if name in walk.taken:  # it is no proof of itself
+            note = f"rests on a choice of node '{walk.chosen[name]}' that rounding may turn"
+            return row._replace(note=note, waived=waived, unproved=(node,))
         found = judged(array, expected, self.reference.chained.types, allowed)
         if not found.ok and not found.kind and allowed is None and name in walk.chosen:
             note = f"rests on a choice of node '{walk.chosen[name]}' that rounding may turn"
