@@ -19,7 +19,7 @@ from ..base.element_types import Array
 from .bounds.bounded import Bounded
 from .bounds.registry import Unproved, Value
 from .bounds.run import Runner
-from .bounds.sides import Options, Sides
+from .bounds.sides import Sides
 from .bounds.types import FloatType, Types
 from .reference import ReferenceNode
 
@@ -167,12 +167,12 @@ def _widened(error: Array, moved: list[Array]) -> Array:
 
 def _sides(value: Bounded, widened: Array) -> Sides | None:
     """The sides of undecided choices, whose own errors grow as those of the decided numbers of the tensor do."""
-    if not isinstance(value.sides, Options):
-        return value.sides
+    if value.sides is None:
+        return None
     sure = ~value.sides.mask & np.isfinite(value.errors())
     before, after = (float(np.sum(np.square(one), where=sure)) for one in (value.errors(), widened))
     factor = float(np.sqrt(_ratio(after, before)))
-    return Options(value.sides.mask, value.sides.values, [one * factor for one in value.sides.errors])
+    return value.sides.scaled(factor)
 
 
 def _ratio(seen: Any, independent: Any) -> Array:

@@ -42,6 +42,10 @@ class Sides:
         """After one rounding to a type; store: the error that a value with an error then has."""
         return self
 
+    def scaled(self, factor: float) -> Sides:
+        """With errors that are so many times as large."""
+        return self
+
 
 class Options(Sides):
     """A few values for each number, each with an error."""
@@ -81,6 +85,10 @@ class Options(Sides):
         pairs = zip(self.values, self.errors, strict=True)
         errors = [np.asarray(0.0 if (made := store(*pair)) is None else made) for pair in pairs]
         return Options(self.mask, self.values, [np.broadcast_to(one, self.mask.shape) for one in errors])
+
+    def scaled(self, factor: float) -> Sides:
+        """With errors that are so many times as large."""
+        return Options(self.mask, self.values, [one * factor for one in self.errors])
 
 
 class Whole(Sides):
@@ -261,6 +269,14 @@ class Joined(Sides):
                 cut.append((here, kept))
         shape = tuple(one.stop - one.start for one in index)
         return Joined(shape, cut) if cut else None
+
+    def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
+        """After one rounding to a type."""
+        return Joined(self.mask.shape, [(index, one.stored(store, kept)) for index, one in self.parts])
+
+    def scaled(self, factor: float) -> Sides:
+        """With errors that are so many times as large."""
+        return Joined(self.mask.shape, [(index, one.scaled(factor)) for index, one in self.parts])
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
         """As a few values for each number, where they are that."""
