@@ -8,7 +8,8 @@ from typing import NamedTuple
 class Fault(NamedTuple):
     """One fault. `node`: which has to be named. `spared`: a sample that the fault leaves right, because it shows in some sizes or numbers
     only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and the kernel with it is.
-    `count`: how often the text stands in the shader; all of them are replaced.
+    `fp16`: whether it shows in halves too: zeros have no sign behind that padding, 11 bits hide a reciprocal of 12, and weights have no
+    other precision. `count`: how often the text stands in the shader; all of them are replaced.
     """
 
     number: int
@@ -36,6 +37,7 @@ FAULTS = [
         "conv",
         "conv",
         fused_alone=True,
+        fp16=True,
     ),
     Fault(
         2,
@@ -46,6 +48,7 @@ FAULTS = [
         "gemm",
         "gemm",
         fused_alone=True,
+        fp16=True,
     ),
     Fault(
         3,
@@ -65,6 +68,7 @@ FAULTS = [
         "sum += NUMBER(p.alpha) * LOAD_C(",
         "scaled gemm",
         "gemm",
+        fp16=True,
     ),
     Fault(
         5,
@@ -74,6 +78,7 @@ FAULTS = [
         "sum = unpackHalf2x16(packHalf2x16(vec2(multiply_add(wx, v[i].x, sum), 0.0))).x;",
         "conv",
         "conv",
+        fp16=True,
     ),
     Fault(
         6,
@@ -93,6 +98,7 @@ FAULTS = [
         "    s = STEP(s, LOAD(from + at * p.x_step), i);\n    if (i == 2u) s = STEP(s, LOAD(from + at * p.x_step), i);",
         "running sum",
         "sum",
+        fp16=True,
     ),
     Fault(
         8,
@@ -122,6 +128,7 @@ FAULTS = [
         "rounding",
         "round",
         spared="rounding without halves",
+        fp16=True,
     ),
     Fault(
         12,
@@ -131,6 +138,7 @@ FAULTS = [
         "const float v = pm_trunc(",
         "quantized",
         "quantize",
+        fp16=True,
     ),
     Fault(
         13,
@@ -141,6 +149,7 @@ FAULTS = [
         "quantized beyond the range",
         "quantize",
         spared="quantized",
+        fp16=True,
     ),
     Fault(
         14,
@@ -150,6 +159,7 @@ FAULTS = [
         "return x_zero[p.x_zero_first];",
         "integer product",
         "product",
+        fp16=True,
     ),
     Fault(
         15,
@@ -159,6 +169,7 @@ FAULTS = [
         "return p.tap_first + tw * p.tap_row + th * p.tap_column;",
         "conv",
         "conv",
+        fp16=True,
     ),
     Fault(
         16,
@@ -178,6 +189,7 @@ FAULTS = [
         "th * (row == 0u ? 1 : p.dilation_h) + p.base_h;",
         "depthwise",
         "conv",
+        fp16=True,
     ),
     Fault(
         18,
@@ -187,6 +199,7 @@ FAULTS = [
         "at[i] += k * p.t_stride[i * RANK + (i == 1 ? RANK - 1 : axis)];",
         "broadcast",
         "mul",
+        fp16=True,
     ),
     Fault(
         19,
@@ -196,6 +209,7 @@ FAULTS = [
         "  FOR_ROW(i, size & ~7u) {\n    precise float delta = (",
         "layer norm",
         "norm",
+        fp16=True,
     ),
     Fault(
         20,
@@ -205,6 +219,7 @@ FAULTS = [
         "return pm_load_u16(x, i ^ 1u);",
         "sliced words",
         "slice",
+        fp16=True,
     ),
     Fault(
         21,
@@ -214,6 +229,7 @@ FAULTS = [
         "int source = 0;",
         "sliced words",
         "slice",
+        fp16=True,
     ),
     Fault(
         22,
@@ -225,6 +241,7 @@ FAULTS = [
         "softmax",
         spared="softmax",
         count=4,
+        fp16=True,
     ),
     Fault(
         23,
@@ -234,6 +251,7 @@ FAULTS = [
         "if (first + i * kLanes >= p.pixels / 16u * 16u) continue;",
         "conv",
         "conv",
+        fp16=True,
     ),
     Fault(
         25,
@@ -243,6 +261,7 @@ FAULTS = [
         "  FOR_ROW(i, size + (row + 1u < p.rows ? 1u : 0u)) {\n    precise float delta = X_AT(from + i) - mean;",
         "layer norm",
         "norm",
+        fp16=True,
     ),
     Fault(
         26,
@@ -253,6 +272,7 @@ FAULTS = [
         "conv in groups",
         "conv",
         spared="conv",
+        fp16=True,
     ),
     Fault(
         27,
@@ -262,6 +282,7 @@ FAULTS = [
         "rest * p.x_stride_n + c;",
         "average pool",
         "pool",
+        fp16=True,
     ),
     Fault(
         33,
@@ -282,6 +303,7 @@ FAULTS = [
         "top of rows",
         "top",
         spared="top of short rows",
+        fp16=True,
     ),
     Fault(
         35,
@@ -302,6 +324,7 @@ FAULTS = [
         "",
         "recurrent",
         "gru",
+        fp16=True,
     ),
     Fault(
         37,
@@ -312,6 +335,7 @@ FAULTS = [
         "gemm",
         "gemm",
         spared="gemm of even depth",
+        fp16=True,
     ),
     Fault(
         38,
@@ -322,6 +346,7 @@ FAULTS = [
         "conv",
         "conv",
         spared="conv of one image",
+        fp16=True,
     ),
     Fault(
         39,
@@ -332,6 +357,7 @@ FAULTS = [
         "max pool",
         "pool",
         spared="max pool without NaN",
+        fp16=True,
     ),
     Fault(
         40,
@@ -342,6 +368,7 @@ FAULTS = [
         "softmax",
         "softmax",
         spared="softmax of short rows",
+        fp16=True,
     ),
 ]
 

@@ -53,7 +53,7 @@ def judged(precision: str, from_number: int, end: int) -> dict[int, list[dict[st
 
 
 # One process judges the faults of a stretch of numbers, of which all but the first belong to the longer tier.
-STRETCHES = [("fp32", 1, 20), ("fp32", 20, 41), ("fp16", 1, 41)]
+STRETCHES = [("fp32", 1, 20), ("fp32", 20, 41), ("fp16", 1, 20), ("fp16", 20, 41)]
 CELLS = [
     pytest.param(
         fault,

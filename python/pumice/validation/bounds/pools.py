@@ -85,6 +85,10 @@ def _max_pool(call: Call) -> list[Any]:
             high = _largest(windows, x.value + reach, lowest) - value
             low = value - _largest(windows, x.value - reach, lowest)
             error = known(call.types.share(np.maximum(high, low)))
+            missing = np.isnan(value)  # of a window with NaN as much is known as of that
+            if missing.any():
+                of_nan = _largest(windows, np.where(np.isnan(x.value), x.errors(), 0.0), 0.0)
+                error = np.where(missing, of_nan, error)
     made = [Bounded(value, error, x.dtype, x.stored)]
     return made if call.outputs < 2 else [*made, _places(call, windows, x, value)]
 
