@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Fault(NamedTuple):
     """One fault. `node`: which has to be named. `spared`: a sample that the fault leaves right, because it shows in some sizes or numbers
     only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and the kernel with it is.
-    `fp16`: whether it shows in halves too: zeros have no sign behind that padding, 11 bits hide a reciprocal of 12, and weights have no
+    `fp16`: whether it shows in halves too: these have no bit 31, which one turns, 11 bits hide a reciprocal of 12, and weights have no
     other precision. `count`: how often the text stands in the shader; all of them are replaced.
     """
 
