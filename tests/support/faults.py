@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 class Fault(NamedTuple):
     """One fault. `node`: which has to be named. `spared`: a sample that the fault leaves right, because it shows in some sizes or numbers
-    only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and the kernel with it is. `shared`: whether the
-    fused program runs the faulty kernel too. `count`: how often the text stands in the shader; all of them are replaced.
+    only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and the kernel with it is.
+    `fp16`: whether it shows in halves too: these have no bit 31, which one turns, 11 bits hide a reciprocal of 12, and weights have no
+    other precision. `count`: how often the text stands in the shader; all of them are replaced.
     """
 
     number: int
@@ -20,7 +21,6 @@ class Fault(NamedTuple):
     node: str
     spared: str = ""
     fused_alone: bool = False
-    shared: bool = True
     count: int = 1
     fp16: bool = False
 
@@ -37,6 +37,7 @@ FAULTS = [
         "conv",
         "conv",
         fused_alone=True,
+        fp16=True,
     ),
     Fault(
         2,
@@ -47,6 +48,7 @@ FAULTS = [
         "gemm",
         "gemm",
         fused_alone=True,
+        fp16=True,
     ),
     Fault(
         3,
@@ -66,6 +68,7 @@ FAULTS = [
         "sum += NUMBER(p.alpha) * LOAD_C(",
         "scaled gemm",
         "gemm",
+        fp16=True,
     ),
     Fault(
         5,
@@ -75,6 +78,7 @@ FAULTS = [
         "sum = unpackHalf2x16(packHalf2x16(vec2(multiply_add(wx, v[i].x, sum), 0.0))).x;",
         "conv",
         "conv",
+        fp16=True,
     ),
     Fault(
         6,
@@ -94,6 +98,7 @@ FAULTS = [
         "    s = STEP(s, LOAD(from + at * p.x_step), i);\n    if (i == 2u) s = STEP(s, LOAD(from + at * p.x_step), i);",
         "running sum",
         "sum",
+        fp16=True,
     ),
     Fault(
         8,
@@ -123,6 +128,7 @@ FAULTS = [
         "rounding",
         "round",
         spared="rounding without halves",
+        fp16=True,
     ),
     Fault(
         12,
@@ -132,7 +138,7 @@ FAULTS = [
         "const float v = pm_trunc(",
         "quantized",
         "quantize",
-        shared=False,
+        fp16=True,
     ),
     Fault(
         13,
@@ -143,7 +149,7 @@ FAULTS = [
         "quantized beyond the range",
         "quantize",
         spared="quantized",
-        shared=False,
+        fp16=True,
     ),
     Fault(
         14,
@@ -153,6 +159,7 @@ FAULTS = [
         "return x_zero[p.x_zero_first];",
         "integer product",
         "product",
+        fp16=True,
     ),
     Fault(
         15,
@@ -162,6 +169,7 @@ FAULTS = [
         "return p.tap_first + tw * p.tap_row + th * p.tap_column;",
         "conv",
         "conv",
+        fp16=True,
     ),
     Fault(
         16,
@@ -181,6 +189,7 @@ FAULTS = [
         "th * (row == 0u ? 1 : p.dilation_h) + p.base_h;",
         "depthwise",
         "conv",
+        fp16=True,
     ),
     Fault(
         18,
@@ -190,6 +199,7 @@ FAULTS = [
         "at[i] += k * p.t_stride[i * RANK + (i == 1 ? RANK - 1 : axis)];",
         "broadcast",
         "mul",
+        fp16=True,
     ),
     Fault(
         19,
@@ -199,6 +209,7 @@ FAULTS = [
         "  FOR_ROW(i, size & ~7u) {\n    precise float delta = (",
         "layer norm",
         "norm",
+        fp16=True,
     ),
     Fault(
         20,
@@ -208,6 +219,7 @@ FAULTS = [
         "return pm_load_u16(x, i ^ 1u);",
         "sliced words",
         "slice",
+        fp16=True,
     ),
     Fault(
         21,
@@ -217,6 +229,7 @@ FAULTS = [
         "int source = 0;",
         "sliced words",
         "slice",
+        fp16=True,
     ),
     Fault(
         22,
@@ -228,6 +241,7 @@ FAULTS = [
         "softmax",
         spared="softmax",
         count=4,
+        fp16=True,
     ),
     Fault(
         23,
@@ -237,6 +251,7 @@ FAULTS = [
         "if (first + i * kLanes >= p.pixels / 16u * 16u) continue;",
         "conv",
         "conv",
+        fp16=True,
     ),
     Fault(
         25,
@@ -246,6 +261,7 @@ FAULTS = [
         "  FOR_ROW(i, size + (row + 1u < p.rows ? 1u : 0u)) {\n    precise float delta = X_AT(from + i) - mean;",
         "layer norm",
         "norm",
+        fp16=True,
     ),
     Fault(
         26,
@@ -256,6 +272,7 @@ FAULTS = [
         "conv in groups",
         "conv",
         spared="conv",
+        fp16=True,
     ),
     Fault(
         27,
@@ -265,6 +282,7 @@ FAULTS = [
         "rest * p.x_stride_n + c;",
         "average pool",
         "pool",
+        fp16=True,
     ),
     Fault(
         33,
@@ -285,6 +303,7 @@ FAULTS = [
         "top of rows",
         "top",
         spared="top of short rows",
+        fp16=True,
     ),
     Fault(
         35,
@@ -305,6 +324,7 @@ FAULTS = [
         "",
         "recurrent",
         "gru",
+        fp16=True,
     ),
     Fault(
         37,
@@ -315,6 +335,7 @@ FAULTS = [
         "gemm",
         "gemm",
         spared="gemm of even depth",
+        fp16=True,
     ),
     Fault(
         38,
@@ -325,6 +346,7 @@ FAULTS = [
         "conv",
         "conv",
         spared="conv of one image",
+        fp16=True,
     ),
     Fault(
         39,
@@ -335,6 +357,7 @@ FAULTS = [
         "max pool",
         "pool",
         spared="max pool without NaN",
+        fp16=True,
     ),
     Fault(
         40,
@@ -345,6 +368,7 @@ FAULTS = [
         "softmax",
         "softmax",
         spared="softmax of short rows",
+        fp16=True,
     ),
 ]
 
@@ -352,7 +376,7 @@ FAULTS = [
 
 
 class PlanFault(NamedTuple):
-    """A fault of plans, which `PUMICE_FAULT` puts there. `node`: which has to be among the members of a wrong kernel."""
+    """A fault of plans, which `PUMICE_FAULT` puts there. `node`: which has to be a member of the first wrong kernel."""
 
     number: int
     name: str
@@ -364,7 +388,8 @@ class PlanFault(NamedTuple):
 PLAN_FAULTS = [
     PlanFault(24, "second fold of the grid not computed", "fold", "first", {"maxComputeWorkGroupCount": 3}),
     PlanFault(28, "stale temporary", "stale", "second"),
-    PlanFault(29, "missing barrier between two dispatches", "order", "behind"),
+    # Nothing waits for the third convolution, so that its result is looked at before it is there.
+    PlanFault(29, "missing barrier between two dispatches", "order", "third"),
     PlanFault(30, "in-place where it must not be", "in place", "second"),
     PlanFault(31, "cache of another shape used", "steps", "first"),
     PlanFault(32, "push constant of the last call", "push", "first"),

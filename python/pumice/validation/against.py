@@ -215,12 +215,13 @@ class Valued(Against):
         if value.shape != made.shape or not alike or mine.shape != made.shape:
             return Bounded(value, None, value.dtype)
         spread = SPREAD if runner.types.independent else 1.0
-        own_deviation = judged(value, Bounded(mine.value, mine.error, value.dtype), runner.types)
+        alone = Bounded(mine.value, mine.error, value.dtype).with_sides(mine.sides)
+        own_deviation = judged(value, alone, runner.types)
         if not own_deviation.ok:
             self.faults[name] = _contradiction(self.name, own_deviation)
         if not made.is_float:
             error = made.errors() + mine.errors()
-            return Bounded(value, error if np.any(error) else None, made.dtype)
+            return _undecided(Bounded(value, error if np.any(error) else None, made.dtype), made, mine)
         kept, read = self.types.storage(made.dtype), self.types.read_back(value.dtype)
         with np.errstate(all="ignore"):
             exact = np.asarray(value, np.float64)
@@ -230,7 +231,18 @@ class Valued(Against):
             most = np.abs(made.value) + own * spread
             beyond = np.isfinite(made.value) & (most * (1 + kept.unit) > min(kept.largest, read.largest))
             taken = np.where(beyond, made.value, exact)
-        return Bounded(taken, made.errors() + own, made.dtype, made.stored)
+        return _undecided(Bounded(taken, made.errors() + own, made.dtype, made.stored), made, mine)
+
+
+def _undecided(beside: Bounded, made: Bounded, mine: Bounded) -> Bounded:
+    """A value of a reference, but for choices that it may have made otherwise: there the rules' own, with its sides."""
+    several = [one.sides.mask for one in (made, mine) if one.sides is not None]
+    if not several:
+        return beside
+    mask = np.any(several, axis=0)
+    error = np.where(mask, made.errors(), beside.errors())
+    value = np.where(mask, made.value, beside.value)
+    return Bounded(value, error if error.any() else None, made.dtype, made.stored).with_sides(made.sides)
 
 
 def _contradiction(name: str, found: Deviation) -> str:

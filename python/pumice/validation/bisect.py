@@ -15,7 +15,7 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import from_device, given_input
 from .carried import decided
-from .judge import UNPROVED, WRONG, judged
+from .judge import UNPROVED, WRONG, judged, overflow_text, overflowing
 from .loops import loop_timeout
 from .model_parts import ModelParts
 from .options import Options, check_names
@@ -47,7 +47,11 @@ class _Walk:
         self.held: dict[str, Value] = {name: given_input(value, types) for name, value in given.items()}
         self.unproved: dict[str, str] = {}  # what has no proof, and why
         self.chosen: dict[str, str] = {}  # what rests on an undecided choice, and of which node
+        self.taken: set[str] = set()  # tensors of the device that follow from nothing else than its own
         self.faults: dict[str, str] = {}
+        self.over: dict[
+            str, tuple[float, str]
+        ] = {}  # by node: a number that storage cannot hold, and in which type it is
         self.samples = Samples() if sampled else None
         if self.samples is not None:
             self.samples.begin(self.held, types)
@@ -56,7 +60,7 @@ class _Walk:
         """Another walk, on to a later place."""
         made = _Walk(self._reference, self._cuts, self._choices, {})
         made.held, made.unproved, made.chosen = dict(self.held), dict(self.unproved), dict(self.chosen)
-        made.faults = dict(self.faults)
+        made.faults, made.over, made.taken = dict(self.faults), dict(self.over), set(self.taken)
         made.samples = None if self.samples is None else self.samples.copy()
         for index in range(self.at, count):
             made._run(index)
@@ -81,10 +85,12 @@ class _Walk:
                 reason = f"an index of node '{node.name}' is out of range"
             except Undecided:
                 made = dict(self._device(index, node.outputs))
+                self.taken.update(made)
                 choice = choice or node.name
                 reason = "" if made else f"rests on a choice of node '{node.name}' that rounding may turn"
             except (Unproved, KeyError, MemoryError) as error:
                 reason = f"rests on node '{node.name}': {error}"
+        self._follow(node)
         for name in node.outputs:
             value = made.get(name)
             if value is None and not reason:
@@ -94,6 +100,8 @@ class _Walk:
                     choice = choice or node.name
                     if np.isinf(value.error).any() and (device := self._device(index, [name])):
                         value = decided(value, device[name])
+                if (over := overflowing(value, self._reference.chained.types.at(node.precision))) is not None:
+                    self.over.setdefault(node.name, (over, str(value.dtype)))
                 self.held[name] = value.as_constant() if node.folded else value
             elif value is not None:
                 self.held[name] = value
@@ -106,6 +114,12 @@ class _Walk:
                 self.held.pop(name, None)
                 if self.samples is not None:
                     self.samples.pop(name)
+
+    def _follow(self, node: ReferenceNode) -> None:
+        """What a node makes of the device's own tensors alone is no proof of these either."""
+        variable = [name for name in node.inputs if name not in self._reference.constants]
+        if variable and self.taken.issuperset(variable):
+            self.taken.update(node.outputs)
 
     def _made(self, node: ReferenceNode) -> dict[str, Value]:
         values, runner = {name: self[name] for name in node.inputs}, self._reference.chained
@@ -145,11 +159,13 @@ class _Search:
         self.probes: list[_Probe] = []
         self.given: Mapping[str, Any] = {}
         self._loop_timeout = loop_timeout(model.source, model.folder)
+        self.over: dict[str, tuple[float, str]] = {}  # numbers that storage cannot hold, by the nodes that make them
         self.choices = 0  # how often the device was asked for an undecided choice
 
     def whole(self, inputs: dict[str, Array], walk: _Walk) -> tuple[_Probe, _Walk]:
         """The program as it ships."""
         end = walk.to(len(self.reference.nodes))
+        self.over = end.over
         try:
             results = dict(self.model.program(inputs, loop_timeout=self._loop_timeout))
         except IndexRangeError as error:
@@ -204,15 +220,16 @@ class _Search:
             note = walk.unproved.get(name, "the reference has no such value")
             return row._replace(note=note, waived=waived, unproved=(node,))
         allowed = self.options.tolerance(node, name)
+        if name in walk.taken:  # it is no proof of itself
+            note = f"rests on a choice of node '{walk.chosen[name]}' that rounding may turn"
+            return row._replace(note=note, waived=waived, unproved=(node,))
         found = judged(array, expected, self.reference.chained.types, allowed)
         if not found.ok and not found.kind and allowed is None and name in walk.chosen:
             note = f"rests on a choice of node '{walk.chosen[name]}' that rounding may turn"
             return row._replace(
                 accumulated=found._replace(allowed=math.inf), note=note, unproved=(node,), waived=waived
             )
-        note = (
-            "" if found.verdict != UNPROVED else "more than half of the elements are undecided, or have no finite bound"
-        )
+        note = found.missing if found.verdict == UNPROVED else ""
         return row._replace(accumulated=found, waived=waived, note=note)
 
     def run(self, walk: _Walk, step: Callable[[], None]) -> tuple[int, int]:
@@ -298,6 +315,9 @@ def _report(
         findings = [Finding("bisected", "", text, cases)]
     else:
         findings = [_told(reference, found, place)]
+        for name, (over, dtype) in found.over.items():
+            text = overflow_text(model.precision, over, dtype, name)
+            findings.append(Finding("overflow", name, text, over, found.case))
         prefixes = sorted(found.probes[:-1], key=lambda probe: probe.nodes)
         rows = [*(probe.worst for probe in prefixes), *rows]
         if place[1] == count:  # the last node: its prefix is the program itself

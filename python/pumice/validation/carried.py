@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +14,7 @@ from .bounds.blocks import FEW, Read
 from .bounds.bounded import Bounded
 from .bounds.registry import Value
 from .bounds.run import REREAD, Runner, Told, constant, from_device, given_input
+from .bounds.sides import Sides, is_undecided, undecided
 from .bounds.types import HALVES, Types, is_float
 from .reference import Reference, ReferenceNode
 from .samples import Samples
@@ -39,6 +41,8 @@ class Carried:
         self.held: dict[str, Value] = {name: _given(value, types, by_parts) for name, value in given.items()}
         self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
         self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
+        # Tensors of the device that follow from nothing else than its own, each with the node whose result it is, which no rule gives.
+        self.taken: dict[str, str] = {}
         self.open: dict[str, Bounded] = {}  # such results as the reference has them, with what is undecided
         self.additions: Mapping[
             str, int
@@ -81,6 +85,23 @@ class Carried:
         self.held.pop(name, None)
         if self.samples is not None:
             self.samples.pop(name)
+
+    def follow(self, node: ReferenceNode) -> None:
+        """What a node makes of the device's own tensors alone is no proof of these either."""
+        variable = [name for name in node.inputs if name not in self.reference.constants]
+        if variable and all(name in self.taken for name in variable):
+            self.taken.update(dict.fromkeys(node.outputs, self.taken[variable[0]]))
+
+    def decides(self, node: ReferenceNode, made: Mapping[str, Value] | None) -> str:
+        """A sentence on a node that makes an undecided choice of what rests on none; "" of others."""
+        given = [self.held.get(name) for name in node.inputs]
+        if not made or any(isinstance(one, Bounded) and is_undecided(one) for one in given):
+            return ""
+        for name in node.outputs:
+            value = made.get(name)
+            if isinstance(value, Bounded) and (count := undecided(value)):
+                return f"{count} of {value.size} elements of '{name}' rest on a choice that rounding may turn, from the inputs on"
+        return ""
 
     def missing(self, node: ReferenceNode) -> tuple[str, ...]:
         """The nodes before a node whose proof is missing."""
@@ -126,11 +147,23 @@ def infinite(device: Bounded, far: Value) -> Bounded:
 
 
 def decided(expected: Bounded, device: Bounded) -> Bounded:
-    """Where a choice is undecided, what follows goes on from the device's; a number about which nothing is known stays one."""
-    if expected.is_float or expected.error is None or expected.shape != device.shape:
+    """Where a choice is undecided, what follows goes on from the device's if it is one of its sides.
+
+    A number about which nothing is known stays one, and so does a choice that is none: the tensor is wrong there.
+    """
+    if expected.is_float or expected.error is None or expected.sides is None or expected.shape != device.shape:
         return expected
-    unsure = np.isinf(expected.error)
+    side, error = expected.sides.nearest(device.value, expected.value)
+    unsure = expected.sides.mask & np.isinf(expected.error) & (side == device.value) & (error == 0)
     if not unsure.any():
         return expected
-    error = np.where(unsure, 0.0, expected.error)
-    return Bounded(np.where(unsure, device.value, expected.value), error if error.any() else None, expected.dtype)
+    left = np.where(unsure, 0.0, expected.error)
+    made = Bounded(np.where(unsure, device.value, expected.value), left if left.any() else None, expected.dtype)
+    return made if made.error is None else made.with_sides(_others(expected.sides, unsure))
+
+
+def _others(sides: Sides, decided: Array) -> Sides | None:
+    """The sides of what is still undecided."""
+    left = copy(sides)
+    left.mask = sides.mask & ~decided
+    return left if left.mask.any() else None

@@ -11,7 +11,7 @@ from ..base.element_types import Array
 from .bounds.blocks import pairs
 from .bounds.bounded import Bounded
 from .bounds.cuts import BLOCK, blocks
-from .bounds.types import SPREAD, FloatType, Types, is_float
+from .bounds.types import SPREAD, Types, is_float
 from .statistics import ratio_counts
 
 RIGHT, WRONG, UNPROVED = "right", "wrong", "unproved"
@@ -53,15 +53,26 @@ class Deviation(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """ "right", "wrong", or "unproved" where more than half of the elements are undecided or unknown."""
+        """ "right", "wrong", or "unproved": of an element nothing is known, or more than half of them are undecided."""
         if not self.ok:
             return WRONG
-        return UNPROVED if 2 * (self.undecided + self.unknown) > self.elements else RIGHT
+        return UNPROVED if self.unknown or 2 * self.undecided > self.elements else RIGHT
+
+    @property
+    def missing(self) -> str:
+        """Why it is unproved, though no element is wrong."""
+        if self.unknown:
+            return f"{self.unknown} of {self.elements} elements have no finite bound"
+        return f"{self.undecided} of {self.elements} elements rest on a choice that rounding may turn"
 
 
 class Element(NamedTuple):
-    """Arrays of one shape: errors, bounds, and which elements are undecided or of which nothing is known."""
+    """Arrays of one shape: errors, bounds, and which elements are undecided or of which nothing is known.
 
+    raw: the errors, of elements too of which nothing is known.
+    """
+
+    raw: Array
     errors: Array
     allowed: Array
     undecided: Array
@@ -69,7 +80,10 @@ class Element(NamedTuple):
 
 
 def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None = None) -> Deviation:
-    """`allowed`: an absolute error that the caller gives in place of the derived bound."""
+    """`allowed`: an absolute error that the caller gives in place of the derived bound, of every element.
+
+    An element that rests on an undecided choice is judged by the side of it that is nearest.
+    """
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         texts = (f"{actual.dtype}{list(actual.shape)}", f"{expected.dtype}{list(expected.shape)}")
         return Deviation(math.inf, 0.0, (), *texts, elements=actual.size, kind="wrong shape or dtype")
@@ -114,10 +128,14 @@ def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None
     """The deviation of numbers few enough for all that is made of them on the way."""
     actual = np.asarray(actual)
     with np.errstate(all="ignore"):
+        chosen = expected.sides.mask if expected.sides is not None else np.zeros(actual.shape, bool)
+        expected = expected.at(actual, SPREAD if types.independent else 1.0)
         parts = _floats(actual, expected, types) if is_float(actual.dtype) else _others(actual, expected)
-        errors, bounds = parts.errors, parts.allowed
         if allowed is not None:
-            bounds = np.full(errors.shape, allowed)
+            parts = parts._replace(
+                errors=parts.raw, allowed=np.full(actual.shape, allowed), unknown=np.zeros(actual.shape, bool)
+            )
+        errors, bounds = parts.errors, parts.allowed
         beyond = ~(errors <= bounds)
         ratio = np.where(bounds > 0, errors / np.where(bounds > 0, bounds, 1.0), 0.0)
         ratio = np.where(np.isinf(bounds) | np.isnan(ratio), 0.0, ratio)
@@ -132,7 +150,7 @@ def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None
         actual[place],
         _shown(expected, place),
         actual.size,
-        int(parts.undecided.sum()),
+        int((parts.undecided | chosen).sum()),
         int(parts.unknown.sum()),
         _kind(actual[place], expected.value[place], errors[place], bounds[place]),
         ratio_counts(errors, bounds),
@@ -165,7 +183,6 @@ def _turned(actual: Array, expected: Bounded) -> tuple[tuple[int, ...], Any, Any
     return place, np.asarray(actual)[place], _shown(expected, place)
 
 
-_ROUNDS = ("Floor", "Ceil", "Round")
 _MOVES = ("Concat", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose")  # elements come out of them bit by bit
 
 
@@ -176,14 +193,7 @@ def node_deviation(
     found = judged(actual, expected, types, allowed)
     if op in _MOVES and found.ok and moved_alone:
         found = zero_signs(actual, expected, found)
-    if op in _ROUNDS and not expected.exact:
-        found = found._replace(undecided=sum(_inexact(value) for _, _, value in pairs(actual, expected)))
     return found
-
-
-def _inexact(value: Bounded) -> int:
-    """How many elements have an error."""
-    return int((value.errors() > 0).sum())
 
 
 def _shown(expected: Bounded, place: tuple[int, ...]) -> Any:
@@ -203,13 +213,14 @@ def _others(actual: Array, expected: Bounded) -> Element:
     """Integers and booleans are equal, but for what is undecided."""
     if actual.dtype.kind not in "biu":
         same = actual.view(f"u{actual.dtype.itemsize}") == np.asarray(expected.value).view(f"u{actual.dtype.itemsize}")
-        zeros = np.zeros(actual.shape)
-        return Element(np.where(same, 0.0, 1.0), zeros, zeros > 0, zeros > 0)
+        zeros, errors = np.zeros(actual.shape), np.where(same, 0.0, 1.0)
+        return Element(errors, errors, zeros, zeros > 0, zeros > 0)
     differ = np.asarray(actual != expected.value)
     distance = np.abs(np.asarray(actual, np.float64) - np.asarray(expected.value, np.float64))
     errors = np.where(differ, np.maximum(distance, 1.0), 0.0)
-    allowed = np.asarray(expected.errors())
-    return Element(errors, allowed, allowed > 0, np.zeros(actual.shape, bool))
+    allowed = np.broadcast_to(np.asarray(expected.errors()), actual.shape)
+    unknown = ~(allowed < np.inf)
+    return Element(errors, np.where(unknown, 0.0, errors), allowed, (allowed > 0) & ~unknown, unknown)
 
 
 def _floats(actual: Array, expected: Bounded, types: Types) -> Element:
@@ -222,18 +233,29 @@ def _floats(actual: Array, expected: Bounded, types: Types) -> Element:
     errors = np.abs(given - value)
     same = (given == value) | (np.isnan(given) & np.isnan(value))
     errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
-    errors = np.where(_saturated(given, value, size, kept, read), 0.0, errors)
+    errors = np.where(_saturated(given, value, expected.errors(), types, expected.dtype), 0.0, errors)
     unknown = ~(expected.errors() < np.inf) & ~(np.isnan(given) & np.isnan(value))
-    errors = np.where(unknown, 0.0, errors)
     bound = np.where(np.isfinite(value), bound, 0.0)
-    return Element(errors, np.where(unknown, np.inf, bound), np.zeros(actual.shape, bool), unknown)
+    none = np.zeros(actual.shape, bool)
+    return Element(errors, np.where(unknown, 0.0, errors), np.where(unknown, np.inf, bound), none, unknown)
 
 
-def _saturated(given: Array, value: Array, size: Array, kept: FloatType, read: FloatType) -> Array:
-    """Where a number beyond the range of a type on the way became infinity, or the largest number there is."""
-    limit = min(kept.largest, read.largest)
-    beyond = (size * (1 + max(kept.unit, read.unit)) > limit) & ~np.isnan(value)
-    ends = np.isinf(given) | (np.abs(given) >= limit)
+def _saturated(given: Array, value: Array, error: Array, types: Types, dtype: Any) -> Array:
+    """Where the device has infinity, or the largest number there is, for a number that a type on the way rounds to infinity (V10).
+
+    That is a number from the one on that lies between the largest and the power of two behind it, with what may be wrong before it is
+    rounded: the rounding itself carries none over that.
+    """
+    kept, read = types.storage(dtype), types.read_back(dtype)
+    narrow = kept if kept.largest <= read.largest else read
+    size = np.abs(value)
+    # The rounding to a type that is stored in before may carry it over that.
+    own = np.where(np.isfinite(size), size, 0.0) * kept.unit if narrow is kept else 0.0
+    before = np.sqrt(np.maximum(error * error - own * own, 0.0)) if types.independent else np.maximum(error - own, 0.0)
+    # In float64 the limit itself would be infinite.
+    limit = narrow.largest if narrow.name == "float64" else narrow.largest * (1 - narrow.unit / 2) / (1 - narrow.unit)
+    beyond = ((size + types.reach(before)) >= limit) & ~np.isnan(value)
+    ends = np.isinf(given) | (np.abs(given) >= narrow.largest)
     return np.asarray(beyond & ends & (np.sign(given) == np.sign(value)))
 
 
@@ -253,3 +275,9 @@ def overflowing(expected: Bounded, types: Types) -> float | None:
         if size.size and float(size.max()) > abs(worst):
             worst = float(value[np.unravel_index(int(np.argmax(size)), size.shape)])
     return None if abs(worst) * (1 - kept.unit / 2) <= kept.largest else worst
+
+
+def overflow_text(precision: str, number: float, dtype: Any, node: str) -> str:
+    """The sentence that tells of a number which storage cannot hold."""
+    shown = f"{number:,.0f}" if abs(number) < 1e12 else f"{number:.3g}"
+    return f"{precision} overflow: {shown} in {dtype} at node '{node}'"

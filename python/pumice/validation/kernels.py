@@ -373,7 +373,7 @@ class ShippedKernels:
         types = self.types.at(node.precision)
         if types is not self.types and str(blank.stored.array.dtype) == self.types.storage(value.dtype).name:
             types = self.types  # the kernel rounds what a node in fp32 makes, for those that read it
-            value = as_stored(Bounded(value.value, value.error, value.dtype), types)
+            value = as_stored(Bounded(value.value, value.error, value.dtype).with_sides(value.sides), types)
         array, expected = alike(blank.stored.array, value)
         alone = len(blank.members) == 1
         deviation = node_deviation(node.op, array, expected, types, allowed, moved_alone=alone)

@@ -21,7 +21,7 @@ from .bounds.types import Types, is_float
 from .carried import Carried, decided, folded, read
 from .chain import Drifts
 from .flow_kernels import FlowKernels
-from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
+from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflow_text, overflowing
 from .kernels import Judged, ShippedKernels
 from .options import Options, check_names
 from .reference import Reference, ReferenceNode
@@ -74,9 +74,8 @@ class Proof:
         self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
         # The tensors of this case that rest on an overflow in the program of single nodes, each with the node that overflows.
         self._spoilt: dict[str, str] = {}
-        self.choices: dict[
-            str, Array
-        ] = {}  # what has no floats, of the program of single nodes, where there is control flow
+        # What has no floats, of the program of single nodes, where there is control flow.
+        self.choices: dict[str, Array] = {}
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}
 
@@ -188,6 +187,9 @@ class Proof:
             far_note = ""
         if (far is None and far_note) or (local is None and note):
             missing = (*missing, node.name)
+        chain.follow(node)
+        if text := chain.decides(node, far):
+            self._find(Finding("undecided decisions", node.name, text, case=case))
         for name in node.outputs:
             self._keep_values(node, name, ours, (alone, chain), (local, far))
             if missing:
@@ -292,6 +294,7 @@ class Proof:
             chain.held[name] = far_made
         elif of_device is not None:
             chain.held[name] = of_device
+            chain.taken[name] = node.name
 
     def _judge(
         self, node: ReferenceNode, name: str, actual: Array, near: Deviation | None, far: Value, note: str
@@ -326,8 +329,7 @@ class Proof:
         over = overflowing(expected, self.types.at(node.precision))
         drifts.add(node.name, node.inputs, name, actual, expected, over)
         if over is not None and is_float(actual.dtype):
-            number = f"{over:,.0f}" if abs(over) < 1e12 else f"{over:.3g}"
-            text = f"{self.fused.precision} overflow: {number} in {expected.dtype} at node '{node.name}'"
+            text = overflow_text(self.fused.precision, over, expected.dtype, node.name)
             self._find(Finding("overflow", node.name, text, over, case))
             if not self.tensors.single:
                 self._spoilt.setdefault(name, node.name)
@@ -356,9 +358,9 @@ class Proof:
             value = expected.get(name)
             if value is None and name in self.reference.constants:
                 value = chain[name]
-            value = self.against.far(name, value, name in chain.chosen)
+            value = self.against.far(name, None if name in chain.taken else value, name in chain.chosen)
             self._compare(name, "", result, case)
-            self._output(name, result, value, None if self.tensors.single else ours.get(name), chain, drifts)
+            self._output(name, result, value, chain, drifts)
 
     def _parts(self, chain: Carried) -> dict[str, Value]:
         """The tensors that the program makes of outputs which are sequences or optional values, with their errors."""
@@ -382,29 +384,23 @@ class Proof:
         name: str,
         result: Array,
         expected: Value,
-        unfused: Array | None,
         chain: Carried,
         drifts: Drifts,
     ) -> None:
         row = ValidationRow(name, "output", name, str(result.dtype), result.shape, self._case, None, None)
         row = row._replace(program="outputs", statistics=statistics(result, expected))
+        missing = chain.unproved.get(name, ())
         if not isinstance(expected, Bounded):
-            waived = self.options.allows(name)
-            self._keep(row._replace(note="the reference has no such value", waived=waived))
+            missing = missing or tuple({chain.taken[name]} if name in chain.taken else ())
+            note = _rests_on(missing) or "the reference has no such value"
+            self._keep(row._replace(note=note, unproved=missing, waived=self._waives(name, missing)))
             return
         allowed = self.options.tolerance(name, name)
-        types = self.reference.chained.types
-        total = judged(result, expected, types, allowed)
-        missing = chain.unproved.get(name, ())
+        total = judged(result, expected, self.reference.chained.types, allowed)
         derived = allowed is None  # a tolerance of the caller's stands as it is
-        if derived and not total.ok and unfused is not None and not total.kind and not self._is_wrong_before(name):
-            # Every node of the other program was judged: a result within the bound of its result is right too, whatever was decided.
-            beside = judged(result, Bounded(unfused, expected.error, expected.dtype), types, allowed)
-            total = beside._replace(undecided=max(beside.undecided, 1)) if beside.ok else total
         if derived and not total.ok and not total.kind and name in chain.chosen:
             missing = (*missing, chain.chosen[name])  # the fused program may have chosen otherwise
-        waived = self.options.allows(name) or (bool(missing) and all(self._allows_node(one) for one in missing))
-        note = f"rests on node{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing[:4]))}" if missing else ""
+        waived, note = self._waives(name, missing), _rests_on(missing)
         if not total.ok and missing and not total.kind:  # what is not known of the nodes before may be why
             if name in chain.chosen:
                 note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
@@ -412,8 +408,8 @@ class Proof:
         self._keep(row._replace(accumulated=total, note=note, unproved=missing, waived=waived))
         self._explain(name, result, expected, total, drifts, self._case)
 
-    def _is_wrong_before(self, name: str) -> bool:
-        return any(row.verdict == WRONG for row in self.rows.values() if row.op != "output") or bool(self.faults)
+    def _waives(self, output: str, missing: tuple[str, ...]) -> bool:
+        return self.options.allows(output) or (bool(missing) and all(self._allows_node(one) for one in missing))
 
     def _allows_node(self, name: str) -> bool:
         node = self.nodes[name]
@@ -439,7 +435,7 @@ class Proof:
     def _keep(self, row: ValidationRow) -> None:
         """The worst case of each row."""
         if row.verdict == UNPROVED and not row.note:
-            row = row._replace(note="more than half of the elements are undecided, or have no finite bound")
+            row = row._replace(note=row.judged.missing if row.judged else "the reference has no such value")
         key = (row.program + row.op, row.node, row.output)
         if key not in self.rows or row.severity > self.rows[key].severity:
             self.rows[key] = row
@@ -447,6 +443,10 @@ class Proof:
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
     return ValidationRow(node.name, node.op, output, str(array.dtype), array.shape, case, None, None)
+
+
+def _rests_on(nodes: tuple[str, ...]) -> str:
+    return f"rests on node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, nodes[:4]))}" if nodes else ""
 
 
 def _arrays(value: Value, errors: bool) -> Any:

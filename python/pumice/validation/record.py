@@ -29,6 +29,8 @@ def report_record(report: ValidationReport) -> dict[str, Any]:
         "ok": report.ok,
         "verdict": report.state,
         "counts": {verdict: verdicts.count(verdict) for verdict in ("right", "wrong", "unproved")},
+        "undecided": report.undecided,
+        "unknown": report.unknown,
         "summary": report.summary,
         "first_divergence": None if first is None else first.node,
         "deterministic": report.deterministic,

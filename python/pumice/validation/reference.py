@@ -156,8 +156,13 @@ class Reference:
             or not value.is_float
         ):
             return value
-        error = types.joined(value.error, apart(value.value, types.storage(value.dtype)))
-        return Bounded(value.value, error, value.dtype, True, value.constant)
+        kept = types.storage(value.dtype)
+
+        def rounded(one: Array, error: Array | None) -> Array | None:
+            return types.joined(error, apart(one, kept))
+
+        made = Bounded(value.value, rounded(value.value, value.error), value.dtype, True, value.constant)
+        return made if value.sides is None else made.with_sides(value.sides.stored(rounded, kept))
 
     def _mark_folded(self) -> None:
         given = set(self.constants)

@@ -437,7 +437,8 @@ def _joined(given: Bounded, made: Any, types: Types) -> Bounded:
     """The given values with the error that the rule has, and its type."""
     if not isinstance(made, Bounded) or made.shape != given.shape or made.is_float != given.is_float:
         return given
-    return Bounded(given.value, types.joined(given.error, made.error), made.dtype, made.stored, made.constant)
+    joined = Bounded(given.value, types.joined(given.error, made.error), made.dtype, made.stored, made.constant)
+    return joined.with_sides(made.sides)
 
 
 def _first_line(error: BaseException) -> str:

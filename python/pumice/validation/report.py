@@ -115,6 +115,11 @@ class ValidationReport:
         return sum(row.judged.undecided for row in self._deciding if row.judged)
 
     @property
+    def unknown(self) -> int:
+        """Elements without a finite bound, of which nothing is proved."""
+        return sum(row.judged.unknown for row in self._deciding if row.judged)
+
+    @property
     def verdict(self) -> str:
         """The state, how many tensors are right, wrong and unproved, and the unproved share of all elements."""
         right = sum(row.verdict == RIGHT for row in self.rows)
@@ -132,6 +137,8 @@ class ValidationReport:
             parts.append(f"{len(missing)} unproved, {share:.0%} of the elements{allowed}")
         if self.undecided:
             parts.append(f"{self.undecided} elements undecided")
+        if self.unknown:
+            parts.append(f"{self.unknown} elements without a finite bound")
         if self.repeats:
             runs = max(sum(one.runs.values()) for one in self.repeats)
             rate = max(one.rate for one in self.repeats)

@@ -19,6 +19,7 @@ from ..base.element_types import Array
 from .bounds.bounded import Bounded
 from .bounds.registry import Unproved, Value
 from .bounds.run import Runner
+from .bounds.sides import Sides
 from .bounds.types import FloatType, Types
 from .reference import ReferenceNode
 
@@ -80,7 +81,9 @@ class Samples:
         for name, moved in found.items():
             one = made[name]
             assert isinstance(one, Bounded)
-            made[name] = Bounded(one.value, _widened(one.errors(), moved), one.dtype, one.stored, one.constant)
+            widened = _widened(one.errors(), moved)
+            kept = Bounded(one.value, widened, one.dtype, one.stored, one.constant)
+            made[name] = kept.with_sides(_sides(one, widened))
             with np.errstate(all="ignore"):
                 self._of[name] = [one.value + each for each in moved]
         return made
@@ -160,6 +163,16 @@ def _widened(error: Array, moved: list[Array]) -> Array:
                 slices = _ratio(ours.sum(others, keepdims=True), theirs.sum(others, keepdims=True))
                 factor = np.maximum(factor, slices)
         return np.asarray(np.maximum(error * np.sqrt(factor), np.sqrt(seen)))
+
+
+def _sides(value: Bounded, widened: Array) -> Sides | None:
+    """The sides of undecided choices, whose own errors grow as those of the decided numbers of the tensor do."""
+    if value.sides is None:
+        return None
+    sure = ~value.sides.mask & np.isfinite(value.errors())
+    before, after = (float(np.sum(np.square(one), where=sure)) for one in (value.errors(), widened))
+    factor = float(np.sqrt(_ratio(after, before)))
+    return value.sides.scaled(factor)
 
 
 def _ratio(seen: Any, independent: Any) -> Array:

@@ -13,6 +13,7 @@ from ..model.data_sets import DataSet
 from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
+from .bounds.sides import Options, Sides, as_options
 from .bounds.types import SPREAD, Types, is_float
 from .carried import Carried
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, judged
@@ -132,9 +133,20 @@ def _row(name: str, actual: Any, stored: Any, expected: Value, types: Types, tol
     if not isinstance(actual, np.ndarray) or not isinstance(stored, np.ndarray) or not isinstance(expected, Bounded):
         return StoredRow(name, None, None, "sequences and optional values are not compared with stored ones")
     allowed = Bounded(expected.value, _allowance(stored, expected, types), actual.dtype)
+    if expected.sides is not None and expected.shape == stored.shape:
+        allowed.with_sides(_sides(stored, expected, types))
     deviation = judged(stored, allowed, types, tolerance)
     shown = actual[deviation.at] if len(deviation.at) == actual.ndim else None
     return StoredRow(name, deviation, shown)
+
+
+def _sides(stored: Array, expected: Bounded, types: Types) -> Sides | None:
+    """Either side of what is undecided, with that rounding too; whole numbers of which there are many are what they are."""
+    sides = as_options(expected)
+    own = _allowance(stored, Bounded(expected.value, None, expected.dtype), types)
+    if sides is None or own is None:
+        return expected.sides
+    return Options(sides.mask, sides.values, [error + own for error in sides.errors])
 
 
 def _allowance(stored: Array, expected: Bounded, types: Types) -> Array | None:

@@ -77,6 +77,7 @@ def validate(
     their squares. An index out of range is a fault of the node that reads it.
     `context` and `precision`: by default those of a model that is loaded, else the default context and "fp32"; a loaded model of others is
     loaded once more for the validation. `tolerances`: absolute errors by the name of a node or of a tensor, in place of the bounds.
+    An element without a finite bound makes its tensor "unproved", and so do more than half of them that rest on undecided choices.
     `allow_unchecked`: names of operators (`com.microsoft::Name`), nodes and outputs that may be unproved; True: all. `mode`: "isolated"
     judges nodes on the device's inputs alone, "chained" everything from the model's inputs on, "both" does both. "bisect" judges the
     outputs from the model's inputs on, and where one is wrong finds the node with which the first nodes alone, fused, become wrong: by

@@ -15,6 +15,7 @@ import numpy as np
 from ...base.element_types import Array
 from .bounded import Bounded
 from .cuts import BLOCK, Index, blocks
+from .sides import Joined, Sides
 from .types import is_float
 
 FEW = 1 << 12  # numbers of a tensor that is kept as it is
@@ -28,6 +29,7 @@ class Deferred(Bounded):
     def __init__(self, shape: tuple[int, ...], dtype: Any, stored: bool, constant: bool) -> None:
         self._shape = shape
         self.dtype, self.stored, self.constant = np.dtype(dtype), stored, constant
+        self.sides: Sides | None = None
 
     def part(self, index: Index) -> Bounded:
         """The numbers that an index selects."""
@@ -115,7 +117,8 @@ class Packed(Deferred):
         if self._distance is not None:
             value += self._distance[index]
         error = None if self._error is None else self._error[index].astype(np.float64)
-        return Bounded(value, error, self.dtype, self.stored, self.constant)
+        made = Bounded(value, error, self.dtype, self.stored, self.constant)
+        return made if self.sides is None else made.with_sides(self.sides.part(index))
 
 
 class Fed(Deferred):
@@ -157,6 +160,7 @@ class Retyped(Deferred):
     def __init__(self, inner: Bounded, dtype: Any) -> None:
         super().__init__(inner.shape, dtype, inner.stored, inner.constant)
         self._inner = inner
+        self.sides = inner.sides
 
     @property
     def exact(self) -> bool:
@@ -166,7 +170,7 @@ class Retyped(Deferred):
     def part(self, index: Index) -> Bounded:
         """The numbers that an index selects."""
         one = self._inner.part(index)
-        return Bounded(one.value, one.error, self.dtype, self.stored, self.constant)
+        return Bounded(one.value, one.error, self.dtype, self.stored, self.constant).with_sides(one.sides)
 
 
 class Collector:
@@ -179,6 +183,7 @@ class Collector:
         self._value: Array | None = None  # or the distance, where it is packed
         self._error: Array | None = None
         self._like: Bounded | None = None
+        self._sides: list[tuple[Index, Sides]] = []
 
     def add(self, index: Index, block: Bounded) -> None:
         """Enters a block."""
@@ -187,14 +192,17 @@ class Collector:
             self._unpack(self._beside)
         if self._beside is None:
             self._put(index, block.value, block.error, np.float64)
+        if block.sides is not None:
+            self._sides.append((index, block.sides))
 
     def value(self) -> Bounded:
         """All of it."""
         like = self._like
         assert like is not None
+        sides = Joined(self._shape, self._sides) if self._sides else None
         if self._beside is not None:
-            return Packed(self._beside, self._value, self._error, like)
-        return Bounded(self._value, self._error, like.dtype, like.stored, like.constant)
+            return Packed(self._beside, self._value, self._error, like).with_sides(sides)
+        return Bounded(self._value, self._error, like.dtype, like.stored, like.constant).with_sides(sides)
 
     def _put(self, index: Index, value: Array | None, error: Array | None, dtype: Any) -> None:
         if value is not None:

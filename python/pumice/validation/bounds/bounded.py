@@ -9,6 +9,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .cuts import BLOCK, by_blocks
+from .sides import Sides
 from .types import FLOAT32, FloatType, Types, is_float
 
 
@@ -17,10 +18,11 @@ class Bounded:
 
     `dtype` is what the model declares. `stored`: the value has been through a tensor of the storage type, or was moved from one, so
     that nothing is rounded where it is stored again. `constant`: it is a constant, or was moved from one, which kernels of products have
-    in the storage type, whatever others have. An error of infinity says that nothing is known.
+    in the storage type, whatever others have. An error of infinity says that nothing is known. `sides`: what else numbers may be that rest
+    on a choice which rounding may turn, of which `error` covers all; None where there are none, or where they are not told apart.
     """
 
-    __slots__ = ("constant", "dtype", "error", "stored", "value")
+    __slots__ = ("constant", "dtype", "error", "sides", "stored", "value")
 
     def __init__(
         self, value: Any, error: Array | None = None, dtype: Any = None, stored: bool = False, constant: bool = False
@@ -31,6 +33,7 @@ class Bounded:
         self.error = error
         self.stored = stored
         self.constant = constant
+        self.sides: Sides | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,10 +74,26 @@ class Bounded:
         """The same value with another error."""
         return Bounded(self.value, error, self.dtype)
 
+    def with_sides(self, sides: Sides | None) -> Bounded:
+        """Itself, with what else its numbers may be."""
+        self.sides = sides
+        return self
+
+    def at(self, actual: Array, spread: float = 1.0) -> Bounded:
+        """The side of every choice that is nearest to what the device has, with its own error. spread: how many times errors count."""
+        if self.sides is None or actual.shape != self.shape:
+            return self
+        value, error = self.sides.nearest(actual, self.value, spread)
+        mask = self.sides.mask
+        made = Bounded(np.where(mask, value, self.value), np.where(mask, error, self.errors()), self.dtype, self.stored)
+        made.constant = self.constant
+        return made
+
     def part(self, index: tuple[slice, ...]) -> Bounded:
         """The numbers that an index selects, which are not copied."""
         error = None if self.error is None else np.broadcast_to(self.error, self.value.shape)[index]
-        return Bounded(self.value[index], error, self.dtype, self.stored, self.constant)
+        made = Bounded(self.value[index], error, self.dtype, self.stored, self.constant)
+        return made if self.sides is None else made.with_sides(self.sides.part(index))
 
     def whole(self) -> Bounded:
         """Itself; other values are made of what is kept of them."""
@@ -82,12 +101,13 @@ class Bounded:
 
     def as_constant(self) -> Bounded:
         """The same, computed before the program runs and stored; with the errors of that, unless it was moved alone."""
-        return Bounded(self.value, self.error, self.dtype, True, self.constant)
+        return Bounded(self.value, self.error, self.dtype, True, self.constant).with_sides(self.sides)
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
         """What an operation makes of it that only puts elements elsewhere."""
         error = None if self.error is None else move(self.error)
-        return Bounded(move(self.value), error, self.dtype, self.stored, self.constant)
+        made = Bounded(move(self.value), error, self.dtype, self.stored, self.constant)
+        return made if self.sides is None else made.with_sides(self.sides.moved(move))
 
     def __repr__(self) -> str:
         worst = 0.0 if self.error is None else float(np.max(self.error, initial=0.0))
@@ -150,6 +170,8 @@ class Arithmetic:
         """The product, rounded once."""
         with np.errstate(all="ignore"):
             error = self.types.joined(_times(a.error, b.magnitude()), _times(b.error, np.abs(a.value)))
+            if error is not None:
+                error = np.where(self._infinite(a, b) | self._infinite(b, a), 0.0, error)
             return self.rounded(a.value * b.value, error)
 
     def div(self, a: Bounded, b: Bounded) -> Bounded:
@@ -161,8 +183,13 @@ class Arithmetic:
                 least = np.abs(b.value) - b.errors()
                 both = self.types.joined(a.errors(), np.abs(value) * b.errors())
                 error = np.asarray(both) / np.where(least > 0, least, 0.0)
-                error = np.where((a.errors() == 0) & (b.errors() == 0), 0.0, error)
+                error = np.where((a.errors() == 0) & (b.errors() == 0) | self._infinite(a, b), 0.0, error)
             return self.rounded(value, error, 2.0 if self.type.name == "float32" else 4.0)
+
+    def _infinite(self, a: Bounded, b: Bounded) -> Array:
+        """Where a is infinite for certain, and b is a number that is not 0 and whose sign is certain."""
+        sure = np.isinf(a.value) & (a.errors() == 0) & np.isfinite(b.value)
+        return np.asarray(sure & (np.abs(b.value) > self.types.reach(b.errors())))
 
     def neg(self, a: Bounded) -> Bounded:
         """The negative, exactly."""
@@ -201,10 +228,12 @@ class Arithmetic:
         error: Array | None = None
         if a.error is not None or b.error is not None:
             error = np.where(mask.value, a.errors(), b.errors())
-        if mask.error is not None:
-            with np.errstate(all="ignore"):
-                either = np.abs(a.value - b.value) + np.maximum(a.errors(), b.errors())
-            error = np.where(mask.error > 0, either, 0.0 if error is None else error)
+        if mask.error is None:
+            return self.of(value, error)
+        with np.errstate(all="ignore"):
+            either = np.abs(a.value - b.value) + np.maximum(a.errors(), b.errors())
+        either = np.where((a.value == b.value) & np.isnan(either), np.maximum(a.errors(), b.errors()), either)
+        error = np.where(mask.error > 0, either, 0.0 if error is None else error)
         return self.of(value, error)
 
 
@@ -217,7 +246,14 @@ def stored(result: Bounded, types: Types) -> Bounded:
         # A tensor that was moved is rounded only where it lay in a wider type.
         moved = result.stored
         error = types.joined(result.error, apart(result.value, kept)) if moved else rounding(result, kept, types)
-    return Bounded(result.value, error, result.dtype, True, result.constant)
+    made = Bounded(result.value, error, result.dtype, True, result.constant)
+    if result.sides is None:
+        return made
+
+    def store(value: Array, error: Array) -> Array:
+        return np.asarray(stored(Bounded(value, error, result.dtype, moved), types).errors())
+
+    return made.with_sides(result.sides.stored(store, kept))
 
 
 def apart(value: Array, kept: FloatType) -> Array | None:

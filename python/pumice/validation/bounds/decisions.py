@@ -9,7 +9,9 @@ import numpy as np
 from ...base.element_types import Array, numpy_dtype
 from .bounded import Bounded
 from .maps import axis_of_old_broadcast
+from .order import best_of, places_of
 from .registry import Call, Undecided, Unproved, rule
+from .sides import OneHot, Ranked, Whole
 from .types import FLOAT32, Types, float_type, is_float
 
 _COMPARED: dict[str, Any] = {
@@ -41,18 +43,25 @@ def _whole(call: Call) -> list[Any]:
     x = call.input(0)
     to = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint}[call.op]
     value = to(x.value)
-    return [Bounded(value, steps_between(to, x, value, call.types), x.dtype)]
+    return [stepwise(to, x, Bounded(value, None, x.dtype), call.types)]
 
 
-def steps_between(to: Any, x: Bounded, value: Array, types: Types) -> Array | None:
-    """How many whole steps either end of the interval is away."""
+def stepwise(to: Any, x: Bounded, made: Bounded, types: Types) -> Bounded:
+    """A whole number that `to` makes of x, with an error of as many steps as either end of its interval is away, and all between them."""
     if x.error is None:
-        return None
+        return made
     error = types.reach(x.error)
+    value = np.asarray(made.value, np.float64)
     with np.errstate(all="ignore"):
-        moved = np.maximum(np.abs(to(x.value + error) - value), np.abs(to(x.value - error) - value))
+        ends = to(x.value - error), to(x.value + error)
+        low, high = np.minimum(*ends), np.maximum(*ends)
+        moved = np.maximum(np.abs(high - value), np.abs(low - value))
     moved = np.where(np.isnan(moved), np.where(error > 0, np.inf, 0.0), moved)
-    return moved if moved.any() else None
+    if not moved.any():
+        return made
+    undecided = (moved > 0) & np.isfinite(moved)
+    sides = Whole(undecided, np.where(undecided, low, value), np.where(undecided, high, value))
+    return Bounded(made.value, moved, made.dtype).with_sides(sides if undecided.any() else None)
 
 
 # ---- casts
@@ -85,10 +94,13 @@ def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
         top = inside >= float(info.max)
         value = np.where(top, info.max, np.where(top, 0.0, inside).astype(dtype)).astype(dtype)
         beyond = (whole > float(info.max)) | (whole < float(info.min)) | np.isnan(x.value)
-    error = steps_between(np.trunc, x, whole, types)
-    if beyond.any():
-        error = np.where(beyond, np.inf, 0.0 if error is None else error)
-    return Bounded(value, error, dtype)
+        ends = float(info.min), float(info.max)
+        made = stepwise(lambda v: np.clip(np.trunc(v), *ends), x, Bounded(value, None, dtype), types)
+    if types.foreign and beyond.any():
+        made.error = np.where(beyond, np.inf, made.errors())
+        if made.sides is not None:
+            made.sides.mask = made.sides.mask & ~beyond
+    return made
 
 
 def cast(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
@@ -155,7 +167,8 @@ def _cast(call: Call) -> list[Any]:
             np.dtype(np.float32) if isinstance(to, str) else dtype_of(to)
         )  # fmt: skip
     made = cast(x, dtype, call)
-    return [Bounded(made.value, made.error, made.dtype, x.stored and x.is_float and x.dtype == made.dtype)]
+    kept = x.stored and x.is_float and x.dtype == made.dtype
+    return [Bounded(made.value, made.error, made.dtype, kept).with_sides(made.sides)]
 
 
 # ---- the largest, the first, the order
@@ -171,19 +184,12 @@ def _arg(call: Call) -> list[Any]:
         best = x.shape[axis] - 1 - np.argmax(np.flip(values, axis), axis=axis)
     else:
         best = np.argmax(values, axis=axis)
-    error = None
+    keep = bool(call.attribute("keepdims", 1))
+    made = Bounded(best.astype(np.int64), None, np.int64)
     if x.error is not None:
-        top = np.take_along_axis(x.value, np.expand_dims(best, axis), axis)
-        edge = np.take_along_axis(x.error, np.expand_dims(best, axis), axis)
-        with np.errstate(all="ignore"):
-            rivals = np.sum(np.abs(x.value - top) <= call.types.reach(x.error + edge), axis=axis)
-            sure = np.sum(x.error, axis=axis) == 0
-        unsure = (rivals > 1) & ~sure
-        error = np.where(unsure, np.inf, 0.0)
-    value = np.expand_dims(best, axis) if call.attribute("keepdims", 1) else best
-    if error is not None:
-        error = np.expand_dims(error, axis) if call.attribute("keepdims", 1) else error
-    return [Bounded(value.astype(np.int64), error if error is not None and error.any() else None, np.int64)]
+        falling = Bounded(np.asarray(values, np.float64), x.error, np.float64)
+        made = best_of(falling, axis, made, call.types, bool(call.attribute("select_last_index", 0)))
+    return [made.moved(lambda v: np.expand_dims(v, axis)) if keep else made]
 
 
 def _last_argmin(values: Array, axis: int) -> Array:
@@ -203,16 +209,13 @@ def _top_k(call: Call) -> list[Any]:
     values = np.take_along_axis(x.value, indices, axis)
     if x.error is None:
         return [Bounded(values, None, x.dtype, x.stored), Bounded(indices, None, np.int64)]
-    # The k-th largest moves by no more than the largest error; a place is sure where both neighbours are farther than the errors.
+    # The k-th largest moves by no more than the largest error.
     worst = np.broadcast_to(np.max(x.error, axis=axis, keepdims=True), values.shape)
-    every = np.take_along_axis(keys, ordered, axis)
     with np.errstate(all="ignore"):
-        gaps = np.abs(np.diff(every.astype(np.float64), axis=axis))
-    far = np.full(np.take(every, [0], axis=axis).shape, np.inf)
-    before = np.take(np.concatenate([far, gaps], axis), np.arange(k), axis=axis)
-    after = np.take(np.concatenate([gaps, far], axis), np.arange(k), axis=axis)
-    unsure = (np.minimum(before, after) <= call.types.reach(2 * worst)) & (worst > 0)
-    return [Bounded(values, np.array(worst), x.dtype), Bounded(indices, np.where(unsure, np.inf, 0.0), np.int64)]
+        rising = -np.where(np.isnan(keys), np.inf, keys) if x.is_float else -keys.astype(np.float64)
+    falling = Bounded(np.asarray(keys if largest else rising, np.float64), x.error, np.float64)
+    chosen = places_of(falling, axis, Bounded(indices, None, np.int64), call.types)
+    return [Bounded(values, np.array(worst), x.dtype), chosen]
 
 
 def _falling(keys: Array, axis: int) -> Array:
@@ -242,5 +245,9 @@ def _hardmax(call: Call) -> list[Any]:
     (best,) = _arg(Call("ArgMax", [x], {"axis": axis}, 23, call.types))
     value = np.zeros(x.shape)
     np.put_along_axis(value, best.value, 1.0, axis)
-    error = None if best.error is None else np.broadcast_to(np.minimum(best.error, 1.0), x.shape).reshape(shape)
-    return [Bounded(value.reshape(shape), error, x.dtype)]
+    made = Bounded(value, None, x.dtype)
+    if best.sides is not None:
+        assert isinstance(best.sides, Ranked)
+        may = np.moveaxis(best.sides.may().squeeze(axis), -1, axis)
+        made = Bounded(value, may * 1.0, x.dtype).with_sides(OneHot(may, axis))
+    return [made if made.shape == shape else made.moved(lambda v: v.reshape(shape))]

@@ -9,9 +9,12 @@ import numpy as np
 from ...base.element_types import Array
 from .bounded import Bounded, stored
 from .functions import apply
+from .order import best_of
 from .reductions import softmax
 from .registry import Call, Undecided, Unproved, rule
+from .sides import Options, Ranked
 from .sums import contracted, summed
+from .types import Types
 
 DOMAIN = "ai.onnx.ml"
 
@@ -158,20 +161,35 @@ def _labelled(call: Call, scores: Bounded, labels: Array) -> list[Any]:
             raise Unproved("softmax of one score")
         made = _kept(call, _finished(call, scores))
         edge = 0.5 if str(call.attribute("post_transform", "NONE")) == "LOGISTIC" else 0.0
-        best, gap = (made.value[:, 0] > edge).astype(int), np.abs(made.value[:, 0] - edge)
-        width = call.types.reach(made.errors()[:, 0])
+        best = (made.value[:, 0] > edge).astype(int)
+        near = np.abs(made.value[:, 0] - edge) <= call.types.reach(made.errors()[:, 0])
+        may = near[:, None] | (np.arange(2) == best[:, None])
         rest = made.moved(lambda v: 1 - v) if edge else made.moved(np.negative)
         value = np.concatenate([rest.value, made.value], 1)
         error = np.concatenate([made.errors(), made.errors()], 1) + 2.0**-23
         finished = Bounded(value, error, np.float32)
     else:
         best = np.argmax(scores.value, axis=1)
-        ordered = np.sort(scores.value, axis=1)
-        gap = ordered[:, -1] - ordered[:, -2]
-        width = 2 * call.types.reach(np.max(scores.errors(), axis=1))
+        may = _largest(scores, best, call.types)
         finished = _finished(call, scores)
-    unsure = np.where(gap <= width, np.inf, 0.0)
-    return [Bounded(labels[best], unsure if unsure.any() else None, np.int64), _float32(finished)][: call.outputs]
+    return [_label(labels[best], may, labels), _float32(finished)][: call.outputs]
+
+
+def _largest(scores: Bounded, best: Array, types: Types) -> Array:
+    """By row and class: whether its score may be the largest."""
+    found = best_of(scores, 1, Bounded(best, None, np.int64), types)
+    own = np.arange(scores.shape[1]) == best[:, None]
+    return np.asarray(own | found.sides.may()) if isinstance(found.sides, Ranked) else own
+
+
+def _label(chosen: Array, may: Array, labels: Array) -> Bounded:
+    """A label for each row, undecided where several classes may have it."""
+    unsure = may.sum(axis=1) > 1
+    if not unsure.any():
+        return Bounded(chosen.astype(np.int64), None, np.int64)
+    values = [np.where(may[:, i], one, chosen).astype(np.int64) for i, one in enumerate(labels)]
+    sides = Options(unsure, values, [np.zeros(chosen.shape)] * len(values))
+    return Bounded(chosen.astype(np.int64), np.where(unsure, np.inf, 0.0), np.int64).with_sides(sides)
 
 
 @rule("TreeEnsembleRegressor", domain=DOMAIN)
@@ -206,10 +224,15 @@ def _tree_classes(call: Call) -> list[Any]:
         raise Unproved("TreeEnsembleClassifier with texts as labels")
     scores, error = _by_leaves(call, "class", 1)
     labels, _ = _by_leaves(call, "class", 0)
-    ordered = np.sort(scores, axis=1)
-    near = ordered[:, -1] - ordered[:, -2] <= 2 * error if scores.shape[1] > 1 else np.ones(len(scores), bool)
+    known = np.asarray(call.attribute("classlabels_int64s"), np.int64)
+    if scores.shape[1] == len(known) > 1:
+        best = np.searchsorted(known, labels, sorter=np.argsort(known))
+        best = np.argsort(known)[np.clip(best, 0, len(known) - 1)]
+        may = _largest(Bounded(scores, np.full(scores.shape, call.types.share(np.asarray(error)))), best, call.types)
+    else:
+        may = np.ones((len(scores), len(known)), bool)
     return [
-        Bounded(labels.astype(np.int64), np.where(near, np.inf, 0.0) if near.any() else None, np.int64),
+        _label(np.asarray(labels), may, known),
         Bounded(scores, np.full(scores.shape, error), np.float32),
     ][: call.outputs]
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from .bounded import Arithmetic, Bounded
+from .choices import either, selected
 from .functions import apply
 from .registry import Call, Undecided, Unproved, rule
+from .sides import Whole
 from .types import is_float
 
 _UNARY = {
@@ -36,7 +38,15 @@ def _simple(call: Call) -> list[Any]:
 
 def _sign(x: Bounded, a: Arithmetic) -> Bounded:
     value = np.sign(x.value)
-    return a.of(value, None if x.error is None else np.where(np.abs(x.value) <= x.error, (x.error > 0) * 2.0, 0.0))
+    if x.error is None:
+        return a.of(value)
+    reach = a.types.reach(x.error)
+    with np.errstate(all="ignore"):
+        low, high = np.sign(x.value - reach), np.sign(x.value + reach)
+    unsure = ~(low == high) & ~np.isnan(value)
+    low, high = np.where(np.isnan(low), -1.0, low), np.where(np.isnan(high), 1.0, high)
+    sides = Whole(unsure, np.where(unsure, low, value), np.where(unsure, high, value))
+    return a.of(value, np.where(unsure, 2.0, 0.0)).with_sides(sides if unsure.any() else None)
 
 
 def _kept(made: Bounded, x: Bounded) -> Bounded:
@@ -192,11 +202,15 @@ def _thresholds(call: Call) -> list[Any]:
     x, m = call.input(0), call.arithmetic()
     zero = m.of(0.0)
     if call.op == "ThresholdedRelu":
-        return [m.select(_above(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
+        return [_selected(m, _above(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
     edge, bias = (m.constant(call.attribute(name, default)) for name, default in (("lambd", 0.5), ("bias", 0.0)))
     number = Bounded(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # of what is none it makes 0
-    inner = m.select(_above(number, edge, m), m.sub(number, bias), zero)
-    return [m.select(_above(m.neg(number), edge, m), m.add(number, bias), inner)]
+    inner = _selected(m, _above(number, edge, m), m.sub(number, bias), zero)
+    return [_selected(m, _above(m.neg(number), edge, m), m.add(number, bias), inner)]
+
+
+def _selected(m: Arithmetic, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
+    return selected(mask, a, b, m.select(mask, a, b))
 
 
 def _above(x: Bounded, edge: Bounded, m: Arithmetic) -> Bounded:
@@ -282,8 +296,12 @@ def _mod(call: Call) -> list[Any]:
             quotient = np.trunc(np.abs(a.value / b.value)) + 1
             error = a.errors() + quotient * b.errors()
             size = np.abs(b.value)
-            near = np.minimum(np.abs(value), size - np.abs(value)) <= error
-            error = np.where(near & (error > 0), size + error, error)
+            reach = call.types.reach(error)
+            near = (np.minimum(np.abs(value), size - np.abs(value)) <= reach) & (error > 0)
+            made = m.rounded(value, error)
+            for away in (size, -size):  # the quotient may be one more or less
+                made = either(near, made, m.rounded(np.where(near, value + away, value), error))
+            return [Bounded(made.value, made.error, m.dtype).with_sides(made.sides)]
     return [m.rounded(value, error)]
 
 

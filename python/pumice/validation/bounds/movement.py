@@ -9,6 +9,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
+from .choices import gathered, joined_sides
 from .registry import Call, Undecided, Unproved, rule
 
 
@@ -81,7 +82,8 @@ def joined(values: list[Bounded], axis: int, new: bool = False) -> Bounded:
     join = np.stack if new else np.concatenate
     error = None if all(one.exact for one in values) else join([one.errors() for one in values], axis=axis)
     kept = all(one.stored for one in values)
-    return Bounded(join([one.value for one in values], axis=axis), error, values[0].dtype, kept)
+    made = Bounded(join([one.value for one in values], axis=axis), error, values[0].dtype, kept)
+    return made.with_sides(joined_sides(values, lambda arrays: np.asarray(join(arrays, axis=axis))))
 
 
 @rule("Split")
@@ -160,11 +162,16 @@ def _pad(call: Call) -> list[Any]:
 def _gather(call: Call) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis", 0)
     indices, unsure = _indices(call.input(1), x.shape[axis])
-    made = x.moved(lambda v: np.take(v, indices, axis))
-    if unsure is not None:
-        wide = unsure.reshape([1] * (axis % x.ndim) + list(unsure.shape) + [1] * (x.ndim - 1 - axis % x.ndim))
-        return [made.with_error(np.where(np.broadcast_to(wide, made.shape), np.inf, made.errors()))]
-    return [made]
+
+    def take(at: Array) -> Bounded:
+        at = _indices(Bounded(at), x.shape[axis])[0]
+        return x.moved(lambda v: np.take(v, at, axis))
+
+    made = take(indices)
+    if unsure is None:
+        return [made]
+    wide = unsure.reshape([1] * (axis % x.ndim) + list(unsure.shape) + [1] * (x.ndim - 1 - axis % x.ndim))
+    return [gathered(call.input(1), take, made, np.broadcast_to(wide, made.shape))]
 
 
 def _indices(given: Bounded, size: int) -> tuple[Array, Array | None]:
@@ -183,8 +190,13 @@ def _gather_elements(call: Call) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis", 0)
     indices, unsure = _indices(call.input(1), x.shape[axis])
     cut = tuple(slice(None) if i == axis % x.ndim else slice(0, n) for i, n in enumerate(indices.shape))
-    made = x.moved(lambda v: np.take_along_axis(v[cut], indices, axis))
-    return [made if unsure is None else made.with_error(np.where(unsure, np.inf, made.errors()))]
+
+    def take(at: Array) -> Bounded:
+        at = _indices(Bounded(at), x.shape[axis])[0]
+        return x.moved(lambda v: np.take_along_axis(v[cut], at, axis))
+
+    made = take(indices)
+    return [made if unsure is None else gathered(call.input(1), take, made, unsure)]
 
 
 @rule("GatherND")

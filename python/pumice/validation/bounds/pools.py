@@ -11,6 +11,7 @@ from .bounded import Bounded
 from .functions import apply
 from .maps import wrapped
 from .registry import Call, rule
+from .sides import Options
 from .sums import known, window
 
 
@@ -84,6 +85,10 @@ def _max_pool(call: Call) -> list[Any]:
             high = _largest(windows, x.value + reach, lowest) - value
             low = value - _largest(windows, x.value - reach, lowest)
             error = known(call.types.share(np.maximum(high, low)))
+            missing = np.isnan(value)  # of a window with NaN as much is known as of that
+            if missing.any():
+                of_nan = _largest(windows, np.where(np.isnan(x.value), x.errors(), 0.0), 0.0)
+                error = np.where(missing, of_nan, error)
     made = [Bounded(value, error, x.dtype, x.stored)]
     return made if call.outputs < 2 else [*made, _places(call, windows, x, value)]
 
@@ -100,9 +105,27 @@ def _places(call: Call, windows: _Windows, x: Bounded, value: Array) -> Bounded:
     parts = zip(windows.parts(windows.padded(x.value, lowest)), windows.parts(windows.padded(flat, -1)), strict=True)
     for part, place in parts:
         found = np.where((found < 0) & (part == value) & (place >= 0), place, found)
-    return Bounded(
-        found, np.full(value.shape, np.inf) if x.error is not None and (x.error > 0).any() else None, np.int64
-    )
+    made = Bounded(found, None, np.int64)
+    return made if x.error is None else _open_places(call, windows, x, flat, made)
+
+
+def _open_places(call: Call, windows: _Windows, x: Bounded, flat: Array, made: Bounded) -> Bounded:
+    """The places, undecided where several numbers of a window may be its largest."""
+    reach = np.broadcast_to(call.types.reach(x.errors()), x.shape)
+    with np.errstate(all="ignore"):
+        low, high = (np.where(reach == 0, x.value, x.value + sign * reach) for sign in (-1, 1))
+    least = _largest(windows, np.where(np.isnan(low), -np.inf, low), -np.inf)
+    highs = windows.parts(windows.padded(np.where(np.isnan(high), np.inf, high), -np.inf))
+    values, counts = [], np.zeros(made.shape, int)
+    for part, place in zip(highs, windows.parts(windows.padded(flat, -1)), strict=True):
+        may = (part >= least) & (place >= 0)
+        counts += may
+        values.append(np.where(may, place, made.value))
+    unsure = counts > 1
+    if not unsure.any():
+        return made
+    sides = Options(unsure, values, [np.zeros(made.shape)] * len(values))
+    return Bounded(made.value, np.where(unsure, np.inf, 0.0), np.int64).with_sides(sides)
 
 
 def _total(windows: _Windows, x: Bounded, call: Call) -> Bounded:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
-from .decisions import dtype_of, narrow_float, steps_between
+from .choices import followed
+from .decisions import dtype_of, narrow_float, stepwise
 from .maps import float_value
 from .registry import Call, Unproved, rule
 from .sums import _without_zero, integer_convolution, integer_product
@@ -45,8 +46,7 @@ def stepped(real: Bounded, zero: Any, dtype: Any, types: Types) -> Bounded:
             return np.asarray(np.clip(np.rint(v) + zero, low, high))
 
     value = to(np.where(np.isnan(real.value), 0.0, real.value))
-    error = steps_between(to, real, value, types)
-    return Bounded(value.astype(np.int64).astype(dtype), error, dtype)
+    return stepwise(to, real, Bounded(value.astype(np.int64).astype(dtype), None, dtype), types)
 
 
 def _number(zero: Bounded | None) -> Any:
@@ -70,9 +70,14 @@ def _quantize(call: Call) -> list[Any]:
     axis = axis % x.ndim if x.ndim else 0
     scale = _spread(scale, x.shape, axis, block)
     zero = None if zero is None else _spread(zero, x.shape, axis, block)
-    m = call.arithmetic(np.float32 if not is_float(x.dtype) else x.dtype)
-    real = m.div(float_value(x, np.float32), scale)
-    return [_with_zero(stepped(real, _number(zero), dtype, call.types), zero)]
+
+    def quantized(one: Call) -> list[Any]:
+        x, scale, zero = one.given
+        m = one.arithmetic(np.float32 if not is_float(x.dtype) else x.dtype)
+        real = m.div(float_value(x, np.float32), scale)
+        return [_with_zero(stepped(real, _number(zero), dtype, one.types), zero)]
+
+    return followed(quantized, Call(call.op, [x, scale, zero], call.attributes, call.opset, call.types))
 
 
 @rule("DequantizeLinear")
@@ -84,13 +89,18 @@ def _dequantize(call: Call) -> list[Any]:
     axis = axis % x.ndim if x.ndim else 0
     scale = _spread(scale, x.shape, axis, block)
     zero = None if zero is None else _spread(zero, x.shape, axis, block)
-    if narrow_float(str(x.dtype)):
-        whole = Bounded(np.asarray(x.value).astype(np.float64), None, dtype)
-    else:
-        held = _without_zero(x, zero)
-        whole = Bounded(held.value.astype(np.float64), held.error, dtype)
-    made = call.arithmetic(dtype).mul(whole, scale)
-    return [Bounded(made.value, made.error, dtype)]
+
+    def real(one: Call) -> list[Any]:
+        x, scale, zero = one.given
+        if narrow_float(str(x.dtype)):
+            whole = Bounded(np.asarray(x.value).astype(np.float64), None, dtype)
+        else:
+            held = _without_zero(x, zero)
+            whole = Bounded(held.value.astype(np.float64), held.error, dtype)
+        made = one.arithmetic(dtype).mul(whole, scale)
+        return [Bounded(made.value, made.error, dtype)]
+
+    return followed(real, Call(call.op, [x, scale, zero], call.attributes, call.opset, call.types))
 
 
 @rule("DynamicQuantizeLinear")

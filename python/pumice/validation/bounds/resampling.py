@@ -9,6 +9,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
+from .choices import either
 from .registry import Call, Unproved, rule
 from .sums import known
 
@@ -120,9 +121,10 @@ def _applied(axis: int, made: _Axis, x: Bounded, call: Call) -> Bounded:
             if not tied.any():
                 return moved
             second = np.where(tied, _other(made.choices, first), first)
-            differ = np.abs(np.take(x.value, second, axis).astype(np.float64) - np.take(x.value, first, axis))
-            worse = np.maximum(moved.errors(), np.take(x.errors(), second, axis))
-            return Bounded(moved.value, differ + worse, x.dtype, x.stored)
+            shape = [1] * x.ndim
+            shape[axis] = -1
+            unsure = np.broadcast_to(tied.reshape(shape), moved.shape)
+            return either(unsure, moved, x.moved(lambda v: np.take(v, second, axis)))
         value = along(made.weights, x.value)
         sizes = along(np.abs(made.weights), x.magnitude())
         shape = [1] * x.ndim
@@ -292,13 +294,18 @@ def _element(v: Array, places: list[Array], spatial: tuple[int, ...], padding: s
 
 def _nearest_sample(x: Bounded, at: list[Array], shaken: list[Array], spatial: tuple[int, ...]) -> Bounded:
     places = [np.rint(one) for one in at]
-    value = _element(x.value, places, spatial, "zeros", False)
-    error = _element(x.errors(), places, spatial, "zeros", False)
+    made = _taken(x, places, spatial)
     for signs in itertools.product((-1, 1), repeat=len(at)):
         other = [np.rint(one + sign * (e + _NEAR_FLOAT)) for one, e, sign in zip(at, shaken, signs, strict=True)]
-        far = np.abs(_element(x.value, other, spatial, "zeros", False) - value)
-        error = np.maximum(error, far + _element(x.errors(), other, spatial, "zeros", False))
-    return Bounded(value, error, x.dtype, x.stored)
+        moved = np.any([one != place for one, place in zip(other, places, strict=True)], axis=0)
+        if moved.any():
+            made = either(np.broadcast_to(moved[:, None], made.shape), made, _taken(x, other, spatial))
+    return made
+
+
+def _taken(x: Bounded, places: list[Array], spatial: tuple[int, ...]) -> Bounded:
+    error = None if x.error is None else _element(x.errors(), places, spatial, "zeros", False)
+    return Bounded(_element(x.value, places, spatial, "zeros", False), error, x.dtype, x.stored)
 
 
 class _Sampling(NamedTuple):

@@ -14,8 +14,9 @@ from onnx import helper, numpy_helper
 
 from ...base.element_types import Array
 from .blocks import Collector, packed
-from .blockwise import READS_ATTRIBUTES, blockwise
+from .blockwise import MAPS, READS_ATTRIBUTES, blockwise
 from .bounded import Bounded, apart, stored
+from .choices import with_choices
 from .cuts import Index
 from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
 from .standard import definition
@@ -226,8 +227,10 @@ class Runner:
         call = Call(name, inputs, attributes_of(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
         call.stored = [told.stored.get(output) for output in node.output]
+        is_map = node.op_type in MAPS and not domain and opset >= _OLDEST and name not in self.operators
         try:
-            return found(call)
+            made = found(call)
+            return with_choices(found, call, made) if is_map else made
         except (Unproved, IndexError):
             raise
         except (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:

@@ -1,0 +1,246 @@
+"""What operators make of numbers that rest on an undecided choice: each side of it is followed by itself, as far as they are few."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Bounded
+from .registry import Call, Rule
+from .sides import MOST, Options, as_options, is_undecided
+
+_MOST_RUNS = 16  # combinations of the sides of all inputs
+
+
+def with_choices(found: Rule, call: Call, made: list[Any]) -> list[Any]:
+    """The result of an operator that makes each number of one of each input, with what it makes of every side of these."""
+    inputs = call.given
+    if len(made) != 1 or not isinstance(made[0], Bounded) or call.types.values_only:
+        return made
+    if not all(one is None or isinstance(one, Bounded) for one in inputs):
+        return made
+    if not any(one is not None and is_undecided(one) for one in inputs):
+        return made
+    several = [None if one is None else as_options(one) for one in inputs]
+    runs = 1
+    for options in several:
+        runs *= 1 if options is None else len(options.values)
+    unknown = any(one is not None and is_undecided(one) and several[i] is None for i, one in enumerate(inputs))
+    if runs > _MOST_RUNS or unknown:
+        return [_by_error(made[0])]
+    mask = np.zeros(made[0].shape, bool)
+    for options in several:
+        if options is not None:
+            mask |= options.mask
+    results = [_result(found, call, given) for given in _combinations(inputs, several, mask)]
+    return [_followed(made[0], mask, results)]
+
+
+def followed(found: Rule, call: Call) -> list[Any]:
+    """The result of such an operator, whose inputs are broadcast to one another."""
+    return with_choices(found, call, found(call))
+
+
+def _by_error(made: Bounded) -> Bounded:
+    """A result of too many sides, which is known by its error alone."""
+    return made.with_sides(None)
+
+
+def _combinations(inputs: Sequence[Any], several: Sequence[Options | None], mask: Array) -> Any:
+    """The inputs of an operator where something is undecided, as rows, with one side of each at a time."""
+    ways = []
+    for one, options in zip(inputs, several, strict=True):
+        if one is None or options is None:
+            ways.append([one if one is None else _row(one, one.value, one.error, mask)])
+            continue
+        pairs = zip(options.values, options.errors, strict=True)
+        ways.append([
+            _row(one, np.where(options.mask, v, one.value), np.where(options.mask, e, one.errors()), mask)
+            for v, e in pairs
+        ])  # fmt: skip
+    return itertools.product(*ways)
+
+
+def _row(one: Bounded, value: Array, error: Array | None, mask: Array) -> Bounded:
+    """What is broadcast to the elements of a mask; of a boolean no error is left, both of whose values are tried."""
+    picked = None if error is None else np.broadcast_to(error, mask.shape)[mask]
+    if picked is not None and not (picked > 0).any():
+        picked = None
+    return Bounded(np.broadcast_to(value, mask.shape)[mask], picked, one.dtype, one.stored, one.constant)
+
+
+def _result(found: Rule, call: Call, given: Sequence[Any]) -> Bounded:
+    again = Call(call.op, list(given), call.attributes, call.opset, call.types, call.outputs)
+    again.node, again.opsets, again.run_graph, again.outer = call.node, call.opsets, call.run_graph, call.outer
+    (made,) = found(again)
+    assert isinstance(made, Bounded)
+    return made
+
+
+def _followed(made: Bounded, mask: Array, results: Sequence[Bounded]) -> Bounded:
+    """The result with its sides, each of which may have sides of its own."""
+    error = np.array(np.broadcast_to(made.errors(), made.shape), np.float64)
+    if made.dtype == bool:
+        own = made.value[mask]
+        unsure = np.any([(one.value != own) | (one.errors() > 0) for one in results], axis=0)
+        error[mask] = unsure * 1.0
+        return Bounded(made.value, error if error.any() else None, bool)
+    values: list[Array] = []
+    errors: list[Array] = []
+    for one in results:
+        own_sides = as_options(one)
+        if one.sides is not None and own_sides is None:
+            return _by_error(made)
+        values += [one.value] if own_sides is None else own_sides.values
+        errors += [np.asarray(one.errors())] if own_sides is None else own_sides.errors
+    values, errors = _apart(values, errors)
+    with np.errstate(all="ignore"):
+        away = [np.abs(np.asarray(v, np.float64) - made.value[mask]) + e for v, e in zip(values, errors, strict=True)]
+        away = [np.where(v == made.value[mask], e, one) for v, e, one in zip(values, errors, away, strict=True)]
+        widest = np.max(np.stack(away), axis=0)
+        widest = np.minimum(np.nan_to_num(error[mask], nan=np.inf), np.nan_to_num(widest, nan=np.inf))
+        # Of integers about which nothing else is known the device's choice is taken for what follows.
+        error[mask] = widest if made.is_float else np.where(widest > 0, error[mask], 0.0)
+    result = Bounded(made.value, error if error.any() else None, made.dtype, made.stored, made.constant)
+    if len(values) > MOST:
+        return result
+    sides = Options(mask, [_wide(made.value, mask, v) for v in values], [_wide(error, mask, e) for e in errors])
+    return result.with_sides(_undecided(sides, mask))
+
+
+def _apart(values: Sequence[Array], errors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """Rows that are the same are one."""
+    kept: list[tuple[Array, Array]] = []
+    for value, error in zip(values, errors, strict=True):
+        same = any(np.array_equal(value, v, equal_nan=_is_real(v)) and np.array_equal(error, e) for v, e in kept)
+        if not same:
+            kept.append((value, error))
+    return [v for v, _ in kept], [e for _, e in kept]
+
+
+def _is_real(value: Array) -> bool:
+    return value.dtype.kind == "f"
+
+
+def _undecided(sides: Options, mask: Array) -> Options | None:
+    """Where all sides are one and the same, nothing is undecided any more."""
+    with np.errstate(all="ignore"):
+        first, low = sides.values[0], sides.errors[0]
+        differ = np.any(
+            [
+                (v != first) & ~(_nan(v) & _nan(first)) | (e != low)
+                for v, e in zip(sides.values, sides.errors, strict=True)
+            ],
+            axis=0,
+        )
+    left = mask & differ
+    return Options(left, sides.values, sides.errors) if left.any() else None
+
+
+def _nan(value: Array) -> Array:
+    return np.isnan(value) if _is_real(value) else np.zeros(value.shape, bool)
+
+
+def _wide(whole: Array, mask: Array, row: Array) -> Array:
+    """A tensor with the elements of a mask in it."""
+    made = np.array(whole)
+    made[mask] = row
+    return made
+
+
+def selected(mask: Bounded, a: Bounded, b: Bounded, made: Bounded) -> Bounded:
+    """`made`, which is a where the mask is true and else b, with the sides of both, and either where the mask is undecided."""
+    unsure = np.broadcast_to(mask.errors() > 0, made.shape)
+    if not unsure.any() and a.sides is None and b.sides is None:
+        return made
+    first, second = _ways(a, made.shape), _ways(b, made.shape)
+    if first is None or second is None or len(first.values) + len(second.values) > MOST:
+        return made
+    true = np.broadcast_to(mask.value, made.shape)
+    values, errors = [], []
+    for here, own, other in ((unsure | true, first, second), (unsure | ~true, second, first)):
+        values += [np.where(here, one, other.values[0]) for one in own.values]
+        errors += [np.where(here, one, other.errors[0]) for one in own.errors]
+    open_ = _undecided(
+        Options(unsure | np.where(true, first.mask, second.mask), values, errors), unsure | first.mask | second.mask
+    )
+    return made.with_sides(open_)
+
+
+def _ways(one: Bounded, shape: tuple[int, ...]) -> Options | None:
+    """The values that a number may have, broadcast to a shape; of one that is decided it alone."""
+    made = as_options(one)
+    if made is None and one.sides is not None:
+        return None
+    if made is None:
+        made = Options(np.zeros(one.shape, bool), [one.value], [np.asarray(one.errors())])
+    values = [np.where(made.mask, v, one.value) for v in made.values]
+    errors = [np.where(made.mask, e, one.errors()) for e in made.errors]
+
+    def wide(arrays: Sequence[Array]) -> list[Array]:
+        return [np.broadcast_to(array, shape) for array in arrays]
+
+    return Options(np.broadcast_to(made.mask, shape), wide(values), wide(errors))
+
+
+def either(unsure: Array, a: Bounded, b: Bounded) -> Bounded:
+    """a, or b as well where that is undecided."""
+    with np.errstate(all="ignore"):
+        wide = np.abs(b.value.astype(np.float64) - a.value) + np.maximum(a.errors(), b.errors())
+    wide = np.where(a.value == b.value, np.maximum(a.errors(), b.errors()), wide)
+    error = np.where(unsure, np.where(np.isnan(wide), np.inf, wide), a.errors())
+    made = Bounded(a.value, error if error.any() else None, a.dtype, a.stored and b.stored)
+    mask = Bounded(np.ones(a.shape, bool), unsure * 1.0)
+    return selected(mask, a, b, made)
+
+
+def gathered(indices: Bounded, take: Callable[[Array], Bounded], made: Bounded, unsure: Array) -> Bounded:
+    """What is taken by indices of which some are undecided: what each of these takes, where they are few, else nothing is known.
+
+    unsure: the elements of the result that an undecided index takes.
+    """
+    options = as_options(indices)
+    wide = Bounded(made.value, np.where(unsure, np.inf, made.errors()), made.dtype)
+    if options is None:
+        return wide
+    whole = [np.where(options.mask, one, indices.value) for one in options.values]
+    try:
+        several = [take(one) for one in whole]
+    except IndexError:  # one of the sides is no index
+        return wide
+    values = [one.value for one in several]
+    errors = [np.asarray(one.errors()) for one in several]
+    with np.errstate(all="ignore"):
+        away = np.max(
+            [np.where(v == made.value, e, np.abs(v - made.value) + e) for v, e in zip(values, errors, strict=True)],
+            axis=0,
+        )
+    away = np.where(np.isnan(away) | (not made.is_float), np.inf, away)
+    error = np.where(unsure, away, made.errors())
+    result = Bounded(made.value, error, made.dtype, made.stored)
+    return result.with_sides(Options(unsure, values, errors) if unsure.any() else None)
+
+
+def joined_sides(values: Sequence[Bounded], join: Callable[[list[Array]], Array]) -> Options | None:
+    """What else the numbers of tensors that stand one behind the other may be; None where nothing is undecided, or too much."""
+    if all(one.sides is None for one in values):
+        return None
+    several = [as_options(one) if one.sides is not None else None for one in values]
+    if any(one.sides is not None and options is None for one, options in zip(values, several, strict=True)):
+        return None
+    count = max(len(options.values) for options in several if options is not None)
+    mask = join([np.zeros(one.shape, bool) if o is None else o.mask for one, o in zip(values, several, strict=True)])
+    made: list[tuple[Array, Array]] = []
+    for k in range(count):
+        parts = [
+            (one.value, one.errors())
+            if o is None
+            else (o.values[min(k, len(o.values) - 1)], o.errors[min(k, len(o.values) - 1)])
+            for one, o in zip(values, several, strict=True)
+        ]
+        made.append((join([v for v, _ in parts]), join([np.asarray(e) for _, e in parts])))
+    return Options(mask, [v for v, _ in made], [e for _, e in made])

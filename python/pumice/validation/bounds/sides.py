@@ -1,0 +1,319 @@
+"""What a number may be where a choice is undecided (V8): the values of either side, each within its own bound, and nothing between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .cuts import Index
+from .types import FloatType
+
+MOST = 8  # values that are told apart of one number; of more of them what is made is known by its error alone
+
+
+class Sides:
+    """The values that each number of a tensor may have, of those at which `mask` is true."""
+
+    mask: Array
+
+    def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
+        """For each number the side that is nearest to what the device has, and its error.
+
+        value: the reference's own choice. spread: how many times errors count.
+        """
+        raise NotImplementedError
+
+    def options(self, value: Array, error: Array) -> Options | None:
+        """All sides, the first of which is the value itself; None where they are too many."""
+        raise NotImplementedError
+
+    def part(self, index: Index) -> Sides | None:
+        """Those of the numbers that an index selects; None where all are decided."""
+        return self.moved(lambda array: array[index])
+
+    def moved(self, move: Callable[[Array], Array]) -> Sides | None:
+        """What an operation makes of them that only puts elements elsewhere."""
+        raise NotImplementedError
+
+    def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
+        """After one rounding to a type; store: the error that a value with an error then has."""
+        return self
+
+    def scaled(self, factor: float) -> Sides:
+        """With errors that are so many times as large."""
+        return self
+
+
+class Options(Sides):
+    """A few values for each number, each with an error."""
+
+    def __init__(self, mask: Array, values: Sequence[Array], errors: Sequence[Array]) -> None:
+        self.mask, self.values, self.errors = mask, list(values), list(errors)
+
+    def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
+        """The side farthest within whose bound the number is, or whose bound it is least beyond."""
+        given = np.asarray(actual, np.float64)
+        with np.errstate(all="ignore"):
+            ranks = []
+            for one, error in zip(self.values, self.errors, strict=True):
+                side = np.asarray(one, np.float64)
+                same = (given == side) | (np.isnan(given) & np.isnan(side))
+                rank = np.where(same, -np.inf, np.abs(given - side) - spread * error)
+                # Infinity stands for the side that is farthest out.
+                ranks.append(np.where(np.isinf(given) & ~same, -np.sign(given) * side, rank))
+            best = np.argmin(np.where(np.isnan(ranks), np.inf, ranks), axis=0)[None]
+        values = np.take_along_axis(np.stack(np.broadcast_arrays(*self.values)), best, 0)[0]
+        errors = np.take_along_axis(np.stack(np.broadcast_arrays(*self.errors)), best, 0)[0]
+        return values, errors
+
+    def options(self, value: Array, error: Array) -> Options | None:
+        """Itself."""
+        return self
+
+    def moved(self, move: Callable[[Array], Array]) -> Sides | None:
+        """What an operation makes of them that only puts elements elsewhere."""
+        mask = move(self.mask.astype(np.float64)) == 1
+        if not mask.any():
+            return None
+        return Options(mask, [move(one) for one in self.values], [move(one) for one in self.errors])
+
+    def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
+        """After one rounding to a type."""
+        pairs = zip(self.values, self.errors, strict=True)
+        errors = [np.asarray(0.0 if (made := store(*pair)) is None else made) for pair in pairs]
+        return Options(self.mask, self.values, [np.broadcast_to(one, self.mask.shape) for one in errors])
+
+    def scaled(self, factor: float) -> Sides:
+        """With errors that are so many times as large."""
+        return Options(self.mask, self.values, [one * factor for one in self.errors])
+
+
+class Whole(Sides):
+    """Every whole number from one to another one, both included."""
+
+    def __init__(self, mask: Array, low: Array, high: Array, kept: FloatType | None = None) -> None:
+        self.mask, self.low, self.high, self.kept = mask, low, high, kept
+
+    def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
+        """The nearest whole number, and how far the storage type is from having it."""
+        with np.errstate(all="ignore"):
+            given = np.asarray(actual, np.float64)
+            whole = np.clip(np.rint(np.where(np.isnan(given), value, given)), self.low, self.high)
+            if value.dtype.kind in "iu":
+                info, inside = np.iinfo(value.dtype), (given >= self.low) & (given <= self.high)
+                whole = np.where(whole >= float(info.max), 0.0, np.maximum(whole, float(info.min))).astype(value.dtype)
+                above = self.high >= float(info.max)
+                found = np.where(inside, actual, np.where(above & (given > self.high), info.max, whole))
+                return found.astype(value.dtype), np.zeros(value.shape)
+        if value.dtype.kind != "f":  # integers of less than a byte
+            return whole.astype(np.int64).astype(value.dtype), np.zeros(value.shape)
+        return whole, self._error(whole)
+
+    def _error(self, whole: Array) -> Array:
+        if self.kept is None:
+            return np.zeros(whole.shape)
+        with np.errstate(all="ignore"):
+            error = np.abs(self.kept.rounded(whole) - whole)
+        return np.where(np.isfinite(error), error, 0.0)
+
+    def options(self, value: Array, error: Array) -> Options | None:
+        """All of them, where there are few."""
+        count = int(np.max(self.high - self.low, initial=0.0, where=self.mask)) + 1
+        if count > MOST:
+            return None
+        whole = [np.where(self.mask, np.minimum(self.low + k, self.high), value) for k in range(count)]
+        errors = [np.where(self.mask, self._error(one), error) for one in whole]
+        return Options(self.mask, [one.astype(value.dtype) for one in whole], errors)
+
+    def moved(self, move: Callable[[Array], Array]) -> Sides | None:
+        """What an operation makes of them that only puts elements elsewhere."""
+        mask = move(self.mask.astype(np.float64)) == 1
+        return Whole(mask, move(self.low), move(self.high), self.kept) if mask.any() else None
+
+    def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
+        """After one rounding to a type."""
+        return Whole(self.mask, self.low, self.high, kept)
+
+
+class Ranked(Sides):
+    """The index of the number at a place in a falling order, of numbers that are known within an error.
+
+    rows: of each element, the row that is ordered; places: its place in the order. sure, maybe: by row and index, how many numbers come
+    before that one for certain, and at most. Two places of a row never have one index.
+    """
+
+    def __init__(self, mask: Array, rows: Array, places: Array, sure: Array, maybe: Array) -> None:
+        self.mask, self.rows, self.places, self.sure, self.maybe = mask, rows, places, sure, maybe
+
+    def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
+        """The index itself where it may be that, else the reference's."""
+        given = np.asarray(actual)
+        inside = (given >= 0) & (given < self.sure.shape[1])
+        index = np.where(inside, given, 0).astype(np.int64)
+        may = inside & (self.sure[self.rows, index] <= self.places) & (self.places <= self.maybe[self.rows, index])
+        keys = self.rows * self.sure.shape[1] + index
+        _, back, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        may &= np.asarray(counts)[back].reshape(keys.shape) == 1
+        return np.where(may, given, value).astype(value.dtype), np.zeros(value.shape)
+
+    def may(self) -> Array:
+        """By element and index, whether it may be that one, where that is undecided."""
+        at = self.places[..., None]
+        return np.asarray((self.sure[self.rows] <= at) & (at <= self.maybe[self.rows]) & self.mask[..., None])
+
+    def options(self, value: Array, error: Array) -> Options | None:
+        """The indices that each may be, where there are few."""
+        if value.size * self.sure.shape[1] > 1 << 20:
+            return None
+        may = self.may()
+        count = int(np.max(may.sum(-1), initial=1, where=self.mask))
+        if count > MOST:
+            return None
+        order = np.argsort(~may, axis=-1, kind="stable")[..., :count]
+        held = np.take_along_axis(may, order, -1)
+        values = [np.where(held[..., k], order[..., k], value).astype(value.dtype) for k in range(count)]
+        return Options(self.mask, values, [np.zeros(value.shape)] * count)
+
+    def moved(self, move: Callable[[Array], Array]) -> Sides | None:
+        """What an operation makes of them that only puts elements elsewhere."""
+        mask = move(self.mask.astype(np.float64)) == 1
+        if not mask.any():
+            return None
+        rows, places = (move(one.astype(np.float64)).astype(np.int64) for one in (self.rows, self.places))
+        return Ranked(mask, rows, places, self.sure, self.maybe)
+
+
+class OneHot(Sides):
+    """Rows of zeros with a single one in them, which may be at several places."""
+
+    def __init__(self, mask: Array, axis: int) -> None:
+        self.mask, self.axis = mask, axis
+
+    def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
+        """The row itself where it may be that, else the reference's."""
+        given = np.asarray(actual, np.float64)
+        ones, zeros = given == 1, given == 0
+        may = (ones | zeros).all(self.axis, keepdims=True) & ~(ones & ~self.mask & (value != 1)).any(
+            self.axis, keepdims=True
+        )
+        may &= ones.sum(self.axis, keepdims=True) == 1
+        return np.where(may, given, value), np.zeros(value.shape)
+
+    def options(self, value: Array, error: Array) -> Options | None:
+        """Of each number zero and one."""
+        both = [np.where(self.mask, one, value) for one in (0.0, 1.0)]
+        return Options(self.mask, [value, *both], [np.zeros(value.shape)] * 3)
+
+    def part(self, index: Index) -> Sides | None:
+        """Whole rows stay what they are."""
+        axis = self.axis % self.mask.ndim
+        here = index[axis] if len(index) > axis else slice(None)
+        if range(*here.indices(self.mask.shape[axis])) == range(self.mask.shape[axis]):
+            mask = self.mask[index]
+            return OneHot(mask, axis) if mask.any() else None
+        return super().part(index)
+
+    def moved(self, move: Callable[[Array], Array]) -> Sides | None:
+        """Rows that are moved are known by their numbers alone."""
+        mask = move(self.mask.astype(np.float64)) == 1
+        none = np.zeros(mask.shape)
+        return Options(mask, [none, none + 1], [none, none]) if mask.any() else None
+
+
+class Joined(Sides):
+    """Those of the blocks of a tensor, by what selects each."""
+
+    def __init__(self, shape: tuple[int, ...], parts: Sequence[tuple[Index, Sides]]) -> None:
+        self.parts = list(parts)
+        self.mask = np.zeros(shape, bool)
+        for index, one in self.parts:
+            self.mask[index] = one.mask
+
+    def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
+        """For each number the side that is nearest."""
+        found, errors = np.array(value), np.zeros(value.shape)
+        for index, one in self.parts:
+            found[index], errors[index] = one.nearest(actual[index], value[index], spread)
+        return found, errors
+
+    def options(self, value: Array, error: Array) -> Options | None:
+        """All sides, where they are few everywhere."""
+        made = [(index, one.options(value[index], error[index])) for index, one in self.parts]
+        count = max(0 if one is None else len(one.values) for _, one in made)
+        values, errors = [np.array(value) for _ in range(count)], [np.array(error) for _ in range(count)]
+        for index, one in made:
+            if one is None:
+                return None
+            for k in range(count):
+                last = min(k, len(one.values) - 1)
+                values[k][index], errors[k][index] = one.values[last], one.errors[last]
+        return Options(self.mask, values, errors)
+
+    def part(self, index: Index) -> Sides | None:
+        """Those of the numbers that an index selects."""
+        for at, one in self.parts:
+            if _same(at, index, self.mask.shape):
+                return one
+        inside = [(at, one) for at, one in self.parts if _meet(at, index)]
+        cut = []
+        for at, one in inside:
+            both = [(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(at, index, strict=True)]
+            kept = one.part(
+                tuple(slice(low - a.start, high - a.start) for (low, high), a in zip(both, at, strict=True))
+            )
+            if kept is not None:
+                here = tuple(slice(low - b.start, high - b.start) for (low, high), b in zip(both, index, strict=True))
+                cut.append((here, kept))
+        shape = tuple(one.stop - one.start for one in index)
+        return Joined(shape, cut) if cut else None
+
+    def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
+        """After one rounding to a type."""
+        return Joined(self.mask.shape, [(index, one.stored(store, kept)) for index, one in self.parts])
+
+    def scaled(self, factor: float) -> Sides:
+        """With errors that are so many times as large."""
+        return Joined(self.mask.shape, [(index, one.scaled(factor)) for index, one in self.parts])
+
+    def moved(self, move: Callable[[Array], Array]) -> Sides | None:
+        """As a few values for each number, where they are that."""
+        none = np.zeros(self.mask.shape)
+        made = self.options(none, none)
+        return None if made is None else made.moved(move)
+
+
+def _same(at: Index, index: Index, shape: tuple[int, ...]) -> bool:
+    return len(at) == len(index) and all(a.indices(n) == b.indices(n) for a, b, n in zip(at, index, shape, strict=True))
+
+
+def _meet(at: Index, index: Index) -> bool:
+    return all(max(a.start, b.start) < min(a.stop, b.stop) for a, b in zip(at, index, strict=True))
+
+
+def as_options(value: Any) -> Options | None:
+    """The few values that each number of a Bounded value may have; None where nothing is undecided, or too much."""
+    if value.sides is not None:
+        made: Options | None = value.sides.options(value.value, np.broadcast_to(value.errors(), value.shape))
+        return made
+    if value.dtype == bool and value.error is not None and (value.error > 0).any():
+        mask = np.broadcast_to(value.error > 0, value.shape)
+        none = np.zeros(value.shape)
+        return Options(mask, [value.value, value.value ^ mask], [none, none])
+    return None
+
+
+def is_undecided(value: Any) -> bool:
+    """Whether a number of it rests on a choice."""
+    return value.sides is not None or (
+        value.dtype == bool and value.error is not None and bool((value.error > 0).any())
+    )
+
+
+def undecided(value: Any) -> int:
+    """How many numbers of it rest on a choice."""
+    if value.sides is not None:
+        return int(np.count_nonzero(value.sides.mask))
+    return int(np.count_nonzero(value.error > 0)) if is_undecided(value) else 0
