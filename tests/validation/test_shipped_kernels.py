@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import model, node, value
@@ -226,3 +227,85 @@ def test_a_product_with_its_softmax_is_proved(context: pumice.Context, precision
     report.raise_if_failed()
     assert {row.verdict for row in report.kernels} == {"right"}
     assert {"y", "logits"} <= {row.output for row in report.kernels}
+
+
+# ---- by other references
+
+
+def told_of(report: pumice.ValidationReport) -> dict[str, tuple[str, str]]:
+    return {row.output: (row.verdict, row.note) for row in report.kernels}
+
+
+@pytest.mark.parametrize("reference", ["onnx", "onnxruntime"])
+@pytest.mark.parametrize("mode", ["isolated", "both"])
+def test_runtimes_judge_the_kernels_that_ship(context: pumice.Context, reference: str, mode: str) -> None:
+    if reference == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+
+    def change(stored: dict[str, Any]) -> None:
+        stored["r"][0, 2, 3, 4] += 1
+
+    options: dict[str, Any] = {"reference": reference, "mode": mode}
+    for precision in ("fp32", "fp16"):
+        report = pumice.validate(chain(), [image()], context=context, precision=precision, **options)
+        report.raise_if_failed()
+        assert told_of(report) == {"r": ("right", ""), "y": ("right", "")}
+    with pumice.load(chain(), context) as loaded:
+        loaded._program = Observed(loaded._program, change)  # type: ignore[arg-type, assignment]
+        report = pumice.validate(loaded, [image()], **options)
+    first = report.first_divergence
+    assert report.state == "wrong" and first is not None and first.local is not None
+    assert (first.program, first.node, first.local.at) == ("kernels", "relu", (0, 2, 3, 4))
+
+
+def evaluating(monkeypatch: pytest.MonkeyPatch, op: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Nodes of that operator are evaluated by onnx in another way, where they are members of kernels."""
+    from pumice.validation import member_values, references
+
+    def by_members(members: Any, read: Any, runner: Any, evaluate: Any) -> Any:
+        def other(member: Any, arrays: Any) -> Any:
+            made = evaluate(member, arrays)
+            return change(dict(made)) if member.op == op else made
+
+        return member_values.by_members(members, read, runner, other)
+
+    monkeypatch.setattr(references, "by_members", by_members)
+
+
+def test_a_reference_that_contradicts_the_rules_inside_a_kernel_is_told(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluating(monkeypatch, "Relu", lambda made: {name: array + 1 for name, array in made.items()})
+    report = pumice.validate(chain(), [image()], context=context, reference="onnx", mode="isolated")
+    assert report.state == "wrong" and told_of(report)["r"][0] == "wrong"
+    assert {one.kind for one in report.findings if one.node == "relu"} == {"reference apart"}
+
+
+def test_a_member_that_a_reference_cannot_run_leaves_its_kernel_to_the_rules(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(made: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("no such kernel")
+
+    evaluating(monkeypatch, "BatchNormalization", fails)
+    report = pumice.validate(chain(), [image()], context=context, reference="onnx", mode="isolated")
+    assert report.ok
+    note = "by the rules, not by onnx: it fails on node 'norm': no such kernel"
+    assert told_of(report) == {"r": ("right", note), "y": ("right", "")}
+
+
+def test_kernels_of_control_flow_say_that_the_rules_judge_them(context: pumice.Context) -> None:
+    branch = [
+        helper.make_graph([node(op, ["x"], ["b"], name=op.lower())], op, [], [value("b", [4])])
+        for op in ("Exp", "Tanh")
+    ]
+    nodes = [
+        node("If", ["c"], ["i"], name="if", then_branch=branch[0], else_branch=branch[1]),
+        node("Neg", ["i"], ["y"], name="neg"),
+    ]
+    source = model(nodes, [value("c", [], TensorProto.BOOL), value("x", [4])])
+    case = (np.array(True), np.ones(4, FLOAT))
+    report = pumice.validate(source, [case], context=context, reference="onnx")
+    assert report.ok and report.kernels
+    notes = {row.note.removeprefix("run 1: ") for row in report.kernels}
+    assert notes == {"by the rules, not by onnx: the program has control flow"}

@@ -59,7 +59,7 @@ class Proof:
             if fused.program.has_control_flow:
                 self.flow_kernels = FlowKernels(fused.program, self.reference)
             else:
-                self.kernels = ShippedKernels(fused.program, self.reference)
+                self.kernels = ShippedKernels(fused.program, self.reference, self.against)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
         try:
@@ -174,12 +174,14 @@ class Proof:
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, chain: Carried, drifts: Drifts, case: int
     ) -> None:
         # Where tensors are many they are kept in few bytes.
-        packed = ours if isinstance(ours, Windowed) and self.against.judges_kernels else {}
+        packed = ours if isinstance(ours, Windowed) and not self.against.reads_values else {}
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
-        near = self._judged_alone(node, ours, alone, local)
+        given = alone.of(node) if local is not None and self.against.reads_values else {}
+        expected = self.against.node(node, given, local) or {}
+        near = {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
         if packed and local is not None and not node.folded:  # a value that nothing reads goes before others are made
             local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
-        kernels = self._kernels(node, ours, local, case)
+        kernels = self._kernels(node, ours, expected if self.against.reads_values else local, case)
         if packed and self.options.mode == "both" and local is not None and not node.folded:
             local = {name: None if name in ours else one for name, one in local.items()}
         far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, packed, case)
@@ -213,14 +215,6 @@ class Proof:
         for row in kernels:
             self._keep(row)
 
-    def _judged_alone(
-        self, node: ReferenceNode, ours: Mapping[str, Array], alone: Carried, local: dict[str, Value] | None
-    ) -> dict[str, Deviation | None]:
-        """How far the tensors are from what a node makes of the device's own inputs."""
-        given = alone.of(node) if local is not None and self.against.reads_values else {}
-        expected = self.against.node(node, given, local) or {}
-        return {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
-
     def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
         """Of a value that has been judged, what is read later: all of it, or its type alone."""
         if not is_judged or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads(node, name)):
@@ -243,7 +237,8 @@ class Proof:
     def _kernel_row(self, node: ReferenceNode, one: Judged, case: int) -> ValidationRow:
         row = _row(node, one.name, one.stored.array, case)
         waived = self.options.allows(one.name) or (bool(one.unproved) and all(map(self._allows_node, one.unproved)))
-        row = row._replace(local=one.deviation, note=one.note, unproved=one.unproved, waived=waived)
+        note = one.note or (self.against.notes.get(one.name, "") if one.members == (node.name,) else "")
+        row = row._replace(local=one.deviation, note=note, unproved=one.unproved, waived=waived, fault=one.fault)
         row = row._replace(program="kernels", members=one.members, kernel=one.stored.kernel)
         return row._replace(statistics=one.statistics)
 
@@ -256,6 +251,8 @@ class Proof:
         tolerances = {name: self.options.tolerance(node.name, name) for node, name in owners}
         for one in kernels.judged(inputs, self.choices, tolerances, self.tensors.loop_timeout):
             row = self._kernel_row(one.owner, one.shown, case)
+            if self.against.reads_values and not row.note:
+                row = row._replace(note=f"by the rules, not by {self.against.name}: the program has control flow")
             self._keep(one.placed(row, self.options.allows(one.owner.op, one.owner.operator, one.owner.name)))
 
     def _keep_values(
