@@ -19,12 +19,13 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.types import Types, is_float
 from .carried import Carried, decided, folded, read
-from .chain import Drifts
+from .chain import Drifts, overflow_of
 from .facts import facts_of, option_facts
 from .flow_kernels import FlowKernels
-from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflowing
+from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation
 from .kernels import Judged, ShippedKernels
 from .options import Options, check_names
+from .range_findings import RangeFindings
 from .reference import Reference, ReferenceNode
 from .report import Finding, ValidationReport, ValidationRow, findings_of
 from .sources import DeviceTensors, Subject, Tensors
@@ -53,6 +54,7 @@ class Proof:
         if self.reference.mixed:
             self.reference.narrowed = self.tensors.narrowed()
         self.against.bind(self.reference, options.tolerance, self.tensors)
+        self.ranges = RangeFindings(self.reference, fused)
         self.kernels: ShippedKernels | None = None
         self.flow_kernels: FlowKernels | None = None
         if tensors is None and self.against.judges_kernels and options.mode != "chained":
@@ -123,7 +125,7 @@ class Proof:
         by_parts = isinstance(ours, Windowed)
         alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
         chain = Carried(self.reference, self.reference.chained, given, sampled, by_parts)
-        drifts = Drifts(self.types)
+        drifts = Drifts()
         self._spoilt, self.choices = {}, {}
         self._case = case
         self.against.begin(inputs, given, case, sampled)
@@ -176,6 +178,8 @@ class Proof:
         # Where tensors are many they are kept in few bytes.
         packed = ours if isinstance(ours, Windowed) and not self.against.reads_values else {}
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
+        for one in self.ranges.of_node(node, alone, local or {}, ours):
+            self._find(one._replace(case=case))
         given = alone.of(node) if local is not None and self.against.reads_values else {}
         expected = self.against.node(node, given, local) or {}
         near = {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
@@ -321,12 +325,10 @@ class Proof:
 
     def _drift(self, node: ReferenceNode, name: str, actual: Array, expected: Value, drifts: Drifts, case: int) -> None:
         assert isinstance(expected, Bounded)
-        over = overflowing(expected, self.types.at(node.precision))
-        drifts.add(node.name, node.inputs, name, actual, expected, over)
-        if over is not None and is_float(actual.dtype):
-            number = f"{over:,.0f}" if abs(over) < 1e12 else f"{over:.3g}"
-            text = f"{self.fused.precision} overflow: {number} in {expected.dtype} at node '{node.name}'"
-            self._find(Finding("overflow", node.name, text, over, case))
+        types = self.types.at(node.precision)
+        drifts.add(node, name, actual, expected, types)
+        if found := overflow_of(node.name, actual, expected, types, self.fused.precision):
+            self._find(found._replace(case=case))
             if not self.tensors.single:
                 self._spoilt.setdefault(name, node.name)
 
@@ -420,10 +422,10 @@ class Proof:
     def _explain(
         self, name: str, result: Array, expected: Bounded, total: Deviation, drifts: Drifts, case: int
     ) -> None:
+        for finding in drifts.findings(name, case, self.types.storage(result.dtype).unit if expected.is_float else 0.0):
+            self._find(finding)
         if not expected.is_float or not result.size:
             return
-        for finding in drifts.findings(name, case, self.types.storage(result.dtype).unit):
-            self._find(finding)
         scale, bound = largest(expected)
         if bound > _ILL * scale:
             text = f"output '{name}' may be off by {bound:.2g} at this precision, its largest number being {scale:.3g}"
