@@ -309,3 +309,62 @@ def test_kernels_of_control_flow_say_that_the_rules_judge_them(context: pumice.C
     assert report.ok and report.kernels
     notes = {row.note.removeprefix("run 1: ") for row in report.kernels}
     assert notes == {"by the rules, not by onnx: the program has control flow"}
+
+
+# ---- tolerances of members
+
+
+def test_a_tolerance_of_a_node_that_is_fused_away_is_held_to(context: pumice.Context) -> None:
+    """No kernel stores what it makes: the program of single nodes alone can tell."""
+    report = pumice.validate(chain(), [image()], context=context, tolerances={"conv": 1e-12})
+    assert report.state == "wrong" and not report.ok
+    first = report.first_divergence
+    assert first is not None and (first.node, first.program) == ("conv", "nodes")
+    assert {row.verdict for row in report.kernels} == {"right"}
+    for name in ("conv", "c"):
+        pumice.validate(chain(), [image()], context=context, tolerances={name: 1e-3}).raise_if_failed()
+    stored = pumice.validate(chain(), [image()], context=context, tolerances={"relu": 1e-12})
+    assert {row.node for row in stored.kernels if row.verdict == "wrong"} == {"relu"}
+
+
+@pytest.mark.parametrize(("given", "state"), [({}, "wrong"), ({"conv": 1e-2}, "wrong"), ({"conv": 10}, "right")])
+def test_a_tolerance_of_a_member_reaches_what_its_kernel_stores(
+    context: pumice.Context, given: dict[str, float], state: str
+) -> None:
+    """By what the members behind it make of such an error."""
+
+    def change(stored: dict[str, Any]) -> None:
+        stored["r"][0, 2, 3, 4] += 1
+
+    with pumice.load(chain(), context) as loaded:
+        loaded._program = Observed(loaded._program, change)  # type: ignore[arg-type, assignment]
+        for mode in ("isolated", "both"):
+            report = pumice.validate(loaded, [image()], tolerances=given, mode=mode)
+            assert {row.node for row in report.rows if row.verdict != "right"} == set()
+            assert next(row.verdict for row in report.kernels if row.output == "r") == state
+
+
+@pytest.mark.parametrize(("given", "state"), [({}, "wrong"), ({"conv": 1e-2}, "wrong"), ({"c": 10}, "right")])
+def test_a_tolerance_of_a_node_reaches_the_outputs_behind_it(
+    context: pumice.Context, spoil: Callable[..., None], given: dict[str, float], state: str
+) -> None:
+    def change(results: dict[str, Any]) -> None:
+        results["y"][0, 2, 3, 4] += 1
+
+    spoil(change, kept=False)
+    report = pumice.validate(chain(), [image()], context=context, tolerances=given)
+    assert [row.verdict for row in report.rows if row.op == "output"] == [state]
+
+
+def test_a_tolerance_of_a_map_inside_a_kernel_reaches_its_end(context: pumice.Context) -> None:
+    def change(stored: dict[str, Any]) -> None:
+        stored["y"][2, 3] += 0.5
+
+    names = ["x", "a", "b", "y"]
+    nodes = [node(op, [names[i]], [names[i + 1]], name=op.lower()) for i, op in enumerate(("Exp", "Neg", "Abs"))]
+    with pumice.load(model(nodes, [value("x", [300, 300])]), context) as loaded:
+        loaded._program = Observed(loaded._program, change)  # type: ignore[arg-type, assignment]
+        case = RANDOM.uniform(0, 1, (300, 300)).astype(FLOAT)
+        for given, state in (({}, "wrong"), ({"exp": 0.6}, "right"), ({"exp": 0.4}, "wrong")):
+            report = pumice.validate(loaded, [case], tolerances=given, mode="isolated")
+            assert [row.verdict for row in report.kernels] == [state]

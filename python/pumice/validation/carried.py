@@ -134,3 +134,11 @@ def decided(expected: Bounded, device: Bounded) -> Bounded:
         return expected
     error = np.where(unsure, 0.0, expected.error)
     return Bounded(np.where(unsure, device.value, expected.value), error if error.any() else None, expected.dtype)
+
+
+def widened(value: Value, allowed: float | None, types: Types) -> Value:
+    """A value that may be as far off as the caller allows its node, and at least as far as the rules do."""
+    if not allowed or not isinstance(value, Bounded) or not value.is_float:
+        return value
+    error = np.maximum(value.errors(), types.share(np.asarray(allowed)))
+    return Bounded(value.value, error, value.dtype, value.stored, value.constant)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.blocks import pairs
+from .bounds.blocks import largest, pairs
 from .bounds.bounded import Bounded
 from .bounds.types import FloatType, Types, is_float
 from .judge import overflowing
@@ -17,6 +17,7 @@ from .reference import ReferenceNode
 from .report import Finding
 
 _AMPLIFIES = 8.0  # a node that makes a relative error this many times as large
+_ILL = 0.1  # a bound of this share of the largest number says little
 _CHOICES = 8  # that are followed from a tensor on
 # Operators whose whole numbers are floats rounded to steps.
 _STEPS = {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear"}
@@ -86,6 +87,16 @@ def overflow_of(node: str, actual: Array, expected: Bounded, types: Types, preci
     return Finding("overflow", node, f"{precision} overflow: {number} in {expected.dtype} at node '{node}'", over)
 
 
+def ill_conditioned(output: str, expected: Bounded, case: int) -> Iterator[Finding]:
+    """The finding of an output whose bound is a large part of its numbers."""
+    if not expected.is_float or not expected.size:
+        return
+    scale, bound = largest(expected)
+    if bound > _ILL * scale:
+        text = f"output '{output}' may be off by {bound:.2g} at this precision, its largest number being {scale:.3g}"
+        yield Finding("ill-conditioned", output, text, bound / scale if scale else math.inf, case)
+
+
 class Drifts:
     """The drift of every tensor of one case, and what it says of the results."""
 
@@ -95,12 +106,12 @@ class Drifts:
     def add(self, node: ReferenceNode, output: str, actual: Array, expected: Bounded, types: Types) -> None:
         """Enters a tensor that a node made, in types of its precision."""
         relative = relative_error(actual, expected)
-        source, largest = "", 0.0
+        source, read = "", 0.0
         for name in node.inputs:
-            if name in self._of and self._of[name].relative > largest:
-                source, largest = name, self._of[name].relative
+            if name in self._of and self._of[name].relative > read:
+                source, read = name, self._of[name].relative
         kept = types.storage(expected.dtype) if expected.is_float else None
-        amplified = min(relative, 1.0) / max(largest, kept.unit if kept else 0.0) if largest > 0 else 0.0
+        amplified = min(relative, 1.0) / max(read, kept.unit if kept else 0.0) if read > 0 else 0.0
         flushed = 0
         if kept and actual.shape == expected.shape:
             flushed = sum(_flushed(array, block, kept) for _, array, block in pairs(actual, expected))

@@ -10,7 +10,7 @@ import numpy as np
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import same_bits
-from .against import Against
+from .against import Against, Tolerance
 from .bounds.blocks import Read, Retyped
 from .bounds.blockwise import MAPS, OLDEST
 from .bounds.bounded import Bounded
@@ -81,8 +81,15 @@ class ShippedKernels:
     dispatches.
     """
 
-    def __init__(self, program: Program, reference: Reference, against: Against | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        reference: Reference,
+        tolerance: Tolerance | None = None,
+        against: Against | None = None,
+    ) -> None:
         self.program = program
+        self._tolerance = tolerance
         self.reference = reference
         self._against = against if against is not None and against.reads_values else None  # which has values of its own
         self.types: Types = reference.types
@@ -314,7 +321,8 @@ class ShippedKernels:
         for known in self._known:
             if known.runner.types.constants == "scaled" and not is_scaled:
                 continue
-            inside = Members(self.reference, self.choices, known, self._held, self._told(members, stored))
+            told = self._told(members, stored)
+            inside = Members(self.reference, self.choices, known, self._held, told, self._allowed(members))
             value: Value = None
             try:
                 begin = len(members) - self._maps_at_end(members)
@@ -363,6 +371,13 @@ class ShippedKernels:
                 break
             count += 1
         return count
+
+    def _allowed(self, members: Sequence[ReferenceNode]) -> dict[str, float]:
+        """The absolute errors that the caller gives members, by output."""
+        if self._tolerance is None:
+            return {}
+        given = {name: self._tolerance(one.name, name) for one in members for name in one.outputs}
+        return {name: allowed for name, allowed in given.items() if allowed}
 
     def _told(self, members: Sequence[ReferenceNode], stored: Stored) -> dict[str, Told]:
         """What a kernel tells of the member whose sum it has: of several with sums it is not known which that is.

@@ -14,12 +14,11 @@ from ..importer.load import load_graph
 from ..model.model import Model
 from . import streaming
 from .against import Against
-from .bounds.blocks import largest
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.types import Types, is_float
-from .carried import Carried, decided, folded, read
-from .chain import Drifts, overflow_of
+from .carried import Carried, decided, folded, read, widened
+from .chain import Drifts, ill_conditioned, overflow_of
 from .facts import facts_of, option_facts
 from .flow_kernels import FlowKernels
 from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation
@@ -33,7 +32,6 @@ from .statistics import statistics
 from .streaming import Held, Windowed
 
 _UNDECIDED = "undecided: "
-_ILL = 0.1  # a bound of this share of the largest number says little
 
 
 # What the rules make of a node alone, and from the inputs on; None where they make nothing of it, or were not asked.
@@ -59,9 +57,9 @@ class Proof:
         self.flow_kernels: FlowKernels | None = None
         if tensors is None and self.against.judges_kernels and options.mode != "chained":
             if fused.program.has_control_flow:
-                self.flow_kernels = FlowKernels(fused.program, self.reference)
+                self.flow_kernels = FlowKernels(fused.program, self.reference, options.tolerance)
             else:
-                self.kernels = ShippedKernels(fused.program, self.reference, self.against)
+                self.kernels = ShippedKernels(fused.program, self.reference, options.tolerance, self.against)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
         try:
@@ -189,6 +187,10 @@ class Proof:
         if packed and self.options.mode == "both" and local is not None and not node.folded:
             local = {name: None if name in ours else one for name, one in local.items()}
         far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, packed, case)
+        far = far and {
+            name: widened(one, self.options.tolerance(node.name, name), self.reference.chained.types)
+            for name, one in far.items()
+        }
         missing = chain.missing(node)
         if far_note.startswith(_UNDECIDED):  # from here on the chain goes by the device's choice
             chain.chosen.update(dict.fromkeys(node.outputs, node.name))
@@ -314,7 +316,7 @@ class Proof:
         like = statistics(actual, far)
         fault = self.against.faults.get(name, "")
         row = row._replace(note=note, fault=fault, waived=waived, statistics=like)
-        self._keep(row._replace(local=near, accumulated=total))
+        self._keep(row._replace(local=near, accumulated=total, given=allowed is not None))
 
     def _deviation(
         self, node: ReferenceNode, actual: Array, expected: Value, types: Types, allowed: float | None
@@ -410,7 +412,7 @@ class Proof:
                 note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
             total = total._replace(allowed=np.inf, undecided=total.elements)
         self._keep(row._replace(accumulated=total, note=note, unproved=missing, waived=waived))
-        self._explain(name, result, expected, total, drifts, self._case)
+        self._explain(name, expected, drifts, self._case)
 
     def _is_wrong_before(self, name: str) -> bool:
         return any(row.verdict == WRONG for row in self.rows.values() if row.op != "output") or bool(self.faults)
@@ -419,17 +421,10 @@ class Proof:
         node = self.nodes[name]
         return self.options.allows(node.op, node.operator, node.name, *node.outputs)
 
-    def _explain(
-        self, name: str, result: Array, expected: Bounded, total: Deviation, drifts: Drifts, case: int
-    ) -> None:
-        for finding in drifts.findings(name, case, self.types.storage(result.dtype).unit if expected.is_float else 0.0):
+    def _explain(self, name: str, expected: Bounded, drifts: Drifts, case: int) -> None:
+        unit = self.types.storage(expected.dtype).unit if expected.is_float else 0.0
+        for finding in (*drifts.findings(name, case, unit), *ill_conditioned(name, expected, case)):
             self._find(finding)
-        if not expected.is_float or not result.size:
-            return
-        scale, bound = largest(expected)
-        if bound > _ILL * scale:
-            text = f"output '{name}' may be off by {bound:.2g} at this precision, its largest number being {scale:.3g}"
-            self._find(Finding("ill-conditioned", name, text, bound / scale if scale else np.inf, case))
 
     # ---- what is kept
 
