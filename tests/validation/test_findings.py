@@ -134,7 +134,7 @@ def test_what_has_no_rule_is_unproved_and_no_pass(context: pumice.Context) -> No
         }
         with pytest.raises(pumice.ValidationError, match="no rule for ai.onnx.ml::LinearRegressor"):
             report.raise_if_failed()
-        assert "3 unproved" in report.summary and "of the elements" in report.verdict
+        assert "3 unproved" in report.summary and "of the operations and" in report.verdict
         records = json.loads(json.dumps(report.as_dict()))
         assert "ok" not in records["rows"][0]
         verdicts = [one["verdict"] for one in records["rows"] if one["program"] != "kernels"]

@@ -18,6 +18,7 @@ from ..model.policy import Precision, policy_of
 from .against import Against
 from .bisect import bisected
 from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
+from .judge import UNPROVED
 from .options import Options
 from .proof import Proof
 from .references import against_of
@@ -195,7 +196,10 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
             if proof.options.repeat:
                 repeats.run(arrays, index)
                 step()
+        unproved = any(row.verdict == UNPROVED for row in proof.rows.values())
+        work = proof.tensors.work(inputs[0][0]) if unproved else {}
     report = proof.report(len(inputs))
+    report.work = work
     if isinstance(proof.fused, Model):
         report.origin = Origin.of(proof.fused, inputs, proof.options.tolerances)
     report.add_repeats(repeats.report(), findings(repeats.report()), proof.options.allows_differences)
