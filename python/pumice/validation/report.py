@@ -31,7 +31,8 @@ _COLUMNS = ("node", "op", "type", "error", "allowed", "accumulated", "result")
 class Finding(NamedTuple):
     """Something that a validation tells of a node: its kind, a sentence, and the number in it.
 
-    Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
+    Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow",
+    "flushed denormals", "saturated integers", "clamped constant", "wide constant", "vanished constant", "rounded weights dominate",
     "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "stored output", "unproved",
     "kernels not judged". Only those of wrong and unproved rows decide the verdict, and differences between the runs that `repeat` asks for.
     """

@@ -79,7 +79,7 @@ def validate(
     outputs from the model's inputs on, and where one is wrong finds the node with which the first nodes alone, fused, become wrong: by
     binary search, without keeping every tensor.
     `reference`: what the tensors are judged against, within the device's bound and the reference's own. "float64" (None): the rules.
-    "onnx", "onnxruntime": these, node by node and from the model's inputs on. A precision, a device's name, a Context, or a Model: another
+    "onnx", "onnxruntime": these, by node, by kernel and from the model's inputs on. A precision, a device's name, a Context, or a Model: another
     program of pumice; tensors by name in a mapping or an .npz file, or a list with one for each case: stored results; these judge from the
     model's inputs on. "run": the rules, and another run of the same program, in which other bits are a finding. {operator: function}:
     function(attributes, inputs as float64) gives outputs, or pairs of an output and its bound, in place of the operator's rule.
