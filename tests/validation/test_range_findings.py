@@ -67,9 +67,8 @@ def test_a_constant_that_is_held_at_the_limit_is_told(context: pumice.Context) -
 
 
 def test_a_constant_for_which_a_node_computes_in_float32_is_told(context: pumice.Context) -> None:
-    source = model(
-        [node("Mul", ["x", "k"], ["y"], name="times")], [value("x", [4])], constants={"k": np.array(1e5, FLOAT)}
-    )
+    nodes = [node("Mul", ["x", "k"], ["t"], name="times"), node("Neg", ["t"], ["y"], name="neg")]  # one kernel
+    source = model(nodes, [value("x", [4])], constants={"k": np.array(1e5, FLOAT)})
     x = np.array([1e-3, 1, 2, 3], FLOAT)
     report = pumice.validate(source, [x], context=context, precision="fp16")
     report.raise_if_failed()

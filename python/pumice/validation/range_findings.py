@@ -46,8 +46,9 @@ class RangeFindings:
 
     def __init__(self, reference: Reference, subject: Subject) -> None:
         rows = subject.program.report() if isinstance(subject, Model) else []
-        told = (row for row in rows if row["note"].startswith("float32: ") and " holds " in row["note"])
-        self._wide = {row["node"]: row["note"] for row in told}  # nodes whose constants the program keeps in float32
+        told = ((row["node"], note) for row in rows for note in row["note"].split("; "))
+        # Nodes whose constants the program keeps in float32, with the reason.
+        self._wide = {node: note for node, note in told if note.startswith("float32: ") and " holds " in note}
         self._reference = reference
         self._lost: dict[tuple[str, str], Lost] = {}
 
@@ -226,7 +227,7 @@ def _saturated(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Fin
             farthest = max(farthest, *map(float, part[beyond]), key=abs)
     if count:
         text = (
-            f"{count} of {x.size} elements of '{node.outputs[0]}' are beyond {dtype}, which ends at {low:.0f} and {high:.0f}; the farthest "
+            f"{count} of {x.size} elements of '{node.outputs[0]}' are beyond {dtype}, which ends at {low:.6g} and {high:.6g}; the farthest "
             f"would be {farthest:.5g}"
         )
         yield Finding("saturated integers", node.name, text, count)
