@@ -97,12 +97,14 @@ def _read(alone: Carried, node: ReferenceNode) -> Mapping[str, Value]:
 def _lost(array: Array, kept: FloatType) -> Lost:
     if kept.name == str(array.dtype) or str(array.dtype) not in ("float32", "float64"):
         return Lost()
+    limit = kept.largest + kept.unit * 2.0 ** np.floor(
+        np.log2(kept.largest)
+    )  # from here on a number is rounded to infinity
     beyond = vanished = low = 0
     most = largest = 0.0
     for index in blocks(array.shape):
-        part = np.abs(np.asarray(array[index], np.float64))
-        made = kept.rounded(part)
-        over, gone = np.isinf(made) & np.isfinite(part), (made == 0) & (part > 0)
+        part = np.abs(array[index])
+        over, gone = (part >= limit) & np.isfinite(part), (part <= kept.step / 2) & (part > 0)
         beyond, vanished = beyond + int(over.sum()), vanished + int(gone.sum())
         low += int(((part < kept.normal) & (part > 0)).sum())
         most = max(most, float(np.max(part, initial=0.0, where=over)))
@@ -111,11 +113,12 @@ def _lost(array: Array, kept: FloatType) -> Lost:
 
 
 def _is_coarse(array: Array, kept: FloatType) -> bool:
-    """Whether rounding moves a slice along some axis by more than it does normal numbers."""
+    """Whether rounding those below the normal numbers moves a slice along some axis by more than it does normal ones."""
+    low = (np.abs(array) < kept.normal) & (array != 0)
+    moved = np.zeros(array.shape)
+    moved[low] = np.square(array[low] - kept.rounded(array[low]))
     with np.errstate(all="ignore"):
-        moved = np.square(array - kept.rounded(array).astype(array.dtype), dtype=np.float64)
         size = np.square(array, dtype=np.float64)
-    moved = np.where(np.isfinite(moved), moved, 0.0)
     for axis in range(max(array.ndim, 1)):
         others = tuple(i for i in range(array.ndim) if i != axis)
         if np.any(moved.sum(others) > (_DOMINATES * kept.unit) ** 2 * size.sum(others)):
