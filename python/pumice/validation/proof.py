@@ -181,9 +181,11 @@ class Proof:
         given = alone.of(node) if local is not None and self.against.reads_values else {}
         expected = self.against.node(node, given, local) or {}
         near = {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
+        referred = expected if self.against.reads_values else None
+        del expected  # of which values that nothing reads are let go below
         if packed and local is not None and not node.folded:  # a value that nothing reads goes before others are made
             local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
-        kernels = self._kernels(node, ours, expected if self.against.reads_values else local, case)
+        kernels = self._kernels(node, ours, local if referred is None else referred, case)
         if packed and self.options.mode == "both" and local is not None and not node.folded:
             local = {name: None if name in ours else one for name, one in local.items()}
         far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, packed, case)
