@@ -174,6 +174,7 @@ class Accuracy(NamedTuple):
     """How many answers are right. `interval` holds the true share with the chance `confidence`.
 
     comparison: with the answers of a reference, None where there are none; its first is what was judged, its second the reference.
+    unanswered: rows of scores with NaN among them, in which none is the largest; they are not right.
     """
 
     right: int
@@ -181,6 +182,7 @@ class Accuracy(NamedTuple):
     interval: Interval
     confidence: float
     comparison: McNemar | None = None
+    unanswered: int = 0
 
     @property
     def value(self) -> float:
@@ -190,13 +192,20 @@ class Accuracy(NamedTuple):
     def __str__(self) -> str:
         low, high = self.interval
         text = f"{self.value:.2%} of {self.total} ({self.confidence:.0%} interval {low:.2%} to {high:.2%})"
+        if self.unanswered:
+            text = f"{text}; {self.unanswered} have NaN among their scores, and are not right"
         return f"{text}; {self.comparison}" if self.comparison else text
 
 
-def _classes(given: npt.ArrayLike, name: str, count: int | None = None) -> Array:
-    """Numbers of classes: integers, [N], or of scores, [N, classes], where the largest is, the first of equal ones."""
+def _classes(given: npt.ArrayLike, name: str, count: int | None = None) -> tuple[Array, Array]:
+    """Numbers of classes: integers, [N], or of scores, [N, classes], where the largest is, the first of equal ones.
+
+    Beside them, which of the rows have an answer: one with NaN among its scores has none.
+    """
     array = numpy_of(given, name, "classes or scores", "argument")
+    answered: Array = np.ones(len(array) if array.ndim else 0, bool)
     if array.ndim == 2 and array.shape[1]:
+        answered = np.asarray((array == array).all(axis=1))  # NaN alone is not itself
         array = array.argmax(axis=1)
     elif array.ndim != 1 or array.dtype.kind not in "biu":
         raise InputError(
@@ -204,7 +213,7 @@ def _classes(given: npt.ArrayLike, name: str, count: int | None = None) -> Array
         )
     if not len(array) or (count is not None and len(array) != count):
         raise InputError(f"accuracy: {name}: expected {count or 'some'} answers, given {len(array)}")
-    return array
+    return array, answered
 
 
 def accuracy(
@@ -217,15 +226,21 @@ def accuracy(
     """How many answers on a data set are right, with Wilson's confidence interval, and beside a reference by McNemar's test.
 
     answers, reference: numbers of classes [N], or scores [N, classes], whose largest is the answer. labels: the right classes [N].
+    A row with NaN among its scores has no largest one: it is not right, and counted in `unanswered`; labels of such rows are refused.
     reference: what another precision, device or runtime answers to the same questions; a comparison with a small p-value says that one
     of both is right more often than chance explains, which the two intervals, that overlap by far, do not tell. confidence: between 0
     and 1. See `wilson` and `mcnemar` for the formulae. Raises InputError.
     """
-    truth = _classes(labels, "labels")
-    ours = _classes(answers, "answers", len(truth)) == truth
+    truth, known = _classes(labels, "labels")
+    if not known.all():
+        raise InputError(f"accuracy: labels: expected a class in each row, given NaN in row {int(np.argmin(known))}")
+    given, answered = _classes(answers, "answers", len(truth))
+    ours = (given == truth) & answered
     comparison = None
     if reference is not None:
-        theirs = _classes(reference, "reference", len(truth)) == truth
+        others, told = _classes(reference, "reference", len(truth))
+        theirs = (others == truth) & told
         comparison = mcnemar(int((ours & ~theirs).sum()), int((theirs & ~ours).sum()))
     right = int(ours.sum())
-    return Accuracy(right, len(truth), wilson(right, len(truth), confidence), confidence, comparison)
+    interval = wilson(right, len(truth), confidence)
+    return Accuracy(right, len(truth), interval, confidence, comparison, int((~answered).sum()))

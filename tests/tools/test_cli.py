@@ -408,6 +408,9 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_pat
         (("run", DIGITS, "--precision", "fp8"), "invalid choice"),
         (("run", DIGITS, "--policy", "fp16"), "ends in .json"),
         (("bench", DIGITS, "--policy", "p.json", "--precision", "fp16"), "--precision does not go with it"),
+        (("bench", DIGITS, "--policy", "p.json", "--precision", "fp32"), "--precision does not go with it"),
+        (("validate", DIGITS, "--policy", "p.json", "--precision", "fp32"), "--precision does not go with it"),
+        (("validate", DIGITS, "--policy", "p.json", "--precision", "fp16"), "--precision does not go with it"),
         (("paint", DIGITS), "invalid choice"),
         ((), "required"),
     ]

@@ -51,6 +51,19 @@ def test_many_pairs_are_compared_by_chi_square() -> None:
     assert mcnemar(1000, 1001).p_value == 1
 
 
+def test_scores_without_a_largest_one_are_no_answer() -> None:
+    labels = [0] * 50
+    found = accuracy(np.full((50, 3), np.nan), labels)
+    assert (found.right, found.unanswered, found.value) == (0, 50, 0)
+    assert "50 have NaN among their scores" in str(found)
+    scores = np.float32([[9, 0], [np.nan, 0], [0, np.nan], [0, 9]])
+    found = accuracy(scores, [0, 0, 1, 0], reference=np.float16(scores))
+    assert (found.right, found.unanswered) == (1, 2)
+    assert found.comparison == mcnemar(0, 0)
+    with pytest.raises(InputError, match="labels: expected a class in each row, given NaN in row 1"):
+        accuracy(scores, scores)
+
+
 def test_answers_may_be_classes_or_scores() -> None:
     labels = np.array([0, 1, 2, 1])
     scores = np.float32([[9, 0, 0], [0, 9, 0], [9, 0, 8], [0, 9, 0]])

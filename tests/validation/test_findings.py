@@ -135,7 +135,7 @@ def test_what_has_no_rule_is_unproved_and_no_pass(context: pumice.Context) -> No
         }
         with pytest.raises(pumice.ValidationError, match="no rule for ai.onnx.ml::LinearRegressor"):
             report.raise_if_failed()
-        assert "3 unproved" in report.summary and "of the elements" in report.verdict
+        assert "3 unproved" in report.summary and "of the operations and" in report.verdict
         records = json.loads(json.dumps(report.as_dict()))
         assert "ok" not in records["rows"][0]
         verdicts = [one["verdict"] for one in records["rows"] if one["program"] != "kernels"]
@@ -261,6 +261,81 @@ def test_what_makes_a_small_error_large_is_named_with_what_made_it(context: pumi
     assert amplified and amplified[0].node == "cancels" and amplified[0].number > 8
     assert "source" in amplified[0].text
     assert found(report, "ill-conditioned")
+
+
+def amplified_at_16_bits(context: pumice.Context, nodes: list[onnx.NodeProto], x: Array, **constants: Any) -> Any:
+    source = model(nodes, [value("x", list(x.shape))], constants=constants)
+    report = pumice.validate(source, [(x,)], context=context, precision="fp16")
+    assert report.state != "wrong"
+    return [(one.node, one.number, one.text) for one in found(report, "amplified")]
+
+
+def test_a_threshold_that_turns_is_named_with_what_made_the_small_error(context: pumice.Context) -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"], name="source"),
+        node("Greater", ["a", "k"], ["g"], name="threshold"),
+        node("Where", ["g", "p", "q"], ["t"], name="takes"),
+        node("Mul", ["t", "k"], ["y"], name="half"),
+    ]
+    x = np.linspace(0.4999, 0.5001, 32, dtype=FLOAT).reshape(4, 8)
+    constants = {"w": np.eye(8, dtype=FLOAT), "k": FLOAT(0.5), "p": FLOAT(100), "q": FLOAT(-100)}
+    ((named, number, text),) = amplified_at_16_bits(context, nodes, x, **constants)
+    assert named == "threshold" and number == np.sum(x > 0.5)  # all of them round to 0.5
+    assert "(Greater) chooses otherwise at 16 of 32 places" in text and "of node 'source'" in text
+    assert not amplified_at_16_bits(context, nodes, x * FLOAT(1.5), **constants)
+
+
+def test_a_cast_to_rows_of_a_table_is_named_with_what_made_the_small_error(context: pumice.Context) -> None:
+    nodes = [
+        node("Add", ["x", "k"], ["a"], name="source"),
+        node("Cast", ["a"], ["i"], name="rows", to=TensorProto.INT64),
+        node("Gather", ["table", "i"], ["y"], name="table"),
+    ]
+    table = normal(5000, 2)
+    for ids, turned in (
+        ([2049, 3001, 4003], 2),
+        ([49, 301, 403], 0),
+    ):  # of those beyond 2,048 float16 has the even ones
+        told = amplified_at_16_bits(context, nodes, np.array(ids, FLOAT), k=FLOAT(1), table=table)
+        assert [(named, number) for named, number, _ in told] == ([("rows", turned)] if turned else [])
+        assert all("of node 'source'" in text for _, _, text in told)
+
+
+def test_what_loses_all_digits_is_named_and_not_what_makes_infinity_of_it(context: pumice.Context) -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"], name="far"),
+        node("ReduceMean", ["a"], ["m"], name="mean", axes=[1]),
+        node("Mul", ["a", "a"], ["s"], name="squares"),
+        node("ReduceMean", ["s"], ["n"], name="mean of squares", axes=[1]),
+        node("Mul", ["m", "m"], ["o"], name="square of mean"),
+        node("Sub", ["n", "o"], ["v"], name="cancels"),
+        node("Div", ["a", "v"], ["y"], name="divides"),
+    ]
+    x = np.random.default_rng(0).standard_normal((4, 16)).astype(FLOAT) * FLOAT(0.3) + 100
+    told = amplified_at_16_bits(context, nodes, x, w=np.eye(16, dtype=FLOAT))
+    assert [named for named, _, _ in told] == ["cancels"]
+
+
+def test_an_underflow_is_named_where_it_is(context: pumice.Context) -> None:
+    """Behind the node that loses the numbers they are zeros, too."""
+    nodes = [
+        node("Mul", ["x", "x"], ["a"], name="squares"),
+        node("Neg", ["a"], ["b"], name="turns"),
+        node("Mul", ["b", "k"], ["c"], name="grows"),
+        node("Mul", ["c", "k"], ["y"], name="grows again"),
+    ]
+    x = np.array([1e-4, 1e-5, 2e-5, 3e-5], FLOAT)
+    source = model(nodes, [value("x", [4])], constants={"k": FLOAT(100)})
+    report = pumice.validate(source, [(x,)], context=context, precision="fp16")
+    assert [(one.node, one.number) for one in found(report, "underflow")] == [("squares", 4)]
+
+
+def test_a_zero_for_a_number_that_is_none_is_no_underflow() -> None:
+    source = model([node("Log", ["x"], ["a"], name="log"), node("Mul", ["a", "a"], ["y"], name="square")])
+    x = np.full((5, 4), -1, FLOAT)
+    zeros = np.zeros_like(x)
+    report = pumice.validate(source, [x], candidate=lambda inputs: {"a": zeros, "y": zeros})
+    assert report.state == "wrong" and not found(report, "underflow")
 
 
 def test_a_number_that_the_device_made_is_no_number(context: pumice.Context, spoil: Callable[..., None]) -> None:

@@ -251,6 +251,34 @@ def test_isolated_cells_have_processes_of_their_own(plugin_project: PluginProjec
     assert len(processes) == 3
 
 
+SKIPS = """
+import pytest
+
+def test_skips(pumice_precision):
+    pytest.skip("not today")
+
+@pytest.mark.xfail(reason="known")
+def test_fails(pumice_precision):
+    assert False
+
+@pytest.mark.pumice_only(precision="fp16")
+def test_of_one_cell(pumice_precision):
+    pass
+
+def test_behind(pumice_precision):
+    pass
+"""
+
+
+def test_skips_of_isolated_cells_are_reported_as_any(plugin_project: PluginProject) -> None:
+    plugin_project.write("test_it.py", SKIPS)
+    result = plugin_project.run("-rsx", "--pumice-precision=fp32,fp16", "--pumice-isolate", "--junitxml=junit.xml")
+    result.assert_outcomes(passed=3, skipped=3, xfailed=2)
+    result.stdout.fnmatch_lines(["SKIPPED *test_it.py:5: not today", "XFAIL *test_fails* - known"])
+    text = (plugin_project.path / "junit.xml").read_text()
+    assert text.count("<testcase ") == 8 and text.count('message="not today"') == 2
+
+
 def test_a_crash_fails_its_cell_and_not_the_run(plugin_project: PluginProject) -> None:
     plugin_project.write("test_it.py", CRASH)
     result = plugin_project.run("-v", "--pumice-precision=fp16,fp32", "--pumice-isolate", "--junitxml=junit.xml")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import pumice
 from observed_programs import ObservedProgram
@@ -216,3 +218,144 @@ def test_a_product_with_its_softmax_is_proved(context: pumice.Context, precision
     report.raise_if_failed()
     assert {row.verdict for row in report.kernels} == {"right"}
     assert {"y", "logits"} <= {row.output for row in report.kernels}
+
+
+# ---- by other references
+
+
+def told_of(report: pumice.ValidationReport) -> dict[str, tuple[str, str]]:
+    return {row.output: (row.verdict, row.note) for row in report.kernels}
+
+
+@pytest.mark.parametrize("reference", ["onnx", "onnxruntime"])
+@pytest.mark.parametrize("mode", ["isolated", "both"])
+def test_runtimes_judge_the_kernels_that_ship(context: pumice.Context, reference: str, mode: str) -> None:
+    if reference == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+
+    def change(stored: dict[str, Any]) -> None:
+        stored["r"][0, 2, 3, 4] += 1
+
+    options: dict[str, Any] = {"reference": reference, "mode": mode}
+    for precision in ("fp32", "fp16"):
+        report = pumice.validate(chain(), [image()], context=context, precision=precision, **options)
+        report.raise_if_failed()
+        assert told_of(report) == {"r": ("right", ""), "y": ("right", "")}
+    with pumice.load(chain(), context) as loaded:
+        loaded._program = Observed(loaded._program, change)  # type: ignore[arg-type, assignment]
+        report = pumice.validate(loaded, [image()], **options)
+    first = report.first_divergence
+    assert report.state == "wrong" and first is not None and first.local is not None
+    assert (first.program, first.node, first.local.at) == ("kernels", "relu", (0, 2, 3, 4))
+
+
+def evaluating(monkeypatch: pytest.MonkeyPatch, op: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Nodes of that operator are evaluated by onnx in another way, where they are members of kernels."""
+    from pumice.validation import member_values, references
+
+    def by_members(members: Any, read: Any, runner: Any, evaluate: Any) -> Any:
+        def other(member: Any, arrays: Any) -> Any:
+            made = evaluate(member, arrays)
+            return change(dict(made)) if member.op == op else made
+
+        return member_values.by_members(members, read, runner, other)
+
+    monkeypatch.setattr(references, "by_members", by_members)
+
+
+def test_a_reference_that_contradicts_the_rules_inside_a_kernel_is_told(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluating(monkeypatch, "Relu", lambda made: {name: array + 1 for name, array in made.items()})
+    report = pumice.validate(chain(), [image()], context=context, reference="onnx", mode="isolated")
+    assert report.state == "wrong" and told_of(report)["r"][0] == "wrong"
+    assert {one.kind for one in report.findings if one.node == "relu"} == {"reference apart"}
+
+
+def test_a_member_that_a_reference_cannot_run_leaves_its_kernel_to_the_rules(
+    context: pumice.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(made: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("no such kernel")
+
+    evaluating(monkeypatch, "BatchNormalization", fails)
+    report = pumice.validate(chain(), [image()], context=context, reference="onnx", mode="isolated")
+    assert report.ok
+    note = "by the rules, not by onnx: it fails on node 'norm': no such kernel"
+    assert told_of(report) == {"r": ("right", note), "y": ("right", "")}
+
+
+def test_kernels_of_control_flow_say_that_the_rules_judge_them(context: pumice.Context) -> None:
+    branch = [
+        helper.make_graph([node(op, ["x"], ["b"], name=op.lower())], op, [], [value("b", [4])])
+        for op in ("Exp", "Tanh")
+    ]
+    nodes = [
+        node("If", ["c"], ["i"], name="if", then_branch=branch[0], else_branch=branch[1]),
+        node("Neg", ["i"], ["y"], name="neg"),
+    ]
+    source = model(nodes, [value("c", [], TensorProto.BOOL), value("x", [4])])
+    case = (np.array(True), np.ones(4, FLOAT))
+    report = pumice.validate(source, [case], context=context, reference="onnx")
+    assert report.ok and report.kernels
+    notes = {row.note.removeprefix("run 1: ") for row in report.kernels}
+    assert notes == {"by the rules, not by onnx: the program has control flow"}
+
+
+# ---- tolerances of members
+
+
+def test_a_tolerance_of_a_node_that_is_fused_away_is_held_to(context: pumice.Context) -> None:
+    """No kernel stores what it makes: the program of single nodes alone can tell."""
+    report = pumice.validate(chain(), [image()], context=context, tolerances={"conv": 1e-12})
+    assert report.state == "wrong" and not report.ok
+    first = report.first_divergence
+    assert first is not None and (first.node, first.program) == ("conv", "nodes")
+    assert {row.verdict for row in report.kernels} == {"right"}
+    for name in ("conv", "c"):
+        pumice.validate(chain(), [image()], context=context, tolerances={name: 1e-3}).raise_if_failed()
+    stored = pumice.validate(chain(), [image()], context=context, tolerances={"relu": 1e-12})
+    assert {row.node for row in stored.kernels if row.verdict == "wrong"} == {"relu"}
+
+
+@pytest.mark.parametrize(("given", "state"), [({}, "wrong"), ({"conv": 1e-2}, "wrong"), ({"conv": 10}, "right")])
+def test_a_tolerance_of_a_member_reaches_what_its_kernel_stores(
+    context: pumice.Context, given: dict[str, float], state: str
+) -> None:
+    """By what the members behind it make of such an error."""
+
+    def change(stored: dict[str, Any]) -> None:
+        stored["r"][0, 2, 3, 4] += 1
+
+    with pumice.load(chain(), context) as loaded:
+        loaded._program = Observed(loaded._program, change)  # type: ignore[arg-type, assignment]
+        for mode in ("isolated", "both"):
+            report = pumice.validate(loaded, [image()], tolerances=given, mode=mode)
+            assert {row.node for row in report.rows if row.verdict != "right"} == set()
+            assert next(row.verdict for row in report.kernels if row.output == "r") == state
+
+
+@pytest.mark.parametrize(("given", "state"), [({}, "wrong"), ({"conv": 1e-2}, "wrong"), ({"c": 10}, "right")])
+def test_a_tolerance_of_a_node_reaches_the_outputs_behind_it(
+    context: pumice.Context, spoil: Callable[..., None], given: dict[str, float], state: str
+) -> None:
+    def change(results: dict[str, Any]) -> None:
+        results["y"][0, 2, 3, 4] += 1
+
+    spoil(change, kept=False)
+    report = pumice.validate(chain(), [image()], context=context, tolerances=given)
+    assert [row.verdict for row in report.rows if row.op == "output"] == [state]
+
+
+def test_a_tolerance_of_a_map_inside_a_kernel_reaches_its_end(context: pumice.Context) -> None:
+    def change(stored: dict[str, Any]) -> None:
+        stored["y"][2, 3] += 0.5
+
+    names = ["x", "a", "b", "y"]
+    nodes = [node(op, [names[i]], [names[i + 1]], name=op.lower()) for i, op in enumerate(("Exp", "Neg", "Abs"))]
+    with pumice.load(model(nodes, [value("x", [300, 300])]), context) as loaded:
+        loaded._program = Observed(loaded._program, change)  # type: ignore[arg-type, assignment]
+        case = RANDOM.uniform(0, 1, (300, 300)).astype(FLOAT)
+        for given, state in (({}, "wrong"), ({"exp": 0.6}, "right"), ({"exp": 0.4}, "wrong")):
+            report = pumice.validate(loaded, [case], tolerances=given, mode="isolated")
+            assert [row.verdict for row in report.kernels] == [state]

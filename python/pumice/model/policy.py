@@ -138,7 +138,10 @@ def _checked(entries: Any, where: str) -> Policy:
     if DEFAULT not in entries:
         raise InputError(f"{where}: expected an entry '{DEFAULT}' beside {sorted(entries)[:4]}, given none")
     if len(narrow := sorted({*entries.values()} - {"fp32"})) > 1:
+        most = entries[DEFAULT] if entries[DEFAULT] != "fp32" else narrow[0]
+        others = [name for name, value in entries.items() if value not in ("fp32", most)]
         raise InputError(
-            f"{where}: expected 'fp32' and one narrower precision, given {' and '.join(map(repr, narrow))}"
+            f"{where}: expected 'fp32' and one narrower precision, given {' and '.join(map(repr, narrow))}: a program stores its narrow "
+            f"floats in one type. 'fp32' has the range of bf16 and more digits than fp16: expected it for {others[0]!r}"
         )
     return Policy(entries, where)

@@ -200,8 +200,7 @@ class Isolation:
         process = self._process_of(item, cell)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for data in process.reports(item.nodeid):
-            report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
-            item.ihook.pytest_runtest_logreport(report=report)
+            item.ihook.pytest_runtest_logreport(report=_report_of(item.config, data))
         if not process.is_finished(item.nodeid):
             for report in _reports_of_death(item, process):
                 item.ihook.pytest_runtest_logreport(report=report)
@@ -220,6 +219,19 @@ class Isolation:
         """No process outlives the run, whatever ended it."""
         if self.process is not None:
             self.process.finish()
+
+
+def _report_of(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
+    """A report as it was before it was sent: JSON has lists for the tuples, which a skip's reason, places and properties are."""
+    report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
+    if isinstance(report.longrepr, list):
+        path, line, reason = report.longrepr
+        report.longrepr = (path, line, reason)
+    path, line, name = report.location
+    report.location = (path, line, name)
+    report.user_properties = [(name, value) for name, value in report.user_properties]
+    report.sections = [(name, text) for name, text in report.sections]
+    return report
 
 
 def _reports_of_death(item: pytest.Item, process: CellProcess) -> list[pytest.TestReport]:

@@ -19,7 +19,7 @@ from ..base.errors import InputError
 from ..base.plain_text import plain
 from ..device.context import devices as listed_devices
 from ..device.tuning_exchange import groups
-from .cli_options import add_generator_options, add_image_options, add_model_options, positive
+from .cli_options import add_generator_options, add_image_options, add_model_options, positive, precision_of
 from .doctor.command import add_doctor_options, doctor
 from .generate_command import add_generate_options, generate
 from .model_commands import described, device_line, load_model, model_inputs, model_record, telling
@@ -250,9 +250,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         with telling(made), Progress("runs", not arguments.json) as progress:
             timing = measure(model, arrays, arguments.runs, progress)
         profiled = _profiled(model, arrays, arguments.runs) if arguments.profile else None
-        fresh = (
-            first_results(arguments.model, arguments.policy or arguments.precision, arrays) if arguments.cold else ()
-        )
+        fresh = first_results(arguments.model, precision_of(arguments), arrays) if arguments.cold else ()
         if arguments.json:
             record = {**model_record(model), "inputs": described(arrays, model), "made_up": made.made_up}
             record["timing"] = timing._asdict()

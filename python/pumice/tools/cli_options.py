@@ -7,8 +7,10 @@ import re
 from typing import Any
 
 from ..base.element_types import PRECISIONS
+from ..base.errors import InputError
 from ..device.images import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
 
+DEFAULT_PRECISION = "fp32"
 DEVICE_HELP = "uuid:..., pci:..., an index, a kind or part of a name"
 
 
@@ -27,6 +29,13 @@ def _policy(text: str) -> str:
     if not text.endswith(".json"):
         raise argparse.ArgumentTypeError(f"expected a file that ends in .json, given '{text}'")
     return text
+
+
+def precision_of(arguments: argparse.Namespace) -> Any:
+    """What --policy or --precision says, by default fp32. Raises InputError where both were given, whichever precision it is."""
+    if arguments.policy and arguments.precision is not None:
+        raise InputError("--policy says the precision of every node: --precision does not go with it")
+    return arguments.policy or arguments.precision or DEFAULT_PRECISION
 
 
 def _numbers(text: str) -> list[float]:
@@ -61,7 +70,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """The model, its inputs, and where it runs."""
     add_source_options(parser)
     parser.add_argument("--device", "-d", metavar="D", help=DEVICE_HELP)
-    parser.add_argument("--precision", "-p", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--precision", "-p", choices=PRECISIONS, help=f"default: {DEFAULT_PRECISION}")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .._pumice import Context, Error
 from ..base.element_types import Array
 from ..base.errors import InputError
-from .cli_options import image_options
+from .cli_options import image_options, precision_of
 
 if TYPE_CHECKING:
     from ..model.inputs import Generated
@@ -24,10 +24,7 @@ def load_model(arguments: argparse.Namespace) -> Model:
     from ..model.model import Model
 
     context = Context(arguments.device) if arguments.device else None
-    if arguments.policy and arguments.precision != "fp32":
-        raise InputError("--policy says the precision of every node: --precision does not go with it")
-    precision = arguments.policy or arguments.precision
-    return Model(arguments.model, context, precision, progress=not arguments.json, seed=arguments.seed)
+    return Model(arguments.model, context, precision_of(arguments), progress=not arguments.json, seed=arguments.seed)
 
 
 def model_inputs(

@@ -15,7 +15,15 @@ from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
 from ..base.files import write_whole
 from ..base.plain_text import LONG, plain
-from .cli_options import DEVICE_HELP, add_generator_options, add_image_options, add_source_options, image_options, runs
+from .cli_options import (
+    DEVICE_HELP,
+    add_generator_options,
+    add_image_options,
+    add_source_options,
+    image_options,
+    precision_of,
+    runs,
+)
 from .model_commands import device_line, load_model, model_inputs, telling
 
 if TYPE_CHECKING:
@@ -58,7 +66,7 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", "-d", metavar="D", help=f"{DEVICE_HELP}; all: one after the other")
     text = f"{', '.join(PRECISIONS)}, or several with commas between (default: fp32)"
-    parser.add_argument("--precision", "-p", type=_precisions, default=["fp32"], metavar="P[,P]", help=text)
+    parser.add_argument("--precision", "-p", type=_precisions, metavar="P[,P]", help=text)
     text = "what nodes are judged by: isolated (the device's inputs), chained (the model's) or both (default)"
     parser.add_argument("--mode", default="both", help=text)
     text = "finds the node with which a wrong result becomes wrong by a few programs of the first nodes alone"
@@ -92,13 +100,14 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
 def validate(arguments: argparse.Namespace) -> int:
     """The command's exit status: 1 where something is wrong or unproved."""
     _check(arguments)
-    several = arguments.device == _ALL or len(arguments.precision) > 1
+    precisions = arguments.precision or [None]
+    several = arguments.device == _ALL or len(precisions) > 1
     chosen = [f"uuid:{device.uuid}" for device in devices()] if arguments.device == _ALL else [arguments.device]
     if not chosen:
         raise InputError("validate: --device all: there is no Vulkan device")
     reports: list[ValidationReport] = []
     for device in chosen:
-        for precision in arguments.precision:
+        for precision in precisions:
             one = argparse.Namespace(**{**vars(arguments), "device": device, "precision": precision})
             reports.append(_guarded(one) if several else _validated(one))
     _write(arguments, [report.as_dict() for report in reports])
@@ -109,8 +118,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Checks what can be known before the work begins. Raises InputError."""
     if arguments.data and (arguments.input or arguments.dim or image_options(arguments)):
         raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
-    if arguments.policy and arguments.precision != ["fp32"]:
-        raise InputError("--policy says the precision of every node: --precision does not go with it")
+    precision_of(arguments)  # refuses both options together
     if arguments.bisect and arguments.mode not in ("both", "bisect"):
         raise InputError(
             f"--bisect judges results from the model's inputs on: --mode {arguments.mode} does not go with it"
@@ -142,7 +150,7 @@ def _guarded(arguments: argparse.Namespace) -> ValidationReport:
             print(f"pumice: error: {plain(text, LONG)}", file=sys.stderr)
         device = _name_of(arguments.device)
         row = ValidationRow(model, "model", "", "", (), 0, None, None, text, unproved=(model,))
-        return ValidationReport(model, device, arguments.precision, 0, [row], [Finding("unproved", model, text)])
+        return ValidationReport(model, device, precision_of(arguments), 0, [row], [Finding("unproved", model, text)])
 
 
 def _name_of(device: str | None) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from .sources import Tensors
 
 Tolerance = Callable[[str, str], "float | None"]  # of a node and a tensor, as the caller gives it
+
+
+class Expected(NamedTuple):
+    """What a tensor of a kernel is judged against. note: why that is the rules' alone; fault: how the reference contradicts these."""
+
+    value: Value
+    note: str = ""
+    fault: str = ""
 
 
 class Against:
@@ -65,6 +73,15 @@ class Against:
     def far(self, name: str, made: Value, chosen: bool) -> Value:
         """What a tensor is judged against from the model's inputs on; made: what the rules make; chosen: behind an undecided choice."""
         return made
+
+    def kernel(
+        self, members: Sequence[ReferenceNode], name: str, made: Value, read: Callable[[str], Value]
+    ) -> Expected:
+        """What a tensor that the last of a kernel's members makes is judged against; made: what the rules make of it.
+
+        read: what the kernel reads, by name. Raises KeyError where there is no such value.
+        """
+        return Expected(made)
 
     def compared(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
         """What is found of a tensor of the device besides its verdict. output: "" for a result of the fused program."""
@@ -145,7 +162,7 @@ class Valued(Against):
         self._follow(node)
         if self.chained or made is None:
             return made
-        exact = {name: _exactly(value) for name, value in alone.items()}
+        exact = {name: exactly(value) for name, value in alone.items()}
         arrays = {name: None if value is None else array_of(value) for name, value in exact.items()}
         if any(arrays[name] is None and exact[name] is not None for name in arrays):
             self._note(node, "an input is no tensor, or no number of its type")
@@ -154,9 +171,8 @@ class Valued(Against):
         mine = self._evaluated(node, lambda: node.run(exact, self._runner))
         if values is None or mine is None:
             return made
-        return {
-            name: self._beside(name, values.get(name), one, mine.get(name), self._runner) for name, one in made.items()
-        }
+        runner = self._runner
+        return {name: self._noted(name, values.get(name), one, mine.get(name), runner) for name, one in made.items()}
 
     def far(self, name: str, made: Value, chosen: bool) -> Value:
         """The reference's tensor, with the bounds of both."""
@@ -169,7 +185,7 @@ class Valued(Against):
         if chosen or name in self._own:
             self.notes[name] = f"by the rules: what {self.name} has rests on a choice that rounding may turn"
             return made
-        return self._beside(name, value, made, self.held.get(name), self._chain)
+        return self._noted(name, value, made, self.held.get(name), self._chain)
 
     def _note(self, node: ReferenceNode, why: str) -> None:
         self.notes.update((name, f"by the rules, not by {self.name}: {why}") for name in node.outputs)
@@ -207,21 +223,28 @@ class Valued(Against):
             return self.held[name]
         return self.reference.held(name, self._chain) if name in self.reference.constants else None
 
-    def _beside(self, name: str, value: Any, made: Value, mine: Value, runner: Runner) -> Value:
+    def _noted(self, name: str, value: Any, made: Value, mine: Value, runner: Runner) -> Value:
+        """The reference's value with both bounds, of which a contradiction is noted."""
+        found = self._beside(value, made, mine, runner)
+        if found.fault:
+            self.faults[name] = found.fault
+        return found.value
+
+    def _beside(self, value: Any, made: Value, mine: Value, runner: Runner) -> Expected:
         """The reference's value with both bounds; where its types cannot hold a number, the rules' own."""
         if not isinstance(made, Bounded) or not isinstance(mine, Bounded) or not isinstance(value, np.ndarray):
-            return made
+            return Expected(made)
         alike = value.dtype == made.dtype or (self.any_float and made.is_float and is_float(value.dtype))
         if value.shape != made.shape or not alike or mine.shape != made.shape:
-            return Bounded(value, None, value.dtype)
+            return Expected(Bounded(value, None, value.dtype))
         spread = SPREAD if runner.types.independent else 1.0
         alone = Bounded(mine.value, mine.error, value.dtype).with_sides(mine.sides)
         own_deviation = judged(value, alone, runner.types)
-        if not own_deviation.ok:
-            self.faults[name] = _contradiction(self.name, own_deviation)
+        fault = "" if own_deviation.ok else _contradiction(self.name, own_deviation)
         if not made.is_float:
             error = made.errors() + mine.errors()
-            return _undecided(Bounded(value, error if np.any(error) else None, made.dtype), made, mine)
+            beside = Bounded(value, error if np.any(error) else None, made.dtype)
+            return Expected(_undecided(beside, made, mine), "", fault)
         kept, read = self.types.storage(made.dtype), self.types.read_back(value.dtype)
         with np.errstate(all="ignore"):
             exact = np.asarray(value, np.float64)
@@ -231,7 +254,8 @@ class Valued(Against):
             most = np.abs(made.value) + own * spread
             beyond = np.isfinite(made.value) & (most * (1 + kept.unit) > min(kept.largest, read.largest))
             taken = np.where(beyond, made.value, exact)
-        return _undecided(Bounded(taken, made.errors() + own, made.dtype, made.stored), made, mine)
+        beside = Bounded(taken, made.errors() + own, made.dtype, made.stored)
+        return Expected(_undecided(beside, made, mine), "", fault)
 
 
 def _undecided(beside: Bounded, made: Bounded, mine: Bounded) -> Bounded:
@@ -250,7 +274,7 @@ def _contradiction(name: str, found: Deviation) -> str:
     return f"{name} differs from the rules by {where}, allowed {found.allowed:.3g}: one of them is wrong"
 
 
-def _exactly(value: Value) -> Value:
+def exactly(value: Value) -> Value:
     """The value as it is, without what the device may have of it."""
     return Bounded(value.value, None, value.dtype, True, value.constant) if isinstance(value, Bounded) else value
 

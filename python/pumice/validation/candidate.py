@@ -22,6 +22,7 @@ from .bounds.types import DeclaredTypes, Types, is_float
 from .reference import Reference
 from .runtimes import run, runtime, session, whole_model, with_every_tensor
 from .streaming import Held
+from .work import Work
 
 Candidate: TypeAlias = "Callable[[dict[str, Array]], Mapping[str, Any] | Sequence[Any] | Array]"
 CandidatePrecision: TypeAlias = "str | tuple[str, str] | None"
@@ -93,6 +94,10 @@ class CandidateTensors:
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
         """The same: the candidate has given them already."""
         return Held(self.tensors(inputs))
+
+    def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
+        """Nothing is known of it."""
+        return {}
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of the last call."""

@@ -167,3 +167,11 @@ def _others(sides: Sides, decided: Array) -> Sides | None:
     left = copy(sides)
     left.mask = sides.mask & ~decided
     return left if left.mask.any() else None
+
+
+def widened(value: Value, allowed: float | None, types: Types) -> Value:
+    """A value that may be as far off as the caller allows its node, and at least as far as the rules do."""
+    if not allowed or not isinstance(value, Bounded) or not value.is_float:
+        return value
+    error = np.maximum(value.errors(), types.share(np.asarray(allowed)))
+    return Bounded(value.value, error, value.dtype, value.stored, value.constant).with_sides(value.sides)

@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.blocks import pairs
+from .bounds.blocks import largest, pairs
 from .bounds.bounded import Bounded
-from .bounds.types import Types
+from .bounds.types import FloatType, Types, is_float
+from .judge import overflowing
+from .reference import ReferenceNode
 from .rows import Finding
 
 _AMPLIFIES = 8.0  # a node that makes a relative error this many times as large
+_ILL = 0.1  # a bound of this share of the largest number says little
+_CHOICES = 8  # that are followed from a tensor on
+# Operators whose whole numbers are floats rounded to steps.
+_STEPS = {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear"}
 _MATTERS = 64.0  # relative errors of a result from this many roundings on are looked into
 
 
 class Drift(NamedTuple):
-    """A Drift has a tensor's relative error from the model's inputs on, which node made it, and of which inputs it took the error."""
+    """A Drift has a tensor's relative error from the model's inputs on, which node made it, and of which inputs it took the error.
+
+    amplified: how many times as large as that of its inputs the error is, counted up to an error of the size of the numbers themselves:
+    what is lost by then is not lost again. turned: choices (truth values, numbers of rows, whole numbers) that are others on the device;
+    choices: such tensors on the way to this one, itself among them.
+    """
 
     relative: float
     node: str
+    op: str
     amplified: float
     source: str  # the tensor read with the largest relative error
-    flushed: int  # elements that are zero on the device alone
-    overflow: float | None
+    flushed: int  # elements that are zero on the device alone, and below the normal numbers of its type
+    size: int
+    turned: int
+    choices: tuple[str, ...]
 
 
 def relative_error(actual: Array, expected: Bounded) -> float:
@@ -45,33 +60,65 @@ def relative_error(actual: Array, expected: Bounded) -> float:
     return worst / scale if scale > 0 else math.inf
 
 
-def _flushed(actual: Array, expected: Bounded) -> int:
-    """How many elements are zero on the device alone."""
-    return int(((np.asarray(actual, np.float64) == 0) & (expected.value != 0)).sum())
+def _flushed(actual: Array, expected: Bounded, kept: FloatType) -> int:
+    """How many elements are zero on the device alone, of numbers below the normal ones of the type."""
+    size = np.abs(expected.value)
+    return int(((np.asarray(actual, np.float64) == 0) & (size > 0) & (size < kept.normal)).sum())
+
+
+def _turned(op: str, actual: Array, expected: Bounded) -> int:
+    """How many choices of a tensor without floats are others on the device; a step of quantisation is no more than a rounding."""
+    if actual.shape != expected.shape or actual.dtype.kind not in "biu" or op in _STEPS:
+        return 0
+    return sum(int(np.not_equal(array, block.value).sum()) for _, array, block in pairs(actual, expected))
+
+
+def overflow_of(node: str, actual: Array, expected: Bounded, types: Types, precision: str) -> Finding | None:
+    """The finding of a number that the program's storage cannot hold, where it has not kept the tensor in a wider type."""
+    over = overflowing(expected, types)
+    if over is None or not is_float(actual.dtype):
+        return None
+    largest = types.storage(expected.dtype).largest
+    with np.errstate(all="ignore"):
+        size = np.abs(actual)
+    if bool(((size > largest) & (size < np.inf)).any()):
+        return None
+    number = f"{over:,.0f}" if abs(over) < 1e12 else f"{over:.3g}"
+    return Finding("overflow", node, f"{precision} overflow: {number} in {expected.dtype} at node '{node}'", over)
+
+
+def ill_conditioned(output: str, expected: Bounded, case: int) -> Iterator[Finding]:
+    """The finding of an output whose bound is a large part of its numbers."""
+    if not expected.is_float or not expected.size:
+        return
+    scale, bound = largest(expected)
+    if bound > _ILL * scale:
+        text = f"output '{output}' may be off by {bound:.2g} at this precision, its largest number being {scale:.3g}"
+        yield Finding("ill-conditioned", output, text, bound / scale if scale else math.inf, case)
 
 
 class Drifts:
     """The drift of every tensor of one case, and what it says of the results."""
 
-    def __init__(self, types: Types) -> None:
-        self.types = types
+    def __init__(self) -> None:
         self._of: dict[str, Drift] = {}
 
-    def add(
-        self, node: str, inputs: list[str], output: str, actual: Array, expected: Bounded, over: float | None
-    ) -> None:
-        """Enters a tensor that a node made; over: the number in it that the program's storage cannot hold."""
+    def add(self, node: ReferenceNode, output: str, actual: Array, expected: Bounded, types: Types) -> None:
+        """Enters a tensor that a node made, in types of its precision."""
         relative = relative_error(actual, expected)
-        source, largest = "", 0.0
-        for name in inputs:
-            if name in self._of and self._of[name].relative > largest:
-                source, largest = name, self._of[name].relative
-        unit = self.types.storage(expected.dtype).unit if expected.is_float else 0.0
-        amplified = relative / max(largest, unit) if relative > 0 and largest > 0 else 0.0
+        source, read = "", 0.0
+        for name in node.inputs:
+            if name in self._of and self._of[name].relative > read:
+                source, read = name, self._of[name].relative
+        kept = types.storage(expected.dtype) if expected.is_float else None
+        amplified = min(relative, 1.0) / max(read, kept.unit if kept else 0.0) if read > 0 else 0.0
         flushed = 0
-        if expected.is_float and actual.shape == expected.shape:
-            flushed = sum(_flushed(array, block) for _, array, block in pairs(actual, expected))
-        self._of[output] = Drift(relative, node, amplified, source, flushed, over)
+        if kept and actual.shape == expected.shape:
+            flushed = sum(_flushed(array, block, kept) for _, array, block in pairs(actual, expected))
+        turned = 0 if expected.is_float else _turned(node.op, actual, expected)
+        before = [one for name in node.inputs if name in self._of for one in self._of[name].choices]
+        choices = tuple(dict.fromkeys([*before, *([output] if turned else [])]))[:_CHOICES]
+        self._of[output] = Drift(relative, node.name, node.op, amplified, source, flushed, actual.size, turned, choices)
 
     def way(self, output: str) -> list[Drift]:
         """The way from a result back to where its error was made, at each node to the input that had the largest one."""
@@ -83,24 +130,31 @@ class Drifts:
             output = self._of[output].source
         return found
 
-    def findings(self, output: str, case: int, unit: float) -> list[Finding]:
-        """What made the error of a result many roundings large."""
+    def findings(self, output: str, case: int, unit: float) -> Iterator[Finding]:
+        """What made the error of a result many roundings large, and the choices before it that are others on the device."""
+        for name in self._of[output].choices if output in self._of else ():
+            one = self._of[name]
+            text = f"node '{one.node}' ({one.op}) chooses otherwise at {one.turned} of {one.size} places, for {self._small(one)}"
+            yield Finding("amplified", one.node, text, one.turned, case)
         way = self.way(output)
         if not way or not way[0].relative > _MATTERS * unit:
-            return []
-        found: list[Finding] = []
+            return
         worst = max(way, key=lambda one: one.amplified)
         if worst.amplified >= _AMPLIFIES:
-            before = self._of[worst.source]
-            origin = next((one for one in self.way(worst.source) if not one.source or one.amplified > 2), before)
-            text = (
-                f"node '{worst.node}' makes a relative error of {before.relative:.2g} one of {worst.relative:.2g}; the small error is of "
-                f"node '{origin.node}'"
-            )
-            found.append(Finding("amplified", worst.node, text, worst.amplified, case))
-        for one in way:
-            if one.flushed and one.relative > _MATTERS * unit:
+            text = f"node '{worst.node}' makes {self._small(worst, f' one of {worst.relative:.2g}')}"
+            yield Finding("amplified", worst.node, text, worst.amplified, case)
+        # From the node on that made the error: behind one that flushes, zeros are zeros again.
+        for place in range(len(way) - 1, -1, -1):
+            one, is_amplified = way[place], place > 0 and way[place - 1].amplified >= _AMPLIFIES
+            if one.flushed and (one.relative > _MATTERS * unit or is_amplified):
                 text = f"{one.flushed} elements of node '{one.node}' are zero on the device, and are not"
-                found.append(Finding("underflow", one.node, text, one.flushed, case))
-                break
-        return found
+                yield Finding("underflow", one.node, text, one.flushed, case)
+                return
+
+    def _small(self, one: Drift, made: str = "") -> str:
+        """The error that a node read, and whose it was."""
+        if one.source not in self._of:
+            return f"what is lost where the model's inputs are rounded{made}"
+        before = self._of[one.source]
+        origin = next((each for each in self.way(one.source) if not each.source or each.amplified > 2), before)
+        return f"a relative error of {before.relative:.2g}{made}; the small error is of node '{origin.node}'"

@@ -10,6 +10,7 @@ from onnx import AttributeProto
 
 from .._pumice import Program
 from ..base.element_types import Array
+from .against import Tolerance
 from .bounds.run import attributes_of
 from .kernel_members import UNKNOWN
 from .kernels import Judged, ShippedKernels
@@ -96,9 +97,9 @@ class _Graph(NamedTuple):
 class FlowKernels:
     """Judges the kernels of a program with control flow, case by case. `refused` says what is not judged of all of them."""
 
-    def __init__(self, program: Program, reference: Reference) -> None:
+    def __init__(self, program: Program, reference: Reference, tolerance: Tolerance | None = None) -> None:
         self._program = program
-        self._main = _Graph("", None, None, (), ShippedKernels(program, reference))
+        self._main = _Graph("", None, None, (), ShippedKernels(program, reference, tolerance))
         self._graphs = dict(_inner(program, reference, None, ""))
         self._ran: dict[int, bool] = {}  # by region, in the order in which the program lists them
         self._names: list[str] = []

@@ -12,7 +12,7 @@ from .bounds.blockwise import blocks_of
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import NOTHING, Runner, Told, from_device
-from .carried import Carried, decided
+from .carried import Carried, decided, widened
 from .reference import Reference, ReferenceNode
 
 UNKNOWN = "nothing is known of "  # of what a kernel reads: begins the note of a tensor that is not judged
@@ -32,7 +32,7 @@ class Members:
     """The values that the members of one kernel make of what it reads, those inside it by one view of its roundings.
 
     choices: what has no floats, of the program of single nodes. known: inputs, constants and what follows from them without a kernel, by
-    that view. held: what the kernel reads. told: by member.
+    that view. held: what the kernel reads. told: by member. allowed: absolute errors that the caller gives, by output of a member.
     """
 
     def __init__(
@@ -42,7 +42,9 @@ class Members:
         known: Carried,
         held: Mapping[str, Value],
         told: Mapping[str, Told],
+        allowed: Mapping[str, float],
     ) -> None:
+        self._allowed = allowed
         self._reference = reference
         self._choices = choices
         self._told = told
@@ -78,6 +80,8 @@ class Members:
         except MemoryError as error:
             raise Missing(node.name, f"the reference fails: {type(error).__name__}: {error}") from None
         if not is_last:
+            types, allowed = runner.types, self._allowed
+            made = {name: widened(value, allowed.get(name), types) for name, value in made.items()}
             self._made.update({name: self._agreed(name, value) for name, value in made.items()})
         return made
 
@@ -90,7 +94,7 @@ class Members:
         rests on a choice, or where blocks cannot be had.
         """
         made = {output for node in [*nodes, *([first] if first else [])] for output in node.outputs}
-        if not self._choices.keys().isdisjoint(made):
+        if not self._choices.keys().isdisjoint(made) or not self._allowed.keys().isdisjoint(made - {name}):
             return None
         try:
             inputs = {one: self[one] for node in nodes for one in node.inputs if one not in made}

@@ -10,6 +10,7 @@ import numpy as np
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import same_bits
+from .against import Against, Tolerance
 from .bounds.blocks import Read, Retyped
 from .bounds.blockwise import MAPS, OLDEST
 from .bounds.bounded import Bounded
@@ -64,6 +65,7 @@ class Judged(NamedTuple):
     note: str
     unproved: tuple[str, ...]  # nodes that no rule covers
     statistics: Statistics | None = None
+    fault: str = ""  # how a reference and the rules contradict each other
 
     @property
     def verdict(self) -> str:
@@ -79,9 +81,17 @@ class ShippedKernels:
     dispatches.
     """
 
-    def __init__(self, program: Program, reference: Reference) -> None:
+    def __init__(
+        self,
+        program: Program,
+        reference: Reference,
+        tolerance: Tolerance | None = None,
+        against: Against | None = None,
+    ) -> None:
         self.program = program
+        self._tolerance = tolerance
         self.reference = reference
+        self._against = against if against is not None and against.reads_values else None  # which has values of its own
         self.types: Types = reference.types
         self.refused = ""
         self._position = {node.name: i for i, node in enumerate(reference.nodes)}
@@ -312,7 +322,8 @@ class ShippedKernels:
         for known in self._known:
             if known.runner.types.constants == "scaled" and not is_scaled:
                 continue
-            inside = Members(self.reference, self.choices, known, self._held, self._told(members, stored))
+            told = self._told(members, stored)
+            inside = Members(self.reference, self.choices, known, self._held, told, self._allowed(members))
             value: Value = None
             try:
                 begin = len(members) - self._maps_at_end(members)
@@ -329,9 +340,26 @@ class ShippedKernels:
                 continue
             found.append(self._verdict(blank, node, value, inside.is_chosen, allowed))
             if found[-1].verdict == RIGHT:
-                break
+                return self._referred(found[-1], members, value, inside.is_chosen, allowed)
             del inside, value
         return min(found, key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict))
+
+    def _referred(
+        self, found: Judged, members: Sequence[ReferenceNode], value: Value, is_chosen: bool, allowed: float | None
+    ) -> Judged:
+        """A tensor that is right by the rules, judged by a reference that has values of its own."""
+        if self._against is None:
+            return found
+        if is_chosen:
+            note = f"by the rules: what {self._against.name} has rests on a choice that rounding may turn"
+            return found._replace(note=note)
+        known = next(one for one in self._known if one.runner is self.reference.runner)
+        held = self._held
+        expected = self._against.kernel(
+            members, found.name, value, lambda name: held[name] if name in held else known[name]
+        )
+        judged = self._verdict(found, members[-1], expected.value, False, allowed)
+        return judged._replace(note=expected.note or judged.note, fault=expected.fault)
 
     def _maps_at_end(self, members: Sequence[ReferenceNode]) -> int:
         """How many of the last members make each number of one of each that they read."""
@@ -344,6 +372,13 @@ class ShippedKernels:
                 break
             count += 1
         return count
+
+    def _allowed(self, members: Sequence[ReferenceNode]) -> dict[str, float]:
+        """The absolute errors that the caller gives members, by output."""
+        if self._tolerance is None:
+            return {}
+        given = {name: self._tolerance(one.name, name) for one in members for name in one.outputs}
+        return {name: allowed for name, allowed in given.items() if allowed}
 
     def _told(self, members: Sequence[ReferenceNode], stored: Stored) -> dict[str, Told]:
         """What a kernel tells of the member whose sum it has: of several with sums it is not known which that is.

@@ -14,16 +14,16 @@ from ..importer.load import load_graph
 from ..model.model import Model
 from . import streaming
 from .against import Against
-from .bounds.blocks import largest
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.types import Types, is_float
-from .carried import Carried, decided, folded, read
-from .chain import Drifts
+from .carried import Carried, decided, folded, read, widened
+from .chain import Drifts, ill_conditioned, overflow_of
 from .flow_kernels import FlowKernels
-from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation, overflow_text, overflowing
+from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation
 from .kernels import Judged, ShippedKernels
 from .options import Options, check_names
+from .range_findings import RangeFindings
 from .reference import Reference, ReferenceNode
 from .rows import Finding, ValidationRow
 from .sources import DeviceTensors, Subject, Tensors
@@ -31,7 +31,6 @@ from .statistics import statistics
 from .streaming import Held, Windowed
 
 _UNDECIDED = "undecided: "
-_ILL = 0.1  # a bound of this share of the largest number says little
 
 
 # What the rules make of a node alone, and from the inputs on; None where they make nothing of it, or were not asked.
@@ -52,13 +51,14 @@ class Proof:
         if self.reference.mixed:
             self.reference.narrowed = self.tensors.narrowed()
         self.against.bind(self.reference, options.tolerance, self.tensors)
+        self.ranges = RangeFindings(self.reference, fused)
         self.kernels: ShippedKernels | None = None
         self.flow_kernels: FlowKernels | None = None
         if tensors is None and self.against.judges_kernels and options.mode != "chained":
             if fused.program.has_control_flow:
-                self.flow_kernels = FlowKernels(fused.program, self.reference)
+                self.flow_kernels = FlowKernels(fused.program, self.reference, options.tolerance)
             else:
-                self.kernels = ShippedKernels(fused.program, self.reference)
+                self.kernels = ShippedKernels(fused.program, self.reference, options.tolerance, self.against)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
         try:
@@ -121,7 +121,7 @@ class Proof:
         by_parts = isinstance(ours, Windowed)
         alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
         chain = Carried(self.reference, self.reference.chained, given, sampled, by_parts)
-        drifts = Drifts(self.types)
+        drifts = Drifts()
         self._spoilt, self.choices = {}, {}
         self._case = case
         self.against.begin(inputs, given, case, sampled)
@@ -171,16 +171,26 @@ class Proof:
     def _node(
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, chain: Carried, drifts: Drifts, case: int
     ) -> None:
-        # A model with many tensors has them in windows: what a node makes is kept there in few bytes.
-        packed = ours if isinstance(ours, Windowed) and self.against.judges_kernels else {}
+        # Where tensors are many they are kept in few bytes.
+        packed = ours if isinstance(ours, Windowed) and not self.against.reads_values else {}
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
-        near = self._judged_alone(node, ours, alone, local)
+        for one in self.ranges.of_node(node, alone, local or {}, ours):
+            self._find(one._replace(case=case))
+        given = alone.of(node) if local is not None and self.against.reads_values else {}
+        expected = self.against.node(node, given, local) or {}
+        near = {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
+        referred = expected if self.against.reads_values else None
+        del expected  # of which values that nothing reads are let go below
         if packed and local is not None and not node.folded:  # a value that nothing reads goes before others are made
             local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
-        kernels = self._kernels(node, ours, local, case)
+        kernels = self._kernels(node, ours, local if referred is None else referred, case)
         if packed and self.options.mode == "both" and local is not None and not node.folded:
             local = {name: None if name in ours else one for name, one in local.items()}
         far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, packed, case)
+        far = far and {
+            name: widened(one, self.options.tolerance(node.name, name), self.reference.chained.types)
+            for name, one in far.items()
+        }
         missing = chain.missing(node)
         if far_note.startswith(_UNDECIDED):  # from here on the chain goes by the device's choice
             chain.chosen.update(dict.fromkeys(node.outputs, node.name))
@@ -214,14 +224,6 @@ class Proof:
         for row in kernels:
             self._keep(row)
 
-    def _judged_alone(
-        self, node: ReferenceNode, ours: Mapping[str, Array], alone: Carried, local: dict[str, Value] | None
-    ) -> dict[str, Deviation | None]:
-        """How far the tensors are from what a node makes of the device's own inputs."""
-        given = alone.of(node) if local is not None and self.against.reads_values else {}
-        expected = self.against.node(node, given, local) or {}
-        return {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
-
     def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
         """The part of a judged value that is read later: all of it, or its type alone."""
         if not is_judged or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads(node, name)):
@@ -244,7 +246,8 @@ class Proof:
     def _kernel_row(self, node: ReferenceNode, one: Judged, case: int) -> ValidationRow:
         row = _row(node, one.name, one.stored.array, case)
         waived = self.options.allows(one.name) or (bool(one.unproved) and all(map(self._allows_node, one.unproved)))
-        row = row._replace(local=one.deviation, note=one.note, unproved=one.unproved, waived=waived)
+        note = one.note or (self.against.notes.get(one.name, "") if one.members == (node.name,) else "")
+        row = row._replace(local=one.deviation, note=note, unproved=one.unproved, waived=waived, fault=one.fault)
         row = row._replace(program="kernels", members=one.members, kernel=one.stored.kernel)
         return row._replace(statistics=one.statistics)
 
@@ -257,6 +260,8 @@ class Proof:
         tolerances = {name: self.options.tolerance(node.name, name) for node, name in owners}
         for one in kernels.judged(inputs, self.choices, tolerances, self.tensors.loop_timeout):
             row = self._kernel_row(one.owner, one.shown, case)
+            if self.against.reads_values and not row.note:
+                row = row._replace(note=f"by the rules, not by {self.against.name}: the program has control flow")
             self._keep(one.placed(row, self.options.allows(one.owner.op, one.owner.operator, one.owner.name)))
 
     def _keep_values(
@@ -315,7 +320,7 @@ class Proof:
         like = statistics(actual, far)
         fault = self.against.faults.get(name, "")
         row = row._replace(note=note, fault=fault, waived=waived, statistics=like)
-        self._keep(row._replace(local=near, accumulated=total))
+        self._keep(row._replace(local=near, accumulated=total, given=allowed is not None))
 
     def _deviation(
         self, node: ReferenceNode, actual: Array, expected: Value, types: Types, allowed: float | None
@@ -326,11 +331,10 @@ class Proof:
 
     def _drift(self, node: ReferenceNode, name: str, actual: Array, expected: Value, drifts: Drifts, case: int) -> None:
         assert isinstance(expected, Bounded)
-        over = overflowing(expected, self.types.at(node.precision))
-        drifts.add(node.name, node.inputs, name, actual, expected, over)
-        if over is not None and is_float(actual.dtype):
-            text = overflow_text(self.fused.precision, over, expected.dtype, node.name)
-            self._find(Finding("overflow", node.name, text, over, case))
+        types = self.types.at(node.precision)
+        drifts.add(node, name, actual, expected, types)
+        if found := overflow_of(node.name, actual, expected, types, self.fused.precision):
+            self._find(found._replace(case=case))
             if not self.tensors.single:
                 self._spoilt.setdefault(name, node.name)
 
@@ -406,7 +410,7 @@ class Proof:
                 note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
             total = total._replace(allowed=np.inf, undecided=total.elements)
         self._keep(row._replace(accumulated=total, note=note, unproved=missing, waived=waived))
-        self._explain(name, result, expected, total, drifts, self._case)
+        self._explain(name, expected, drifts, self._case)
 
     def _waives(self, output: str, missing: tuple[str, ...]) -> bool:
         return self.options.allows(output) or (bool(missing) and all(self._allows_node(one) for one in missing))
@@ -415,17 +419,10 @@ class Proof:
         node = self.nodes[name]
         return self.options.allows(node.op, node.operator, node.name, *node.outputs)
 
-    def _explain(
-        self, name: str, result: Array, expected: Bounded, total: Deviation, drifts: Drifts, case: int
-    ) -> None:
-        if not expected.is_float or not result.size:
-            return
-        for finding in drifts.findings(name, case, self.types.storage(result.dtype).unit):
+    def _explain(self, name: str, expected: Bounded, drifts: Drifts, case: int) -> None:
+        unit = self.types.storage(expected.dtype).unit if expected.is_float else 0.0
+        for finding in (*drifts.findings(name, case, unit), *ill_conditioned(name, expected, case)):
             self._find(finding)
-        scale, bound = largest(expected)
-        if bound > _ILL * scale:
-            text = f"output '{name}' may be off by {bound:.2g} at this precision, its largest number being {scale:.3g}"
-            self._find(Finding("ill-conditioned", name, text, bound / scale if scale else np.inf, case))
 
     # ---- what is kept
 

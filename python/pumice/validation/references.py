@@ -14,12 +14,13 @@ from ..base.errors import InputError
 from ..importer.file.model_file import ModelFile, portable
 from ..importer.load import load_graph
 from ..model.model import Model
-from .against import Against, Tolerance, Valued, array_of
+from .against import Against, Expected, Tolerance, Valued, array_of
 from .bounds.bounded import Bounded
-from .bounds.registry import Call, Rule, Undecided, Unproved, rule_of
+from .bounds.registry import Call, Rule, Undecided, Unproved, Value, rule_of
 from .bounds.run import Runner
 from .bounds.types import DeclaredTypes, Types, is_float
 from .kernel_rules import kernel_nodes
+from .member_values import by_members, first_line
 from .reference import Reference, ReferenceNode
 from .rows import Finding
 from .runtimes import alone, by_onnx, run, runtime, session, whole_model, with_every_tensor
@@ -120,6 +121,8 @@ def _elsewhere(reference: str | Context, subject: Subject) -> Against:
 class _Runtime(Valued):
     """A runtime that runs nodes by themselves and keeps what it makes of each; operators without a rule go by the caller's tolerance."""
 
+    judges_kernels = True  # by the members of each, one behind the other
+
     def __init__(self, types: Types) -> None:
         super().__init__(types)
         self._tolerated: dict[str, float] = {}
@@ -139,8 +142,21 @@ class _Runtime(Valued):
         try:
             return self.evaluated(node, arrays)
         except Exception as error:  # whatever the runtime cannot do
-            self._note(node, f"it fails: {_first_line(error)}")
+            self._note(node, f"it fails: {first_line(error)}")
             return None
+
+    def kernel(
+        self, members: Sequence[ReferenceNode], name: str, made: Value, read: Callable[[str], Value]
+    ) -> Expected:
+        """What the runtime makes of the members, of what the kernel reads; where it cannot, what the rules make, with a note."""
+        try:
+            found = by_members(members, read, self._runner, self.evaluated)
+        except Unproved as error:
+            return Expected(made, f"by the rules, not by {self.name}: {error}")
+        value = found.values.get(name)
+        if not isinstance(value, np.ndarray):
+            return Expected(made, f"by the rules, not by {self.name}: it gives no tensor")
+        return self._beside(value, made, found.bounded.get(name), self._runner)
 
     def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
         """A node's outputs by name. Raises what the runtime raises."""
@@ -156,7 +172,7 @@ class _Runtime(Valued):
         try:
             made = self.evaluated(node, arrays)
         except Exception as error:
-            raise Unproved(f"no rule for {node.operator}, and {self.name} fails: {_first_line(error)}") from None
+            raise Unproved(f"no rule for {node.operator}, and {self.name} fails: {first_line(error)}") from None
         bounds = self._tolerated
         return [
             Bounded(made[name], np.full(made[name].shape, bounds[name]), made[name].dtype, True) if name else None
@@ -188,7 +204,7 @@ class ByOnnx(_Runtime):
                 arrays = {name: known[name] for name in node.inputs}
                 self._made.update(by_onnx(node, arrays, self.reference.opsets))
             except Exception as error:  # what follows has no values then
-                self._note(node, f"it fails: {_first_line(error)}")
+                self._note(node, f"it fails: {first_line(error)}")
         return super().node(node, alone, made)
 
     def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
@@ -209,7 +225,7 @@ class ByRuntime(_Runtime):
         try:
             self._session = session(with_every_tensor(whole_model(subject.source, subject.folder)))
         except Exception as error:
-            self._why = _first_line(error)
+            self._why = first_line(error)
         self._nodes: dict[str, Any] = {}
 
     def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
@@ -219,7 +235,7 @@ class ByRuntime(_Runtime):
             try:
                 made = run(self._session, given)
             except Exception as error:
-                self._why = _first_line(error)
+                self._why = first_line(error)
         if self._why:
             self.notes.update((name, f"by the rules: {self.name} fails: {self._why}") for name in self._makers)
         return {name: value for name, value in made.items() if isinstance(value, np.ndarray)}
@@ -391,7 +407,7 @@ def _rule_by(name: str, function: _Function, beneath: Rule | None) -> Rule:
         except Unproved:
             raise
         except Exception as error:  # whatever the caller's function raises
-            text = f"{type(error).__name__}: {_first_line(error)}"
+            text = f"{type(error).__name__}: {first_line(error)}"
             raise Unproved(f"the caller's function for {name} fails: {text}") from None
         dtype = next((one.dtype for one in inputs if one is not None and is_float(one.dtype)), np.dtype(np.float32))
         bounded = [_given(value, bound, dtype) for value, bound in given]
@@ -439,7 +455,3 @@ def _joined(given: Bounded, made: Any, types: Types) -> Bounded:
         return given
     joined = Bounded(given.value, types.joined(given.error, made.error), made.dtype, made.stored, made.constant)
     return joined.with_sides(made.sides)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

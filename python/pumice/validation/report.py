@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import validation_error
@@ -13,6 +13,7 @@ from .facts import Facts
 from .judge import RIGHT, UNPROVED, WRONG
 from .record import report_record
 from .rows import Finding, ValidationRow, deciding_rows, tensor_of
+from .work import Work, percent, share_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,6 +61,7 @@ class ValidationReport:
         # One for each output of the fused program, where that was run again and again.
         self.repeats: list[Repeatability] = []
         self.allows_differences = False
+        self.work: Mapping[str, Work] = {}  # by node, where something is unproved
         self.origin: Origin | None = None  # the model and the cases, which do not go with a pickled report
 
     def __getstate__(self) -> dict[str, Any]:
@@ -121,7 +123,7 @@ class ValidationReport:
 
     @property
     def verdict(self) -> str:
-        """The state, how many tensors are right, wrong and unproved, and the unproved share of all elements."""
+        """The state, how many tensors are right, wrong and unproved, and the unproved share of the model's work."""
         right = sum(row.verdict == RIGHT for row in self.rows)
         wrong = sum(row.verdict == WRONG for row in self._deciding)
         missing = self.unchecked
@@ -132,9 +134,8 @@ class ValidationReport:
         if wrong:
             parts.append(f"{wrong} wrong")
         if missing:
-            share = sum(row.elements for row in missing) / max(sum(row.elements for row in self._deciding), 1)
             allowed = " (allowed)" if all(row.waived for row in missing) else ""
-            parts.append(f"{len(missing)} unproved, {share:.0%} of the elements{allowed}")
+            parts.append(f"{len(missing)} unproved, {self._share(missing)}{allowed}")
         if self.undecided:
             parts.append(f"{self.undecided} elements undecided")
         if self.unknown:
@@ -146,6 +147,18 @@ class ValidationReport:
                 f"{runs} runs of {'the same bits' if self.deterministic else f'which {rate:.1%} have other bits'}"
             )
         return f"{self.state}: {', '.join(parts)}"
+
+    def _share(self, missing: Collection[ValidationRow]) -> str:
+        """The share of the model's work that is not proved; of all elements, where nothing is known of the work."""
+        makers = {output: node["name"] for node in self.facts.nodes for output in node["outputs"]}
+        nodes: set[str] = set()
+        for row in missing:
+            own = [row.node] if row.program == "nodes" else row.members or row.unproved or [makers.get(row.output, "")]
+            nodes.update(own)
+        elements = sum(row.elements for row in missing) / max(sum(row.elements for row in self._deciding), 1)
+        known = {node["name"] for node in self.facts.nodes}
+        share = share_of(nodes, known, self.work)
+        return share or f"{percent(elements)} of the elements, for nothing is known of the work"
 
     @property
     def summary(self) -> str:

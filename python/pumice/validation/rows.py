@@ -13,7 +13,8 @@ from .statistics import Statistics
 class Finding(NamedTuple):
     """Something that a validation tells of a node: its kind, a sentence, and the number in it.
 
-    Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow", "clamped constant",
+    Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow",
+    "flushed denormals", "saturated integers", "clamped constant", "wide constant", "vanished constant", "rounded weights dominate",
     "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "stored output", "unproved",
     "kernels not judged". Only those of wrong and unproved rows decide the verdict, and differences between the runs that `repeat` asks for.
     """
@@ -34,7 +35,7 @@ class ValidationRow(NamedTuple):
     `program`: "nodes", a tensor of the program of single nodes; "kernels", one that a kernel of the program as it ships has stored, made
     of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships;
     "stored", an output that somebody stored beside the inputs of a case.
-    `statistics`: what the device's numbers are like in that case.
+    `statistics`: what the device's numbers are like in that case. `given`: the bound of a node is the caller's.
     """
 
     node: str
@@ -53,6 +54,7 @@ class ValidationRow(NamedTuple):
     members: tuple[str, ...] = ()
     kernel: str = ""
     statistics: Statistics | None = None
+    given: bool = False
 
     @property
     def judged(self) -> Deviation | None:
@@ -94,13 +96,19 @@ class ValidationRow(NamedTuple):
 
 
 def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
-    """All rows but those of nodes that are wrong in a program that nobody runs."""
+    """All rows but those of nodes that are wrong in a program that nobody runs.
+
+    A tolerance of the caller's for a node that is fused away, so that no kernel stores what it makes, has no other row to be held to.
+    """
     good: set[str] = set()
     bad: set[str] = set()
+    stored: set[str] = set()
     for row in rows:
         if row.program == "kernels":
             (good if row.verdict == RIGHT else bad).update(row.members)
+            stored.add(row.node)
     cleared = good - bad
+    cleared -= {row.node for row in rows if row.given and row.node not in stored}
     return [
         row for row in rows if row.program != "nodes" or row.verdict != WRONG or row.fault or row.node not in cleared
     ]

@@ -13,6 +13,7 @@ from .bounds.types import Types
 from .loops import loop_timeout
 from .reference import Reference
 from .streaming import CANNOT, Held, Windowed, Windows, told_additions
+from .work import Work, work_of
 
 
 class Subject(Protocol):
@@ -70,6 +71,10 @@ class Tensors(Protocol):
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """The longest chain of additions in the sums of each node's kernel, of what has been streamed; without those that do not tell."""
+        ...
+
+    def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
+        """The work of each node, where it is known."""
         ...
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -157,6 +162,10 @@ class DeviceTensors:
                 return {name: array for name, array in self.tensors(inputs).items() if name in wanted}
 
         return Windowed(ends, run)
+
+    def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
+        """The work of each node of the program without fusion; not known where that is run in parts."""
+        return work_of(self._every, inputs, self.loop_timeout) if self._every is not None else {}
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of the fused program."""

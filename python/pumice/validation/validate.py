@@ -20,7 +20,7 @@ from .bisect import bisected
 from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
 from .cut import Cut
 from .facts import facts_of, option_facts
-from .judge import WRONG
+from .judge import UNPROVED, WRONG
 from .options import Options
 from .proof import Proof
 from .references import against_of
@@ -83,10 +83,10 @@ def validate(
     outputs from the model's inputs on, and where one is wrong finds the node with which the first nodes alone, fused, become wrong: by
     binary search, without keeping every tensor.
     `reference`: what the tensors are judged against, within the device's bound and the reference's own. "float64" (None): the rules.
-    "onnx", "onnxruntime": these, node by node and from the model's inputs on. A precision, a device's name, a Context, or a Model: another
-    program of pumice; tensors by name in a mapping or an .npz file, or a list with one for each case: stored results; these judge from the
-    model's inputs on. "run": the rules, and another run of the same program, in which other bits are a finding. {operator: function}:
-    function(attributes, inputs as float64) gives outputs, or pairs of an output and its bound, in place of the operator's rule.
+    "onnx", "onnxruntime": these, by node, by kernel and from the model's inputs on. A precision, a device's name, a Context, or a Model:
+    another program of pumice; tensors by name in a mapping or an .npz file, or a list with one for each case: stored results; these judge
+    from the model's inputs on. "run": the rules, and another run of the same program, in which other bits are a finding. {operator:
+    function}: function(attributes, inputs as float64) gives outputs, or pairs of an output and its bound, in place of the operator's rule.
     `candidate`: a callable whose results are judged in place of a device's: it is given a dict of inputs and gives the outputs, in order
     or in a dict, which may have other tensors of the model too; then nodes are judged on these. `candidate_precision`: what it stores
     tensors as, or a tuple of that and what it sums in; None: what the model declares, summed in float32.
@@ -200,7 +200,10 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
             if proof.options.repeat:
                 repeats.run(arrays, index)
                 step()
+        unproved = any(row.verdict == UNPROVED for row in proof.rows.values())
+        work = proof.tensors.work(inputs[0][0]) if unproved else {}
     report = _report_of(proof, len(inputs))
+    report.work = work
     if isinstance(proof.fused, Model):
         report.origin = Origin.of(proof.fused, inputs, proof.options.tolerances, _of_part)
     report.add_repeats(repeats.report(), findings(repeats.report()), proof.options.allows_differences)

@@ -88,7 +88,7 @@ def _max_pool(call: Call) -> list[Any]:
             missing = np.isnan(value)  # of a window with NaN as much is known as of that
             if missing.any():
                 of_nan = _largest(windows, np.where(np.isnan(x.value), x.errors(), 0.0), 0.0)
-                error = np.where(missing, of_nan, error)
+                error = np.where(missing, of_nan, 0.0 if error is None else error)
     made = [Bounded(value, error, x.dtype, x.stored)]
     return made if call.outputs < 2 else [*made, _places(call, windows, x, value)]
 
