@@ -239,6 +239,7 @@ UNITS = 30  # of a folder's own: a header and the source of its name are one
 FLAT = {
     "docs": "a page each, in the order of docs/index.md",
     "python/pumice/validation": "a step of a validation, or a form of its report, each",
+    "python/pumice/validation/bounds": "the rules of a family of operators, or what they share, each",
     "shaders": "a kernel each; their names begin with their families",
     "shaders/include": "what kernels paste, by what it is about",
     "src": "a bound class each",

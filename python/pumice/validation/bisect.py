@@ -109,7 +109,11 @@ class _Walk:
                 self.unproved[name] = reason
             if choice:
                 self.chosen[name] = choice
-        for name in (*node.inputs, *node.outputs):
+        self._let_go((*node.inputs, *node.outputs), index)
+
+    def _let_go(self, names: tuple[str, ...], index: int) -> None:
+        """Of the values that no node behind number `index` reads."""
+        for name in names:
             if self._cuts.last_reader(name) <= index:
                 self.held.pop(name, None)
                 if self.samples is not None:

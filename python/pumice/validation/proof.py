@@ -168,6 +168,24 @@ class Proof:
         except (KeyError, MemoryError) as error:
             return None, f"the reference fails: {type(error).__name__}: {error}"
 
+    def _from_inputs(
+        self, node: ReferenceNode, chain: Carried, packed: dict[str, Array], case: int
+    ) -> tuple[dict[str, Value] | None, str]:
+        """What the reference has for the node from the model's inputs on, with the caller's tolerances; else why it has nothing."""
+        if self.options.mode == "isolated":
+            return None, ""
+        far, note = self._evaluated(node, chain, packed, case)
+        far = far and {
+            name: widened(one, self.options.tolerance(node.name, name), self.reference.chained.types)
+            for name, one in far.items()
+        }
+        if not note.startswith(_UNDECIDED):
+            return far, note
+        chain.chosen.update(
+            dict.fromkeys(node.outputs, node.name)
+        )  # from here on the chain goes by the device's choice
+        return far, ""
+
     def _node(
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, chain: Carried, drifts: Drifts, case: int
     ) -> None:
@@ -186,15 +204,8 @@ class Proof:
         kernels = self._kernels(node, ours, local if referred is None else referred, case)
         if packed and self.options.mode == "both" and local is not None and not node.folded:
             local = {name: None if name in ours else one for name, one in local.items()}
-        far, far_note = (None, "") if self.options.mode == "isolated" else self._evaluated(node, chain, packed, case)
-        far = far and {
-            name: widened(one, self.options.tolerance(node.name, name), self.reference.chained.types)
-            for name, one in far.items()
-        }
         missing = chain.missing(node)
-        if far_note.startswith(_UNDECIDED):  # from here on the chain goes by the device's choice
-            chain.chosen.update(dict.fromkeys(node.outputs, node.name))
-            far_note = ""
+        far, far_note = self._from_inputs(node, chain, packed, case)
         if (far is None and far_note) or (local is None and note):
             missing = (*missing, node.name)
         chain.follow(node)
