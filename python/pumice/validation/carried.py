@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +13,7 @@ from .bounds.blocks import FEW, Read
 from .bounds.bounded import Bounded
 from .bounds.registry import Value
 from .bounds.run import REREAD, Runner, Told, constant, from_device, given_input
-from .bounds.sides import Sides, is_undecided, undecided
+from .bounds.sides import is_undecided, undecided
 from .bounds.types import HALVES, Types, is_float
 from .reference import Reference, ReferenceNode
 from .samples import Samples
@@ -159,14 +158,7 @@ def decided(expected: Bounded, device: Bounded) -> Bounded:
         return expected
     left = np.where(unsure, 0.0, expected.error)
     made = Bounded(np.where(unsure, device.value, expected.value), left if left.any() else None, expected.dtype)
-    return made if made.error is None else made.with_sides(_others(expected.sides, unsure))
-
-
-def _others(sides: Sides, decided: Array) -> Sides | None:
-    """The sides of what is still undecided."""
-    left = copy(sides)
-    left.mask = sides.mask & ~decided
-    return left if left.mask.any() else None
+    return made if made.error is None else made.with_sides(expected.sides.without(unsure))
 
 
 def widened(value: Value, allowed: float | None, types: Types) -> Value:

@@ -209,7 +209,11 @@ def _saturated(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Fin
         return
     attributes = attributes_of(node.proto)
     if node.op == "Cast":
-        dtype, scale, zero = dtype_of(attributes["to"]), None, None
+        scale = zero = None
+        try:
+            dtype = dtype_of(attributes["to"])
+        except Unproved:  # of strings
+            return
     else:
         scale, zero = (_broadcast(values.get(name), x, attributes) for name in [*node.proto.input[1:], ""][:2])
         number = attributes.get("output_dtype", 0)

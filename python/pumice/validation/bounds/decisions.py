@@ -242,6 +242,7 @@ def _hardmax(call: Call) -> list[Any]:
         axis += x.ndim if axis < 0 else 0
         rows = int(np.prod(shape[:axis], dtype=int))
         x, axis = x.moved(lambda v: v.reshape(rows, -1)), 1
+    axis %= max(x.ndim, 1)
     (best,) = _arg(Call("ArgMax", [x], {"axis": axis}, 23, call.types))
     value = np.zeros(x.shape)
     np.put_along_axis(value, best.value, 1.0, axis)
@@ -249,5 +250,5 @@ def _hardmax(call: Call) -> list[Any]:
     if best.sides is not None:
         assert isinstance(best.sides, Ranked)
         may = np.moveaxis(best.sides.may().squeeze(axis), -1, axis)
-        made = Bounded(value, may * 1.0, x.dtype).with_sides(OneHot(may, axis))
+        made = Bounded(value, np.where(may, np.inf, 0.0), x.dtype).with_sides(OneHot(may, axis))
     return [made if made.shape == shape else made.moved(lambda v: v.reshape(shape))]

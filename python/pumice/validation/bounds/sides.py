@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,12 @@ class Sides:
     def scaled(self, factor: float) -> Sides:
         """With errors that are so many times as large."""
         return self
+
+    def without(self, decided: Array) -> Sides | None:
+        """Those of the numbers that are still undecided; None where all are decided."""
+        left = copy(self)
+        left.mask = self.mask & ~decided
+        return left if left.mask.any() else None
 
 
 class Options(Sides):
@@ -142,7 +149,8 @@ class Ranked(Sides):
     """The index of the number at a place in a falling order, of numbers that are known within an error.
 
     rows: of each element, the row that is ordered; places: its place in the order. sure, maybe: by row and index, how many numbers come
-    before that one for certain, and at most. Two places of a row never have one index.
+    before that one for certain, and at most. Two places of a row never have one index, and one place, however often it stands in a tensor,
+    never has two.
     """
 
     def __init__(self, mask: Array, rows: Array, places: Array, sure: Array, maybe: Array) -> None:
@@ -155,8 +163,8 @@ class Ranked(Sides):
         index = np.where(inside, given, 0).astype(np.int64)
         may = inside & (self.sure[self.rows, index] <= self.places) & (self.places <= self.maybe[self.rows, index])
         keys = self.rows * self.sure.shape[1] + index
-        _, back, counts = np.unique(keys, return_inverse=True, return_counts=True)
-        may &= np.asarray(counts)[back].reshape(keys.shape) == 1
+        places = self.rows * (int(np.max(self.places, initial=0)) + 1) + self.places
+        may &= _stands_by_one(keys, places) & _stands_by_one(places, keys)
         return np.where(may, given, value).astype(value.dtype), np.zeros(value.shape)
 
     def may(self) -> Array:
@@ -184,6 +192,13 @@ class Ranked(Sides):
             return None
         rows, places = (move(one.astype(np.float64)).astype(np.int64) for one in (self.rows, self.places))
         return Ranked(mask, rows, places, self.sure, self.maybe)
+
+
+def _stands_by_one(keys: Array, others: Array) -> Array:
+    """For each element, whether all that have its key have one and the same other number."""
+    pairs = np.unique(np.stack([keys.ravel(), others.ravel()]), axis=1)
+    found, counts = np.unique(pairs[0], return_counts=True)
+    return np.asarray(counts[np.searchsorted(found, keys)] == 1)
 
 
 class OneHot(Sides):
@@ -217,10 +232,8 @@ class OneHot(Sides):
         return super().part(index)
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
-        """Rows that are moved are known by their numbers alone."""
-        mask = move(self.mask.astype(np.float64)) == 1
-        none = np.zeros(mask.shape)
-        return Options(mask, [none, none + 1], [none, none]) if mask.any() else None
+        """Of rows that are moved nothing is known: their numbers alone do not tell of a single one in each."""
+        return None
 
 
 class Joined(Sides):
@@ -257,18 +270,23 @@ class Joined(Sides):
         for at, one in self.parts:
             if _same(at, index, self.mask.shape):
                 return one
-        inside = [(at, one) for at, one in self.parts if _meet(at, index)]
+        wanted = _spans(index, self.mask.shape)
         cut = []
-        for at, one in inside:
-            both = [(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(at, index, strict=True)]
-            kept = one.part(
-                tuple(slice(low - a.start, high - a.start) for (low, high), a in zip(both, at, strict=True))
-            )
+        for at, one in self.parts:
+            own = _spans(at, self.mask.shape)
+            both = [(max(a, b), min(c, d)) for (a, c), (b, d) in zip(own, wanted, strict=True)]
+            if any(low >= high for low, high in both):
+                continue
+            kept = one.part(_slices(both, own))
             if kept is not None:
-                here = tuple(slice(low - b.start, high - b.start) for (low, high), b in zip(both, index, strict=True))
-                cut.append((here, kept))
-        shape = tuple(one.stop - one.start for one in index)
+                cut.append((_slices(both, wanted), kept))
+        shape = tuple(stop - start for start, stop in wanted)
         return Joined(shape, cut) if cut else None
+
+    def without(self, decided: Array) -> Sides | None:
+        """Those of the numbers that are still undecided."""
+        parts = [(index, left) for index, one in self.parts if (left := one.without(decided[index])) is not None]
+        return Joined(self.mask.shape, parts) if parts else None
 
     def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
         """After one rounding to a type."""
@@ -289,8 +307,14 @@ def _same(at: Index, index: Index, shape: tuple[int, ...]) -> bool:
     return len(at) == len(index) and all(a.indices(n) == b.indices(n) for a, b, n in zip(at, index, shape, strict=True))
 
 
-def _meet(at: Index, index: Index) -> bool:
-    return all(max(a.start, b.start) < min(a.stop, b.stop) for a, b in zip(at, index, strict=True))
+def _spans(index: Index, shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """From where to where slices go, which may say nothing of an axis."""
+    return [one.indices(size)[:2] for one, size in zip(index, shape, strict=True)]
+
+
+def _slices(spans: Sequence[tuple[int, int]], within: Sequence[tuple[int, int]]) -> Index:
+    """Spans as slices of a part that begins where those around them do."""
+    return tuple(slice(low - first, high - first) for (low, high), (first, _) in zip(spans, within, strict=True))
 
 
 def as_options(value: Any) -> Options | None:
