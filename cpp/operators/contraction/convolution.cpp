@@ -164,8 +164,9 @@ static void add_patches(LowerContext& node) {
                    {node.in(0)}, {rows});
   Contraction c{patches, y, patch_weights(w), y.h, y.w};
   c.tap_row = c.tap_column = 1;
-  c.padded = true;  // begins at a boundary, in whole eights
-  if (has_patch_fragments(node, w)) c.order = WeightOrder::fragments;
+  c.padded = true;                                                                      // begins at a boundary, in whole eights
+  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];  // others are packed at a call, as blocks
+  if (is_constant && has_patch_fragments(node, w)) c.order = WeightOrder::fragments;
   add_contraction(node, c, rows, node.packed(1), bias_of(node), node.out(0));
 }
 
