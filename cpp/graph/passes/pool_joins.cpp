@@ -45,6 +45,7 @@ void join(ProgramGraph& graph, ProgramNode& made, const ProgramNode& pool, const
   made.row = row;
   made.attributes.set("pool_shape", std::vector<int64_t>{windows.rows, windows.columns});
   made.attributes.set("pool_epilogue", pool.epilogue);
+  made.exact_epilogue |= pool.exact_epilogue;
   made.outputs[0] = pool.outputs[0];
   graph.absorb(pool.report, made.report, Fusion::pooling);
 }

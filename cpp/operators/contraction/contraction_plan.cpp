@@ -122,7 +122,8 @@ ContractionPlan quad_convolution_plan(const LowerContext& node, const Contractio
   const int64_t depth = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth, c.weights.channels_in % kStep == 0);
   for (auto& one : with_window(c, {})) plan.spec.push_back(std::move(one));
-  const int64_t turns = ceil_div(depth, kStep * tiling.split), matrices = tiling.sub_rows / 16 * (tiling.sub_columns / 16);
+  const int64_t turns = ceil_div(depth, kStep * tiling.split * tiling.ahead) * tiling.ahead,
+                matrices = tiling.sub_rows / 16 * (tiling.sub_columns / 16);
   if (node.emulates_fragments()) plan.iterations = (2 * turns * kProduct + kStep) * matrices;
   if (c.order != WeightOrder::fragments) plan.weights_first = c.fragments, plan.weights_count = fragment_elements(c.weights);
   plan.variant = "conv_quads" + plan.variant.substr(plan.variant.find(' '));

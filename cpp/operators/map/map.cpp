@@ -245,7 +245,7 @@ class MapWriter {
   void add_widths(const std::string& glsl, DType dtype) {
     const bool has_int64 = has_int64_ || glsl.find("int64_t") != std::string::npos;
     const bool has_float64 = has_float64_ || glsl.find("double") != std::string::npos;
-    const bool is_exact = node_.attributes && has_exact_functions(*node_.attributes);
+    const bool is_exact = node_.exact_epilogue || (node_.attributes && has_exact_functions(*node_.attributes));
     if (is_half_width(dtype) && !is_exact) text_.macros.emplace_back("PM_BRIEF", "1");
     if (has_int64) text_.macros.emplace_back("PM_HAS_INT64", "1");
     if (has_float64) text_.macros.emplace_back("PM_HAS_FLOAT64", "1");
