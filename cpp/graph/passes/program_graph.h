@@ -27,7 +27,7 @@ struct ProgramNode : GraphNode {
   std::string epilogue = "x";            // GLSL over x, and over residual where input kResidualInput is one
   bool exact_epilogue = false;           // its functions are to be those of float32, also where the result has 16 bits
   std::optional<Expression> expression;  // of a fused map, over map_input_names(); of an epilogue with a residual, over these two
-  int64_t concurrent = 1;  // see LowerContext
+  int64_t concurrent = 1;                // see LowerContext
   bool has_residual = false;
   uint32_t report;              // its row of the report
   bool on_host = false;         // tried on the host at bind

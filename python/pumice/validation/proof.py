@@ -16,6 +16,7 @@ from . import streaming
 from .against import Against
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
+from .bounds.run import Runner
 from .bounds.types import Types, is_float
 from .carried import Carried, decided, folded, read, widened
 from .chain import Drifts, ill_conditioned, overflow_of
@@ -31,6 +32,7 @@ from .statistics import statistics
 from .streaming import Held, Windowed
 
 _UNDECIDED = "undecided: "
+_FLOAT32 = 2.0**-24  # half a unit in the last place
 
 
 # What the rules make of a node alone, and from the inputs on; None where they make nothing of it, or were not asked.
@@ -70,6 +72,7 @@ class Proof:
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
         self.alone = Carried(self.reference, self.reference.runner, {})  # of the case that is judged
+        self._chained = self.reference.chained
         # Judges other results of the fused program for the case that was judged last; None where outputs are not judged.
         self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
         # The tensors of this case that rest on an overflow in the program of single nodes, each with the node that overflows.
@@ -103,15 +106,26 @@ class Proof:
         """Judges every node and every result of one case.
 
         From the model's inputs on, errors are taken as independent ones first, and where something is beyond that once more as they
-        depend on one another, which takes several times as long.
+        depend on one another, which takes several times as long. Of float32 they may all add up, which is tried last.
         """
-        before = dict(self.rows), dict(self.found), dict(self.faults)
-        self._run(inputs, given, case, step, sampled=False)
-        wrong = [row for row in self.rows.values() if row.verdict == WRONG and row.case == case]
-        apart = self.against.faults.values()  # of the reference itself, whose errors depend on one another too
-        if wrong and all(row.judged is row.accumulated and (not row.fault or row.fault in apart) for row in wrong):
-            self.rows, self.found, self.faults = before
-            self._run(inputs, given, case, lambda: None, sampled=True)
+        before = self.rows, self.found, self.faults
+        for sampled, runner in self._ways:
+            self.rows, self.found, self.faults = dict(before[0]), dict(before[1]), dict(before[2])
+            self._chained = runner
+            self._run(inputs, given, case, step, sampled)
+            step = _nothing
+            wrong = [row for row in self.rows.values() if row.verdict == WRONG and row.case == case]
+            apart = self.against.faults.values()  # of the reference itself, whose errors depend on one another too
+            later = all(row.judged is row.accumulated and (not row.fault or row.fault in apart) for row in wrong)
+            if not wrong or not later:
+                return
+
+    @property
+    def _ways(self) -> list[tuple[bool, Runner]]:
+        """Whether errors from the model's inputs on are told by samples, and what else adds them."""
+        independent, together = self.reference.chained, self.reference.runner
+        ways = [(False, independent), (True, independent)]
+        return [*ways, (False, together)] if self.types.storage(np.dtype(np.float32)).unit <= _FLOAT32 else ways
 
     def _run(
         self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None], sampled: bool
@@ -120,7 +134,7 @@ class Proof:
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
         by_parts = isinstance(ours, Windowed)
         alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
-        chain = Carried(self.reference, self.reference.chained, given, sampled, by_parts)
+        chain = Carried(self.reference, self._chained, given, sampled, by_parts)
         drifts = Drifts()
         self._spoilt, self.choices = {}, {}
         self._case = case
@@ -411,7 +425,7 @@ class Proof:
             self._keep(row._replace(note=note, unproved=missing, waived=self._waives(name, missing)))
             return
         allowed = self.options.tolerance(name, name)
-        total = judged(result, expected, self.reference.chained.types, allowed)
+        total = judged(result, expected, self._chained.types, allowed)
         derived = allowed is None  # a tolerance of the caller's stands as it is
         if derived and not total.ok and not total.kind and name in chain.chosen:
             missing = (*missing, chain.chosen[name])  # the fused program may have chosen otherwise
@@ -447,6 +461,10 @@ class Proof:
         key = (row.program + row.op, row.node, row.output)
         if key not in self.rows or row.severity > self.rows[key].severity:
             self.rows[key] = row
+
+
+def _nothing() -> None:
+    """A step of a case that is judged once more, which the progress has already."""
 
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
