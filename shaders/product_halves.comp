@@ -65,6 +65,7 @@ uint rows[2 * ROWS], columns[2 * COLUMNS];  // the eights at which the lines of 
 // The operands' elements of this invocation: AHEAD chunks of each, or twice as many where the next ones are read early.
 uvec4 held_x[(1u + EARLY) * AHEAD * PARTS_X * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * PARTS_W * 2u * COLUMNS];
 uint low_x = 0u, low_w = 0u;  // 1: this pass takes the low halves
+#include "include/chunks.glsl"
 
 // The places of line i of what is held: `low` is 1 for the low halves where both are.
 uint place_x(uint at, uint low, uint i) { return (at * PARTS_X + low) * 2u * ROWS + i; }
@@ -85,13 +86,6 @@ void read(uint to, uint begin) {
   }
 }
 
-#define SET_LINES(matrix, held, place, part)                                                                     \
-  {                                                                                                              \
-    const uvec2 low_line = part == 0u ? held[place].xy : held[place].zw;                                         \
-    const uvec2 high_line = part == 0u ? held[(place) + 1u].xy : held[(place) + 1u].zw;                          \
-    SET_COMPONENTS(matrix, PAIR(low_line.x), PAIR(low_line.y), PAIR(high_line.x), PAIR(high_line.y))             \
-  }
-
 // Adds the products of the chunks in half `from` of what is held.
 void multiply(uint from) {
   FOR(k, AHEAD) FOR(part, 2u) {
@@ -106,27 +100,6 @@ void multiply(uint from) {
         if (PARTS_W == 2u) MULTIPLY_ADD(left[i], right[PARTS_W - 1u], cross[i * COLUMNS + j]);
         if (PARTS_X == 2u) MULTIPLY_ADD(left[(PARTS_X - 1u) * ROWS + i], right[0], cross[i * COLUMNS + j]);
       }
-    }
-  }
-}
-
-// Adds the products of all chunks of this subgroup. All subgroups take as many turns: past the depth they multiply zeros.
-void multiply_all(uint share) {
-  const uint step = SPLIT * AHEAD, turns = (chunks + step - 1u) / step;
-  uint begin = share * AHEAD;
-  if (EARLY == 0u) {
-    for (uint turn = 0u; turn < turns; ++turn, begin += step) {
-      read(0u, begin);
-      multiply(0u);
-    }
-  } else {
-    read(0u, begin);
-    for (uint turn = 0u; turn < turns; turn += 2u, begin += 2u * step) {
-      if (turn + 1u < turns) read(EARLY, begin + step);
-      multiply(0u);
-      if (turn + 1u >= turns) break;
-      if (turn + 2u < turns) read(0u, begin + 2u * step);
-      multiply(EARLY);
     }
   }
 }

@@ -69,14 +69,8 @@ Pixel pixels[2 * ROWS];
 #endif
 // The operands' elements of this invocation: AHEAD chunks of each, or twice as many where the next ones are read early.
 uvec4 held_x[(1u + EARLY) * AHEAD * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * 2u * COLUMNS];
+#include "include/chunks.glsl"
 
-// The components of either operand: four steps of one of its lines, and of the line that is eight further on.
-#define SET_LINES(matrix, held, place, part)                                                            \
-  {                                                                                                     \
-    const uvec2 low = part == 0u ? held[place].xy : held[place].zw;                                     \
-    const uvec2 high = part == 0u ? held[(place) + 1u].xy : held[(place) + 1u].zw;                      \
-    SET_COMPONENTS(matrix, PAIR(low.x), PAIR(low.y), PAIR(high.x), PAIR(high.y))                        \
-  }
 #if EMULATED
 #define STORE_SUMS(matrix, at)                                                                          \
   FOR(c, kComponents) meeting[(at) + ROW_OF(c) * ROW_Y + COLUMN_OF(c) / 4u][COLUMN_OF(c) % 4u] = floatBitsToUint(matrix[c])
@@ -129,27 +123,6 @@ void multiply(uint from) {
       RIGHT(right);
       SET_LINES(right, held_w, (at * COLUMNS + j) * 2u, part)
       FOR(i, ROWS) MULTIPLY_ADD(left[i], right, sums[i * COLUMNS + j]);
-    }
-  }
-}
-
-// Adds the products of all chunks of this subgroup. All subgroups take as many turns: past the depth they multiply zeros.
-void multiply_all(uint share) {
-  const uint step = SPLIT * AHEAD, turns = (chunks + step - 1u) / step;
-  uint begin = share * AHEAD;
-  if (EARLY == 0u) {
-    for (uint turn = 0u; turn < turns; ++turn, begin += step) {
-      read(0u, begin);
-      multiply(0u);
-    }
-  } else {
-    read(0u, begin);
-    for (uint turn = 0u; turn < turns; turn += 2u, begin += 2u * step) {
-      if (turn + 1u < turns) read(EARLY, begin + step);
-      multiply(0u);
-      if (turn + 1u >= turns) break;
-      if (turn + 2u < turns) read(0u, begin + 2u * step);
-      multiply(EARLY);
     }
   }
 }
