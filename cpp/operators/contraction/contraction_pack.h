@@ -16,6 +16,11 @@ inline int64_t step_channels(int64_t channels_in) {
   return std::clamp<int64_t>(channels_in, 1, 4);
 }
 
+// Whether input 1, the weights, is a constant that is packed when it is loaded; others are packed at a call, where shapes are not known.
+inline bool has_packed_weights(const LowerContext& node) {
+  return node.constant_packed.size() > 1 && node.constant_packed[1];
+}
+
 // Elements of the packed weights of one group.
 int64_t packed_group(const NodeContext& node, const WeightView& weights);
 // The output channels of a group whose weights are packed together: all of them, unless that is more than a dispatch takes. The block of

@@ -118,13 +118,11 @@ ContractionPlan quads_plan(const LowerContext& node, const QuadTiling& quads, co
 
 // A plan for convolutions whose weights lie in fragments.
 ContractionPlan quad_convolution_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
-  constexpr int64_t kStep = 32, kProduct = 160;  // of the depth; iterations of a product of two matrices where units are emulated
+  constexpr int64_t kStep = 32;  // of the depth
   const int64_t depth = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth, c.weights.channels_in % kStep == 0);
   for (auto& one : with_window(c, {})) plan.spec.push_back(std::move(one));
-  const int64_t turns = ceil_div(depth, kStep * tiling.split * tiling.ahead) * tiling.ahead,
-                matrices = tiling.sub_rows / 16 * (tiling.sub_columns / 16);
-  if (node.emulates_fragments()) plan.iterations = (2 * turns * kProduct + kStep) * matrices;
+  if (node.emulates_fragments()) plan.iterations = tiling.emulated_iterations(depth);
   if (c.order != WeightOrder::fragments) plan.weights_first = c.fragments, plan.weights_count = fragment_elements(c.weights);
   plan.variant = "conv_quads" + plan.variant.substr(plan.variant.find(' '));
   return plan;
@@ -377,8 +375,9 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   if (c.order == WeightOrder::fragments) {
     constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};
     const int64_t columns = c.weights.channels_out;
-    const auto beside = node.concurrent > 1 ? quad_tiling_of(node, pixels, columns * node.concurrent, depth) : std::nullopt;
-    const QuadTiling tiling = beside ? *beside : quad_tiling_of(node, pixels, columns, depth).value_or(kAnyRows);
+    auto found = quad_tiling_of(node, pixels, columns * node.concurrent, depth);
+    if (!found) found = quad_tiling_of(node, pixels, columns, depth);
+    const QuadTiling tiling = found.value_or(kAnyRows);
     return c.matrix ? quads_plan(node, tiling, y_vectors, depth) : quad_convolution_plan(node, c, tiling, y_vectors);
   }
   if (c.order == WeightOrder::halves) return halves_plan(node, c, halves_tiling_of(node, pixels, c.weights.channels_out, depth), y_vectors);

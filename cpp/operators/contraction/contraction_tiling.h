@@ -83,6 +83,8 @@ constexpr int64_t kMostLaneRows = 8;
 // Whether gemv_lanes reads the columns of an unpacked matrix in fours; `phase`: bytes from a boundary to where it begins.
 bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t phase);
 
+constexpr int64_t kEmulatedProduct = 160;  // iterations of a product of two matrices where the units are emulated
+
 // The tile that a workgroup of product_quads computes, that of each of its subgroups, how many subgroups share the depth of that, the
 // chunks of 32 steps of the depth that each of them reads at once, and whether it does so while it multiplies those before.
 struct QuadTiling {
@@ -92,6 +94,11 @@ struct QuadTiling {
 
   int64_t subgroups() const { return rows / sub_rows * (columns / sub_columns) * split; }
   uint64_t shared_bytes() const { return static_cast<uint64_t>(split * rows * (columns + 4) * 4); }
+  // How often an invocation's loops run at most where the units are emulated.
+  int64_t emulated_iterations(int64_t depth) const {
+    const int64_t turns = ceil_div(depth, 32 * split * ahead) * ahead, matrices = sub_rows / 16 * (sub_columns / 16);
+    return (2 * turns * kEmulatedProduct + 32) * matrices;
+  }
 };
 
 constexpr int64_t kLeastQuadColumns = 16;  // of a tile

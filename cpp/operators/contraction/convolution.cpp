@@ -164,9 +164,8 @@ static void add_patches(LowerContext& node) {
                    {node.in(0)}, {rows});
   Contraction c{patches, y, patch_weights(w), y.h, y.w};
   c.tap_row = c.tap_column = 1;
-  c.padded = true;                                                                      // begins at a boundary, in whole eights
-  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];  // others are packed at a call, as blocks
-  if (is_constant && has_patch_fragments(node, w)) c.order = WeightOrder::fragments;
+  c.padded = true;  // begins at a boundary, in whole eights
+  if (has_packed_weights(node) && has_patch_fragments(node, w)) c.order = WeightOrder::fragments;
   add_contraction(node, c, rows, node.packed(1), bias_of(node), node.out(0));
 }
 
@@ -192,8 +191,7 @@ void lower_conv(LowerContext& node) {
   if (is_depthwise(*node.attributes, node.input(1))) return add_depthwise(node, window, bias_of(node));
   if (cuts_patches(node, node.input(1))) return add_patches(node);
   Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
-  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
-  if (is_constant && holds_fragments(node, node.input(1))) find_fragments(node, c);
+  if (has_packed_weights(node) && holds_fragments(node, node.input(1))) find_fragments(node, c);
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }

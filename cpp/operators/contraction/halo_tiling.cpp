@@ -50,11 +50,11 @@ int64_t HaloTiling::shared_bytes(const Contraction& c) const {
 }
 
 int64_t HaloTiling::emulated_iterations(const Contraction& c) const {
-  constexpr int64_t kProduct = 160, kLine = 32;  // of a product of two matrices, and of bringing a line of one into place
+  constexpr int64_t kLine = 32;  // of bringing a line of a matrix into place
   const int64_t matrices = sub_pixels / 16 + sub_channels / 16, products = sub_pixels / 16 * (sub_channels / 16);
   const int64_t fetching = ceil_div(c.weights.channels_in, kPlane) * (4 + 3 * ceil_div(area(c) * 4, invocations()));
   const int64_t results = spread ? ceil_div(rows * columns, invocations()) * (c.weights.channels_out + 4) * (c.taps_w + 2) : 0;
-  return depth(c) / kPlane / split * (2 * products * kProduct + matrices * kLine) + fetching + products * kLine + results;
+  return depth(c) / kPlane / split * (2 * products * kEmulatedProduct + matrices * kLine) + fetching + products * kLine + results;
 }
 
 std::optional<HaloTiling> quick_halo(const MadeImages& made) {

@@ -89,9 +89,8 @@ static WeightOrder packed_order(const LowerContext& node, const WeightView& weig
 // Whether a product of so many rows reads B as it lies, where packing it first would take longer than the product: see gemv_lanes.comp.
 static bool reads_unpacked(const LowerContext& node, const TensorDesc& b, int64_t rows, double scale) {
   constexpr int64_t kMostRows = 3 * kMostLaneRows;
-  const bool is_constant = node.constant_packed.size() > 1 && node.constant_packed[1];
-  return node.prefers_lanes() && !is_constant && rows <= kMostRows && scale == 1 && b.dtype == node.float_dtype && b.is_packed() &&
-         static_cast<int64_t>(b.bytes()) <= largest_range(*node.context);
+  return node.prefers_lanes() && !has_packed_weights(node) && rows <= kMostRows && scale == 1 && b.dtype == node.float_dtype &&
+         b.is_packed() && static_cast<int64_t>(b.bytes()) <= largest_range(*node.context);
 }
 
 static bool pack_matrix(const PackContext& node, const WeightView& weights, double scale, PackedWeight& packed) {
@@ -249,8 +248,7 @@ static constexpr const char* kStridedLeft = "': MatMul of strided tensors with a
 
 void lower_matmul(LowerContext& node) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(1), true), &y = node.output(0);
-  const bool is_strided = !a.is_packed() || !b.is_packed() || !y.is_packed(),
-             b_packed = node.constant_packed.size() > 1 && node.constant_packed[1];
+  const bool is_strided = !a.is_packed() || !b.is_packed() || !y.is_packed(), b_packed = has_packed_weights(node);
   const WeightView all = matrix_weights(b, false);
   if (const WeightOrder order = packed_order(node, all); is_working_float(y.dtype) && order != WeightOrder::blocks) {
     if (a.rank() > 2 && is_strided) throw UnsupportedError("node '" + std::string(node.node) + kStridedLeft);
