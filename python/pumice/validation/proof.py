@@ -190,7 +190,7 @@ class Proof:
             return None, ""
         far, note = self._evaluated(node, chain, packed, case)
         far = far and {
-            name: widened(one, self.options.tolerance(node.name, name), self.reference.chained.types)
+            name: widened(one, self.options.tolerance(node.name, name), self._chained.types)
             for name, one in far.items()
         }
         if not note.startswith(_UNDECIDED):
@@ -331,7 +331,7 @@ class Proof:
     ) -> None:
         row = _row(node, name, actual, self._case)
         allowed = self.options.tolerance(node.name, name)
-        total = self._deviation(node, actual, far, self.reference.chained.types.at(node.precision), allowed)
+        total = self._deviation(node, actual, far, self._chained.types.at(node.precision), allowed)
         if self.options.mode == "both" and near is None:
             total = None  # judged alone or not at all
             note = note or "the reference has no such value"
