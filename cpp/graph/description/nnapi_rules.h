@@ -5,7 +5,8 @@
 
 namespace pumice {
 
-// What several operations share (NG: all, NL: LSTMs, ND: those on boxes), then the operations, N1 to N21.
+// The rules of NNAPI's operations with their sentences: first those that several operations share (NG: all, NL: LSTMs, ND: those on boxes),
+// then those of each family, N1 to N21.
 std::span<const Rule> nnapi_rules();
 
 }  // namespace pumice

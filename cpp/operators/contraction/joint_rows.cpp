@@ -110,7 +110,7 @@ void shape_of_product_softmax(ShapeContext& node) {
   for (const size_t i : {0, 1}) node.output(i, node.input(0).dtype, y);
 }
 
-// Of the elements that a window covers one is kept.
+// The convolution makes every element that a window of the pooling covers, of which its result keeps one.
 uint64_t pooled_convolution_flop(const LowerContext& node) {
   uint64_t flop = convolution_flop<>(node);
   for (const int64_t size : node.attributes->integers("pool_shape")) flop *= static_cast<uint64_t>(size);

@@ -17,7 +17,7 @@ struct ReductionFold {
   bool exponentials = false;  // the logarithm of a sum of exponentials, whose accumulator is two numbers, and no expression
 };
 
-// Those that other operators fold by too. The others stand beside their rows.
+// The folds that other operators use too. Those of a single reduction stand beside its row.
 inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kLogSumExpFold{.exponentials = true},
     kProductFold{.start = FoldStart::one, .step = "s * v", .merge = "s * t"},
     kMaxFold{.start = FoldStart::lowest, .step = "max(s, v)", .merge = "max(s, t)"};

@@ -13,7 +13,7 @@ namespace pumice {
 // a reduction, a window or a scan reads. Nodes that only move elements have 0.
 uint64_t node_flop(const LowerContext& node);
 
-// What rows share for their `flop`.
+// Functions that several rows give as their `flop`.
 
 // Products of the rows of input 0, the columns of it where the attribute "transA" is set, with columns of a matrix.
 uint64_t product_flop(const LowerContext& node);

@@ -42,7 +42,7 @@ enum class HostGuess : uint8_t {
   parts,  // input 1 has the lengths of parts along the attribute "axis": the first part is taken for all
 };
 
-// What output 0 has of input 0.
+// Which elements of input 0 a row's output 0 consists of.
 enum class RowPasses : uint8_t {
   nothing,   // elements of its own, or they are checked
   elements,  // its elements in their order, in any shape, and nothing else is done

@@ -32,7 +32,7 @@ def _policy(text: str) -> str:
 
 
 def precision_of(arguments: argparse.Namespace) -> Any:
-    """What --policy or --precision says, by default fp32. Raises InputError where both were given, whichever precision it is."""
+    """The precision or the policy file that the options name; fp32 without either. Raises InputError where both are given."""
     if arguments.policy and arguments.precision is not None:
         raise InputError("--policy says the precision of every node: --precision does not go with it")
     return arguments.policy or arguments.precision or DEFAULT_PRECISION

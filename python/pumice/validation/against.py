@@ -24,7 +24,10 @@ Tolerance = Callable[[str, str], "float | None"]  # of a node and a tensor, as t
 
 
 class Expected(NamedTuple):
-    """What a tensor of a kernel is judged against. note: why that is the rules' alone; fault: how the reference contradicts these."""
+    """The value that a kernel's tensor is judged against.
+
+    note: why it is made by the rules alone; fault: how the reference contradicts them.
+    """
 
     value: Value
     note: str = ""
@@ -77,7 +80,7 @@ class Against:
     def kernel(
         self, members: Sequence[ReferenceNode], name: str, made: Value, read: Callable[[str], Value]
     ) -> Expected:
-        """What a tensor that the last of a kernel's members makes is judged against; made: what the rules make of it.
+        """The value that a kernel's own tensor is judged against. The last of its members makes it; made: what the rules make of that.
 
         read: what the kernel reads, by name. Raises KeyError where there is no such value.
         """
