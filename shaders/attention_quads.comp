@@ -3,7 +3,7 @@
 // sums as for the left operand. So scores become exponentials, and these the left operand of the values, where they are: in registers.
 // Operands are halves, sums of float32. Each subgroup has STRIPS times 16 rows of a head, whose queries stay in its registers; all of them
 // take the same KEYS keys and values at a time through shared memory, the next of both on their way in registers. Each key that is read
-// from there is multiplied with all strips. PATIENT: sums are not made relative to a larger score before it is larger by kPatience powers.
+// from there is multiplied with all strips. Several subgroups (SHARES) may have the same rows, and share the keys of a turn. PATIENT: sums are not made relative to a larger score before it is larger by kPatience powers.
 // Of p.together heads that are neighbours the tiles of rows that see most keys all come first, so that the last workgroups have little to do.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
@@ -29,19 +29,29 @@ layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 128u;
 layout(constant_id = 3) const uint KEYS = 32u;
 layout(constant_id = 4) const uint STRIPS = 1u;  // of 16 rows of a subgroup
+layout(constant_id = 5) const uint SHARES = 1u;  // subgroups that have the same rows, KEYS keys of a turn each
 #include "include/fragments.glsl"
 
-const uint OWN_ROWS = STRIPS * 16u, ROWS = INVOCATIONS / kLanes * OWN_ROWS;
+const uint TEAMS = INVOCATIONS / kLanes / SHARES, STRETCH = SHARES * KEYS;  // of subgroups with the same rows; keys of a turn
+const uint OWN_ROWS = STRIPS * 16u, ROWS = TEAMS * OWN_ROWS;
 const uint BUFFERS = STRIPS > 1u ? 2u : 1u;  // 2: keys are staged where nobody reads those before them, which spares a barrier
-const uint BLOCKS = KEYS / 16u;                                         // matrices of a stretch of keys
+const uint BLOCKS = KEYS / 16u;                                         // matrices of a subgroup's keys
 const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // matrices of a head
 const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
 const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // one more, so that rows begin in different banks
-const uint LOADS_K = (KEYS * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (KEYS * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
-const uint FIRST_V = KEYS * ROW_K, BUFFER = FIRST_V + KEYS * ROW_V, STAGED = BUFFERS * BUFFER;
-const uint OUT_STRIP = 16u * 5u, OUT_STRIPS = INVOCATIONS / kLanes * OUT_STRIP;  // results of 16 columns on their way out, rows padded
+const uint LOADS_K = (STRETCH * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (STRETCH * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
+const uint FIRST_V = STRETCH * ROW_K, BUFFER = FIRST_V + STRETCH * ROW_V, STAGED = BUFFERS * BUFFER;
+// Results on their way out: as many matrices of a strip at once as there is room for anyway, so that a row's results lie together. Rows are
+// padded.
+const uint OUT_ROWS = INVOCATIONS / kLanes * 16u;
+const uint ROOM_FOR = OUT_ROWS * 17u <= STAGED ? 4u : OUT_ROWS * 9u <= STAGED ? 2u : 1u;
+const uint OUT_STEPS = V_STEPS % ROOM_FOR == 0u ? ROOM_FOR : V_STEPS % 2u == 0u ? 2u : 1u;
+const uint OUT_FOURS = OUT_STEPS * 4u, ROW_OUT = OUT_FOURS + 1u, OUT = OUT_ROWS * ROW_OUT;
+// What subgroups hand over to the one that has their rows too: sums, and of each strip the largest score and the sum of weights.
+const uint MET = STRIPS * (V_STEPS * 2u + 1u) * kLanes, MEETING = (SHARES - 1u) * TEAMS * MET;
+const uint MOST = MEETING > OUT ? MEETING : OUT;
 
-shared uvec4 staged[STAGED > OUT_STRIPS ? STAGED : OUT_STRIPS];
+shared uvec4 staged[STAGED > MOST ? STAGED : MOST];
 
 uvec4 next_k[LOADS_K], next_v[LOADS_V];
 LEFT(queries[STRIPS * STEPS]);
@@ -101,7 +111,7 @@ const float kPatience = 8.0;            // weights are up to so many powers larg
   void name(uint first) {                                                                             \
     FOR(i, loads) {                                                                                   \
       const uint n = gl_LocalInvocationIndex + i * INVOCATIONS;                                       \
-      if (n < KEYS * eights) staged[first + n / eights * row_size + n % eights] = next[i];            \
+      if (n < STRETCH * eights) staged[first + n / eights * row_size + n % eights] = next[i];            \
     }                                                                                                 \
   }
 FETCH(fetch_k, k, next_k, LOADS_K, EIGHTS_K, SIZE)
@@ -110,15 +120,18 @@ FETCH(fetch_q, q, next_k, LOADS_K, EIGHTS_K, SIZE)
 STORE(store_k, next_k, LOADS_K, EIGHTS_K, ROW_K)
 STORE(store_v, next_v, LOADS_V, EIGHTS_V, ROW_V)
 
+#define TEAM (SUBGROUP_NUMBER % TEAMS)
+#define SHARE (SUBGROUP_NUMBER / TEAMS)
+
 void load_queries(uint at, uint first_row) {
-  for (uint first = 0u; first < ROWS; first += KEYS) {
+  for (uint first = 0u; first < ROWS; first += STRETCH) {
     fetch_q(at, p.q_row, int(first_row + first), int(p.rows));
     barrier();  // nobody reads the queries staged before
     store_k(0u);
     barrier();  // these queries are staged
     FOR(s, STRIPS) {
-      const uint strip = SUBGROUP_NUMBER * OWN_ROWS + s * 16u;
-      if (strip >= first && strip < first + KEYS)
+      const uint strip = TEAM * OWN_ROWS + s * 16u;
+      if (strip >= first && strip < first + STRETCH)
         FOR(step, STEPS) LOAD_QUERIES(queries[s * STEPS + step], (strip - first) * ROW_K + step * 2u, ROW_K);
     }
   }
@@ -255,7 +268,7 @@ void multiply_values(uint stage) {
     FOR(s, STRIPS) FOR(i, 8u) weights[s][i] = AS_ELEMENT(scores[(s * BLOCKS + step) * 8u + i]);
     FOR(j, V_STEPS) {
       RIGHT(values);
-      LOAD_VALUES(values, stage + FIRST_V + step * 16u * ROW_V + j * 2u, ROW_V);
+      LOAD_VALUES(values, stage + step * 16u * ROW_V + j * 2u, ROW_V);
       FOR(s, STRIPS) MULTIPLY_ADD(weights[s], values, sums[s * V_STEPS + j]);
     }
   }
@@ -269,12 +282,13 @@ void take_keys(uint at_k, uint at_v, int begin) {
     fetch_v(at_v, p.v_row, begin, end);
   }
   uint stage = 0u;
-  for (int key = begin; key < end; key += int(KEYS)) {
+  for (int first = begin; first < end; first += int(STRETCH)) {
     store_k(stage);
     store_v(stage + FIRST_V);
     barrier();  // the keys and their values are staged
-    fetch_k(at_k, p.k_row, key + int(KEYS), end);
-    fetch_v(at_v, p.v_row, key + int(KEYS), end);
+    fetch_k(at_k, p.k_row, first + int(STRETCH), end);
+    fetch_v(at_v, p.v_row, first + int(STRETCH), end);
+    const int key = first + int(SHARE * KEYS);
 #if !EMULATED
     if (key < seen.any.y && key + int(KEYS) > seen.any.x)
 #endif
@@ -282,10 +296,10 @@ void take_keys(uint at_k, uint at_v, int begin) {
 #if MASKED && !MASK_BY_ROW
       fetch_mask(key);
 #endif
-      multiply_keys(stage);
+      multiply_keys(stage + SHARE * KEYS * ROW_K);
       limit_scores(key);
       FOR(s, STRIPS) weigh(s);
-      multiply_values(stage);
+      multiply_values(stage + FIRST_V + SHARE * KEYS * ROW_V);
     }
     if (BUFFERS == 1u)
       barrier();  // nobody reads the keys and values any more: the next ones take their place
@@ -295,27 +309,66 @@ void take_keys(uint at_k, uint at_v, int begin) {
   if (BUFFERS > 1u) barrier();  // nobody reads the keys and values any more: results take their place
 }
 
-// Results go out by strips of 16 columns, of which two invocations have a row.
+// Subgroups that have the same rows put their sums together in the first of them.
+void meet() {
+  if (SHARES == 1u) return;
+  FOR(s, STRIPS) {
+    const uint first = ((SHARE * TEAMS + TEAM - TEAMS) * STRIPS + s) * (V_STEPS * 2u + 1u) * kLanes + LANE;
+    if (SHARE > 0u) staged[first] = floatBitsToUint(vec4(largest[s], sum[s]));
+    FOR(j, V_STEPS * 2u) {
+      const vec4 four = FOUR_SUMS(sums[s * V_STEPS + j / 2u], j % 2u * 4u);
+      if (SHARE > 0u) staged[first + (j + 1u) * kLanes] = floatBitsToUint(four);
+    }
+  }
+  barrier();  // what the others have is there
+  FOR(share, SHARES - 1u) FOR(s, STRIPS) {
+    const uint first = ((share * TEAMS + TEAM) * STRIPS + s) * (V_STEPS * 2u + 1u) * kLanes + LANE;
+    const vec4 other = uintBitsToFloat(staged[first]);
+    const vec2 now = max(largest[s], other.xy), reference = vec2(reference_of(now.x), reference_of(now.y));
+    const vec2 kept = vec2(POWER(largest[s].x, reference.x, seen.unit), POWER(largest[s].y, reference.y, seen.unit));
+    const vec2 added = vec2(POWER(other.x, reference.x, seen.unit), POWER(other.y, reference.y, seen.unit));
+    largest[s] = now;
+    sum[s] = sum[s] * kept + other.zw * added;
+    FOR(j, V_STEPS * 2u) {
+      const vec4 four = uintBitsToFloat(staged[first + (j + 1u) * kLanes]);
+      FOR(i, 4u) {
+        const uint at = j % 2u * 4u + i;
+        sums[s * V_STEPS + j / 2u][at] = sums[s * V_STEPS + j / 2u][at] * kept[HALF_OF(at)] + four[i] * added[HALF_OF(at)];
+      }
+    }
+  }
+  barrier();  // they are read: results take their place
+}
+
+// Stores the results of a strip of rows, OUT_STEPS matrices at a time: neighbouring invocations have neighbouring columns of a row.
 void store_strip(uint s, uint first_row, uint last_row) {
-  const uint strip = SUBGROUP_NUMBER * OUT_STRIP, own_row = LANE / 2u, part = LANE % 2u, lane = (own_row & 7u) * 4u;
+  const uint strip = SUBGROUP_NUMBER * 16u * ROW_OUT;
   const vec2 all = sum_of_row(sum[s]);
-  const vec2 sum_of_own = vec2(FROM_LANE(all.x, lane), FROM_LANE(all.y, lane));
-  const vec2 largest_of_own = vec2(FROM_LANE(largest[s].x, lane), FROM_LANE(largest[s].y, lane));
-  const float own_sum = own_row < 8u ? sum_of_own.x : sum_of_own.y, own_largest = own_row < 8u ? largest_of_own.x : largest_of_own.y;
-  const uint out_row = first_row + own_row, at = first_y(seen.image, seen.head, min(out_row, last_row));
-  FOR(j, V_STEPS) {
-    STORE_SUMS(sums[s * V_STEPS + j], strip, 5u);
+#if !PARTS
+  const vec2 share = vec2(share_of(all.x), share_of(all.y));
+  FOR(j, V_STEPS) FOR(i, 8u) sums[s * V_STEPS + j][i] *= share[HALF_OF(i)];
+#endif
+  FOR(part, V_STEPS / OUT_STEPS) {
+    FOR(j, OUT_STEPS) STORE_SUMS(sums[s * V_STEPS + part * OUT_STEPS + j], strip + j * 4u, ROW_OUT);
     SUBGROUP_MEETS();
-    for (uint four = part; four < 4u; four += 2u)
-      if (out_row <= last_row) store_four(at, j * 16u + four * 4u, uintBitsToFloat(staged[strip + own_row * 5u + four]), own_sum);
+    for (uint n = LANE; n < 16u * OUT_FOURS; n += kLanes) {
+      const uint out_row = first_row + n / OUT_FOURS, four = n % OUT_FOURS;
+      if (out_row <= last_row && SHARE == 0u)
+        store_four(first_y(seen.image, seen.head, out_row), (part * OUT_FOURS + four) * 4u,
+                   uintBitsToFloat(staged[strip + n / OUT_FOURS * ROW_OUT + four]), 1.0);
+    }
     SUBGROUP_MEETS();
   }
+#if PARTS
 #if !MASKED
-  const float own_score = own_largest * (seen.unit / kPowersOfTwo);
+  const vec2 own_score = largest[s] * (seen.unit / kPowersOfTwo);
 #else
-  const float own_score = own_largest;
+  const vec2 own_score = largest[s];
 #endif
-  if (out_row <= last_row && part == 0u) store_terms(at, own_score, own_sum);
+  FOR(i, 2u)
+    if (LANE % 4u == 0u && SHARE == 0u && first_row + LANE / 4u + i * 8u <= last_row)
+      store_terms(first_y(seen.image, seen.head, first_row + LANE / 4u + i * 8u), own_score[i], all[i]);
+#endif
 }
 
 void main() {
@@ -328,7 +381,7 @@ void main() {
   const ivec2 own_part = ivec2(0, 0x7fffffff);
 #endif
   const int begin = max(seen_keys(image, first_row).x, own_part.x), end = min(seen_keys(image, last_row).y, own_part.y);
-  const uint own_first = first_row + SUBGROUP_NUMBER * OWN_ROWS;
+  const uint own_first = first_row + TEAM * OWN_ROWS;
   const ivec2 seen_first = seen_keys(image, min(own_first, last_row));
   const ivec2 seen_last = seen_keys(image, min(own_first + OWN_ROWS - 1u, last_row));
   seen.image = image, seen.head = head, seen.end = end;
@@ -348,5 +401,6 @@ void main() {
   FOR(i, STRIPS * V_STEPS) SET_SUMS(sums[i], 0.0);
   load_queries(first_q(image, head, 0u), first_row);
   take_keys(first_k(image, head), first_v(image, head), begin);
+  meet();
   FOR(s, STRIPS) store_strip(s, own_first + s * 16u, last_row);
 }

@@ -28,16 +28,19 @@ CACHED = 32 << 20  # bytes of keys and values of the heads that go together
 
 @dataclass(frozen=True)
 class Way:
-    """Subgroups, keys of a turn, strips of sixteen rows of a subgroup; together: heads, 0: as many as the engine would take."""
+    """Subgroups, keys of a turn, strips of sixteen rows of a subgroup; together: heads, 0: as many as the engine would take; shares:
+    subgroups that have the same rows, and share the keys of a turn.
+    """
 
     subgroups: int
     keys: int
     strips: int
     patient: bool = False
     together: int = 0
+    shares: int = 1
 
     def __str__(self) -> str:
-        more = ", patient" if self.patient else ""
+        more = (f", {self.shares} shares" if self.shares > 1 else "") + (", patient" if self.patient else "")
         return f"{self.subgroups} x {self.keys} x {self.strips}{more}, {self.together} together"
 
     def on(self, case: Shape) -> Way:
@@ -54,7 +57,7 @@ class Way:
     def kernel(self, size: int, context: pumice.Context) -> pumice.Kernel:
         """The kernel that the engine would build, for what the driver says of it."""
         spec = {"SIZE": size, "V_SIZE": size, "INVOCATIONS": self.subgroups * 32, "KEYS": self.keys}
-        spec["STRIPS"] = self.strips
+        spec["STRIPS"], spec["SHARES"] = self.strips, self.shares
         options = pumice.ShaderOptions(storage="fp16")
         text = (SHADERS / "attention_quads.comp").read_text()
         return pumice.Kernel(

@@ -18,6 +18,7 @@ KERNEL = "attention_quads.comp"
 PLAIN, SHORT = Way(2, 32, 1, together=1), Way(4, 16, 1, together=4)
 STRIPS, PATIENT = Way(1, 16, 2, together=2), Way(1, 16, 2, patient=True, together=2)
 LARGE = Way(4, 64, 2, patient=True, together=2)
+SHARED, SHARED_WIDE = Way(4, 16, 1, together=2, shares=2), Way(4, 32, 1, together=1, shares=2)
 CASES = [
     (PLAIN, Case(3, 1, 37, 70, 24, 40, causal=True)),
     (SHORT, Case(5, 5, 33, 65, 32, causal=True, before=20)),
@@ -28,6 +29,9 @@ CASES = [
     (STRIPS, Case(2, 1, 33, 37, 16, batch=2, mask="bool", mask_axes="hk", mask_keys=19)),
     (PLAIN, Case(2, 2, 33, 70, 16, mask="float16", mask_axes="rk", mask_keys=37, causal=True)),
     (LARGE, Case(2, 1, 130, 80, 32, 24, causal=True)),
+    (SHARED, Case(2, 1, 37, 70, 24, 40, causal=True)),
+    (SHARED, Case(2, 1, 33, 37, 16, batch=2, mask="float16", mask_axes="hk", mask_keys=19)),
+    (SHARED_WIDE, Case(3, 1, 34, 65, 32, causal=True, before=20)),
 ]
 MORE = [
     (PATIENT, Case(2, 2, 31, 77, 40, mask="bool")),
@@ -37,6 +41,8 @@ MORE = [
     (STRIPS, Case(1, 1, 64, 16, 64, then="Relu")),
     (STRIPS, Case(3, 3, 47, 97, 128, batch=2, causal=True)),
     (PLAIN, Case(2, 1, 33, 33, 16, counts=(0,))),
+    (SHARED, Case(2, 1, 33, 33, 16, counts=(0,))),
+    (SHARED_WIDE, Case(2, 2, 31, 77, 40, mask="bool")),
 ]
 LONG = [
     Case(5, 5, 1009, 1009, 128, causal=True),

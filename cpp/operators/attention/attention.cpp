@@ -117,7 +117,7 @@ AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const Ma
   plan.name = share.name(is_quads), plan.spilled = share.spilled;
   plan.spec = {{"INVOCATIONS", share.subgroups * (is_quads ? kQuadsSubgroup : node.subgroup())}};
   if (is_quads) {
-    plan.spec.insert(plan.spec.end(), {{"KEYS", share.keys}, {"STRIPS", share.strips}});
+    plan.spec.insert(plan.spec.end(), {{"KEYS", share.keys}, {"STRIPS", share.strips}, {"SHARES", share.shares}});
     plan.together = share.together;
     const bool by_row = a.mask && a.mask->strides[2] != 0;
     plan.macros = {{"EMULATED", flag(!node.has_quads())}, {"PATIENT", flag(share.is_patient)}, {"MASK_BY_ROW", flag(by_row)}};

@@ -17,29 +17,33 @@ struct MatrixKind {
   int64_t least_size = 0, most_size = 0;  // of heads
   int64_t strips = 1;
   bool is_patient = false;
+  int64_t shares = 1;
 };
 // attention_matrix: keys, then values take the same shared memory, and scores pass through it.
 constexpr MatrixKind kStaged[] = {
     {2, 32, 8, 1.5, 0.2, 0, kLargest}, {4, 32, 4, 1.65, 0.19, 0, kLargest}, {8, 32, 2, 2.2, 0.165, 0, kLargest}};
 // attention_quads: scores stay in registers, of which heads of more than 128 leave room for few. Two strips were measured where rows fill
 // the device: the latency of one workgroup is taken to be that of two on a core.
-constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128},       {4, 32, 4, 0.85, 0.096, 0, 128},
-                                 {8, 32, 2, 0.8, 0.084, 65, 128},       {4, 64, 2, 1.4, 0.185, 0, 64},
-                                 {8, 64, 1, 1.6, 0.155, 65, 128},       {4, 16, 2, 0.8, 0.06, 129, kLargest},
-                                 {4, 64, 2, 2.5, 0.31, 64, 64, 2, true}};
+constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128},           {4, 32, 4, 0.85, 0.096, 0, 128},
+                                 {8, 32, 2, 0.8, 0.084, 65, 128},           {4, 64, 2, 1.4, 0.185, 0, 64},
+                                 {8, 64, 1, 1.6, 0.155, 65, 128},           {4, 16, 2, 0.8, 0.06, 129, kLargest},
+                                 {4, 64, 2, 2.5, 0.31, 64, 64, 2, true},    {4, 32, 2, 1.25, 0.185, 0, 64, 1, false, 2},
+                                 {4, 16, 2, 0.8, 0.1, 65, 128, 1, false, 2}};
 // Two strips that software devices, on which tests emulate the units, have room for with all heads. Never taken but where it is told.
 constexpr MatrixKind kSmallStrips{.subgroups = 1, .keys = 16, .strips = 2, .is_patient = true};
 
 // Shared memory of a workgroup.
 int64_t bytes_of(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
-  constexpr int64_t kOutStrip = 16 * 5;  // vectors of a subgroup's results on their way out
+  constexpr int64_t kOutStrip = 16 * 5;  // vectors of a subgroup's results on their way out, at least
   const auto row = [](const Heads& heads) { return round_up(heads.size(), 16) / 8 + 1; };
   if (!is_quads) {
     const int64_t strips = share.rows() * (share.keys / 4 + 1);
     return (share.keys * std::max(row(a.k), row(a.v)) + strips) * 16;
   }
-  const int64_t staged = share.keys * (row(a.k) + row(a.v)) * share.strips;
-  return std::max(staged, share.subgroups * kOutStrip) * 16 + node.emulated_bytes(share.subgroups * kQuadsSubgroup);
+  const int64_t staged = share.keys * share.shares * (row(a.k) + row(a.v)) * share.strips;
+  const int64_t met =
+      (share.subgroups - share.subgroups / share.shares) * share.strips * (ceil_div(a.v.size(), 16) * 2 + 1) * kQuadsSubgroup;
+  return std::max({staged, met, share.subgroups * kOutStrip}) * 16 + node.emulated_bytes(share.subgroups * kQuadsSubgroup);
 }
 
 bool fits(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
@@ -64,7 +68,7 @@ int64_t heads_together(const Attention& a) {
 std::string MatrixShare::name(bool is_quads) const {
   std::string text = is_quads ? "attention_quads " : "attention_matrix ";
   text += std::to_string(subgroups) + " x " + std::to_string(keys) + " x " + std::to_string(strips);
-  text += is_patient ? ", patient" : "";
+  text += (shares > 1 ? ", " + std::to_string(shares) + " shares" : "") + (is_patient ? ", patient" : "");
   return text + ", " + std::to_string(together) + " together";
 }
 
@@ -87,6 +91,7 @@ std::optional<MatrixShare> quickest(const LowerContext& node, const Attention& a
   std::optional<MatrixShare> best;
   for (const MatrixKind& kind : is_quads ? std::span<const MatrixKind>(kQuads) : std::span<const MatrixKind>(kStaged)) {
     MatrixShare share{.subgroups = kind.subgroups, .keys = kind.keys, .strips = kind.strips, .is_patient = kind.is_patient};
+    share.shares = kind.shares;
     if (size < kind.least_size || size > kind.most_size || !fits(node, a, share, is_quads)) continue;
     share.together = heads_together(a);
     if (spared && node.is_spilled(share.name(is_quads))) continue;
@@ -97,8 +102,8 @@ std::optional<MatrixShare> quickest(const LowerContext& node, const Attention& a
       if (on_core > kind.resident) on_core = round_up(on_core, kind.resident);
       const double step = std::max(kind.latency, kind.turn * longer * static_cast<double>(on_core * kind.subgroups));
       const double met = static_cast<double>(rows * share.parts * (a.v.size() + 2)) * 4 * kMeetingByte;
-      share.microseconds =
-          kLaunch + (share.parts > 1 ? kMeeting + met : 0) + step * static_cast<double>(ceil_div(ceil_div(keys, share.parts), kind.keys));
+      share.microseconds = kLaunch + (share.parts > 1 ? kMeeting + met : 0) +
+                           step * static_cast<double>(ceil_div(ceil_div(keys, share.parts), kind.keys * kind.shares));
       if (!best || share.microseconds < best->microseconds) best = share;
     }
   }
@@ -122,7 +127,8 @@ std::vector<MatrixShare> quads_shares(const LowerContext& node, const Attention&
   const auto add = [&](const MatrixKind& kind) {
     for (const bool is_patient : {false, true})
       for (int64_t together = 1; together <= 64; together *= 2) {
-        const MatrixShare share{kind.subgroups, kind.keys, kind.strips, is_patient, together};
+        MatrixShare share{kind.subgroups, kind.keys, kind.strips, is_patient, together};
+        share.shares = kind.shares;
         if ((kind.is_patient || !is_patient) && fits(node, a, share, true)) shares.push_back(share);
       }
   };

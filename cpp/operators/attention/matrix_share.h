@@ -18,11 +18,12 @@ struct MatrixShare {
   bool is_patient = false;          // sums are made relative to a larger score only where it is much larger
   int64_t together = 1;             // heads whose tiles of the most keys come first, those of all of them
   int64_t parts = 1;                // of the keys
+  int64_t shares = 1;               // subgroups of a workgroup that have the same rows, and other keys of a turn
   double microseconds = 0;          // as the model of a device has it
 
   std::string spilled = {};  // the name of the quicker one that it stands for, since that one's kernel spills
 
-  int64_t rows() const { return subgroups * strips * 16; }
+  int64_t rows() const { return subgroups / shares * strips * 16; }
   std::string name(bool is_quads) const;  // of the variant
 };
 
