@@ -11,6 +11,8 @@ from ..base.element_types import Array
 from .bounds.blocks import pairs
 from .bounds.bounded import Bounded
 from .bounds.cuts import BLOCK, blocks
+from .bounds.groups import OneSided
+from .bounds.sides import as_options
 from .bounds.types import SPREAD, Types, is_float
 from .statistics import ratio_counts
 
@@ -82,7 +84,7 @@ class Element(NamedTuple):
 def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None = None) -> Deviation:
     """`allowed`: an absolute error that the caller gives in place of the derived bound, of every element.
 
-    An element that rests on an undecided choice is judged by the side of it that is nearest.
+    An element that rests on an undecided choice is judged by the side of it that is nearest, several that rest on one choice by one side.
     """
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         texts = (f"{actual.dtype}{list(actual.shape)}", f"{expected.dtype}{list(expected.shape)}")
@@ -90,8 +92,9 @@ def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None
     if not actual.size:
         return Deviation(0.0, 0.0, (), None, None)
     found: Deviation | None = None
+    sides = _one_sided(actual, expected, types, allowed)
     for index, array, value in pairs(actual, expected):
-        block = _block(array, value, types, allowed)
+        block = _block(array, sides.of(value) if sides else value, types, allowed)
         if index:
             block = block._replace(at=tuple(i + one.start for i, one in zip(block.at, index, strict=True)))
         found = block if found is None else _worse(found, block)
@@ -124,17 +127,47 @@ def _size(error: float) -> float:
     return math.inf if math.isnan(error) else error
 
 
+def _one_sided(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> OneSided | None:
+    """The sides of undecided choices each of which decides several numbers, which may be in several blocks."""
+    if expected.sides is None or not expected.sides.is_grouped:
+        return None
+    made = OneSided()
+    for _, array, value in pairs(actual, expected):
+        options = as_options(value) if value.sides is not None and value.sides.is_grouped else None
+        if options is None:
+            continue
+        ratios = []
+        for one, error in zip(options.values, options.errors, strict=True):
+            both = np.where(options.mask, one, value.value), np.where(options.mask, error, value.errors())
+            ratios.append(_ratios(np.asarray(array), Bounded(*both, value.dtype, value.stored), types, allowed))
+        made.add(options, ratios)
+    return made.settle()
+
+
+def _ratios(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Array:
+    """Error over bound; 1 where nothing is known."""
+    with np.errstate(all="ignore"):
+        parts = _compared(actual, expected, types, allowed)
+        ratio = np.where(parts.errors <= parts.allowed, 0.0, np.inf)
+        ratio = np.where(parts.allowed > 0, parts.errors / np.where(parts.allowed > 0, parts.allowed, 1.0), ratio)
+    return np.where(parts.unknown, 1.0, ratio)
+
+
+def _compared(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Element:
+    parts = _floats(actual, expected, types) if is_float(actual.dtype) else _others(actual, expected)
+    if allowed is None:
+        return parts
+    bounds, unknown = np.full(actual.shape, allowed), np.zeros(actual.shape, bool)
+    return parts._replace(errors=parts.raw, allowed=bounds, unknown=unknown)
+
+
 def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation:
     """The deviation of numbers few enough for all that is made of them on the way."""
     actual = np.asarray(actual)
     with np.errstate(all="ignore"):
         chosen = expected.sides.mask if expected.sides is not None else np.zeros(actual.shape, bool)
         expected = expected.at(actual, SPREAD if types.independent else 1.0)
-        parts = _floats(actual, expected, types) if is_float(actual.dtype) else _others(actual, expected)
-        if allowed is not None:
-            parts = parts._replace(
-                errors=parts.raw, allowed=np.full(actual.shape, allowed), unknown=np.zeros(actual.shape, bool)
-            )
+        parts = _compared(actual, expected, types, allowed)
         errors, bounds = parts.errors, parts.allowed
         beyond = ~(errors <= bounds)
         ratio = np.where(bounds > 0, errors / np.where(bounds > 0, bounds, 1.0), 0.0)

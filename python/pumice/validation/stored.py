@@ -146,7 +146,7 @@ def _sides(stored: Array, expected: Bounded, types: Types) -> Sides | None:
     own = _allowance(stored, Bounded(expected.value, None, expected.dtype), types)
     if sides is None or own is None:
         return expected.sides
-    return Options(sides.mask, sides.values, [error + own for error in sides.errors])
+    return Options(sides.mask, sides.values, [error + own for error in sides.errors], sides.group)
 
 
 def _allowance(stored: Array, expected: Bounded, types: Types) -> Array | None:

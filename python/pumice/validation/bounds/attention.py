@@ -42,7 +42,7 @@ class Masked:
     def add(self, mask: Bounded) -> None:
         """Adds a mask to the scores, or hides the keys for which a mask of booleans is false."""
         if not is_float(mask.dtype):
-            self.hide(~np.broadcast_to(mask.value.astype(bool), self.scores.shape))
+            self.hide(~np.broadcast_to(self.call.sure(mask, "the mask").astype(bool), self.scores.shape))
             return
         below = np.isneginf(mask.value)
         self.hidden = self.hidden | np.broadcast_to(below, self.scores.shape)
@@ -119,7 +119,7 @@ def _attention(call: Call) -> list[Any]:
     behind = 0 if past_k is None else past_k.shape[2]
     place = np.arange(rows)[:, None] + behind
     if lengths is not None:
-        count = lengths.value.reshape(-1, 1, 1, 1)
+        count = call.sure(lengths, "the lengths").reshape(-1, 1, 1, 1)
         masks.append(np.broadcast_to(np.arange(keys) >= count, (q.shape[0], q.shape[1], rows, keys)))
         if call.attribute("is_causal", 0) or call.attribute("left_window_size", -1) >= 0:
             place = np.arange(rows)[:, None] + (count - rows)
@@ -163,7 +163,7 @@ def rotated(
     size = rows.shape[-1]
     turned = turned or size
     if places is not None:
-        at = places.value.astype(np.int64)
+        at = call.sure(places, "the positions").astype(np.int64)
         cosines, sines = (one.moved(lambda v: v[at]) for one in (cosines, sines))
     half = turned // 2
     cosines, sines = (one.moved(lambda v: v[:, None, :, :half]) for one in (cosines, sines))

@@ -10,6 +10,7 @@ import numpy as np
 
 from .bounded import Bounded
 from .cuts import BLOCK, Index, blocks, cut
+from .groups import of_one_choice
 
 # Each element of the result is made of one element of each input, as they are broadcast to one another, by the same steps everywhere.
 MAPS = {
@@ -63,7 +64,8 @@ def blocks_of(inputs: Iterable[Any]) -> Blockwise | None:
     shape = _broadcast([one.shape for one in inputs if one is not None])
     if math.prod(shape) <= BLOCK:
         return None
-    return Blockwise(shape, blocks(shape), lambda index: parts(inputs, index))
+    given = [None if one is None else of_one_choice(one, shape) for one in inputs]
+    return Blockwise(shape, blocks(shape), lambda index: parts(given, index))
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

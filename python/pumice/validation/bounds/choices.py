@@ -10,8 +10,9 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
+from .groups import joined_groups, labelled, repeated, stacked
 from .registry import Call, Rule
-from .sides import MOST, Options, as_options, is_undecided
+from .sides import ALONE, MOST, Options, as_options, is_undecided
 
 _MOST_RUNS = 16  # combinations of the sides of all inputs
 
@@ -37,7 +38,8 @@ def with_choices(found: Rule, call: Call, made: list[Any]) -> list[Any]:
         if options is not None:
             mask |= options.mask
     results = [_result(found, call, given) for given in _combinations(inputs, several, mask)]
-    return [_followed(made[0], mask, results)]
+    group = joined_groups([options and repeated(options, mask.shape) for options in several], mask)
+    return [_followed(made[0], mask, results, group)]
 
 
 def followed(found: Rule, call: Call) -> list[Any]:
@@ -81,8 +83,8 @@ def _result(found: Rule, call: Call, given: Sequence[Any]) -> Bounded:
     return made
 
 
-def _followed(made: Bounded, mask: Array, results: Sequence[Bounded]) -> Bounded:
-    """The result with its sides, each of which may have sides of its own."""
+def _followed(made: Bounded, mask: Array, results: Sequence[Bounded], group: Array | None) -> Bounded:
+    """The result with its sides, each of which may have sides of its own. group: the labels of numbers that one choice decides."""
     error = np.array(np.broadcast_to(made.errors(), made.shape), np.float64)
     if made.dtype == bool:
         own = made.value[mask]
@@ -95,9 +97,12 @@ def _followed(made: Bounded, mask: Array, results: Sequence[Bounded]) -> Bounded
         own_sides = as_options(one)
         if one.sides is not None and own_sides is None:
             return _by_error(made)
+        group = group if own_sides is None else None
         values += [one.value] if own_sides is None else own_sides.values
         errors += [np.asarray(one.errors())] if own_sides is None else own_sides.errors
-    values, errors = _apart(values, errors)
+    if group is None or len(values) > MOST:  # labels are of sides in this order
+        values, errors = _apart(values, errors)
+        group = None
     with np.errstate(all="ignore"):
         away = [np.abs(np.asarray(v, np.float64) - made.value[mask]) + e for v, e in zip(values, errors, strict=True)]
         away = [np.where(v == made.value[mask], e, one) for v, e, one in zip(values, errors, away, strict=True)]
@@ -108,7 +113,8 @@ def _followed(made: Bounded, mask: Array, results: Sequence[Bounded]) -> Bounded
     result = Bounded(made.value, error if error.any() else None, made.dtype, made.stored, made.constant)
     if len(values) > MOST:
         return result
-    sides = Options(mask, [_wide(made.value, mask, v) for v in values], [_wide(error, mask, e) for e in errors])
+    labels = None if group is None else _wide(np.full(made.shape, ALONE), mask, group)
+    sides = Options(mask, [_wide(made.value, mask, v) for v in values], [_wide(error, mask, e) for e in errors], labels)
     return result.with_sides(_undecided(sides, mask))
 
 
@@ -138,7 +144,7 @@ def _undecided(sides: Options, mask: Array) -> Options | None:
             axis=0,
         )
     left = mask & differ
-    return Options(left, sides.values, sides.errors) if left.any() else None
+    return Options(left, sides.values, sides.errors, sides.group) if left.any() else None
 
 
 def _nan(value: Array) -> Array:
@@ -198,31 +204,47 @@ def either(unsure: Array, a: Bounded, b: Bounded) -> Bounded:
     return selected(mask, a, b, made)
 
 
-def gathered(indices: Bounded, take: Callable[[Array], Bounded], made: Bounded, unsure: Array) -> Bounded:
+def gathered(
+    indices: Bounded,
+    take: Callable[[Array], Bounded],
+    made: Bounded,
+    spread: Callable[[Array], Array],
+    rows: bool = True,
+) -> Bounded:
     """What is taken by indices of which some are undecided: what each of these takes, where they are few, else nothing is known.
 
-    unsure: the elements of the result that an undecided index takes.
+    spread: an array of the indices' shape as one of the result's, each of whose elements has what is there of the index that takes it.
+    rows: an index takes several elements, all of which are of one side of it.
     """
     options = as_options(indices)
+    unsure = spread(indices.errors() > 0)
     wide = Bounded(made.value, np.where(unsure, np.inf, made.errors()), made.dtype)
     if options is None:
         return wide
     whole = [np.where(options.mask, one, indices.value) for one in options.values]
+    group = labelled(options) if rows else options.group
     try:
         several = [take(one) for one in whole]
     except IndexError:  # one of the sides is no index
         return wide
+    return taken(made, several, unsure, None if group is None else spread(group))
+
+
+def taken(made: Bounded, several: Sequence[Bounded], unsure: Array, group: Array | None) -> Bounded:
+    """`made`, which may be any of several values where that is undecided. group: labels of the elements that one choice decides."""
     values = [one.value for one in several]
     errors = [np.asarray(one.errors()) for one in several]
+    same = [(v == made.value) | (_nan(v) & _nan(made.value)) for v in values]
+    if made.dtype == bool:
+        unsure = unsure & ~np.all(same, axis=0) | (made.errors() > 0)
+        return Bounded(made.value, unsure * 1.0 if unsure.any() else None, bool)
     with np.errstate(all="ignore"):
-        away = np.max(
-            [np.where(v == made.value, e, np.abs(v - made.value) + e) for v, e in zip(values, errors, strict=True)],
-            axis=0,
-        )
-    away = np.where(np.isnan(away) | (not made.is_float), np.inf, away)
+        each = zip(same, values, errors, strict=True)
+        away = np.max([np.where(one, e, np.abs(v - made.value) + e) for one, v, e in each], axis=0)
+    away = np.where(np.isnan(away) | ((away > 0) & (not made.is_float)), np.inf, away)
     error = np.where(unsure, away, made.errors())
     result = Bounded(made.value, error, made.dtype, made.stored)
-    return result.with_sides(Options(unsure, values, errors) if unsure.any() else None)
+    return result.with_sides(_undecided(Options(unsure, values, errors, group), unsure))
 
 
 def joined_sides(values: Sequence[Bounded], join: Callable[[list[Array]], Array]) -> Options | None:
@@ -243,4 +265,5 @@ def joined_sides(values: Sequence[Bounded], join: Callable[[list[Array]], Array]
             for one, o in zip(values, several, strict=True)
         ]
         made.append((join([v for v, _ in parts]), join([np.asarray(e) for _, e in parts])))
-    return Options(mask, [v for v, _ in made], [e for _, e in made])
+    labels = stacked(several, [one.shape for one in values])
+    return Options(mask, [v for v, _ in made], [e for _, e in made], None if labels is None else join(labels))

@@ -118,14 +118,16 @@ def _simplified(call: Call) -> list[Any]:
 @rule("EmbedLayerNormalization", domain=DOMAIN)
 def _embed(call: Call) -> list[Any]:
     ids, segments, words, places, of_segment, gamma, beta, mask, given = (call.optional(i) for i in range(9))
-    at = given.value if given is not None else np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+    rows = call.exact(0)
+    at = call.exact(8) if given is not None else np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
     m = call.arithmetic(words.dtype)
-    parts = [words.moved(lambda v: v[ids.value]), places.moved(lambda v: v[at])]
+    parts = [words.moved(lambda v: v[rows]), places.moved(lambda v: v[at])]
     if segments is not None:
-        parts.append(of_segment.moved(lambda v: v[segments.value]))
+        kinds = call.exact(1)
+        parts.append(of_segment.moved(lambda v: v[kinds]))
     total = functools.reduce(lambda a, b: _kept(call, m.add(a, b)), parts)
     y = _normalised(call, total, gamma, beta, False, 1e-12)[0]
-    counts = np.zeros(ids.shape[0], np.int32) if mask is None else mask.value.sum(axis=1).astype(np.int32)
+    counts = np.zeros(ids.shape[0], np.int32) if mask is None else call.exact(7).sum(axis=1).astype(np.int32)
     return [y, Bounded(counts, None, np.int32), total][: max(call.outputs, 1)]
 
 
@@ -247,7 +249,7 @@ def _rotary(call: Call) -> list[Any]:
     if flat and not heads:
         heads = x.shape[2] // (2 * cosines.shape[1])
     rows = x.shape[1 if flat else 2]
-    at = places.value.astype(np.int64)
+    at = call.sure(places, "the positions").astype(np.int64)
     if at.ndim == 1:
         at = np.broadcast_to(at.reshape(-1, 1) + np.arange(rows), (x.shape[0], rows))
     turned = call.attribute("rotary_embedding_dim", 0) or 2 * cosines.shape[-1]
@@ -256,7 +258,7 @@ def _rotary(call: Call) -> list[Any]:
 
 def _hidden(call: Call, mask: Bounded, batch: int, keys: int, m: Arithmetic) -> Bounded:
     """What is added to the scores. A mask is of lengths, of ends and starts, or not zero where there is something to see."""
-    value = mask.value
+    value = call.sure(mask, "the mask")
     if mask.ndim == 1:
         place = np.arange(keys)
         seen = place < value[:batch].reshape(-1, 1, 1, 1)
@@ -358,7 +360,7 @@ def _grouped(call: Call) -> list[Any]:
     first = np.zeros_like(lengths) if total == rows else lengths + 1 - rows
     if call.attribute("do_rotary", 0):
         places = call.optional(9)
-        at = places.value if places is not None else first[:, None] + np.arange(rows)
+        at = call.exact(9) if places is not None else first[:, None] + np.arange(rows)
         where = Bounded(np.broadcast_to(at, (q.shape[0], rows)).astype(np.int64), None, np.int64)
         inner = Call("RotaryEmbedding", [q], {"interleaved": call.attribute("rotary_interleaved", 0)}, 23, call.types)
         size = 2 * call.input(7).shape[-1]

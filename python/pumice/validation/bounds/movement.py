@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
-from .choices import gathered, joined_sides
+from .choices import gathered, joined_sides, taken
 from .registry import Call, Undecided, Unproved, rule
+from .sides import MOST, as_options, new_labels
 
 
 def _ints(value: Any) -> Array:
@@ -170,8 +172,11 @@ def _gather(call: Call) -> list[Any]:
     made = take(indices)
     if unsure is None:
         return [made]
-    wide = unsure.reshape([1] * (axis % x.ndim) + list(unsure.shape) + [1] * (x.ndim - 1 - axis % x.ndim))
-    return [gathered(call.input(1), take, made, np.broadcast_to(wide, made.shape))]
+
+    def spread(v: Array) -> Array:
+        return np.broadcast_to(v.reshape(*v.shape, *[1] * (x.ndim - 1 - axis % x.ndim)), made.shape)
+
+    return [gathered(call.input(1), take, made, spread)]
 
 
 def _indices(given: Bounded, size: int) -> tuple[Array, Array | None]:
@@ -196,27 +201,58 @@ def _gather_elements(call: Call) -> list[Any]:
         return x.moved(lambda v: np.take_along_axis(v[cut], at, axis))
 
     made = take(indices)
-    return [made if unsure is None else gathered(call.input(1), take, made, unsure)]
+    return [made if unsure is None else gathered(call.input(1), take, made, np.asarray, rows=False)]
 
 
 @rule("GatherND")
 def _gather_nd(call: Call) -> list[Any]:
     x, given = call.input(0), call.input(1)
     batch = call.attribute("batch_dims", 0)
-    if not given.exact:
-        raise Undecided("GatherND at undecided indices")
-    indices = given.value.astype(np.int64)
-    depth = indices.shape[-1]
+    depth = given.shape[-1]
     limits = np.array(x.shape[batch : batch + depth], np.int64)
+    lead: Any = np.indices(given.shape[:batch], sparse=True)
+    places = tuple(one.reshape(*one.shape, *[1] * (given.ndim - 1 - batch)) for one in lead)
+
+    def take(at: Array) -> Bounded:
+        indices = _within(at.astype(np.int64), limits)
+        return x.moved(lambda v: v[(*places, *np.moveaxis(indices, -1, 0))])
+
+    if given.exact or not (given.errors() > 0).any():
+        return [take(given.value)]
+    return [_of_several(given, take, call)]
+
+
+def _within(indices: Array, limits: Array) -> Array:
+    """Places from 0 on, each a row of indices. Raises IndexError where one is out of range."""
     if ((indices < -limits) | (indices >= limits)).any():
         at = tuple(int(i) for i in np.argwhere((indices < -limits) | (indices >= limits))[0])
         size = int(limits[at[-1]])
         raise IndexError(f"index {int(indices[at])} at {list(at)}; expected {-size} to {size - 1}")
-    indices = np.where(indices < 0, indices + limits, indices)
-    lead: Any = np.indices(indices.shape[:batch], sparse=True)
-    extra = indices.ndim - 1 - batch
-    places = tuple(one.reshape(*one.shape, *[1] * extra) for one in lead)
-    return [x.moved(lambda v: v[(*places, *np.moveaxis(indices, -1, 0))])]
+    return np.where(indices < 0, indices + limits, indices)
+
+
+def _of_several(given: Bounded, take: Callable[[Array], Bounded], call: Call) -> Bounded:
+    """What GatherND takes by rows of indices, each of which may be undecided: each way to take their sides. Raises Undecided."""
+    options = as_options(given)
+    open_ = [] if options is None else [k for k in range(given.shape[-1]) if options.mask[..., k].any()]
+    if options is None or len(options.values) ** len(open_) > MOST:
+        raise Undecided(f"{call.op} at undecided indices")
+    made = take(given.value)
+    several = []
+    for sides in itertools.product(options.values, repeat=len(open_)):
+        at = np.array(given.value)
+        for k, side in zip(open_, sides, strict=True):
+            at[..., k] = np.where(options.mask[..., k], side[..., k], at[..., k])
+        try:
+            several.append(take(at))
+        except IndexError:
+            raise Undecided(f"{call.op} at undecided indices, some of which are out of range") from None
+
+    def spread(v: Array) -> Array:
+        return np.broadcast_to(v.reshape(*v.shape, *[1] * (made.ndim - v.ndim)), made.shape)
+
+    rows = np.asarray(options.mask.any(-1))
+    return taken(made, several, spread(rows), spread(new_labels() + np.arange(rows.size).reshape(rows.shape)))
 
 
 _REDUCED: dict[str, Any] = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -238,11 +274,7 @@ def _scatter_elements(call: Call) -> list[Any]:
 def _scatter_nd(call: Call) -> list[Any]:
     x, updates = call.input(0), call.input(2)
     indices = call.exact(1).astype(np.int64)
-    limits = np.array(x.shape[: indices.shape[-1]], np.int64)
-    if ((indices < -limits) | (indices >= limits)).any():
-        at = tuple(int(i) for i in np.argwhere((indices < -limits) | (indices >= limits))[0])
-        raise IndexError(f"index {int(indices[at])} at {list(at)}; expected {-limits[at[-1]]} to {limits[at[-1]] - 1}")
-    indices = np.where(indices < 0, indices + limits, indices)
+    indices = _within(indices, np.array(x.shape[: indices.shape[-1]], np.int64))
     return [_scattered(call, x, tuple(np.moveaxis(indices, -1, 0)), updates)]
 
 
@@ -353,15 +385,24 @@ def _range(call: Call) -> list[Any]:
 
 @rule("OneHot")
 def _one_hot(call: Call) -> list[Any]:
-    indices = call.exact(0)
+    indices = call.input(0)
     depth = int(call.exact(1).reshape(-1)[0])
     values, axis = call.input(2), call.attribute("axis", -1)
-    places = np.where(indices < 0, indices + depth, indices) if call.opset >= 11 else indices
     axis += indices.ndim + 1 if axis < 0 else 0
     shape = [1] * (indices.ndim + 1)
     shape[axis] = depth
-    hot = np.expand_dims(places, axis) == np.arange(depth).reshape(shape)
-    return [values.moved(lambda v: np.where(hot, v[1], v[0]))]
+
+    def take(at: Array) -> Bounded:
+        places = np.where(at < 0, at + depth, at) if call.opset >= 11 else at
+        hot = np.expand_dims(places, axis) == np.arange(depth).reshape(shape)
+        return values.moved(lambda v: np.where(hot, v[1], v[0]))
+
+    made = take(indices.value)
+    if indices.exact or not (indices.errors() > 0).any():
+        return [made]
+    if as_options(indices) is None:
+        raise Undecided("OneHot of undecided indices")
+    return [gathered(indices, take, made, lambda v: np.broadcast_to(np.expand_dims(v, axis), made.shape))]
 
 
 @rule("EyeLike")

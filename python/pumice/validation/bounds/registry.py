@@ -75,9 +75,12 @@ class Call:
 
     def exact(self, index: int) -> Array:
         """An input of integers as they are. Raises Unproved where they are undecided."""
-        value = self.input(index)
+        return self.sure(self.input(index), f"input {index}")
+
+    def sure(self, value: Bounded, what: str) -> Array:
+        """Integers or booleans that the operator goes by, as they are. Raises Undecided where they may be others."""
         if value.error is not None and np.any(value.error > 0):
-            raise Undecided(f"input {index} of {self.op} depends on an undecided choice")
+            raise Undecided(f"{what} of {self.op} depends on an undecided choice")
         return value.value
 
     def attribute(self, name: str, default: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
@@ -13,12 +14,24 @@ from .cuts import Index
 from .types import FloatType
 
 MOST = 8  # values that are told apart of one number; of more of them what is made is known by its error alone
+ALONE = -1  # the label of a number that no other one's choice decides
+_labels = itertools.count()
+
+
+def new_labels() -> int:
+    """The first of 2^32 labels that nothing else has."""
+    return next(_labels) << 32
 
 
 class Sides:
     """The values that each number of a tensor may have, of those at which `mask` is true."""
 
     mask: Array
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether one choice decides several of the numbers."""
+        return False
 
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
         """For each number the side that is nearest to what the device has, and its error.
@@ -55,10 +68,21 @@ class Sides:
 
 
 class Options(Sides):
-    """A few values for each number, each with an error."""
+    """A few values for each number, each with an error.
 
-    def __init__(self, mask: Array, values: Sequence[Array], errors: Sequence[Array]) -> None:
-        self.mask, self.values, self.errors = mask, list(values), list(errors)
+    group: a label of each number. Those of one label have the value at one and the same place of `values`, whichever it is; what is `ALONE`
+    may have any. None where all are.
+    """
+
+    def __init__(
+        self, mask: Array, values: Sequence[Array], errors: Sequence[Array], group: Array | None = None
+    ) -> None:
+        self.mask, self.values, self.errors, self.group = mask, list(values), list(errors), group
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether one choice decides several of the numbers."""
+        return self.group is not None
 
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
         """The side farthest within whose bound the number is, or whose bound it is least beyond."""
@@ -85,17 +109,19 @@ class Options(Sides):
         mask = move(self.mask.astype(np.float64)) == 1
         if not mask.any():
             return None
-        return Options(mask, [move(one) for one in self.values], [move(one) for one in self.errors])
+        group = None if self.group is None else move(self.group)
+        return Options(mask, [move(one) for one in self.values], [move(one) for one in self.errors], group)
 
     def stored(self, store: Callable[[Array, Array], Array | None], kept: FloatType) -> Sides:
         """After one rounding to a type."""
         pairs = zip(self.values, self.errors, strict=True)
         errors = [np.asarray(0.0 if (made := store(*pair)) is None else made) for pair in pairs]
-        return Options(self.mask, self.values, [np.broadcast_to(one, self.mask.shape) for one in errors])
+        errors = [np.broadcast_to(one, self.mask.shape) for one in errors]
+        return Options(self.mask, self.values, errors, self.group)
 
     def scaled(self, factor: float) -> Sides:
         """With errors that are so many times as large."""
-        return Options(self.mask, self.values, [one * factor for one in self.errors])
+        return Options(self.mask, self.values, [one * factor for one in self.errors], self.group)
 
 
 class Whole(Sides):
@@ -150,11 +176,14 @@ class Ranked(Sides):
 
     rows: of each element, the row that is ordered; places: its place in the order. sure, maybe: by row and index, how many numbers come
     before that one for certain, and at most. Two places of a row never have one index, and one place, however often it stands in a tensor,
-    never has two.
+    never has two. first: the label of the first place of the first row.
     """
 
-    def __init__(self, mask: Array, rows: Array, places: Array, sure: Array, maybe: Array) -> None:
+    def __init__(
+        self, mask: Array, rows: Array, places: Array, sure: Array, maybe: Array, first: int | None = None
+    ) -> None:
         self.mask, self.rows, self.places, self.sure, self.maybe = mask, rows, places, sure, maybe
+        self.first = new_labels() if first is None else first
 
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
         """The index itself where it may be that, else the reference's."""
@@ -183,7 +212,8 @@ class Ranked(Sides):
         order = np.argsort(~may, axis=-1, kind="stable")[..., :count]
         held = np.take_along_axis(may, order, -1)
         values = [np.where(held[..., k], order[..., k], value).astype(value.dtype) for k in range(count)]
-        return Options(self.mask, values, [np.zeros(value.shape)] * count)
+        group = self.first + self.rows.astype(np.int64) * self.sure.shape[1] + self.places
+        return Options(self.mask, values, [np.zeros(value.shape)] * count, group)
 
     def moved(self, move: Callable[[Array], Array]) -> Sides | None:
         """What an operation makes of them that only puts elements elsewhere."""
@@ -191,7 +221,7 @@ class Ranked(Sides):
         if not mask.any():
             return None
         rows, places = (move(one.astype(np.float64)).astype(np.int64) for one in (self.rows, self.places))
-        return Ranked(mask, rows, places, self.sure, self.maybe)
+        return Ranked(mask, rows, places, self.sure, self.maybe, self.first)
 
 
 def _stands_by_one(keys: Array, others: Array) -> Array:
@@ -245,6 +275,11 @@ class Joined(Sides):
         for index, one in self.parts:
             self.mask[index] = one.mask
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether one choice decides several of the numbers."""
+        return any(one.is_grouped for _, one in self.parts)
+
     def nearest(self, actual: Array, value: Array, spread: float = 1.0) -> tuple[Array, Array]:
         """For each number the side that is nearest."""
         found, errors = np.array(value), np.zeros(value.shape)
@@ -257,13 +292,16 @@ class Joined(Sides):
         made = [(index, one.options(value[index], error[index])) for index, one in self.parts]
         count = max(0 if one is None else len(one.values) for _, one in made)
         values, errors = [np.array(value) for _ in range(count)], [np.array(error) for _ in range(count)]
+        group = np.full(value.shape, ALONE) if any(one is not None and one.is_grouped for _, one in made) else None
         for index, one in made:
             if one is None:
                 return None
+            if group is not None and one.group is not None:
+                group[index] = one.group
             for k in range(count):
                 last = min(k, len(one.values) - 1)
                 values[k][index], errors[k][index] = one.values[last], one.errors[last]
-        return Options(self.mask, values, errors)
+        return Options(self.mask, values, errors, group)
 
     def part(self, index: Index) -> Sides | None:
         """Those of the numbers that an index selects."""

@@ -1,0 +1,135 @@
+"""Numbers that one choice decides together: labels of which equal ones tell that numbers are of one and the same side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...base.element_types import Array
+from .bounded import Bounded
+from .sides import ALONE, MOST, Options, as_options, is_undecided, new_labels
+
+_DECIDED = -2  # in place of the label of a number that rests on no choice of an input, where others do
+
+
+def labelled(options: Options) -> Array:
+    """The labels of choices, of which those that have none get one of their own."""
+    own = new_labels() + np.arange(options.mask.size).reshape(options.mask.shape)
+    return own if options.group is None else np.where(options.group == ALONE, own, options.group)
+
+
+def repeated(options: Options, shape: tuple[int, ...]) -> Options:
+    """The same options, with labels where each is broadcast to several numbers, all of which have the side that it has."""
+    if options.mask.size == math.prod(shape):
+        return options
+    return Options(options.mask, options.values, options.errors, labelled(options))
+
+
+def of_one_choice(value: Bounded, shape: tuple[int, ...]) -> Bounded:
+    """A value with such labels, before what it is broadcast to is cut into blocks."""
+    options = as_options(value) if value.size != math.prod(shape) and is_undecided(value) else None
+    if options is None:
+        return value
+    whole = value.whole()
+    made = Bounded(whole.value, whole.error, whole.dtype, whole.stored, whole.constant)
+    return made.with_sides(repeated(options, shape))
+
+
+def joined_groups(several: Sequence[Options | None], mask: Array) -> Array | None:
+    """The labels of what a map makes of the numbers at a mask; several: the options of its inputs, each of which goes with each other.
+
+    Numbers are of one choice where they are so in every input. What is decided alone in one input is decided alone.
+    """
+    given = [one for one in several if one is not None]
+    if all(one.group is None for one in given):
+        return None
+    rows = [np.broadcast_to(_labels(one), mask.shape)[mask] for one in given]
+    if len(rows) == 1:
+        return _some(rows[0])
+    made = np.zeros(rows[0].shape, np.uint64)
+    alone = np.zeros(rows[0].shape, bool)
+    for one, row in zip(given, rows, strict=True):
+        held = np.broadcast_to(one.mask, mask.shape)[mask]
+        alone |= held & (row == ALONE)
+        made = _mixed(made, np.where(held, row, _DECIDED))
+    return _some(np.where(alone, ALONE, (made >> np.uint64(1)).astype(np.int64)))
+
+
+def _labels(options: Options) -> Array:
+    return np.full(options.mask.shape, ALONE) if options.group is None else options.group
+
+
+def _some(row: Array) -> Array | None:
+    return row if (row != ALONE).any() else None
+
+
+def _mixed(made: Array, labels: Array) -> Array:
+    """One label of two, by the finalizer of SplitMix64: of 63 bits, so that no two pairs have the same one."""
+    mixed = made * np.uint64(0x9E3779B97F4A7C15) + labels.astype(np.int64).view(np.uint64) + np.uint64(1)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+
+
+def stacked(several: Sequence[Options | None], shapes: Sequence[tuple[int, ...]]) -> list[Array] | None:
+    """The labels of tensors that are joined; None where no number of them has one."""
+    if all(one is None or one.group is None for one in several):
+        return None
+    return [np.full(shape, ALONE) if one is None else _labels(one) for one, shape in zip(several, shapes, strict=True)]
+
+
+class OneSided:
+    """The side that each group of numbers takes: the one by which what the device has of all of them is right, or least wrong."""
+
+    def __init__(self) -> None:
+        # By blocks: labels, and by sides how many numbers of each are wrong, and the largest ratio of any.
+        self._seen: list[tuple[Array, Array, Array]] = []
+        self._labels: Array = np.zeros(0, np.int64)
+        self._sides: Array = np.zeros(0, np.int64)
+
+    def add(self, options: Options, ratios: Sequence[Array]) -> None:
+        """Enters numbers of the device; ratios: of each side, how far they are from it in parts of its bound."""
+        held = _of_groups(options)
+        if not held.any():
+            return
+        labels, at = np.unique(_labels(options)[held], return_inverse=True)
+        wrong, most = np.zeros((MOST, len(labels))), np.zeros((MOST, len(labels)))
+        for k in range(MOST):
+            one = np.nan_to_num(ratios[min(k, len(ratios) - 1)][held], nan=np.inf)
+            np.add.at(wrong[k], at.reshape(-1), one > 1)
+            np.maximum.at(most[k], at.reshape(-1), one)
+        self._seen.append((labels, wrong, most))
+
+    def settle(self) -> OneSided:
+        """Takes the sides, once all blocks have been entered."""
+        if not self._seen:
+            return self
+        self._labels, at = np.unique(np.concatenate([labels for labels, _, _ in self._seen]), return_inverse=True)
+        wrong, most = np.zeros((MOST, len(self._labels))), np.zeros((MOST, len(self._labels)))
+        ends = np.cumsum([0, *(len(labels) for labels, _, _ in self._seen)])
+        for (_, some, worst), begin, end in zip(self._seen, ends, ends[1:], strict=False):
+            here = at.reshape(-1)[begin:end]
+            wrong[:, here] += some
+            most[:, here] = np.maximum(most[:, here], worst)
+        self._sides = np.lexsort((most, wrong), axis=0)[0]
+        return self
+
+    def of(self, value: Bounded) -> Bounded:
+        """A value, or a block of one, of whose groups only that side is left."""
+        options = as_options(value) if value.sides is not None and value.sides.is_grouped else None
+        if options is None or not len(self._labels):
+            return value
+        held = _of_groups(options)
+        place = np.searchsorted(self._labels, np.where(held, _labels(options), self._labels[0]))
+        side = np.minimum(self._sides[place], len(options.values) - 1)[None]
+        values, errors = (np.stack(np.broadcast_arrays(*one)) for one in (options.values, options.errors))
+        value_of, error_of = (np.take_along_axis(one, side, 0)[0] for one in (values, errors))
+        left = [np.where(held, value_of, one) for one in values], [np.where(held, error_of, one) for one in errors]
+        made = Bounded(value.value, value.error, value.dtype, value.stored, value.constant)
+        return made.with_sides(Options(options.mask, *left))
+
+
+def _of_groups(options: Options) -> Array:
+    return np.asarray(options.mask & (_labels(options) != ALONE))
