@@ -67,7 +67,7 @@ def test_a_record_says_what_was_validated_and_how(context: pumice.Context) -> No
     record = pumice.validate(gemm(), [(x,)], context=context, **options).as_dict()
     assert record["device"]["driver"] == context.info.driver
     assert record["device"]["driver_version"] == context.info.driver_version
-    assert record["options"] == {**options, "seed": None}
+    assert record["options"] == {**options, "inputs": "device", "seed": None}
     assert (record["pumice"], record["schema"]) == (pumice.__version__, 1)
     assert record["graph"]["inputs"] == ["x"]
     assert record["graph"]["nodes"] == [

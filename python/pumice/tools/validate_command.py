@@ -69,6 +69,8 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", "-p", type=_precisions, metavar="P[,P]", help=text)
     text = "what nodes are judged by: isolated (the device's inputs), chained (the model's) or both (default)"
     parser.add_argument("--mode", default="both", help=text)
+    text = "what nodes are given with --mode isolated: device (what it made, the default) or reference (the reference's values)"
+    parser.add_argument("--inputs", default="device", choices=("device", "reference"), help=text)
     text = "finds the node with which a wrong result becomes wrong by a few programs of the first nodes alone"
     parser.add_argument("--bisect", action="store_true", help=text)
     text = "onnx, onnxruntime, a precision, a device, an .npz file of tensors, or run (default: the rules in float64)"
@@ -89,12 +91,16 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
         help="an operator, node or output that may be unproved; '*': all",
     )
     parser.add_argument("--repeat", type=runs, default=0, metavar="N", help="run N times, and compare the bits")
+    _add_files(parser)
+    add_generator_options(parser)
+    add_image_options(parser)
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("files", "Reports. A file is written when all is done, whole.")
     files.add_argument("--html", metavar="F", help="a page that shows the graph, errors, ranges and findings")
     files.add_argument("--junit", metavar="F", help="JUnit XML")
     files.add_argument("--json", nargs="?", const=_PRINTED, metavar="F", help="JSON; without F it is printed")
-    add_generator_options(parser)
-    add_image_options(parser)
 
 
 def validate(arguments: argparse.Namespace) -> int:
@@ -174,6 +180,7 @@ def _validated(arguments: argparse.Namespace) -> ValidationReport:
                 tolerances=dict(arguments.tolerance),
                 allow_unchecked=allowed,
                 mode="bisect" if arguments.bisect else arguments.mode,
+                inputs=arguments.inputs,
                 reference=arguments.reference,
                 repeat=arguments.repeat,
             )

@@ -64,7 +64,9 @@ def facts_of(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -
     )
 
 
-def option_facts(mode: str, tolerances: Mapping[str, float], allowed: bool | Collection[str]) -> dict[str, Any]:
+def option_facts(
+    mode: str, tolerances: Mapping[str, float], allowed: bool | Collection[str], inputs: str
+) -> dict[str, Any]:
     """The caller's options as JSON has them."""
     names = allowed if isinstance(allowed, bool) else sorted(allowed)
-    return {"mode": mode, "tolerances": dict(tolerances), "allow_unchecked": names}
+    return {"mode": mode, "inputs": inputs, "tolerances": dict(tolerances), "allow_unchecked": names}

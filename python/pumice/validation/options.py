@@ -18,6 +18,7 @@ class Options(NamedTuple):
     mode: str
     repeat: int = 0  # runs of each case; 0: no repetition
     allows_differences: bool = False  # between the bits of these
+    inputs: str = "device"  # of nodes that are judged by themselves
 
     def allows(self, *names: str) -> bool:
         """Whether one of the names may be unproved."""

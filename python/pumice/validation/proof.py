@@ -82,6 +82,12 @@ class Proof:
         self._readers = self._last_readers()
         self._read = {name for node in self.reference.nodes for name in node.inputs}
 
+    @property
+    def refused(self) -> str:
+        """Why kernels of the program as it ships are not judged; "" where they are, or where nobody asks for it."""
+        judging = self.kernels or self.flow_kernels
+        return judging.refused if judging else ""
+
     def close(self) -> None:
         """Closes the programs that the validation compiled."""
         self.tensors.close()

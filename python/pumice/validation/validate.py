@@ -23,7 +23,8 @@ from .facts import facts_of, option_facts
 from .judge import UNPROVED, WRONG
 from .options import Options
 from .proof import Proof
-from .references import against_of
+from .reference_inputs import ReferenceInputs
+from .references import Functions, against_of
 from .repeat import Repeats, checked_count, findings
 from .report import ValidationReport
 from .rows import Finding, ValidationRow, findings_of
@@ -33,6 +34,7 @@ Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
 Progress: TypeAlias = Callable[[int, int], None]
 
 MODES = ("isolated", "chained", "both", "bisect")
+INPUTS = ("device", "reference")
 
 
 def _by_name(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -60,6 +62,7 @@ def validate(
     tolerances: Mapping[str, float] | None = None,
     allow_unchecked: bool | Collection[str] = (),
     mode: str = "both",
+    inputs: str = "device",
     reference: Any = None,
     candidate: Candidate | None = None,
     candidate_precision: CandidatePrecision = None,
@@ -82,6 +85,9 @@ def validate(
     judges nodes on the device's inputs alone, "chained" everything from the model's inputs on, "both" does both. "bisect" judges the
     outputs from the model's inputs on, and where one is wrong finds the node with which the first nodes alone, fused, become wrong: by
     binary search, without keeping every tensor.
+    `inputs`: of nodes in mode "isolated": "device", what the device made before them; "reference", what the reference has there, rounded to
+    what the program stores, each node in a program of its own: an overflow before a node says nothing of it. The program as it ships does
+    not run then, and none of its kernels is judged.
     `reference`: what the tensors are judged against, within the device's bound and the reference's own. "float64" (None): the rules.
     "onnx", "onnxruntime": these, by node, by kernel and from the model's inputs on. A precision, a device's name, a Context, or a Model:
     another program of pumice; tensors by name in a mapping or an .npz file, or a list with one for each case: stored results; these judge
@@ -97,7 +103,8 @@ def validate(
     count of iterations does not end within 15 s: at 16 bits its condition may never become false.
     """
     given = _tolerances(tolerances), _allowed(allow_unchecked), _mode(mode)
-    options = Options(*given, checked_count(repeat), allow_nondeterministic)
+    options = Options(*given, checked_count(repeat), allow_nondeterministic, inputs)
+    _check_inputs(options, candidate)
     if repeat and (candidate is not None or mode == "bisect"):
         raise InputError("validate: repeat: runs of whole programs are repeated; expected no candidate and no 'bisect'")
     if candidate is not None:
@@ -137,8 +144,18 @@ def _validated(
         report.origin = Origin.of(model, inputs, options.tolerances, _of_part)
         return report
     against = against_of(reference, model, len(inputs))
+    if options.inputs == "reference":
+        return _judged(_opened(against, lambda: _on_reference(model, options, against, reference)), inputs, progress)
     options = _chained(options, "reference") if against.chained else options
     return _judged(_opened(against, lambda: Proof(model, options, against)), inputs, progress)
+
+
+def _on_reference(model: Model, options: Options, against: Against, reference: Any) -> ReferenceInputs:
+    if type(against) not in (Against, Functions):
+        raise InputError(
+            f"validate: inputs: 'reference' judges by the rules in float64 or by functions; given a reference, {reference!r}"
+        )
+    return ReferenceInputs(model, options, against)
 
 
 def _of_candidate(
@@ -223,11 +240,10 @@ def _report_of(proof: Proof, cases: int) -> ValidationReport:
     findings = findings_of(rows)
     told = {(one.kind, one.node) for one in findings}
     findings.extend(one for key, one in proof.found.items() if key not in told)
-    judging = proof.kernels or proof.flow_kernels
-    if judging and judging.refused:
-        findings.append(Finding("kernels not judged", proof.fused.name, judging.refused))
+    if proof.refused:
+        findings.append(Finding("kernels not judged", proof.fused.name, proof.refused))
     name, device, precision = proof.fused.name, proof.fused.device.name, proof.reference.precision
-    used = option_facts(proof.options.mode, proof.options.tolerances, proof.options.allowed)
+    used = option_facts(proof.options.mode, proof.options.tolerances, proof.options.allowed, proof.options.inputs)
     facts = None
     if isinstance(proof.fused, Model):
         policy = proof.fused.policy if proof.reference.mixed else {}
@@ -272,6 +288,21 @@ def _allowed(given: bool | Collection[str]) -> bool | frozenset[str]:
     if isinstance(given, str) or not all(isinstance(name, str) for name in given):
         raise InputError(f"validate: allow_unchecked: expected True or a list of names, given {given!r}")
     return frozenset(given)
+
+
+def _check_inputs(options: Options, candidate: Candidate | None) -> None:
+    if options.inputs not in INPUTS:
+        raise InputError(f"validate: inputs: expected 'device' or 'reference', given {options.inputs!r}")
+    if options.inputs == "device":
+        return
+    if options.mode != "isolated":
+        raise InputError(
+            f"validate: inputs: 'reference' is for nodes by themselves; expected mode='isolated' with it, given '{options.mode}'"
+        )
+    if candidate is not None:
+        raise InputError("validate: inputs: a candidate runs no node by itself; expected no 'reference' with it")
+    if options.repeat:
+        raise InputError("validate: inputs: runs of whole programs are repeated; expected no repeat with 'reference'")
 
 
 def _mode(given: str) -> str:

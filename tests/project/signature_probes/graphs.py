@@ -313,7 +313,7 @@ def validations(context: pumice.Context) -> None:
     assert truth(True).all() and graph_of("Relu", [("float32", [1])]).name == "relu"
 
 
-@covers("validate.tolerances", "validate.allow_unchecked", "validate.mode")
+@covers("validate.tolerances", "validate.allow_unchecked", "validate.mode", "validate.inputs")
 def verdicts(context: pumice.Context) -> None:
     """A tolerance decides, what may be unproved passes, and a mode leaves the other comparison out."""
     from onnx import TensorProto, helper
@@ -330,6 +330,11 @@ def verdicts(context: pumice.Context) -> None:
             row = pumice.validate(model, [x], mode=mode).rows[0]
             assert (row.local is not None, row.accumulated is not None) == has
         refused(lambda: pumice.validate(model, [x], mode="backwards"), "backwards")
+        refused(lambda: pumice.validate(model, [x], inputs="reference"), "isolated")
+        kernels = [
+            len(pumice.validate(model, [x], mode="isolated", inputs=one).kernels) for one in ("device", "reference")
+        ]
+        assert kernels[0] > kernels[1] == 0
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
     graph = helper.make_graph(
         [helper.make_node("RandomNormalLike", ["x"], ["y"], "draw")], "random", values[:1], values[1:]

@@ -1,0 +1,257 @@
+"""Each node by itself on the reference's values: a program of one node at a time, judged on exactly what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from ..model.model import Model
+from ..model.policy import Precision
+from .against import Against, exactly
+from .bounds.bounded import Bounded
+from .bounds.registry import Unproved, Value
+from .bounds.run import constant, given_input
+from .bounds.types import FloatType, Types, float_type, is_float
+from .carried import Carried
+from .chain import overflow_of
+from .cut import MissingTensor, cut
+from .loops import loop_timeout
+from .options import Options
+from .proof import Proof
+from .reference import Reference, ReferenceNode
+from .rows import ValidationRow
+from .setup import Setup
+from .streaming import CANNOT, Held, told_additions
+from .work import Work
+
+NOT_RUN = (
+    "each node ran by itself, an If, a Loop or a Scan with its bodies as one, on the reference's values as the program would store them: "
+    "the program as it ships did not run, so that nothing is said of its kernels and outputs"
+)
+
+
+class Ran(NamedTuple):
+    """What a program of one node made, and what its kernels tell of their sums; why there is none, where it cannot run."""
+
+    tensors: dict[str, Array]
+    additions: Mapping[str, int]
+    why: str = ""
+
+
+class SingleNodes:
+    """Programs of one node, each of which is compiled for the inputs that it is given, and closed before the next one."""
+
+    absent = ""
+    single = True
+
+    def __init__(self, model: Model) -> None:
+        self.types: Precision | Types = model.policy
+        self.loop_timeout = loop_timeout(model.source, model.folder)
+        self._setup = Setup(model.context, model.precision, fuse=False, kernels=model.kernel_table)
+
+    def run(
+        self, reference: Reference, node: ReferenceNode, given: Mapping[str, Any], constants: Mapping[str, Array]
+    ) -> Ran:
+        """Runs a node. given: what it reads that other nodes make; constants: those of these that constants alone make."""
+        try:
+            return self._run(reference, node, given, constants)
+        except MissingTensor as error:
+            return Ran({}, {}, str(error))
+        except CANNOT as error:
+            # The engine may have to know sizes and indices before it runs, as it does in the whole model.
+            whole = {name: one for name, one in given.items() if isinstance(one, np.ndarray) and is_float(one.dtype)}
+            if len(whole) == len(given):
+                return Ran({}, {}, _cannot(error))
+            known = {**constants, **{name: one for name, one in given.items() if name not in whole}}
+        try:
+            return self._run(reference, node, whole, known)
+        except (MissingTensor, *CANNOT) as error:
+            return Ran({}, {}, _cannot(error))
+
+    def _run(
+        self, reference: Reference, node: ReferenceNode, given: Mapping[str, Any], constants: Mapping[str, Array]
+    ) -> Ran:
+        part = cut(reference, [node.name], given, node.outputs, constants)
+        with self._setup._replace(precision=node.precision).load(part.proto) as model:
+            names = [one.name for one in model.program.inputs]
+            inputs = dict(zip(names, model.arguments(**part.inputs), strict=True))
+            made = dict(model.program(inputs, loop_timeout=self.loop_timeout))
+            return Ran(made, told_additions(model.program, inputs))
+
+    def narrowed(self) -> set[str]:
+        """None: a node is given what it reads in one type."""
+        return set()
+
+    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """None from the model's inputs alone: each node is given what the reference has."""
+        return {}
+
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+        """None, likewise."""
+        return Held()
+
+    def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
+        """Each program tells its own."""
+        return {}
+
+    def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
+        """Not counted: no program has all nodes."""
+        return {}
+
+    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """None: the program that ships does not run."""
+        return {}
+
+    def check_indices(self, inputs: dict[str, Array]) -> None:
+        """The rules check those that nodes are given."""
+
+    def close(self) -> None:
+        """Nothing is open: each program was closed behind its node."""
+
+
+def _cannot(error: BaseException) -> str:
+    return f"it does not run by itself: {error}"
+
+
+class ReferenceValues:
+    """What the reference has of each tensor from the model's inputs on, in float32 or the wider type that the model declares."""
+
+    def __init__(self, reference: Reference, given: Mapping[str, Any]) -> None:
+        self._reference = reference
+        self._runner = reference.runner.with_types(reference.types.for_values())
+        self._held: dict[str, Any] = dict(given)
+        self._dtypes: dict[str, Any] = {}
+        self._stored: dict[str, str] = {}  # the precision at which the node computes that makes a tensor
+        self.folded: set[str] = set()
+
+    def forget(self, name: str) -> None:
+        """Drops what no node reads any more."""
+        self._held.pop(name, None)
+
+    def given(self, node: ReferenceNode) -> dict[str, Any]:
+        """What the node is given: rounded to what the program stores, in the types that the model declares.
+
+        A finite number beyond a type is the largest of that type: of infinity no node makes anything that says whether it is right.
+        """
+        made = {}
+        for name in node.inputs:
+            if name not in self._held:
+                continue
+            value = self._held[name]
+            if name not in self.folded and isinstance(value, np.ndarray) and is_float(value.dtype):
+                value = self._rounded(name, value, node)
+            elif name in self.folded and isinstance(value, np.ndarray):
+                value = value.astype(self._dtypes[name], copy=False)
+            made[name] = value
+        return made
+
+    def _rounded(self, name: str, value: Array, node: ReferenceNode) -> Array:
+        dtype = np.dtype(self._dtypes.get(name, value.dtype))
+        precisions = (self._stored.get(name, node.precision), node.precision)
+        kept = [self._reference.types.at(one).storage(dtype) for one in precisions]
+        return _nearest(value, [*kept, float_type(str(dtype))]).astype(dtype)
+
+    def follow(self, node: ReferenceNode, made: Mapping[str, Array]) -> None:
+        """Goes on behind a node; from what the device made of it, `made`, where no rule says what that is."""
+        try:
+            results = node.run({name: self._value(name) for name in node.inputs}, self._runner)
+        except (Unproved, IndexError, KeyError, MemoryError):
+            results = {}
+        for name in node.outputs:
+            value = results.get(name)
+            if value is None and name not in made:
+                continue
+            self._held[name] = _plain(value) if value is not None else made[name]
+            self._dtypes[name] = value.dtype if isinstance(value, Bounded) else getattr(made.get(name), "dtype", None)
+            self._stored[name] = node.precision
+            if node.folded:
+                self.folded.add(name)
+
+    def _value(self, name: str) -> Value:
+        """A value as the rules have it, exactly. Raises KeyError where there is none."""
+        if name not in self._held:
+            return exactly(self._reference.held(name))
+        value = self._held[name]
+        if isinstance(value, np.ndarray):
+            return Bounded(value, None, self._dtypes.get(name, value.dtype), True, name in self.folded)
+        return given_input(value, self._runner.types)
+
+
+def _plain(value: Value) -> Any:
+    """The numbers of a value, in float32 where that is as wide as the declared type."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if not isinstance(value, Bounded) or not value.is_float:
+        return value.value if isinstance(value, Bounded) else value
+    wide = np.dtype(np.float64 if value.dtype == np.float64 else np.float32)
+    return _nearest(value.value, [float_type(str(wide))]).astype(wide)
+
+
+def _nearest(value: Array, types: Iterable[FloatType]) -> Array:
+    """The nearest finite numbers of each type in turn; infinity and NaN stay what they are."""
+    made = np.asarray(value, np.float64)
+    for one in types:
+        made = np.where(np.isfinite(made), one.rounded(np.clip(made, -one.largest, one.largest)), made)
+    return made
+
+
+class ReferenceInputs(Proof):
+    """Judges nodes alone, on the reference's values."""
+
+    def __init__(self, fused: Model, options: Options, against: Against) -> None:
+        self._nodes = SingleNodes(fused)
+        super().__init__(fused, options, against, self._nodes)
+
+    @property
+    def refused(self) -> str:
+        """Why kernels are not judged."""
+        return NOT_RUN
+
+    def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
+        """Judges every node of one case."""
+        constants = self.reference.constants
+        values = ReferenceValues(self.reference, {k: v for k, v in given.items() if k not in constants or k in inputs})
+        self._case = case
+        step()
+        for index, node in enumerate(self.reference.nodes):
+            values.follow(node, self._by_itself(node, values, case))
+            for name in self._readers.get(index, ()):
+                values.forget(name)
+            step()
+
+    def _by_itself(self, node: ReferenceNode, values: ReferenceValues, case: int) -> dict[str, Array]:
+        """Judges a node, and gives what the device made of it."""
+        given = values.given(node)
+        constants = {name: given.pop(name) for name in values.folded.intersection(given)}
+        ran = self._nodes.run(self.reference, node, given, constants)
+        types = self.reference.runner.at(node.precision).types
+        alone = Carried(self.reference, self.reference.runner, {})
+        alone.held = {name: given_input(one, types) for name, one in given.items()}
+        alone.held.update((name, constant(one, types)) for name, one in constants.items())
+        alone.additions, alone.stored = ran.additions, ran.tensors
+        local, note = self._evaluated(node, alone, {}, case)
+        for one in self.ranges.of_node(node, alone, local or {}, ran.tensors):
+            self._find(one._replace(case=case))
+        for name in node.outputs:
+            self._judge_output(node, name, ran, (local or {}).get(name), note)
+        return ran.tensors
+
+    def _judge_output(self, node: ReferenceNode, name: str, ran: Ran, expected: Value, note: str) -> None:
+        if name not in ran.tensors:
+            if node.folded and not note:
+                return  # the program computes it before it runs
+            row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or ran.why)
+            if isinstance(expected, Bounded):
+                row = row._replace(dtype=str(expected.dtype), shape=expected.shape)
+            waived = self.options.allows(node.op, node.operator, node.name, name)
+            self._keep(row._replace(unproved=(node.name,), waived=waived))
+            return
+        actual = ran.tensors[name]
+        if isinstance(expected, Bounded):
+            types = self.reference.types.at(node.precision)
+            if found := overflow_of(node.name, actual, expected, types, self.fused.precision):
+                self._find(found._replace(case=self._case))
+        self._judge(node, name, actual, self._near(node, name, actual, expected), None, note)
