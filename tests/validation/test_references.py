@@ -13,6 +13,8 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import cast_at_boundaries, gemm, model, node, value
+from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.registry import RULES, Call, Undecided
 from pumice.validation.bounds.types import DeclaredTypes, Types
 
 FLOAT = np.float32
@@ -332,3 +334,51 @@ def test_declared_types_store_what_is_declared() -> None:
     assert narrow.independent
     assert not declared.independent
     assert Types("fp16", sums="fp16").as_independent().accumulation("float32").name == "float16"
+
+
+def pooled_regions() -> onnx.ModelProto:
+    """Regions that a node computes, whose borders are between two elements."""
+    nodes = [
+        node("Mul", ["rois", "one"], ["r"]),
+        node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[2, 2], spatial_scale=1.0),
+    ]
+    inputs = [value("x", [1, 1, 8, 8], TensorProto.FLOAT16), value("rois", [1, 5], TensorProto.FLOAT16)]
+    return model(nodes, inputs, constants={"one": np.float16(1)})
+
+
+@pytest.mark.parametrize("reference", [None, "onnx", "onnxruntime"])
+def test_a_kernel_of_one_node_is_judged_where_the_node_is_not(context: pumice.Context, reference: str | None) -> None:
+    """What is read back as a half is known within its rounding, which a border may cross; the kernel reads what the program keeps."""
+    if reference == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    x = np.arange(64).reshape(1, 1, 8, 8).astype(np.float16)
+    rois = np.array([[0, 0.5, 0.5, 4.5, 4.5]], np.float16)
+    report = pumice.validate(pooled_regions(), [(x, rois)], context=context, reference=reference)
+    node_row = next(row for row in report.rows if row.op == "MaxRoiPool")
+    assert (node_row.verdict, "between two elements" in node_row.note) == ("unproved", True)
+    kernel = next(row for row in report.kernels if row.op == "MaxRoiPool")
+    assert kernel.members == (node_row.node,)
+    assert (kernel.verdict, kernel.local is not None) == ("right", True)
+
+
+@pytest.mark.parametrize("reference", [None, "onnx", "onnxruntime"])
+def test_a_kernel_that_no_rule_judges_says_why(context: pumice.Context, reference: str | None) -> None:
+    if reference == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    noise = model([node("RandomUniformLike", ["x"], ["r"]), node("Exp", ["r"], ["y"])], [value("x", [2, 4])])
+    report = pumice.validate(noise, [(np.ones((2, 4), FLOAT),)], context=context, reference=reference)
+    notes = [row.note for row in report.kernels if row.verdict == "unproved"]
+    assert notes == ["random numbers, compared with none"]
+
+
+@pytest.mark.parametrize("border", [0.5, 0.5001, 0.4999])
+def test_a_border_that_an_error_may_carry_over_is_undecided(border: float) -> None:
+    x = Bounded(np.arange(64.0).reshape(1, 1, 8, 8), None, FLOAT)
+    rois = np.array([[0, border, border, 4, 4]])
+    attributes = {"pooled_shape": [2, 2], "spatial_scale": 1.0}
+    exact = Call("MaxRoiPool", [x, Bounded(rois, None, FLOAT)], attributes)
+    assert RULES["MaxRoiPool"](exact)
+    with pytest.raises(Undecided, match="between two elements"):
+        RULES["MaxRoiPool"](Call("MaxRoiPool", [x, Bounded(rois, np.full(rois.shape, 1e-3), FLOAT)], attributes))
+    if border != 0.5:
+        assert RULES["MaxRoiPool"](Call("MaxRoiPool", [x, Bounded(rois, np.full(rois.shape, 1e-5), FLOAT)], attributes))

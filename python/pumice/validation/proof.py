@@ -215,8 +215,12 @@ class Proof:
         for one in self.ranges.of_node(node, alone, local or {}, ours):
             self._find(one._replace(case=case))
         given = alone.of(node) if local is not None and self.against.reads_values else {}
-        expected = self.against.node(node, given, local) or {}
-        near = {name: self._near(node, name, ours[name], expected.get(name)) for name in node.outputs if name in ours}
+        expected = self.against.node(node, given, local)
+        near = {
+            name: self._near(node, name, ours[name], (expected or {}).get(name))
+            for name in node.outputs
+            if name in ours
+        }
         referred = expected if self.against.reads_values else None
         del expected  # of which values that nothing reads are let go below
         if packed and local is not None and not node.folded:  # a value that nothing reads goes before others are made

@@ -147,7 +147,9 @@ def _max_roi_pool(call: Call) -> list[Any]:
     rows, columns = call.attribute("pooled_shape")
     scale = call.attribute("spatial_scale", 1.0)
     ends = rois.value[:, 1:] * scale
-    if (np.abs(ends - np.floor(ends) - 0.5) < _NEAR).any() and scale != 1.0:
+    reach = call.types.reach(rois.errors()[:, 1:]) * abs(scale)
+    near = np.where(reach > 0, reach, 0.0) + (_NEAR if scale != 1.0 else 0.0)
+    if ((np.abs(ends - np.floor(ends) - 0.5) <= near) & (near > 0)).any():
         raise Undecided("MaxRoiPool of a region whose border is between two elements")
     value = np.zeros((rois.shape[0], x.shape[1], rows, columns))
     for n in range(rois.shape[0]):
