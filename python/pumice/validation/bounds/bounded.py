@@ -266,9 +266,7 @@ def apart(value: Array, kept: FloatType) -> Array | None:
 
 
 def _apart(value: Array, kept: FloatType) -> Array | None:
-    with np.errstate(all="ignore"):
-        own = np.abs(kept.rounded(value) - value)
-    own = np.where(np.isfinite(own), own, 0.0)
+    own = kept.apart(value)
     return own if own.any() else None
 
 

@@ -271,9 +271,7 @@ def _clip(call: Call) -> list[Any]:
     for i, name in enumerate(("min", "max")):
         if call.opset < 11 and call.attribute(name) is not None:
             end = m.constant(call.attribute(name))
-            ends[i] = Bounded(
-                end.value, np.abs(end.value - call.types.storage(x.dtype).rounded(end.value)) + end.errors()
-            )
+            ends[i] = Bounded(end.value, call.types.storage(x.dtype).apart(end.value) + end.errors())
     made = x
     for end, choose in zip(ends, (m.maximum, m.minimum), strict=True):
         made = made if end is None else choose(made, end)

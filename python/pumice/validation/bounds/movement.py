@@ -154,7 +154,7 @@ def _pad(call: Call) -> list[Any]:
     error = None if x.error is None else np.pad(x.error[cut], wide)
     value = np.pad(x.value[cut], wide, constant_values=number)
     if x.is_float and (given is not None or (fill is not None and not fill.exact)):
-        own = abs(float(number) - float(call.types.storage(x.dtype).rounded(np.float64(number))))
+        own = call.types.storage(x.dtype).apart(number)
         outside = np.pad(np.zeros(x.value[cut].shape), wide, constant_values=own)
         error = outside if error is None else error + outside
     return [Bounded(value, error, x.dtype, x.stored)]
@@ -360,8 +360,8 @@ def _constant_of_shape(call: Call) -> list[Any]:
     value = Bounded(np.broadcast_to(number[0], shape), None, number.dtype)
     if not value.is_float:
         return [value]
-    own = np.abs(call.types.storage(value.dtype).rounded(value.value) - value.value)
-    return [Bounded(value.value, own if own.any() and np.isfinite(own).all() else None, number.dtype)]
+    own = call.types.storage(value.dtype).apart(value.value)
+    return [Bounded(value.value, own if own.any() else None, number.dtype)]
 
 
 @rule("Range")

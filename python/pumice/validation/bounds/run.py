@@ -70,14 +70,14 @@ def _apart(array: Array, exact: Array, kept: FloatType) -> Array | None:
 def constant(array: Array, types: Types) -> Bounded:
     """A constant: as it is, or rounded to storage (V5), for kernels keep some in float32, and those of products in the storage type.
 
-    A node one of whose constants is beyond the range of the type computes in float32.
+    A node one of whose constants is beyond the range of float16 computes in float32; what is beyond that of bfloat16 is held at its limit.
     """
     if not is_float(array.dtype):
         return Bounded(array, None, array.dtype, constant=True)
     exact = np.asarray(array, np.float64)
     kept = types.constant(array.dtype)
     if types.constants == "rounded":
-        return Bounded(kept.rounded(exact), None, array.dtype, stored=True, constant=True)
+        return Bounded(kept.held(exact), None, array.dtype, stored=True, constant=True)
     if types.constants == "scaled":
         return Bounded(exact, np.abs(exact) * kept.unit + kept.step, array.dtype, stored=True)
     return Bounded(exact, _apart(array, exact, kept), array.dtype, stored=True, constant=True)

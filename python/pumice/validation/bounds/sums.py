@@ -43,11 +43,23 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
 
 
 def as_kept(value: Bounded, types: Types) -> Bounded:
-    """A matrix of constants as kernels of products have it: in the storage type."""
+    """A matrix of constants as kernels of products have it: in the storage type.
+
+    Of what is infinite in bfloat16 nothing is known: some kernels hold its limit, others infinity. A matrix with a number beyond float16 is
+    kept in float32.
+    """
     kept = types.storage(value.dtype)
-    if not value.constant or value.error is None or value.size <= max(value.shape, default=1):
+    if not value.constant or value.error is None:
         return value
-    return Bounded(kept.rounded(value.value), None, value.dtype, True)
+    is_matrix = value.size > max(value.shape, default=1)
+    with np.errstate(all="ignore"):
+        beyond = np.isinf(kept.rounded(value.value)) & np.isfinite(value.value)
+    if not beyond.any():
+        return Bounded(kept.rounded(value.value), None, value.dtype, True) if is_matrix else value
+    if kept.name != "bfloat16":
+        return value
+    error = np.where(beyond, np.inf, 0.0 if is_matrix else value.errors())
+    return Bounded(kept.held(value.value) if is_matrix else value.value, error, value.dtype, True)
 
 
 def _independent(product: Product, a: Bounded, b: Bounded, factor: float) -> Array:

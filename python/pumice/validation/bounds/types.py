@@ -39,6 +39,21 @@ class FloatType(NamedTuple):
         with np.errstate(all="ignore"):
             return np.asarray(value).astype(numpy_dtype(self.name)).astype(np.float64)
 
+    def held(self, value: Any) -> Array:
+        """Constants as kernels have them in the type: bfloat16's limit for those beyond it. Those beyond float16 are kept in float32."""
+        exact = np.asarray(value, np.float64)
+        rounded = self.rounded(exact)
+        beyond = np.isinf(rounded) & np.isfinite(exact)
+        if not beyond.any():
+            return rounded
+        return np.where(beyond, np.copysign(self.largest, exact) if self.name == "bfloat16" else exact, rounded)
+
+    def apart(self, value: Any) -> Array:
+        """How far constants are from what kernels have of them; 0 for infinity and NaN."""
+        with np.errstate(all="ignore"):
+            own = np.abs(self.held(value) - np.asarray(value, np.float64))
+        return np.where(np.isfinite(own), own, 0.0)
+
 
 FLOAT64 = FloatType("float64", 2.0**-53, 2.0**-1022, 2.0**-1074, float(np.finfo(np.float64).max))
 FLOAT32 = FloatType("float32", 2.0**-24, 2.0**-126, 2.0**-149, float(np.finfo(np.float32).max))

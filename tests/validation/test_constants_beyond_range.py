@@ -1,0 +1,105 @@
+"""Constants that the storage type does not hold: what kernels have in their place, and what is not known then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import pumice
+from onnx_models import model, node, value
+from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.run import Runner, constant
+from pumice.validation.bounds.types import BFLOAT16, FLOAT16, FLOAT32, Types
+
+FLOAT = np.float32
+BEYOND = FLOAT(3.4e38)  # bfloat16's largest number is 3.3895e38
+ROW = np.array([1, 2, BEYOND, 4], FLOAT)
+X = np.random.default_rng(0).uniform(1, 2, (2, 4)).astype(FLOAT)
+
+
+def report_of(context: pumice.Context, precision: str, nodes: Any, x: Any, **constants: Any) -> pumice.ValidationReport:
+    return pumice.validate(
+        model(nodes, [value("x", x.shape)], constants=constants), [(x,)], context=context, precision=precision
+    )
+
+
+def test_a_constant_beyond_bfloat16_is_off_by_its_distance_to_the_limit() -> None:
+    assert BFLOAT16.held([BEYOND, -BEYOND, 1, np.inf]).tolist() == [BFLOAT16.largest, -BFLOAT16.largest, 1, np.inf]
+    assert FLOAT16.held([1e5, 0.1]).tolist() == [1e5, float(np.float16(0.1))]
+    assert FLOAT32.apart([BEYOND]).tolist() == [0]
+    made = constant(ROW, Types("bf16"))
+    assert made.error is not None
+    assert made.error.tolist() == [0, 0, float(BEYOND) - BFLOAT16.largest, 0]
+    rounded = constant(ROW, Types("bf16").within_kernel("rounded"))
+    assert rounded.value.tolist() == [1, 2, BFLOAT16.largest, 4]
+    assert constant(ROW, Types("fp16")).error is None
+
+
+MAPS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "Mul": ([node("Mul", ["x", "c"], ["y"])], {"c": ROW}),
+    "of another one": (
+        [node("Mul", ["x", "c"], ["t"]), node("Sub", ["t", "d"], ["y"])],
+        {"c": ROW, "d": FLOAT(3.4028e35)},
+    ),
+    "Min": ([node("Min", ["x", "c"], ["y"])], {"c": ROW}),
+    "a mask": ([node("Add", ["x", "c"], ["t"]), node("Softmax", ["t"], ["y"])], {"c": FLOAT([0, -BEYOND, 0, -BEYOND])}),
+    "Pad": ([node("Pad", ["x", "p", "v"], ["y"])], {"p": np.int64([0, 1, 0, 1]), "v": -BEYOND}),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_what_maps_make_of_it_is_right(context: pumice.Context, name: str) -> None:
+    nodes, constants = MAPS[name]
+    report = report_of(context, "bf16", nodes, FLOAT(1e-3) * X, **constants)
+    assert report.state == "right"
+    assert not [row.node for row in report.rows if row.verdict == "wrong"]
+    assert "clamped constant" in {one.kind for one in report.findings}
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (4, 3)])
+def test_of_a_product_with_it_nothing_is_known(context: pumice.Context, shape: tuple[int, int]) -> None:
+    """Some kernels of products hold it as infinity; the columns without it are judged."""
+    w = np.random.default_rng(1).uniform(1, 2, shape).astype(FLOAT)
+    w[2, 0] = BEYOND
+    report = report_of(context, "bf16", [node("MatMul", ["x", "w"], ["y"])], FLOAT(1e-3) * X, w=w)
+    assert report.state == "unproved"
+    row = report.rows[0]
+    assert row.judged is not None
+    assert (row.judged.unknown, row.judged.ok) == (2, True)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_product_that_computes_in_float32_for_it_is_proved(context: pumice.Context, nodes: int) -> None:
+    w = np.random.default_rng(1).uniform(1, 2, (4, 3)).astype(FLOAT)
+    w[2, 0] = 1e5
+    given = [node("MatMul", ["x", "w"], ["t"]), node("Mul", ["t", "s"], ["y"])] if nodes > 1 else []
+    report = report_of(
+        context,
+        "fp16",
+        given or [node("MatMul", ["x", "w"], ["y"])],
+        FLOAT(0.25) * X,
+        w=w,
+        **({"s": FLOAT(1e-3)} if given else {}),
+    )
+    assert report.state == "right"
+    assert "wide constant" in {one.kind for one in report.findings}
+
+
+OTHERS = [
+    (node("ConstantOfShape", ["s"], ["y"], value=onnx.numpy_helper.from_array(np.array([BEYOND]))), np.int64([2]), 18),
+    (node("Clip", ["s"], ["y"], min=-3.0, max=float(BEYOND)), FLOAT([1, 3.4e38]), 6),
+    (node("Pad", ["s"], ["y"], pads=[1, 1], value=float(BEYOND)), FLOAT([1, 2]), 2),
+]
+
+
+@pytest.mark.parametrize(("made", "given", "opset"), OTHERS, ids=[one[0].op_type for one in OTHERS])
+def test_numbers_of_attributes_are_held_likewise(made: Any, given: Any, opset: int) -> None:
+    dtype = np.dtype(given.dtype)
+    (found,) = Runner({"": opset}, Types("bf16")).node(made, [Bounded(given, None, dtype, stored=True)], {})
+    assert isinstance(found, Bounded)
+    with np.errstate(all="ignore"):
+        error = found.errors()[found.value > 1e38]
+    assert ((error > 1e35) & (error < 1e37)).all()
