@@ -306,3 +306,45 @@ def test_a_rule_that_follows_one_choice_alone_says_that_it_is_undecided(
     inputs[place] = undecided(numbers, dtype)
     with pytest.raises(Undecided, match="undecided"):
         runner.node(made, list(inputs), {})
+
+
+def _with(op: str, inputs: list[Any], **attributes: Any) -> Bounded:
+    made = node(op, [f"i{k}" if one is not None else "" for k, one in enumerate(inputs)], ["y"], **attributes)
+    (found,) = Runner({"": 18}, Types("fp32")).node(made, inputs, {})
+    assert isinstance(found, Bounded)
+    return found
+
+
+def test_a_place_that_is_resized_from_either_takes_one_row() -> None:
+    """In the middle of seven elements that become nine it is open whether the coordinate is 3 or a little less."""
+    x = np.arange(1.0, 50.0).reshape(7, 7)
+    sizes = Bounded(np.int64([1, 1, 9, 9]), None, np.int64)
+    inputs: list[Any] = [Bounded(x[None, None], None, FLOAT), None, None, sizes]
+    found = _with("Resize", inputs, mode="nearest", nearest_mode="floor")
+    places = np.clip(np.floor((np.arange(9) + 0.5) * 7 / 9 - 0.5), 0, 6).astype(int)
+
+    def taken(row: int, column: int) -> Array:
+        rows, columns = places.copy(), places.copy()
+        rows[4], columns[4] = row, column
+        return np.asarray(x[np.ix_(rows, columns)])
+
+    ways = [taken(row, column) for row in (2, 3) for column in (2, 3)]
+    for way in ways:
+        assert is_right([[way]], found)
+    for at in ((4, 0), (4, 8), (0, 4), (8, 4)):
+        spoilt = ways[0].copy()
+        spoilt[at] = ways[-1][at]
+        assert not is_right([[spoilt]], found)
+
+
+def test_a_place_that_is_sampled_from_either_is_one_for_all_channels() -> None:
+    image = Bounded(
+        np.stack([np.arange(1.0, 5.0).reshape(2, 2), np.arange(10.0, 50, 10).reshape(2, 2)])[None], None, FLOAT
+    )
+    grid = Bounded(np.float64([[[[0, -0.5], [-0.5, 0.5]]]]), np.full((1, 1, 2, 2), NEAR), FLOAT)
+    found = _with("GridSample", [image, grid], mode="nearest", align_corners=1)
+    left, right = [[[1, 3]], [[10, 30]]], [[[2, 3]], [[20, 30]]]
+    assert is_right([left], found)
+    assert is_right([right], found)
+    assert not is_right([[left[0], right[1]]], found)
+    assert not is_right([[right[0], left[1]]], found)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
-from .groups import joined_groups, labelled, repeated, stacked
+from .groups import chosen_groups, joined_groups, labelled, repeated, stacked
 from .registry import Call, Rule
 from .sides import ALONE, MOST, Options, as_options, is_undecided
 
@@ -158,8 +158,11 @@ def _wide(whole: Array, mask: Array, row: Array) -> Array:
     return made
 
 
-def selected(mask: Bounded, a: Bounded, b: Bounded, made: Bounded) -> Bounded:
-    """`made`, which is a where the mask is true and else b, with the sides of both, and either where the mask is undecided."""
+def selected(mask: Bounded, a: Bounded, b: Bounded, made: Bounded, group: Array | None = None) -> Bounded:
+    """`made`, which is a where the mask is true and else b, with the sides of both, and either where the mask is undecided.
+
+    group: labels of the elements of which one choice decides whether they are a or b.
+    """
     unsure = np.broadcast_to(mask.errors() > 0, made.shape)
     if not unsure.any() and a.sides is None and b.sides is None:
         return made
@@ -171,10 +174,9 @@ def selected(mask: Bounded, a: Bounded, b: Bounded, made: Bounded) -> Bounded:
     for here, own, other in ((unsure | true, first, second), (unsure | ~true, second, first)):
         values += [np.where(here, one, other.values[0]) for one in own.values]
         errors += [np.where(here, one, other.errors[0]) for one in own.errors]
-    open_ = _undecided(
-        Options(unsure | np.where(true, first.mask, second.mask), values, errors), unsure | first.mask | second.mask
-    )
-    return made.with_sides(open_)
+    labels = None if group is None else chosen_groups(first, second, unsure, group)
+    sides = Options(unsure | np.where(true, first.mask, second.mask), values, errors, labels)
+    return made.with_sides(_undecided(sides, unsure | first.mask | second.mask))
 
 
 def _ways(one: Bounded, shape: tuple[int, ...]) -> Options | None:
@@ -190,18 +192,19 @@ def _ways(one: Bounded, shape: tuple[int, ...]) -> Options | None:
     def wide(arrays: Sequence[Array]) -> list[Array]:
         return [np.broadcast_to(array, shape) for array in arrays]
 
-    return Options(np.broadcast_to(made.mask, shape), wide(values), wide(errors))
+    group = None if made.group is None else np.broadcast_to(made.group, shape)
+    return Options(np.broadcast_to(made.mask, shape), wide(values), wide(errors), group)
 
 
-def either(unsure: Array, a: Bounded, b: Bounded) -> Bounded:
-    """a, or b as well where that is undecided."""
+def either(unsure: Array, a: Bounded, b: Bounded, group: Array | None = None) -> Bounded:
+    """a, or b as well where that is undecided. group: labels of the elements that one choice decides."""
     with np.errstate(all="ignore"):
         wide = np.abs(b.value.astype(np.float64) - a.value) + np.maximum(a.errors(), b.errors())
     wide = np.where(a.value == b.value, np.maximum(a.errors(), b.errors()), wide)
     error = np.where(unsure, np.where(np.isnan(wide), np.inf, wide), a.errors())
     made = Bounded(a.value, error if error.any() else None, a.dtype, a.stored and b.stored)
     mask = Bounded(np.ones(a.shape, bool), unsure * 1.0)
-    return selected(mask, a, b, made)
+    return selected(mask, a, b, made, group)
 
 
 def gathered(

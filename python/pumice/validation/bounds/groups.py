@@ -57,6 +57,16 @@ def joined_groups(several: Sequence[Options | None], mask: Array) -> Array | Non
     return _some(np.where(alone, ALONE, (made >> np.uint64(1)).astype(np.int64)))
 
 
+def chosen_groups(first: Options, second: Options, unsure: Array, group: Array) -> Array:
+    """The labels of what is of one of two tensors, where that is undecided by the choices that `group` labels."""
+    before, other = (np.where(one.mask, _labels(one), _DECIDED) for one in (first, second))
+    made = np.zeros(unsure.shape, np.uint64)
+    for one in (before, other, np.where(unsure, group, _DECIDED)):
+        made = _mixed(made, one)
+    alone = (before == ALONE) | (other == ALONE)
+    return np.where(alone, ALONE, (made >> np.uint64(1)).astype(np.int64))
+
+
 def _labels(options: Options) -> Array:
     return np.full(options.mask.shape, ALONE) if options.group is None else options.group
 

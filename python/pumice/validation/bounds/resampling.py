@@ -11,6 +11,7 @@ from ...base.element_types import Array
 from .bounded import Bounded
 from .choices import either
 from .registry import Call, Unproved, rule
+from .sides import new_labels
 from .sums import known
 
 _NEAR = 1e-9  # of coordinates that are made in doubles: which side of a tie they are on is open within this, save for exact ties
@@ -124,7 +125,9 @@ def _applied(axis: int, made: _Axis, x: Bounded, call: Call) -> Bounded:
             shape = [1] * x.ndim
             shape[axis] = -1
             unsure = np.broadcast_to(tied.reshape(shape), moved.shape)
-            return either(unsure, moved, x.moved(lambda v: np.take(v, second, axis)))
+            # One place along the axis takes all of the places along the others.
+            group = np.broadcast_to(new_labels() + np.arange(tied.size).reshape(shape), moved.shape)
+            return either(unsure, moved, x.moved(lambda v: np.take(v, second, axis)), group)
         value = along(made.weights, x.value)
         sizes = along(np.abs(made.weights), x.magnitude())
         shape = [1] * x.ndim
@@ -295,11 +298,13 @@ def _element(v: Array, places: list[Array], spatial: tuple[int, ...], padding: s
 def _nearest_sample(x: Bounded, at: list[Array], shaken: list[Array], spatial: tuple[int, ...]) -> Bounded:
     places = [np.rint(one) for one in at]
     made = _taken(x, places, spatial)
+    own = new_labels() + np.arange(places[0].size).reshape(places[0].shape)
+    group = np.broadcast_to(own[:, None], made.shape)  # all channels are taken at one place
     for signs in itertools.product((-1, 1), repeat=len(at)):
         other = [np.rint(one + sign * (e + _NEAR_FLOAT)) for one, e, sign in zip(at, shaken, signs, strict=True)]
         moved = np.any([one != place for one, place in zip(other, places, strict=True)], axis=0)
         if moved.any():
-            made = either(np.broadcast_to(moved[:, None], made.shape), made, _taken(x, other, spatial))
+            made = either(np.broadcast_to(moved[:, None], made.shape), made, _taken(x, other, spatial), group)
     return made
 
 
