@@ -37,6 +37,10 @@ layout(constant_id = 11) const uint STEP_W = 1u;
 layout(constant_id = 12) const uint DILATION_H = 1u;
 layout(constant_id = 13) const uint DILATION_W = 1u;
 #endif
+// The depth of a large product, none of whose tiles and chunks is cut off, and the elements from row to row. It is read in place: each line
+// of the next chunk into the registers of one that has been given to the matrix units. 0: for any product.
+layout(constant_id = 14) const uint KNOWN_DEPTH = 0u;
+layout(constant_id = 15) const uint KNOWN_STRIDE = 0u;
 #include "include/fragments.glsl"
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -52,7 +56,9 @@ layout(binding = 2) buffer Y { YFP y[]; };
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;
 const uint ACROSS = TILE_C / SUB_C, TILES = TILE_P / SUB_P * ACROSS, SPLIT = INVOCATIONS / kLanes / TILES;
 const uint QUADS = TILE_C / 4u, ROW_Y = QUADS + 1u;  // one more, so that rows begin in different banks
-shared uvec4 meeting[SPLIT * TILE_P * ROW_Y];
+// Results on their way out: those of all subgroups, which may meet there, or strips of 16 rows of each subgroup, for large tiles.
+const uint SUB_QUADS = SUB_C / 4u, ROW_STRIP = SUB_QUADS + 1u, STRIPS = INVOCATIONS / kLanes * 16u * ROW_STRIP, ALL = SPLIT * TILE_P * ROW_Y;
+shared uvec4 meeting[KNOWN_DEPTH != 0u ? STRIPS : ALL];
 
 SUMS_OF(sums, ROWS * COLUMNS);
 
@@ -72,10 +78,10 @@ uvec4 held_x[(1u + EARLY) * AHEAD * 2u * ROWS], held_w[(1u + EARLY) * AHEAD * 2u
 #include "include/chunks.glsl"
 
 #if EMULATED
-#define STORE_SUMS(matrix, at)                                                                          \
-  FOR(c, kComponents) meeting[(at) + ROW_OF(c) * ROW_Y + COLUMN_OF(c) / 4u][COLUMN_OF(c) % 4u] = floatBitsToUint(matrix[c])
+#define STORE_SUMS(matrix, at, row)                                                                     \
+  FOR(c, kComponents) meeting[(at) + ROW_OF(c) * (row) + COLUMN_OF(c) / 4u][COLUMN_OF(c) % 4u] = floatBitsToUint(matrix[c])
 #else
-#define STORE_SUMS(matrix, at) coopMatStore(matrix, meeting, at, ROW_Y, gl_CooperativeMatrixLayoutRowMajor)
+#define STORE_SUMS(matrix, at, row) coopMatStore(matrix, meeting, at, row, gl_CooperativeMatrixLayoutRowMajor)
 #endif
 
 #if MATRIX
@@ -127,6 +133,38 @@ void multiply(uint from) {
   }
 }
 
+#if MATRIX
+uint first_x, first_w;  // the eights at which the lines of this invocation begin: the others are constants further on
+
+void read_left(uint chunk) {
+  FOR(i, 2u * ROWS) held_x[i] = x[first_x + i * KNOWN_STRIDE + chunk * 4u];
+}
+
+void read_right(uint j, uint chunk) {
+  FOR(i, 2u) held_w[2u * j + i] = w[first_w + ((2u * j + i) * (KNOWN_DEPTH / 32u) + chunk) * kLanes];
+}
+
+void multiply_in_place() {
+  const uint last = KNOWN_DEPTH / 32u - 1u;
+  read_left(0u);
+  FOR(j, COLUMNS) read_right(j, 0u);
+  for (uint chunk = 0u; chunk <= last; ++chunk) {
+    const uint next = min(chunk + 1u, last);
+    FOR(part, 2u) {
+      LEFT_OF(left, ROWS);
+      FOR(i, ROWS) SET_LINES(left[i], held_x, 2u * i, part)
+      if (part == 1u) read_left(next);
+      FOR(j, COLUMNS) {
+        RIGHT(right);
+        SET_LINES(right, held_w, 2u * j, part)
+        FOR(i, ROWS) MULTIPLY_ADD(left[i], right, sums[i * COLUMNS + j]);
+        if (part == 1u) read_right(j, next);
+      }
+    }
+  }
+}
+#endif
+
 void find_rows(uint first) {
   FOR(i, 2u * ROWS) {
     const uint row = min(first + LANE / 4u + i * 8u, p.pixels - 1u);
@@ -137,6 +175,26 @@ void find_rows(uint first) {
     pixels[i].first = (p.x_offset + place.x * p.x_stride_n) >> 3;
     pixels[i].from = ivec2(place.yz * uvec2(STEP_H, STEP_W)) + ivec2(p.base_h, p.base_w);
 #endif
+  }
+}
+
+// Makes results of four sums.
+void finish(uint pixel, uint channel, vec4 sum) {
+  for (uint j = 0u; j < 4u; ++j) sum[j] += channel_bias(channel + j) + element_bias(pixel, channel + j);
+  store_four(y_index(place_of(pixel)), channel, sum);
+}
+
+// Stores the results of a subgroup, 16 rows at a time. The loop is not unrolled, since the sums that are left fill the registers.
+void store_strips(uint first_row, uint first_column) {
+  const uint strip = SUBGROUP_NUMBER * 16u * ROW_STRIP;
+  FOR(i, ROWS) {
+    FOR(j, COLUMNS) STORE_SUMS(sums[i * COLUMNS + j], strip + j * 4u, ROW_STRIP);
+    SUBGROUP_MEETS();
+    [[dont_unroll]] for (uint q = LANE; q < 16u * SUB_QUADS; q += kLanes) {
+      const uint row = q / SUB_QUADS, quad = q % SUB_QUADS;
+      finish(first_row + i * 16u + row, first_column + quad * 4u, uintBitsToFloat(meeting[strip + row * ROW_STRIP + quad]));
+    }
+    SUBGROUP_MEETS();
   }
 }
 
@@ -152,17 +210,24 @@ void main() {
   find_rows(first_row + tile_row);
   FOR(i, 2u * COLUMNS) columns[i] = (p.w_offset >> 3) + min((first_column + tile_column) / 8u + i, blocks - 1u) * chunks * kLanes + LANE;
   FOR(i, ROWS * COLUMNS) CLEAR_SUMS(sums[i]);
+#if MATRIX
+  if (KNOWN_DEPTH != 0u) {
+    first_x = (p.x_offset + (first_row + tile_row + LANE / 4u) * KNOWN_STRIDE) / 8u + LANE % 4u;
+    first_w = p.w_offset / 8u + (first_column + tile_column) / 8u * (KNOWN_DEPTH / 32u) * kLanes + LANE;
+    multiply_in_place();
+    store_strips(first_row + tile_row, first_column + tile_column);
+    return;
+  }
+#endif
   multiply_all(share);
   FOR(i, ROWS) FOR(j, COLUMNS)
-    STORE_SUMS(sums[i * COLUMNS + j], (share * TILE_P + tile_row + i * 16u) * ROW_Y + tile_column / 4u + j * 4u);
+    STORE_SUMS(sums[i * COLUMNS + j], (share * TILE_P + tile_row + i * 16u) * ROW_Y + tile_column / 4u + j * 4u, ROW_Y);
   barrier();  // the sums of all subgroups are there
   for (uint q = gl_LocalInvocationIndex; q < TILE_P * QUADS; q += INVOCATIONS) {
     const uint pixel = first_row + q / QUADS, quad = q % QUADS, channel = first_column + quad * 4u;
     if (pixel >= p.pixels || channel >= p.channels_out) continue;
-    vec4 sum;
-    for (uint j = 0u; j < 4u; ++j) sum[j] = channel_bias(channel + j);
+    vec4 sum = vec4(0.0);
     FOR(k, SPLIT) sum += uintBitsToFloat(meeting[(k * TILE_P + q / QUADS) * ROW_Y + quad]);
-    for (uint j = 0u; j < 4u; ++j) sum[j] += element_bias(pixel, channel + j);
-    store_four(y_index(place_of(pixel)), channel, sum);
+    finish(pixel, channel, sum);
   }
 }

@@ -57,7 +57,7 @@ std::string name_of(const MatrixTiling& one) {
 std::string name_of(const QuadTiling& one) {
   return "product_quads " + sides(one.rows, one.columns) + " of " + sides(one.sub_rows, one.sub_columns) + " split " +
          std::to_string(one.split) + " ahead " + std::to_string(one.ahead) + (one.early ? " early" : "") +
-         (one.low_first ? " low first" : "");
+         (one.low_first ? " low first" : "") + (one.in_place ? " in place" : "");
 }
 
 constexpr int64_t kBiases = 2;  // additions behind a sum
@@ -112,8 +112,17 @@ ContractionPlan quads_plan(const LowerContext& node, const QuadTiling& quads, co
           quads.rows,
           quads.columns,
           kCutting * round_up(depth, 32 * quads.split * quads.ahead) / quads.split + quads.split + kBiases,
-          0,
+          node.emulates_fragments() ? quads.emulated_iterations(depth) : 0,
           name_of(quads)};
+}
+
+// A plan for products whose matrix lies in fragments. The kernel that reads in place is compiled for the product's sizes: places that are
+// sums of constants leave registers for its sums.
+ContractionPlan quad_product_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
+  ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth_of(c));
+  if (tiling.in_place)
+    for (auto& one : specialized({{"KNOWN_DEPTH", depth_of(c)}, {"KNOWN_STRIDE", c.x.sw}})) plan.spec.push_back(std::move(one));
+  return plan;
 }
 
 // A plan for convolutions whose weights lie in fragments.
@@ -122,7 +131,6 @@ ContractionPlan quad_convolution_plan(const LowerContext& node, const Contractio
   const int64_t depth = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth, c.weights.channels_in % kStep == 0);
   for (auto& one : with_window(c, {})) plan.spec.push_back(std::move(one));
-  if (node.emulates_fragments()) plan.iterations = tiling.emulated_iterations(depth);
   if (c.order != WeightOrder::fragments) plan.weights_first = c.fragments, plan.weights_count = fragment_elements(c.weights);
   plan.variant = "conv_quads" + plan.variant.substr(plan.variant.find(' '));
   return plan;
@@ -323,7 +331,9 @@ std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contrac
   if (c.order == WeightOrder::columns) return {columns_plan(node, pixels, y_elements, depth)};
   if (c.order == WeightOrder::fragments) {
     for (const QuadTiling& one : quad_tilings(node, pixels))
-      found.push_back(c.matrix ? quads_plan(node, one, y_vectors, depth) : quad_convolution_plan(node, c, one, y_vectors));
+      found.push_back(c.matrix ? quad_product_plan(node, c, one, y_vectors) : quad_convolution_plan(node, c, one, y_vectors));
+    if (const auto large = in_place_tiling(node, pixels, c.weights.channels_out, depth); large && c.matrix)
+      found.push_back(quad_product_plan(node, c, *large, y_vectors));
     return found;
   }
   if (c.order == WeightOrder::halves) {
@@ -375,10 +385,11 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
   if (c.order == WeightOrder::fragments) {
     constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};
     const int64_t columns = c.weights.channels_out;
-    auto found = quad_tiling_of(node, pixels, columns * node.concurrent, depth);
-    if (!found) found = quad_tiling_of(node, pixels, columns, depth);
+    auto found = quad_tiling_of(node, pixels, columns * node.concurrent, depth, c.matrix);
+    if (!found || (found->in_place && !in_place_tiling(node, pixels, columns, depth)))
+      found = quad_tiling_of(node, pixels, columns, depth, c.matrix);
     const QuadTiling tiling = found.value_or(kAnyRows);
-    return c.matrix ? quads_plan(node, tiling, y_vectors, depth) : quad_convolution_plan(node, c, tiling, y_vectors);
+    return c.matrix ? quad_product_plan(node, c, tiling, y_vectors) : quad_convolution_plan(node, c, tiling, y_vectors);
   }
   if (c.order == WeightOrder::halves) return halves_plan(node, c, halves_tiling_of(node, pixels, c.weights.channels_out, depth), y_vectors);
   if (c.order == WeightOrder::columns) return columns_plan(node, pixels, y_vectors, depth);

@@ -213,6 +213,11 @@ constexpr QuadCost kQuadCosts[] = {
     {{32, 64, 32, 32, 4, 1, true}, 2, 2.25, 1.07, 1.49, 1.45, 0.1},  {{32, 64, 32, 32, 4, 2, true}, 1, 1.91, 1.5, 2.3, 0, 0.21},
     {{64, 96, 32, 48, 1, 1, true}, 3, 0.99, 2.25, 9.54, 0.72, 1.84}, {{64, 96, 32, 48, 1, 1}, 4, 2.29, 0, 13.85, 0, 2.82}};
 
+// Of large products: the tile that is read in place, and conv_matrix with its largest.
+constexpr QuadTiling kInPlace{.rows = 128, .columns = 64, .sub_rows = 64, .sub_columns = 64, .split = 1, .ahead = 1, .in_place = true};
+constexpr QuadCost kLargeInPlace{kInPlace, 4, 2.6, 2.6, 23.2, 0, 0};
+constexpr QuadCost kLargeInShared{{128, 128, 64, 64, 1, 1}, 2, 3.35, 3.16, 3.19, 9.93, 0.87};
+
 constexpr QuadTiling kOfFewRows{16, 32, 16, 32, 16, 2};
 
 bool fits_device(const NodeContext& node, const QuadTiling& tiling) {
@@ -231,11 +236,27 @@ std::vector<QuadTiling> quad_tilings(const NodeContext& node, int64_t rows) {
   return found;
 }
 
-std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  // Results of more than kMostResults are quicker through shared memory, except those of few rows, which are bound by the reading of w.
+std::optional<QuadTiling> in_place_tiling(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
+  const bool is_whole = rows % kInPlace.rows == 0 && columns % kInPlace.columns == 0 && depth % 32 == 0;
+  return is_whole && node.has_fragments() && fits_device(node, kInPlace) ? std::optional(kInPlace) : std::nullopt;
+}
+
+// The tile for a product of very many results, where that is quicker than shared memory: operands that do not lie in the cache together
+// are read from memory, for which a chunk ahead is too little.
+static std::optional<QuadTiling> large_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
+  constexpr int64_t kCached = 48 << 20;  // bytes; an H200 has a cache of 50 MB
+  if ((rows + columns) * depth * 2 > kCached) return {};
+  const auto microseconds = [&](const QuadCost& cost) { return cost.microseconds(rows, columns, depth, node.multiprocessors()); };
+  if (microseconds(kLargeInPlace) >= microseconds(kLargeInShared)) return {};
+  return in_place_tiling(node, rows, columns, depth);
+}
+
+std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth, bool is_product) {
+  // Other results of more than kMostResults are quicker through shared memory, except those of few rows, which are bound by the reading of
+  // w.
   constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 3 << 20, kFewRows = 64;
   if (!node.has_fragments() || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
-  if (rows > kFewRows && rows * columns > kMostResults) return {};
+  if (rows > kFewRows && rows * columns > kMostResults) return is_product ? large_tiling_of(node, rows, columns, depth) : std::nullopt;
   const auto fits = [&](const QuadTiling& tiling) { return fits_device(node, tiling); };
   const int64_t multiprocessors = node.multiprocessors();
   if (rows <= kOfFewRows.rows && fits(kOfFewRows)) return kOfFewRows;

@@ -91,9 +91,13 @@ struct QuadTiling {
   int64_t rows, columns, sub_rows, sub_columns, split, ahead;
   bool early = false;
   bool low_first = false;  // of product_halves: the products of low halves are summed before those of high ones, in the same sums
+  bool in_place = false;   // a chunk's registers are read into again line by line, as the lines have been multiplied
 
   int64_t subgroups() const { return rows / sub_rows * (columns / sub_columns) * split; }
-  uint64_t shared_bytes() const { return static_cast<uint64_t>(split * rows * (columns + 4) * 4); }
+  uint64_t shared_bytes() const {
+    if (in_place) return static_cast<uint64_t>(subgroups() * 16 * (sub_columns + 4) * 4);
+    return static_cast<uint64_t>(split * rows * (columns + 4) * 4);
+  }
   // How often an invocation's loops run at most where the units are emulated.
   int64_t emulated_iterations(int64_t depth) const {
     const int64_t turns = ceil_div(depth, 32 * split * ahead) * ahead, matrices = sub_rows / 16 * (sub_columns / 16);
@@ -103,8 +107,12 @@ struct QuadTiling {
 
 constexpr int64_t kLeastQuadColumns = 16;  // of a tile
 
-// The tile for product_quads, which reads a matrix in fragments; none where another kernel is quicker, or the device cannot run it.
-std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
+// The tile for product_quads, which reads a matrix in fragments; none where another kernel is quicker, or the device cannot run it. Not
+// is_product: for a convolution.
+std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth, bool is_product = true);
+
+// The tile for large products, for which the kernel is compiled for a product's sizes; none where one of its tiles would be cut off.
+std::optional<QuadTiling> in_place_tiling(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth);
 
 // The tiles for product_quads that the device can run, for products that quad_tiling_of() has one for.
 std::vector<QuadTiling> quad_tilings(const NodeContext& node, int64_t rows);

@@ -70,7 +70,7 @@ std::optional<HaloTiling> quick_halo(const MadeImages& made) {
 std::optional<QuadTiling> quick_quads(const NodeContext& node, const MadeImages& made, int64_t taps) {
   constexpr int64_t kLeastDepth = 192;
   if (taps * made.channels_in < kLeastDepth || quick_halo(made)) return {};
-  return quad_tiling_of(node, made.count * made.rows * made.columns, made.channels, taps * round_up(made.channels_in, kPlane));
+  return quad_tiling_of(node, made.count * made.rows * made.columns, made.channels, taps * round_up(made.channels_in, kPlane), false);
 }
 
 bool can_hold_fragments(const NodeContext& node, const WeightView& weights) {
