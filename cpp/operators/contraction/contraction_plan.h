@@ -1,30 +1,12 @@
 // Which kernel computes a contraction, and how: the engine's own choice, or one that was measured on the device.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 
-#include "operators/contraction/contraction_terms.h"
-#include "operators/row/measured_variants.h"
+#include "operators/contraction/plan_terms.h"
 
 namespace pumice {
-
-// The kernel that computes a contraction, what it is told, the tile that a workgroup computes, and how often an invocation's loops run
-// for that at most.
-struct ContractionPlan {
-  std::string_view shader;
-  Macros macros;
-  SpecValues spec;
-  int64_t tile_pixels, tile_channels;
-  int64_t additions;         // see LoweredNode
-  int64_t iterations;        // 0: of a kernel for matrix units or subgroups, which no driver that ends long loops has
-  std::string variant;       // its name among those that a step can take
-  std::string spilled = {};  // the name of the one that it stands for, since that one's kernel spills
-  std::shared_ptr<const StepChoice> choice = nullptr;
-  int64_t tiles = 0;                             // workgroups for all pixels, where tiles are no runs of tile_pixels of them
-  int64_t weights_first = 0, weights_count = 0;  // the elements of the weights that the kernel reads, where these are not all packed ones
-};
 
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 
