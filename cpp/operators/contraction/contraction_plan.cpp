@@ -267,8 +267,7 @@ ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t
     constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};
     const int64_t columns = c.weights.channels_out;
     auto found = quad_tiling_of(node, pixels, columns * node.concurrent, depth, c.matrix);
-    if (!found || (found->in_place && !in_place_tiling(node, pixels, columns, depth)))
-      found = quad_tiling_of(node, pixels, columns, depth, c.matrix);
+    if (!found || found->in_place) found = quad_tiling_of(node, pixels, columns, depth, c.matrix);
     const QuadTiling tiling = found.value_or(kAnyRows);
     return c.matrix ? quad_product_plan(node, c, tiling, y_vectors) : quad_convolution_plan(node, c, tiling, y_vectors);
   }
