@@ -65,9 +65,16 @@ class Way:
         )
 
 
-# Those that the engine takes where rows fill the device, what they were taken in place of, and what was not measured yet.
-OF_128 = (Way(8, 64, 1), Way(8, 64, 1, together=1), Way(8, 32, 1))
-OF_64 = (Way(4, 64, 2, patient=True), Way(4, 64, 2, patient=True, together=1), Way(4, 64, 2), Way(4, 64, 1))
+# Those that the engine takes where rows fill the device, what they were taken in place of, what was not measured yet, and those that it
+# takes where rows are few.
+OF_128 = (Way(8, 64, 1), Way(8, 64, 1, together=1), Way(8, 32, 1), Way(4, 16, 1, shares=2))
+OF_64 = (
+    Way(4, 64, 2, patient=True),
+    Way(4, 64, 2, patient=True, together=1),
+    Way(4, 64, 2),
+    Way(4, 64, 1),
+    Way(4, 32, 1, shares=2),
+)
 WAYS = {128: OF_128, 64: OF_64}
 ON_SOFTWARE = (Way(2, 32, 1), Way(4, 64, 2, patient=True))
 
