@@ -45,6 +45,7 @@ ROUNDED = [node("Round", ["x"], ["r"]), node("Cast", ["r"], ["i"], to=onnx.Tenso
 TAKEN = [ARGMAX, node("Gather", ["table", "i"], ["g"])]
 CHOICES = [
     Choice("Gather", [ARGMAX, node("Gather", ["table", "i"], ["y"])], TIED, {"table": TABLE}, WAYS),
+    Choice("a scalar index", [*ROUNDED, node("Gather", ["table", "i"], ["y"])], 1.5, {"table": TABLE}, [B, C]),
     Choice("Round", [*ROUNDED, node("Gather", ["table", "i"], ["y"])], [1.5, 3], {"table": TABLE}, [[B, D], [C, D]]),
     Choice(
         "Gather of columns",

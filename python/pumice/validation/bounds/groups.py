@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
-from .sides import ALONE, MOST, Options, as_options, is_undecided, new_labels
+from .sides import ALONE, Options, as_options, is_undecided, new_labels
 
 _DECIDED = -2  # in place of the label of a number that rests on no choice of an input, where others do
 
@@ -76,7 +76,7 @@ def _some(row: Array) -> Array | None:
 
 
 def _mixed(made: Array, labels: Array) -> Array:
-    """One label of two, by the finalizer of SplitMix64: of 63 bits, so that no two pairs have the same one."""
+    """One label of two, by the finalizer of SplitMix64: of 63 bits, so that two pairs hardly ever have the same one."""
     mixed = made * np.uint64(0x9E3779B97F4A7C15) + labels.astype(np.int64).view(np.uint64) + np.uint64(1)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -105,11 +105,13 @@ class OneSided:
         if not held.any():
             return
         labels, at = np.unique(_labels(options)[held], return_inverse=True)
-        wrong, most = np.zeros((MOST, len(labels))), np.zeros((MOST, len(labels)))
-        for k in range(MOST):
-            one = np.nan_to_num(ratios[min(k, len(ratios) - 1)][held], nan=np.inf)
+        shape = len(ratios), len(labels)
+        wrong, most = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+        for k, ratio in enumerate(ratios):
+            one = np.nan_to_num(ratio[held], nan=np.inf)
             np.add.at(wrong[k], at.reshape(-1), one > 1)
-            np.maximum.at(most[k], at.reshape(-1), one)
+            with np.errstate(over="ignore"):
+                np.maximum.at(most[k], at.reshape(-1), one.astype(np.float32))
         self._seen.append((labels, wrong, most))
 
     def settle(self) -> OneSided:
@@ -117,12 +119,16 @@ class OneSided:
         if not self._seen:
             return self
         self._labels, at = np.unique(np.concatenate([labels for labels, _, _ in self._seen]), return_inverse=True)
-        wrong, most = np.zeros((MOST, len(self._labels))), np.zeros((MOST, len(self._labels)))
+        sides = max(len(some) for _, some, _ in self._seen)
+        wrong, most = np.zeros((sides, len(self._labels)), np.int32), np.zeros((sides, len(self._labels)), np.float32)
         ends = np.cumsum([0, *(len(labels) for labels, _, _ in self._seen)])
         for (_, some, worst), begin, end in zip(self._seen, ends, ends[1:], strict=False):
-            here = at.reshape(-1)[begin:end]
-            wrong[:, here] += some
-            most[:, here] = np.maximum(most[:, here], worst)
+            here, rows = (
+                at.reshape(-1)[begin:end],
+                np.minimum(np.arange(sides), len(some) - 1),
+            )  # the last side is all others
+            wrong[:, here] += some[rows]
+            most[:, here] = np.maximum(most[:, here], worst[rows])
         self._sides = np.lexsort((most, wrong), axis=0)[0]
         return self
 

@@ -174,9 +174,9 @@ def _gather(call: Call) -> list[Any]:
         return [made]
 
     def spread(v: Array) -> Array:
-        return np.broadcast_to(v.reshape(*v.shape, *[1] * (x.ndim - 1 - axis % x.ndim)), made.shape)
+        return np.broadcast_to(v.reshape(v.shape + (1,) * (x.ndim - 1 - axis % x.ndim)), made.shape)
 
-    return [gathered(call.input(1), take, made, spread)]
+    return [gathered(call.input(1), take, made, spread, rows=x.size > x.shape[axis])]
 
 
 def _indices(given: Bounded, size: int) -> tuple[Array, Array | None]:
@@ -249,7 +249,7 @@ def _of_several(given: Bounded, take: Callable[[Array], Bounded], call: Call) ->
             raise Undecided(f"{call.op} at undecided indices, some of which are out of range") from None
 
     def spread(v: Array) -> Array:
-        return np.broadcast_to(v.reshape(*v.shape, *[1] * (made.ndim - v.ndim)), made.shape)
+        return np.broadcast_to(v.reshape(v.shape + (1,) * (made.ndim - v.ndim)), made.shape)
 
     rows = np.asarray(options.mask.any(-1))
     return taken(made, several, spread(rows), spread(new_labels() + np.arange(rows.size).reshape(rows.shape)))
