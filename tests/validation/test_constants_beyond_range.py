@@ -88,6 +88,22 @@ def test_a_product_that_computes_in_float32_for_it_is_proved(context: pumice.Con
     assert "wide constant" in {one.kind for one in report.findings}
 
 
+WAYS = [{}, {"mode": "isolated"}, {"mode": "isolated", "inputs": "reference"}, {"mode": "chained"}]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("op", ["Gemm", "Conv"])
+def test_a_bias_beyond_keeps_the_matrix_in_float32_too(context: pumice.Context, op: str, way: dict[str, str]) -> None:
+    """The inputs are halves, so that their rounding leaves no room for that of the matrix."""
+    random = np.random.default_rng(1)
+    x, w = ((2, 64), (64, 4)) if op == "Gemm" else ((1, 8, 6, 6), (4, 8, 3, 3))
+    constants = {"w": random.standard_normal(w).astype(FLOAT), "b": FLOAT([1e5, 0, 1, -1])}
+    proto = model([node(op, ["x", "w", "b"], ["y"])], [value("x", list(x))], constants=constants)
+    given = random.standard_normal(x).astype(np.float16).astype(FLOAT)
+    report = pumice.validate(proto, [given], context=context, precision="fp16", **way)
+    assert report.state == "right", report.summary
+
+
 OTHERS = [
     (node("ConstantOfShape", ["s"], ["y"], value=onnx.numpy_helper.from_array(np.array([BEYOND]))), np.int64([2]), 18),
     (node("Clip", ["s"], ["y"], min=-3.0, max=float(BEYOND)), FLOAT([1, 3.4e38]), 6),

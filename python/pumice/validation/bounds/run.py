@@ -20,7 +20,7 @@ from .choices import with_choices
 from .cuts import Index
 from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
 from .standard import definition
-from .types import FloatType, Types, is_float
+from .types import FLOAT16, FloatType, Types, is_float
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, NodeProto
@@ -224,6 +224,8 @@ class Runner:
             return self._without_rule(node, inputs)
         opset = self.opsets.get(domain, 1)
         types = self.types.with_additions(told.additions) if name in TOLD else self.types
+        if types.is_float16 and any(_is_wide(one) for one in inputs):
+            types = types.with_wide()
         call = Call(name, inputs, attributes_of(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
         call.stored = [told.stored.get(output) for output in node.output]
@@ -296,6 +298,14 @@ class Runner:
             made = self.node(node, given, values)
             values.update({name: one for name, one in zip(node.output, made, strict=False) if name})
         return [values[one.name] for one in graph.output]
+
+
+def _is_wide(value: Value) -> bool:
+    """Whether a constant has a finite number beyond float16."""
+    if not isinstance(value, Bounded) or not value.constant or not value.is_float:
+        return False
+    sizes = np.abs(value.value)
+    return bool((np.isfinite(sizes) & (sizes > FLOAT16.largest)).any())
 
 
 def run_by_onnx(node: NodeProto, arrays: list[Any], opsets: Mapping[str, int]) -> list[Any]:

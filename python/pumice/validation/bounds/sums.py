@@ -45,11 +45,11 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
 def as_kept(value: Bounded, types: Types) -> Bounded:
     """A matrix of constants as kernels of products have it: in the storage type.
 
-    Of what is infinite in bfloat16 nothing is known: some kernels hold its limit, others infinity. A matrix with a number beyond float16 is
-    kept in float32.
+    Of what is infinite in bfloat16 nothing is known: some kernels hold its limit, others infinity. All constants of a node that has one
+    beyond float16 are kept in float32.
     """
     kept = types.storage(value.dtype)
-    if not value.constant or value.error is None:
+    if not value.constant or value.error is None or types.wide:
         return value
     is_matrix = value.size > max(value.shape, default=1)
     with np.errstate(all="ignore"):

@@ -108,6 +108,7 @@ class Types:
         self._summed = _TYPES[_PRECISIONS[sums]]
         self.constants = "either"  # exact or rounded
         self.values_only = False
+        self.wide = False  # the node at hand has a constant beyond float16: all of its constants are kept in float32
         self.additions = 0  # of the longest chain in the sums of the node at hand, where its kernel tells; 0: as many as there are terms
 
     def as_independent(self) -> Types:
@@ -128,6 +129,17 @@ class Types:
             return self
         made = copy(self)
         made.additions = most
+        return made
+
+    @property
+    def is_float16(self) -> bool:
+        """Whether the program stores in float16, also where a kernel hands on numbers of float32."""
+        return self._program is FLOAT16
+
+    def with_wide(self) -> Types:
+        """The same types for a node that a constant beyond float16 makes compute in float32."""
+        made = copy(self)
+        made.wide = True
         return made
 
     def longest(self, terms: int) -> int:
