@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheels import old_glibc
+from wheels import archive, old_glibc
 from wheels.interpreters import Interpreter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +59,9 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def check_tools(target: Target) -> None:
-    """Raises Refused where the target has no compiler here."""
+    """Raises Refused where the target has no compiler here, or nothing that compresses a wheel."""
+    if not archive.can_deflate():
+        raise Refused("no zopfli here (pip install zopfli)")
     for name in ("gcc", "g++", "readelf", "strip"):
         if not shutil.which(target.tool(name)):
             package = f"g++-{target.machine.replace('_', '-')}-linux-gnu" if target.crossing else "g++ binutils"

@@ -7,8 +7,10 @@ import hashlib
 import stat
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from wheels import archive
 
 SKIPPED = ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 EARLIEST = 315_532_800  # 1980-01-01: a zip file has no earlier time
@@ -47,11 +49,16 @@ def entry(name: str, executable: bool, epoch: int) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, time.gmtime(max(epoch, EARLIEST))[:6])
     info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
     info.create_system = 3  # Unix
-    info.compress_type = zipfile.ZIP_DEFLATED
     return info
 
 
-def write(path: Path, files: Mapping[str, Path], information: Mapping[str, bytes], epoch: int) -> None:
+def write(
+    path: Path,
+    files: Mapping[str, Path],
+    information: Mapping[str, bytes],
+    epoch: int,
+    deflate: Callable[[bytes], bytes] = archive.deflate,
+) -> None:
     """Writes a wheel.
 
     Args:
@@ -59,16 +66,17 @@ def write(path: Path, files: Mapping[str, Path], information: Mapping[str, bytes
         files: name inside the wheel -> file.
         information: name below .dist-info -> content; RECORD is added.
         epoch: the time of every entry, in seconds since 1970 (SOURCE_DATE_EPOCH).
+        deflate: compresses a file.
     """
     folder = "-".join(path.name.split("-")[:2]) + ".dist-info"
-    record = []
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name in sorted(files):
-            content = files[name].read_bytes()
-            archive.writestr(entry(name, ".so" in name, epoch), content)
-            record.append(record_line(name, content))
-        for name in sorted(information):
-            archive.writestr(entry(f"{folder}/{name}", False, epoch), information[name])
-            record.append(record_line(f"{folder}/{name}", information[name]))
-        text = "\n".join([*record, f"{folder}/RECORD,,", ""])
-        archive.writestr(entry(f"{folder}/RECORD", False, epoch), text)
+    entries, record = [], []
+    for name in sorted(files):
+        content = files[name].read_bytes()
+        entries.append((entry(name, ".so" in name, epoch), content))
+        record.append(record_line(name, content))
+    for name in sorted(information):
+        entries.append((entry(f"{folder}/{name}", False, epoch), information[name]))
+        record.append(record_line(f"{folder}/{name}", information[name]))
+    text = "\n".join([*record, f"{folder}/RECORD,,", ""])
+    entries.append((entry(f"{folder}/RECORD", False, epoch), text.encode()))
+    archive.write(path, entries, deflate)

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import uuid
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
 
 from wheels import __main__ as builder
-from wheels import audit, build, interpreters, old_glibc, pack, sbom
+from wheels import archive, audit, build, interpreters, old_glibc, pack, sbom
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
@@ -201,6 +202,10 @@ def tree_in(folder: Path) -> Path:
     return folder
 
 
+def zlib_deflate(content: bytes) -> bytes:
+    return zlib.compress(content)[2:-4]
+
+
 def write(path: Path, tree: Path, epoch: int = 1_700_000_000) -> Path:
     licences = {f"licenses/licenses/{file.name}": file.read_bytes() for file in (ROOT / "licenses").iterdir()}
     information = {
@@ -211,7 +216,7 @@ def write(path: Path, tree: Path, epoch: int = 1_700_000_000) -> Path:
     }
     path.mkdir(exist_ok=True)
     wheel = path / f"pumice-0.1.0-{TAG}.whl"
-    pack.write(wheel, pack.files_of(tree), information, epoch)
+    pack.write(wheel, pack.files_of(tree), information, epoch, zlib_deflate)
     return wheel
 
 
@@ -315,6 +320,45 @@ def test_a_wheel_over_12_mb_fails(tmp_path: Path) -> None:
     (tree / "pumice" / "noise.bin").write_bytes(os.urandom(12_100_000))
     with pytest.raises(audit.Failed, match="the most is 12,000,000"):
         audit.check_contents(write(tmp_path / "a", tree), "x86_64")
+
+
+# ---- zip files
+
+
+def test_a_zip_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Python's zipfile reads every content and everything that it would have written of an entry itself."""
+    contents = {"empty": b"", "pumice/module.so": os.urandom(1000) * 3, "text.py": b"import numpy\n" * 100}
+    entries = [(pack.entry(name, ".so" in name, 1_700_000_000), text) for name, text in contents.items()]
+    archive.write(tmp_path / "a.zip", entries, zlib_deflate)
+    with zipfile.ZipFile(tmp_path / "a.zip") as ours, zipfile.ZipFile(tmp_path / "b.zip", "w") as python:
+        assert ours.testzip() is None
+        assert {name: ours.read(name) for name in ours.namelist()} == contents
+        for name, text in contents.items():
+            python.writestr(pack.entry(name, ".so" in name, 1_700_000_000), text, zipfile.ZIP_DEFLATED)
+            for field in (
+                "date_time",
+                "compress_type",
+                "create_system",
+                "create_version",
+                "external_attr",
+                "flag_bits",
+            ):
+                assert getattr(ours.getinfo(name), field) == getattr(python.getinfo(name), field), (name, field)
+
+
+def test_zopfli_is_smaller_than_zlib_and_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("zopfli")
+    text = (ROOT / "README.md").read_bytes()
+    stream = archive.deflate(text)
+    assert zlib.decompress(stream, -15) == text
+    assert len(stream) < 0.98 * len(zlib.compress(text, 9)[2:-4])
+    assert stream == archive.deflate(text)
+
+
+def test_a_wheel_is_not_begun_without_zopfli(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zopfli.zlib", None)
+    with pytest.raises(build.Refused, match=r"no zopfli here \(pip install zopfli\)"):
+        build.check_tools(build.Target("x86_64", ROOT, "x86_64"))
 
 
 def test_what_auditwheel_says_is_read() -> None:
