@@ -79,6 +79,25 @@ def test_what_is_linked_with_the_stand_ins_needs_no_newer_glibc(tmp_path: Path) 
     assert max(needed) <= old_glibc.OLDEST
 
 
+@pytest.mark.skipif(not shutil.which("gcc") or not shutil.which("readelf"), reason="needs gcc and binutils")
+def test_a_function_that_nothing_calls_is_left_out(tmp_path: Path) -> None:
+    machine = os.uname().machine
+    if machine not in old_glibc.LOADERS:
+        pytest.skip(f"there are no wheels for {machine}")
+    source = tmp_path / "user.c"
+    source.write_text("int called(int x) { return 2 * x; }\nint never_called(int x) { return 3 * x; }\n")
+    exported = tmp_path / "names.map"
+    exported.write_text("{ global: called; local: *; };\n")
+    flags = old_glibc.write(tmp_path / "glibc", machine, "gcc", "readelf")
+    sections = build.section_flags(build.Target(machine, tmp_path, machine)).split()
+    library = tmp_path / "libuser.so"
+    link = ["gcc", "-O1", "-shared", "-fPIC", *sections, str(source), f"-Wl,--version-script={exported}", *flags]
+    subprocess.run([*link, "-o", str(library)], check=True, capture_output=True)
+    table = subprocess.run(["readelf", "-sW", library], check=True, capture_output=True, text=True).stdout
+    assert " called" in table
+    assert "never_called" not in table
+
+
 def test_unversioned_names_are_found() -> None:
     table = (
         "  5: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND PyList_New\n"
