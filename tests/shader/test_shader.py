@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,9 @@ def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: st
     options = pumice.ShaderOptions(storage="fp16")
     shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="conv_matrix")
     assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
+
+
+@pytest.mark.parametrize("path", pumice._pumice.embedded_shaders())
+def test_an_embedded_text_is_its_file_without_comments(path: str) -> None:
+    """Lines keep their numbers, so that messages name the lines of the file."""
+    assert pumice._pumice.embedded_shader(path) == re.sub("[ \t]*//.*", "", (SHADERS / path).read_text())
