@@ -60,12 +60,12 @@ def run(*command: str | Path, **environment: str) -> str:
 
 def check_tools(target: Target) -> None:
     """Raises Refused where the target has no compiler here, or nothing that compresses a wheel."""
-    if not archive.can_deflate():
-        raise Refused("no zopfli here (pip install zopfli)")
     for name in ("gcc", "g++", "readelf", "strip"):
         if not shutil.which(target.tool(name)):
             package = f"g++-{target.machine.replace('_', '-')}-linux-gnu" if target.crossing else "g++ binutils"
             raise Refused(f"no wheels for {target.machine}: no {target.tool(name)} here (apt-get install {package})")
+    if not archive.can_deflate():
+        raise Refused("no zopfli here (pip install zopfli)")
 
 
 def headers(target: Target) -> Path:
