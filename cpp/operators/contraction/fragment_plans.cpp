@@ -27,7 +27,7 @@ ContractionPlan quads_plan(const LowerContext& node, const QuadTiling& quads, co
           quads.rows,
           quads.columns,
           kCutting * round_up(depth, 32 * quads.split * quads.ahead) / quads.split + quads.split + kBiases,
-          node.emulates_fragments() ? quads.emulated_iterations(depth) : 0,
+          0,
           name_of(quads)};
 }
 
@@ -43,6 +43,7 @@ std::string name_of(const HaloTiling& one) {
 // sums of constants leave registers for its sums.
 ContractionPlan quad_product_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth_of(c));
+  if (node.emulates_fragments()) plan.iterations = tiling.emulated_iterations(depth_of(c));
   if (tiling.in_place)
     for (auto& one : specialized({{"KNOWN_DEPTH", depth_of(c)}, {"KNOWN_STRIDE", c.x.sw}})) plan.spec.push_back(std::move(one));
   return plan;
@@ -54,6 +55,7 @@ ContractionPlan quad_convolution_plan(const LowerContext& node, const Contractio
   const int64_t depth = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth, c.weights.channels_in % kStep == 0);
   for (auto& one : with_window(c, {})) plan.spec.push_back(std::move(one));
+  if (node.emulates_fragments()) plan.iterations = tiling.emulated_iterations(depth);
   if (c.order != WeightOrder::fragments) plan.weights_first = c.fragments, plan.weights_count = fragment_elements(c.weights);
   plan.variant = "conv_quads" + plan.variant.substr(plan.variant.find(' '));
   return plan;
@@ -64,7 +66,6 @@ ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, cons
   constexpr int64_t kRoundingsOfHalves = 16, kRoundingsOfLow = 4;
   ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth_of(c));
   plan.shader = "product_halves.comp";
-  plan.iterations = 0;  // what emulated units would take at most is past a limit of drivers that long sums of tests keep to
   plan.spec.emplace_back("LOW_FIRST", tiling.low_first ? 1 : 0);
   plan.macros.emplace_back("X_SPLIT", c.split ? "1" : "0");
   plan.additions += kRoundingsOfHalves * (c.split ? 2 : 1) + kRoundingsOfLow;

@@ -94,7 +94,7 @@ class OneSided:
     """The side that each group of numbers takes: the one by which what the device has of all of them is right, or least wrong."""
 
     def __init__(self) -> None:
-        # By blocks: labels, and by sides how many numbers of each are wrong, and the largest ratio of any.
+        # Each block's labels; for each side and label, how many numbers are wrong, and the largest ratio of any number.
         self._seen: list[tuple[Array, Array, Array]] = []
         self._labels: Array = np.zeros(0, np.int64)
         self._sides: Array = np.zeros(0, np.int64)
