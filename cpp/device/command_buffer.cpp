@@ -155,6 +155,8 @@ void CommandBuffer::describe(std::span<const DescriptorUse> uses) {
   std::vector<VkDescriptorImageInfo> image_infos;
   std::vector<VkWriteDescriptorSet> writes;
   buffer_infos.reserve(buffers), image_infos.reserve(images), writes.reserve(buffers + images);  // writes point into the first two
+  for (const DescriptorUse& use : uses)
+    for (const BufferRange& range : use.buffers) note_use(*range.buffer);
   auto set = sets_.begin();
   for (const DescriptorUse& use : uses) {
     const auto& bindings = use.pipeline->bindings();
@@ -197,7 +199,12 @@ void CommandBuffer::dispatch_indirect(const Pipeline& pipeline, std::span<const 
   context_->vk().vkCmdDispatchIndirect(commands_, counts.buffer->handle(), counts.offset);
 }
 
+void CommandBuffer::note_use(const Buffer& buffer) {
+  host_sees_ = host_sees_ || buffer.mappable();
+}
+
 void CommandBuffer::scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces) {
+  note_use(target);
   std::vector<VkBufferCopy> regions;
   uint64_t done = source.offset;
   for (const auto& piece : pieces) {
@@ -208,6 +215,7 @@ void CommandBuffer::scatter(const BufferRange& source, const Buffer& target, std
 }
 
 void CommandBuffer::gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target) {
+  note_use(*target.buffer);
   std::vector<VkBufferCopy> regions;
   uint64_t done = target.offset;
   for (const auto& piece : pieces) {
@@ -218,6 +226,7 @@ void CommandBuffer::gather(const Buffer& source, std::span<const BufferPiece> pi
 }
 
 void CommandBuffer::fill(const BufferRange& target, uint32_t word) {
+  note_use(*target.buffer);
   context_->vk().vkCmdFillBuffer(commands_, target.buffer->handle(), target.offset, target.bytes, word);
 }
 
@@ -228,6 +237,7 @@ void CommandBuffer::copy(const BufferRange& source, const Image& target) {
 }
 
 void CommandBuffer::copy(const Image& source, const BufferRange& target) {
+  note_use(*target.buffer);
   auto& vk = context_->vk();
   const VkBufferImageCopy region = whole_image(target, source);
   vk.vkCmdCopyImageToBuffer(commands_, source.handle(), VK_IMAGE_LAYOUT_GENERAL, target.buffer->handle(), 1, &region);
@@ -258,7 +268,8 @@ void CommandBuffer::reset_timestamps() {
 
 void CommandBuffer::end() {
   auto& vk = context_->vk();
-  record_barrier(vk, commands_, kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+  // A barrier to the host takes an H200 a microsecond, which a list on memory that the host cannot see need not spend.
+  if (host_sees_) record_barrier(vk, commands_, kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
   check(vk.vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
 }
 

@@ -64,7 +64,7 @@ class CommandBuffer {
   void timestamp(uint32_t index);
   // Before a submission, where CommandBufferSizes::host_resets is set: no earlier one may still be running.
   void reset_timestamps();
-  void end();  // makes the results visible to the host
+  void end();  // makes the results visible to the host, where they lie in memory that it can see
 
   // Keeps an object alive until the last submission has finished.
   void keep(std::shared_ptr<const void> used) { kept_ = std::move(used); }
@@ -79,6 +79,7 @@ class CommandBuffer {
  private:
   void make_commands();
   void bind(const Pipeline& pipeline, std::span<const std::byte> push);
+  void note_use(const Buffer& buffer);  // of one that may be written
 
   std::shared_ptr<Context> context_;
   VkCommandPool_T* pool_ = nullptr;
@@ -88,6 +89,7 @@ class CommandBuffer {
   uint32_t timestamp_count_ = 0;
   bool guards_ = false;
   bool host_resets_ = false;
+  bool host_sees_ = false;                // memory that is used
   bool is_small_ = false;                 // with few descriptors and no timestamps: pool and commands may serve again
   std::vector<VkDescriptorSet_T*> sets_;  // sets of the dispatches that have descriptors
   size_t next_set_ = 0;
