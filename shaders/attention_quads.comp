@@ -3,8 +3,10 @@
 // sums as for the left operand. So scores become exponentials, and these the left operand of the values, where they are: in registers.
 // Operands are halves, sums of float32. Each subgroup has STRIPS times 16 rows of a head, whose queries stay in its registers; all of them
 // take the same KEYS keys and values at a time through shared memory, the next of both on their way in registers. Each key that is read
-// from there is multiplied with all strips. Several subgroups (SHARES) may have the same rows, and share the keys of a turn. PATIENT: sums are not made relative to a larger score before it is larger by kPatience powers.
-// Of p.together heads that are neighbours the tiles of rows that see most keys all come first, so that the last workgroups have little to do.
+// from there is multiplied with all strips. Several subgroups (SHARES) may have the same rows, and share the keys of a turn.
+// TURNS: ALL_WHOLE where all rows see all keys, which fill all turns; WHOLE_FIRST: turns whose keys are seen by all rows of the workgroup are
+// taken by a text of their own up to the first other one. Of p.together heads that are neighbours the tiles of rows that see most keys all
+// come first, so that the last workgroups have little to do.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -13,10 +15,10 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-#if PATIENT
-#extension GL_KHR_shader_subgroup_vote : require
 #endif
-#endif
+#define ALL_WHOLE 0
+#define WHOLE_FIRST 1
+#define IN_ANY_ORDER 2
 #define GRID_AXES 0
 #include "include/grid.glsl"
 #include "include/math.glsl"
@@ -53,7 +55,7 @@ const uint MOST = MEETING > OUT ? MEETING : OUT;
 
 shared uvec4 staged[STAGED > MOST ? STAGED : MOST];
 
-uvec4 next_k[LOADS_K], next_v[LOADS_V];
+uvec4 next_k[LOADS_K], next_v[LOADS_V > LOADS_K ? LOADS_V : LOADS_K];  // of these two, also queries
 LEFT(queries[STRIPS * STEPS]);
 SUMS_OF(sums, STRIPS * V_STEPS);
 
@@ -86,7 +88,7 @@ float staged_half(uint at, uint column) { return unpackHalf2x16(staged[at + colu
 #define HALF_OF(i) ((i) >> 2)
 
 // Exponentials of scores relative to a reference. Without a mask, scores stay the products of keys and queries times p.scale, and `unit`
-// takes them to powers of two in the multiply-add that takes the reference off. A mask adds numbers as low as the lowest float, which
+// takes them to powers of two in the multiply-add that takes the reference off. BY_SCORE: each is scaled first. A mask adds numbers as low as the lowest float, which
 // such a unit would take to minus infinity.
 #if MASKED
 #define POWER(score, reference, unit) exp((score) - (reference))
@@ -94,7 +96,6 @@ float staged_half(uint at, uint column) { return unpackHalf2x16(staged[at + colu
 #define POWER(score, reference, unit) exp2(fma(score, unit, -(reference) * (unit)))
 #endif
 const float kPowersOfTwo = 1.44269504;  // of two, in a power of e: log2(e)
-const float kPatience = 8.0;            // weights are up to so many powers larger, of which halves have fifteen; of e where there is a mask
 
 // The loads have no branch that depends on the invocation's place: past the last key the last one is loaded, and elements past a head
 // become zero.
@@ -111,28 +112,43 @@ const float kPatience = 8.0;            // weights are up to so many powers larg
   void name(uint first) {                                                                             \
     FOR(i, loads) {                                                                                   \
       const uint n = gl_LocalInvocationIndex + i * INVOCATIONS;                                       \
-      if (n < STRETCH * eights) staged[first + n / eights * row_size + n % eights] = next[i];            \
+      if (n < STRETCH * eights) staged[n / eights * row_size + n % eights + first] = next[i];         \
     }                                                                                                 \
   }
 FETCH(fetch_k, k, next_k, LOADS_K, EIGHTS_K, SIZE)
 FETCH(fetch_v, v, next_v, LOADS_V, EIGHTS_V, V_SIZE)
 FETCH(fetch_q, q, next_k, LOADS_K, EIGHTS_K, SIZE)
+FETCH(fetch_more_q, q, next_v, LOADS_K, EIGHTS_K, SIZE)
 STORE(store_k, next_k, LOADS_K, EIGHTS_K, ROW_K)
 STORE(store_v, next_v, LOADS_V, EIGHTS_V, ROW_V)
+STORE(store_more_q, next_v, LOADS_K, EIGHTS_K, ROW_K)
 
 #define TEAM (SUBGROUP_NUMBER % TEAMS)
 #define SHARE (SUBGROUP_NUMBER / TEAMS)
 
-void load_queries(uint at, uint first_row) {
-  for (uint first = 0u; first < ROWS; first += STRETCH) {
+// Twice as many queries as keys at a time where the values' room takes as many, so that all are on their way at once. Two strips leave no
+// registers for that: attention of 32 heads of 64 takes 3% longer then.
+const bool PAIRED = STRIPS == 1u && ROW_V >= ROW_K;
+const uint ROUND = PAIRED ? 2u * STRETCH : STRETCH;
+
+// Brings the queries into registers, and asks for the first keys and values, from `begin` on.
+void load_queries(uint at, uint first_row, uint at_k, uint at_v, int begin, int end) {
+  for (uint first = 0u; first < ROWS; first += ROUND) {
     fetch_q(at, p.q_row, int(first_row + first), int(p.rows));
-    barrier();  // nobody reads the queries staged before
+    if (PAIRED) fetch_more_q(at, p.q_row, int(first_row + first + STRETCH), int(p.rows));
+    if (first > 0u) barrier();  // nobody reads the queries staged before
     store_k(0u);
+    if (PAIRED) store_more_q(FIRST_V);
+    if (first + ROUND >= ROWS && begin < end) {
+      fetch_k(at_k, p.k_row, begin, end);
+      fetch_v(at_v, p.v_row, begin, end);
+    }
     barrier();  // these queries are staged
     FOR(s, STRIPS) {
-      const uint strip = TEAM * OWN_ROWS + s * 16u;
-      if (strip >= first && strip < first + STRETCH)
-        FOR(step, STEPS) LOAD_QUERIES(queries[s * STEPS + step], (strip - first) * ROW_K + step * 2u, ROW_K);
+      const uint strip = TEAM * OWN_ROWS + s * 16u - first;
+      const uint from = strip < STRETCH ? strip * ROW_K : FIRST_V + (strip - STRETCH) * ROW_K;
+      if (ROWS <= ROUND || strip < ROUND)
+        FOR(step, STEPS) LOAD_QUERIES(queries[s * STEPS + step], from + step * 2u, ROW_K);
     }
   }
   barrier();  // the queries are in registers: keys take their place
@@ -167,9 +183,9 @@ uvec2 place_of_group() {
 struct Seen {
   uint image, head;
   int end;         // of the part
+  ivec2 whole;     // keys that all rows of the workgroup see
   ivec2 all, any;  // keys that all and that any row of the subgroup sees
   float unit;      // of scores as powers of two
-  bool by_score;
 };
 
 Seen seen;
@@ -205,13 +221,10 @@ void fetch_mask(int key) {
 }
 #endif
 
-// Brings the scores of a turn's keys to what weigh() takes.
-void limit_scores(int key) {
+// Brings the scores of a turn's keys to what weigh() takes. Not `is_limited`: all rows see all of these keys.
+void limit_scores(int key, bool is_limited) {
 #if MASKED
-  if (p.softcap != 0.0)
-    FOR(i, STRIPS * BLOCKS * 8u) scores[i] = scaled(scores[i]);
-  else
-    FOR(i, STRIPS * BLOCKS * 8u) scores[i] *= p.scale;
+  FOR(i, STRIPS * BLOCKS * 8u) scores[i] = scaled(scores[i]);
   FOR(b, STRIPS * BLOCKS) FOR(i, 8u) {
 #if MASK_BY_ROW
     const uint at = min(uint(key) + b % BLOCKS * 16u + COLUMN_OF(i), last_masked());
@@ -221,10 +234,10 @@ void limit_scores(int key) {
 #endif
     scores[b * 8u + i] = masked(scores[b * 8u + i], added);
   }
-#else
-  if (seen.by_score) FOR(i, STRIPS * BLOCKS * 8u) scores[i] = scaled(scores[i]);
+#elif BY_SCORE
+  FOR(i, STRIPS * BLOCKS * 8u) scores[i] = scaled(scores[i]);
 #endif
-  if (key < seen.all.x || key + int(KEYS) > seen.all.y)
+  if (is_limited && (key < seen.all.x || key + int(KEYS) > seen.all.y))
     FOR(b, STRIPS * BLOCKS) FOR(i, 8u) {
       const int at = key + int(b % BLOCKS * 16u + COLUMN_OF(i));
       const ivec2 own = sees[b / BLOCKS * 2u + HALF_OF(i)];
@@ -236,25 +249,17 @@ void limit_scores(int key) {
 void weigh(uint s) {
   const float unit = seen.unit;
   vec2 now = largest[s];
-  FOR(j, BLOCKS) FOR(i, 8u) now[HALF_OF(i)] = max(now[HALF_OF(i)], scores[(s * BLOCKS + j) * 8u + i]);
-  now = largest_of_row(now);
-#if PATIENT
-  const bvec2 moves = greaterThan(now * unit, largest[s] * unit + kPatience);
-  now = mix(largest[s], now, moves);
-#endif
-  const vec2 reference = vec2(reference_of(now.x), reference_of(now.y));
-  vec2 factor = vec2(POWER(largest[s].x, reference.x, unit), POWER(largest[s].y, reference.y, unit));
-  largest[s] = now;
-#if PATIENT
-  factor = mix(vec2(1.0), factor, moves);
-#if !EMULATED
-  if (subgroupAny(any(moves)))
-#endif
-#endif
-  {
-    sum[s] *= factor;
-    FOR(j, V_STEPS) FOR(i, 8u) sums[s * V_STEPS + j][i] *= factor[HALF_OF(i)];
+  FOR(j, BLOCKS) {  // of four numbers at a time, so that they do not wait for each other
+    const uint at = (s * BLOCKS + j) * 8u;
+    FOR(h, 2u)
+      now[h] = max(now[h], max(max(scores[at + h * 4u], scores[at + h * 4u + 1u]), max(scores[at + h * 4u + 2u], scores[at + h * 4u + 3u])));
   }
+  now = largest_of_row(now);
+  const vec2 reference = vec2(reference_of(now.x), reference_of(now.y));
+  const vec2 factor = vec2(POWER(largest[s].x, reference.x, unit), POWER(largest[s].y, reference.y, unit));
+  largest[s] = now;
+  sum[s] *= factor;
+  FOR(j, V_STEPS) FOR(i, 8u) sums[s * V_STEPS + j][i] *= factor[HALF_OF(i)];
   FOR(i, BLOCKS * 8u) {
     const uint at = s * BLOCKS * 8u + i;
     scores[at] = POWER(scores[at], reference[HALF_OF(i % 8u)], unit);
@@ -274,38 +279,52 @@ void multiply_values(uint stage) {
   }
 }
 
-// Takes all keys from `begin` on.
-void take_keys(uint at_k, uint at_v, int begin) {
-  const int end = seen.end;
-  if (begin < end) {
-    fetch_k(at_k, p.k_row, begin, end);
-    fetch_v(at_v, p.v_row, begin, end);
-  }
-  uint stage = 0u;
-  for (int first = begin; first < end; first += int(STRETCH)) {
-    store_k(stage);
-    store_v(stage + FIRST_V);
-    barrier();  // the keys and their values are staged
-    fetch_k(at_k, p.k_row, first + int(STRETCH), end);
-    fetch_v(at_v, p.v_row, first + int(STRETCH), end);
-    const int key = first + int(SHARE * KEYS);
-#if !EMULATED
-    if (key < seen.any.y && key + int(KEYS) > seen.any.x)
+uint stage = 0u;  // the buffer of this turn
+// Two strips leave so few registers that it costs more, but where no turn has a branch.
+const bool HAS_ZEROS = STRIPS == 1u || TURNS == ALL_WHOLE;
+
+// Zero, which a driver cannot know before it has been read from shared memory: behind a barrier. The next keys are asked for with it, so that
+// they take the registers of those that were staged. A driver that asks for them earlier needs twice as many, and copies them in each turn.
+int zero_of_turn() { return HAS_ZEROS ? int(staged[stage + EIGHTS_K].x) : 0; }
+
+// Takes the keys of one turn, from `first` on, and asks for those of the next one.
+void take_turn(uint at_k, uint at_v, int first, bool is_limited) {
+  store_k(stage);
+  store_v(stage + FIRST_V);
+  barrier();  // the keys and their values are staged
+  const int next = first + int(STRETCH) + zero_of_turn(), key = first + int(SHARE * KEYS);
+  fetch_k(at_k, p.k_row, next, seen.end);
+  fetch_v(at_v, p.v_row, next, seen.end);
+#if EMULATED
+  const bool takes = true;
+#else
+  const bool takes = !is_limited || (key < seen.any.y && key + int(KEYS) > seen.any.x);
 #endif
-    {
+  if (takes) {
 #if MASKED && !MASK_BY_ROW
-      fetch_mask(key);
+    fetch_mask(key);
 #endif
-      multiply_keys(stage + SHARE * KEYS * ROW_K);
-      limit_scores(key);
-      FOR(s, STRIPS) weigh(s);
-      multiply_values(stage + FIRST_V + SHARE * KEYS * ROW_V);
-    }
-    if (BUFFERS == 1u)
-      barrier();  // nobody reads the keys and values any more: the next ones take their place
-    else
-      stage = BUFFER - stage;
+    multiply_keys(stage + SHARE * KEYS * ROW_K);
+    limit_scores(key, is_limited);
+    FOR(s, STRIPS) weigh(s);
+    multiply_values(stage + FIRST_V + SHARE * KEYS * ROW_V);
   }
+  if (BUFFERS == 1u)
+    barrier();  // nobody reads the keys and values any more: the next ones take their place
+  else
+    stage = BUFFER - stage;
+}
+
+// Takes all keys from `begin` on. The second text of WHOLE_FIRST spares the first one a branch, behind which registers are copied. Where units
+// are emulated there is none, since drivers take minutes for twice the barriers.
+void take_keys(uint at_k, uint at_v, int begin) {
+  const int end = seen.end, step = int(STRETCH);
+  if (gl_LocalInvocationIndex < BUFFERS) staged[gl_LocalInvocationIndex * BUFFER + EIGHTS_K] = uvec4(0u);  // behind the first key's eights
+  int first = begin;
+#if TURNS == WHOLE_FIRST && !EMULATED
+  for (; first >= seen.whole.x && first + step <= seen.whole.y; first += step) take_turn(at_k, at_v, first, false);
+#endif
+  for (; first < end; first += step) take_turn(at_k, at_v, first, TURNS != ALL_WHOLE);
   if (BUFFERS > 1u) barrier();  // nobody reads the keys and values any more: results take their place
 }
 
@@ -385,13 +404,14 @@ void main() {
   const ivec2 seen_first = seen_keys(image, min(own_first, last_row));
   const ivec2 seen_last = seen_keys(image, min(own_first + OWN_ROWS - 1u, last_row));
   seen.image = image, seen.head = head, seen.end = end;
+  seen.whole = ivec2(seen_keys(image, last_row).x, min(seen_keys(image, first_row).y, end));
   seen.all = ivec2(seen_last.x, min(seen_first.y, end)), seen.any = ivec2(seen_first.x, min(seen_last.y, end));
 #if MASKED
   seen.unit = 1.0;
+#elif BY_SCORE
+  seen.unit = kPowersOfTwo;
 #else
-  // A scale that does not keep the order of scores, or is too small for a unit, and a cap are applied to each score.
-  seen.by_score = !(p.scale > 1e-30) || p.softcap != 0.0;
-  seen.unit = seen.by_score ? kPowersOfTwo : p.scale * kPowersOfTwo;
+  seen.unit = p.scale * kPowersOfTwo;
 #endif
   FOR(s, STRIPS) {
     row[s] = min(uvec2(own_first + s * 16u + LANE / 4u) + uvec2(0u, 8u), uvec2(last_row));
@@ -399,8 +419,9 @@ void main() {
     largest[s] = vec2(minus_infinity), sum[s] = vec2(0.0);
   }
   FOR(i, STRIPS * V_STEPS) SET_SUMS(sums[i], 0.0);
-  load_queries(first_q(image, head, 0u), first_row);
-  take_keys(first_k(image, head), first_v(image, head), begin);
+  const uint at_k = first_k(image, head), at_v = first_v(image, head);
+  load_queries(first_q(image, head, 0u), first_row, at_k, at_v, begin, end);
+  take_keys(at_k, at_v, begin);
   meet();
   FOR(s, STRIPS) store_strip(s, own_first + s * 16u, last_row);
 }

@@ -368,7 +368,6 @@ struct Seen {
   ivec2 all, row_a, row_b;     // keys that all rows see, and those that each of the two does
   uvec2 place_a, place_b;
   float unit;                  // of scores as powers of two
-  bool by_score;
 };
 
 Seen seen;
@@ -381,8 +380,8 @@ void limit_scores(int key) {
     const uvec2 place = i < 4u ? seen.place_a : seen.place_b;
     scores[b * kComponents + i] = score_of(seen.image, place.x, place.y, at, scores[b * kComponents + i]);
   }
-#else
-  if (seen.by_score) FOR(b, BLOCKS) FOR(i, SCORED) scores[b * kComponents + i] = scaled(scores[b * kComponents + i]);
+#elif BY_SCORE
+  FOR(b, BLOCKS) FOR(i, SCORED) scores[b * kComponents + i] = scaled(scores[b * kComponents + i]);
 #endif
   if (key < seen.all.x || key + int(KEYS) > seen.all.y)
     FOR(b, BLOCKS) FOR(i, SCORED) {
@@ -445,12 +444,10 @@ void main() {
   seen.at_k = first_k(image, kv_head * p.group), seen.at_v = first_v(image, kv_head * p.group);
   seen.place_a = place_of(LANE / 4u, kv_head), seen.place_b = place_of(LANE / 4u + 8u, kv_head);
   seen.row_a = seen_keys(image, seen.place_a.y), seen.row_b = seen_keys(image, seen.place_b.y);
-#if MASKED
+#if MASKED || BY_SCORE
   seen.unit = kPowersOfTwo;
 #else
-  // A scale that does not keep the order of scores, or is too small for a unit, and a cap are applied to each score.
-  seen.by_score = !(p.scale > 1e-30) || p.softcap != 0.0;
-  seen.unit = seen.by_score ? kPowersOfTwo : p.scale * kPowersOfTwo;
+  seen.unit = p.scale * kPowersOfTwo;
 #endif
   largest = vec2(minus_infinity), sum = vec2(0.0);
   FOR(tile, TILES) FOR(i, kComponents) sums[tile][i] = 0.0;

@@ -4,7 +4,8 @@
 // many keys count, and the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS:
 // keys come in parts of p.stretch, whose results the kernel attention_combine puts together; MEETS: the workgroup that is the last of a
 // row's to finish does so itself. VEC4, Y_VEC4: heads are aligned fours; EIGHTS: aligned eights of 16 bits, which the kernel reads itself.
-// INT8: keys and values are bytes, of which each row of a head has a scale; there is no mask then.
+// INT8: keys and values are bytes, of which each row of a head has a scale; there is no mask then. BY_SCORE: there is a cap of scores, or a
+// scale that does not keep their order or is too small for a unit of scores.
 #include "include/attention_sums.glsl"
 
 layout(push_constant) uniform parameter {
@@ -150,7 +151,10 @@ ivec2 seen_keys(uint image, uint row) {
 
 float scaled(float product) {
   const float score = product * p.scale;
-  return p.softcap != 0.0 ? p.softcap * pm_tanh(score / p.softcap) : score;
+#if BY_SCORE
+  if (p.softcap != 0.0) return p.softcap * pm_tanh(score / p.softcap);
+#endif
+  return score;
 }
 
 #if MASKED

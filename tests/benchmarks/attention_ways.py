@@ -35,12 +35,11 @@ class Way:
     subgroups: int
     keys: int
     strips: int
-    patient: bool = False
     together: int = 0
     shares: int = 1
 
     def __str__(self) -> str:
-        more = (f", {self.shares} shares" if self.shares > 1 else "") + (", patient" if self.patient else "")
+        more = f", {self.shares} shares" if self.shares > 1 else ""
         return f"{self.subgroups} x {self.keys} x {self.strips}{more}, {self.together} together"
 
     def on(self, case: Shape) -> Way:
@@ -52,7 +51,7 @@ class Way:
 
     def macros(self) -> dict[str, str]:
         same = {"EMULATED": "0", "MASKED": "0", "COUNTED": "0", "ZERO_EMPTY": "1", "PARTS": "0", "MEETS": "0"}
-        return {**same, "Y_VEC4": "1", "EPILOGUE(x)": "x", "PATIENT": str(int(self.patient)), "MASK_BY_ROW": "0"}
+        return {**same, "Y_VEC4": "1", "EPILOGUE(x)": "x", "TURNS": "ALL_WHOLE", "MASK_BY_ROW": "0"}
 
     def kernel(self, size: int, context: pumice.Context) -> pumice.Kernel:
         """The kernel that the engine would build, for what the driver says of it."""
@@ -69,14 +68,13 @@ class Way:
 # takes where rows are few.
 OF_128 = (Way(8, 64, 1), Way(8, 64, 1, together=1), Way(8, 32, 1), Way(4, 16, 1, shares=2))
 OF_64 = (
-    Way(4, 64, 2, patient=True),
-    Way(4, 64, 2, patient=True, together=1),
     Way(4, 64, 2),
+    Way(4, 64, 2, together=1),
     Way(4, 64, 1),
     Way(4, 32, 1, shares=2),
 )
 WAYS = {128: OF_128, 64: OF_64}
-ON_SOFTWARE = (Way(2, 32, 1), Way(4, 64, 2, patient=True))
+ON_SOFTWARE = (Way(2, 32, 1), Way(4, 64, 2))
 
 
 def program_of(case: Shape, way: Way | None, context: pumice.Context) -> pumice.Program:

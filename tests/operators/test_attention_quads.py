@@ -16,15 +16,15 @@ from pumice.testing import assert_close
 
 KERNEL = "attention_quads.comp"
 PLAIN, SHORT = Way(2, 32, 1, together=1), Way(4, 16, 1, together=4)
-STRIPS, PATIENT = Way(1, 16, 2, together=2), Way(1, 16, 2, patient=True, together=2)
-LARGE = Way(4, 64, 2, patient=True, together=2)
+STRIPS = Way(1, 16, 2, together=2)
+LARGE = Way(4, 64, 2, together=2)
 SHARED, SHARED_WIDE = Way(4, 16, 1, together=2, shares=2), Way(4, 32, 1, together=1, shares=2)
 CASES = [
     (PLAIN, Case(3, 1, 37, 70, 24, 40, causal=True)),
     (SHORT, Case(5, 5, 33, 65, 32, causal=True, before=20)),
     (STRIPS, Case(4, 2, 31, 90, 16, batch=2, counts=(90, 41), causal=True)),
-    (PATIENT, Case(3, 1, 65, 63, 40, mask="float16", cap=1.5)),
-    (PATIENT, Case(2, 1, 66, 17, 32, 24, causal=True)),
+    (STRIPS, Case(3, 1, 65, 63, 40, mask="float16", cap=1.5)),
+    (STRIPS, Case(2, 1, 66, 17, 32, 24, causal=True)),
     (SHORT, Case(2, 2, 37, 45, 24, batch=2, mask="float16", mask_axes="bk")),
     (STRIPS, Case(2, 1, 33, 37, 16, batch=2, mask="bool", mask_axes="hk", mask_keys=19)),
     (PLAIN, Case(2, 2, 33, 70, 16, mask="float16", mask_axes="rk", mask_keys=37, causal=True)),
@@ -32,17 +32,20 @@ CASES = [
     (SHARED, Case(2, 1, 37, 70, 24, 40, causal=True)),
     (SHARED, Case(2, 1, 33, 37, 16, batch=2, mask="float16", mask_axes="hk", mask_keys=19)),
     (SHARED_WIDE, Case(3, 1, 34, 65, 32, causal=True, before=20)),
+    (PLAIN, Case(2, 1, 70, 64, 24, 40)),  # keys that fill all turns, and are seen by all rows
+    (STRIPS, Case(2, 2, 33, 48, 40, 24, mask="float16", mask_axes="bk")),
 ]
 MORE = [
-    (PATIENT, Case(2, 2, 31, 77, 40, mask="bool")),
-    (PATIENT, Case(1, 1, 17, 1, 8, scale=-0.5)),
-    (PATIENT, Case(3, 1, 65, 63, 40, mask="float16", mask_axes="k", cap=1.5)),
+    (STRIPS, Case(2, 2, 31, 77, 40, mask="bool")),
+    (STRIPS, Case(1, 1, 17, 1, 8, scale=-0.5)),
+    (STRIPS, Case(3, 1, 65, 63, 40, mask="float16", mask_axes="k", cap=1.5)),
     (PLAIN, Case(2, 2, 31, 77, 40, mask="bool", mask_axes="bhk")),
     (STRIPS, Case(1, 1, 64, 16, 64, then="Relu")),
     (STRIPS, Case(3, 3, 47, 97, 128, batch=2, causal=True)),
     (PLAIN, Case(2, 1, 33, 33, 16, counts=(0,))),
     (SHARED, Case(2, 1, 33, 33, 16, counts=(0,))),
     (SHARED_WIDE, Case(2, 2, 31, 77, 40, mask="bool")),
+    (SHARED, Case(2, 1, 37, 64, 24, cap=1.5)),
 ]
 LONG = [
     Case(5, 5, 1009, 1009, 128, causal=True),
@@ -54,6 +57,8 @@ LONG = [
     Case(2, 2, 129, 300, 128, mask="bool", mask_axes="bk"),
     Case(12, 12, 128, 128, 64, batch=8, mask="float16", mask_axes="bk"),
     Case(2, 2, 131, 300, 64, mask="float16", mask_axes="k", mask_keys=201),
+    Case(2, 2, 130, 256, 64),
+    Case(2, 1, 129, 256, 128, cap=2.0),
 ]
 
 
@@ -98,7 +103,7 @@ def test_all_ways_that_are_measured_are_right(case: Case, units: pumice.Context)
             check(case, replace(way, together=together), units)
 
 
-@pytest.mark.parametrize("way", [PLAIN, PATIENT], ids=str)
+@pytest.mark.parametrize("way", [PLAIN, STRIPS], ids=str)
 @pytest.mark.parametrize("growth", [0.25, 3.0, -3.0])
 def test_scores_that_grow_slowly_are_taken_relative_to_large_enough_ones(
     growth: float, way: Way, emulating: pumice.Context
@@ -133,7 +138,7 @@ def test_subgroups_have_two_strips_where_rows_fill_the_device(
     )
     own = plan[0]["choice"]["own"]
     if strips == 2:
-        assert own == "attention_quads 4 x 64 x 2, patient, 1 together"
+        assert own == "attention_quads 4 x 64 x 2, 1 together"
         assert len(plan) == 1
     else:
         assert " x 2" not in own

@@ -111,6 +111,16 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
+// How attention_quads takes the keys of its turns. Heads of more than 64 elements leave no registers for the text of WHOLE_FIRST.
+std::string turns_of(const Attention& a, const MatrixShare& share, const AttentionPlan& plan) {
+  constexpr int64_t kOfWholeFirst = 64;
+  const int64_t keys = a.k.rows(), turn = share.keys * share.shares;
+  const bool all_seen = !a.counts && a.first <= 1 - a.q.rows() && a.last >= keys - 1 && (!a.mask || a.mask->keys >= keys);
+  const bool is_filled = keys % turn == 0 && (plan.parts == 1 || plan.stretch % turn == 0);
+  if (all_seen && is_filled) return "ALL_WHOLE";
+  return std::max(a.k.size(), a.v.size()) <= kOfWholeFirst ? "WHOLE_FIRST" : "IN_ANY_ORDER";
+}
+
 // A plan for matrix units with this share of the work.
 AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
   AttentionPlan plan{is_quads ? "attention_quads.comp" : "attention_matrix.comp"};
@@ -120,7 +130,7 @@ AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const Ma
     plan.spec.insert(plan.spec.end(), {{"KEYS", share.keys}, {"STRIPS", share.strips}, {"SHARES", share.shares}});
     plan.together = share.together;
     const bool by_row = a.mask && a.mask->strides[2] != 0;
-    plan.macros = {{"EMULATED", flag(!node.has_quads())}, {"PATIENT", flag(share.is_patient)}, {"MASK_BY_ROW", flag(by_row)}};
+    plan.macros = {{"EMULATED", flag(!node.has_quads())}, {"MASK_BY_ROW", flag(by_row)}};
   } else {
     plan.macros = {{"SUBGROUP", number(node.subgroup())}};
   }
@@ -128,6 +138,7 @@ AttentionPlan matrix_plan(const LowerContext& node, const Attention& a, const Ma
   plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
   cut_keys(plan, a.k.rows(), share.parts);
   plan.groups_z = static_cast<uint64_t>(plan.parts);
+  if (is_quads) plan.macros.emplace_back("TURNS", turns_of(a, share, plan));
   return plan;
 }
 
@@ -243,12 +254,15 @@ void bind_scales(StepBuilder& step, const Attention& a, DType dtype) {
   step.bind("v_scales", *a.v_scales, a.v.first / a.v.size(), ceil_div(a.v.span(), a.v.size()), bits(dtype));
 }
 
+constexpr double kLeastUnit = 1e-30;  // of a scale that scores are taken to powers of two with
+
 // A kernel of include/attention.glsl with all that they share; nothing is bound yet to where it writes.
 StepBuilder attention_step(const LowerContext& node, const Attention& a, std::string_view shader, Macros macros, SpecValues spec) {
   const DType dtype = node.float_dtype, stored = a.in_bytes() ? DType::int8 : dtype;
   const auto more = {std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
                      {"COUNTED", flag(a.counts.has_value())},
                      {"ZERO_EMPTY", flag(a.zero_empty)},
+                     {"BY_SCORE", flag(a.softcap != 0 || !(a.scale > kLeastUnit))},
                      {"INT8", flag(a.in_bytes())},
                      {"VEC4", flag(a.q.in_vectors(dtype, 4) && a.k.in_vectors(stored, 4) && a.v.in_vectors(stored, 4))}};
   macros.insert(macros.end(), more.begin(), more.end());

@@ -15,22 +15,19 @@ struct MatrixKind {
   int64_t subgroups, keys, resident = 1;  // keys of a step; workgroups of a core
   double latency = 0, turn = 0;           // microseconds of a step, and of a subgroup's step
   int64_t least_size = 0, most_size = 0;  // of heads
-  int64_t strips = 1;
-  bool is_patient = false;
-  int64_t shares = 1;
+  int64_t strips = 1, shares = 1;
 };
 // attention_matrix: keys, then values take the same shared memory, and scores pass through it.
 constexpr MatrixKind kStaged[] = {
     {2, 32, 8, 1.5, 0.2, 0, kLargest}, {4, 32, 4, 1.65, 0.19, 0, kLargest}, {8, 32, 2, 2.2, 0.165, 0, kLargest}};
 // attention_quads: scores stay in registers, of which heads of more than 128 leave room for few. Two strips were measured where rows fill
 // the device: the latency of one workgroup is taken to be that of two on a core.
-constexpr MatrixKind kQuads[] = {{2, 32, 6, 0.85, 0.117, 0, 128},           {4, 32, 4, 0.85, 0.096, 0, 128},
-                                 {8, 32, 2, 0.8, 0.084, 65, 128},           {4, 64, 2, 1.4, 0.185, 0, 64},
-                                 {8, 64, 1, 1.6, 0.155, 65, 128},           {4, 16, 2, 0.8, 0.06, 129, kLargest},
-                                 {4, 64, 2, 2.5, 0.31, 64, 64, 2, true},    {4, 32, 2, 1.25, 0.185, 0, 64, 1, false, 2},
-                                 {4, 16, 2, 0.8, 0.1, 65, 128, 1, false, 2}};
+constexpr MatrixKind kQuads[] = {
+    {2, 32, 6, 0.85, 0.117, 0, 128},  {4, 32, 4, 0.85, 0.096, 0, 128},      {8, 32, 2, 0.8, 0.084, 65, 128},
+    {4, 64, 2, 1.4, 0.185, 0, 64},    {8, 64, 1, 1.6, 0.155, 65, 128},      {4, 16, 2, 0.8, 0.06, 129, kLargest},
+    {4, 64, 2, 2.5, 0.31, 64, 64, 2}, {4, 32, 2, 1.25, 0.185, 0, 64, 1, 2}, {4, 16, 2, 0.8, 0.1, 65, 128, 1, 2}};
 // Two strips that software devices, on which tests emulate the units, have room for with all heads. Never taken but where it is told.
-constexpr MatrixKind kSmallStrips{.subgroups = 1, .keys = 16, .strips = 2, .is_patient = true};
+constexpr MatrixKind kSmallStrips{.subgroups = 1, .keys = 16, .strips = 2};
 
 // Shared memory of a workgroup.
 int64_t bytes_of(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
@@ -48,7 +45,6 @@ int64_t bytes_of(const LowerContext& node, const Attention& a, const MatrixShare
 
 bool fits(const LowerContext& node, const Attention& a, const MatrixShare& share, bool is_quads) {
   const int64_t subgroup = is_quads ? kQuadsSubgroup : node.subgroup();
-  if (share.is_patient && !node.emulates_fragments() && !node.context->info().feature("subgroupVote")) return false;
   return bytes_of(node, a, share, is_quads) <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) &&
          share.subgroups * subgroup <= static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations"));
 }
@@ -68,7 +64,7 @@ int64_t heads_together(const Attention& a) {
 std::string MatrixShare::name(bool is_quads) const {
   std::string text = is_quads ? "attention_quads " : "attention_matrix ";
   text += std::to_string(subgroups) + " x " + std::to_string(keys) + " x " + std::to_string(strips);
-  text += (shares > 1 ? ", " + std::to_string(shares) + " shares" : "") + (is_patient ? ", patient" : "");
+  text += (shares > 1 ? ", " + std::to_string(shares) + " shares" : "");
   return text + ", " + std::to_string(together) + " together";
 }
 
@@ -90,8 +86,7 @@ std::optional<MatrixShare> quickest(const LowerContext& node, const Attention& a
   const double longer = std::max<double>(static_cast<double>(a.k.size() + a.v.size()) / 128, 0.25);
   std::optional<MatrixShare> best;
   for (const MatrixKind& kind : is_quads ? std::span<const MatrixKind>(kQuads) : std::span<const MatrixKind>(kStaged)) {
-    MatrixShare share{.subgroups = kind.subgroups, .keys = kind.keys, .strips = kind.strips, .is_patient = kind.is_patient};
-    share.shares = kind.shares;
+    MatrixShare share{.subgroups = kind.subgroups, .keys = kind.keys, .strips = kind.strips, .shares = kind.shares};
     if (size < kind.least_size || size > kind.most_size || !fits(node, a, share, is_quads)) continue;
     share.together = heads_together(a);
     if (spared && node.is_spilled(share.name(is_quads))) continue;
@@ -125,12 +120,10 @@ std::vector<MatrixShare> quads_shares(const LowerContext& node, const Attention&
   if (!node.has_fragments() || !suits_matrices(node, a)) return {};
   std::vector<MatrixShare> shares;
   const auto add = [&](const MatrixKind& kind) {
-    for (const bool is_patient : {false, true})
-      for (int64_t together = 1; together <= 64; together *= 2) {
-        MatrixShare share{kind.subgroups, kind.keys, kind.strips, is_patient, together};
-        share.shares = kind.shares;
-        if ((kind.is_patient || !is_patient) && fits(node, a, share, true)) shares.push_back(share);
-      }
+    for (int64_t together = 1; together <= 64; together *= 2) {
+      MatrixShare share{.subgroups = kind.subgroups, .keys = kind.keys, .strips = kind.strips, .together = together, .shares = kind.shares};
+      if (fits(node, a, share, true)) shares.push_back(share);
+    }
   };
   std::ranges::for_each(kQuads, add);
   add(kSmallStrips);

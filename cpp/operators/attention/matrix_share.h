@@ -15,7 +15,6 @@ inline constexpr int64_t kQuadsSubgroup = 32;  // invocations of a subgroup of a
 struct MatrixShare {
   int64_t subgroups = 0, keys = 0;  // of a workgroup; keys of a step
   int64_t strips = 1;               // of a subgroup, 16 rows each; two of them have two buffers of keys and values in shared memory
-  bool is_patient = false;          // sums are made relative to a larger score only where it is much larger
   int64_t together = 1;             // heads whose tiles of the most keys come first, those of all of them
   int64_t parts = 1;                // of the keys
   int64_t shares = 1;               // subgroups of a workgroup that have the same rows, and other keys of a turn
@@ -35,7 +34,7 @@ bool suits_matrices(const LowerContext& node, const Attention& a);
 std::optional<MatrixShare> matrix_share(const LowerContext& node, const Attention& a, bool is_quads);
 
 // All shares that attention_quads can be told to take, where the device has its matrix units or tests have them emulated: those that it
-// takes for some heads, whatever the size of these, a small one for tests, and the patient ones without patience.
+// takes for some heads, whatever the size of these, and a small one for tests.
 std::vector<MatrixShare> quads_shares(const LowerContext& node, const Attention& a);
 
 }  // namespace pumice
