@@ -65,6 +65,16 @@ VkBufferImageCopy whole_image(const BufferRange& packed, const Image& image) {
   return region;
 }
 
+std::vector<VkDescriptorSet> allocate_sets(DeviceTable& vk, VkDescriptorPool pool, std::span<const VkDescriptorSetLayout> layouts) {
+  VkDescriptorSetAllocateInfo allocate{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
+  allocate.descriptorPool = pool;
+  allocate.descriptorSetCount = static_cast<uint32_t>(layouts.size());
+  allocate.pSetLayouts = layouts.data();
+  std::vector<VkDescriptorSet> sets(layouts.size());
+  check(vk.vkAllocateDescriptorSets(vk.device, &allocate, sets.data()), "vkAllocateDescriptorSets");
+  return sets;
+}
+
 }  // namespace
 
 CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes) : context_(std::move(context)) {
@@ -143,20 +153,14 @@ void CommandBuffer::describe(std::span<const DescriptorUse> uses) {
   for (const DescriptorUse& use : uses) {
     if (!use.pipeline->bindings().empty()) layouts.push_back(use.pipeline->set_layout());
     buffers += use.buffers.size(), images += use.images.size();
+    for (const BufferRange& range : use.buffers) note_use(*range.buffer);
   }
   if (layouts.empty()) return;
-  VkDescriptorSetAllocateInfo allocate{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
-  allocate.descriptorPool = descriptors_;
-  allocate.descriptorSetCount = static_cast<uint32_t>(layouts.size());
-  allocate.pSetLayouts = layouts.data();
-  sets_.resize(layouts.size());
-  check(vk.vkAllocateDescriptorSets(vk.device, &allocate, sets_.data()), "vkAllocateDescriptorSets");
+  sets_ = allocate_sets(vk, descriptors_, layouts);
   std::vector<VkDescriptorBufferInfo> buffer_infos;
   std::vector<VkDescriptorImageInfo> image_infos;
   std::vector<VkWriteDescriptorSet> writes;
   buffer_infos.reserve(buffers), image_infos.reserve(images), writes.reserve(buffers + images);  // writes point into the first two
-  for (const DescriptorUse& use : uses)
-    for (const BufferRange& range : use.buffers) note_use(*range.buffer);
   auto set = sets_.begin();
   for (const DescriptorUse& use : uses) {
     const auto& bindings = use.pipeline->bindings();
