@@ -35,6 +35,7 @@ from . import (
     kernels,
     launch,
     layers,
+    limits,
     loading,
     machine,
     memory,
@@ -61,6 +62,7 @@ from .timing import Effort
 
 BENCHMARKS: dict[str, ModuleType] = {
     "launch": launch,
+    "limits": limits,
     "transfers": transfers,
     "binding": binding,
     "kernels": kernels,

@@ -1,0 +1,122 @@
+"""What a device takes at least, whatever an engine does: dispatches that do nothing, kernels that only read, products of zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import pumice
+
+from . import product_ways
+from .launch import list_of
+from .on_device import sampler
+from .rows import Row, Table, timed
+from .session import Session
+from .timing import Sampler, measure
+
+US = 1e6
+MANY = 100
+MATRICES = (
+    (32 << 20, 16),
+    (64 << 20, 8),
+)  # bytes of a matrix, and copies that take turns: more than a cache has room for
+ON_SOFTWARE = ((16 << 20, 2),)
+WAYS = (
+    (256, 4, 1024),
+    (512, 4, 256),
+    (512, 8, 512),
+    (1024, 4, 256),
+)  # invocations, loads at a time of each, workgroups
+
+# A workgroup reads its share of the matrix. Nothing is stored for what was read but for a number that it never gives.
+ONLY_READS = """
+#extension GL_EXT_control_flow_attributes : require
+layout(local_size_x = INVOCATIONS) in;
+layout(binding = 0) readonly buffer W { uvec4 w[]; };
+layout(binding = 1) writeonly buffer Y { uint y[]; };
+void main() {
+  const uint share = VECTORS / gl_NumWorkGroups.x, begin = gl_WorkGroupID.x * share;
+  uvec4 all = uvec4(0);
+  for (uint at = 0u; at < share; at += INVOCATIONS * AT_ONCE) {
+    uvec4 held[AT_ONCE];
+    [[unroll]] for (uint i = 0u; i < AT_ONCE; ++i) held[i] = w[begin + at + i * INVOCATIONS + gl_LocalInvocationIndex];
+    [[unroll]] for (uint i = 0u; i < AT_ONCE; ++i) all ^= held[i];
+  }
+  if ((all.x ^ all.y ^ all.z ^ all.w) == 0x9e3779b9u) y[gl_WorkGroupID.x] = all.x;
+  if (gl_LocalInvocationIndex == 0u) y[gl_WorkGroupID.x] = gl_WorkGroupID.x;
+}
+"""
+
+
+def apart(context: pumice.Context) -> pumice.CommandList:
+    """Dispatches that need not wait for each other."""
+    kernel = pumice.Kernel("layout(local_size_x = 64) in; void main() {}", context, "nothing")
+    commands = pumice.CommandList(context)
+    for _ in range(MANY):
+        commands.dispatch(kernel.bind(groups=16))
+    commands.commit()
+    return commands
+
+
+def dispatches(session: Session) -> Table:
+    lists = {
+        "a list of one dispatch": list_of(1, session.context),
+        f"a list of {MANY}, each of which waits": list_of(MANY, session.context),
+        f"a list of {MANY}, none of which waits": apart(session.context),
+    }
+    times = measure({name: one.time for name, one in lists.items()}, session.effort, 1000)
+    rows = [timed(f"{name}: submit and wait", measured, US) for name, measured in times.items()]
+    return Table(f"Dispatches of 16 workgroups, {session.context.info.name}", "us", rows)
+
+
+def reading(
+    context: pumice.Context, matrices: list[pumice.Tensor], way: tuple[int, int, int], waits: bool
+) -> pumice.CommandList:
+    invocations, at_once, groups = way
+    macros = {"INVOCATIONS": f"{invocations}u", "AT_ONCE": f"{at_once}u", "VECTORS": f"{matrices[0].nbytes // 16}u"}
+    kernel = pumice.Kernel(ONLY_READS, context, "only_reads", macros)
+    results = [pumice.empty([groups], "uint32", context) for _ in (matrices[:1] if waits else matrices)]
+    commands = pumice.CommandList(context)
+    for i, matrix in enumerate(matrices):
+        commands.dispatch(kernel.bind(w=matrix, y=results[i % len(results)], groups=groups))
+    return commands
+
+
+def bytes_read(session: Session) -> Iterator[Row]:
+    """Of matrices that come from memory; the best of several ways."""
+    for size, copies in ON_SOFTWARE if session.software else MATRICES:
+        numbers = np.random.default_rng(0).integers(0, 1 << 32, size // 4, "uint32")
+        matrices = [pumice.tensor(np.roll(numbers, i), session.context) for i in range(copies)]
+        for waits in (True, False):
+            samplers: dict[str, Sampler] = {}
+            for way in WAYS:
+                if size // 16 % (way[0] * way[1] * way[2]) == 0:
+                    samplers[str(way)] = sampler(reading(session.context, matrices, way, waits), copies)
+            best = min(measure(samplers, session.effort, 20).values(), key=lambda times: times.best)
+            row = timed(f"{size >> 20} MB, each {'waits' if waits else 'by itself'}", best, US)
+            row.note = f"{size / best.best * 1e-12:.3g} TB/s"
+            yield row
+
+
+def products(session: Session) -> Iterator[Row]:
+    """Numbers take more power than zeros, by which a device may lower its clock."""
+    size = 64 if session.software else 4096
+    dtype = "float32" if session.software else "float16"
+    for what in ("random numbers", "zeros"):
+        numbers = np.random.default_rng(0).standard_normal((2, size, size)).astype(dtype) * (what != "zeros")
+        graph = pumice.Graph(what)
+        x = graph.input("x", dtype, [size, size])
+        graph.output("y", graph.add("MatMul", x, numbers[1]))
+        program = graph.compile(session.context, "fp32" if session.software else "fp16")
+        one, _ = product_ways.sampled(program, [numbers[0]])
+        times = measure({what: one}, session.effort, 20)[what]
+        row = timed(f"product of {size}, {what}", times, US)
+        row.note = f"{2e-12 * size**3 / times.median:,.4g} TFLOP/s"
+        yield row
+
+
+def run(session: Session) -> Iterator[Table]:
+    yield dispatches(session)
+    yield Table("Kernels that only read, of matrices from memory", "us", list(bytes_read(session)))
+    yield Table("Products of zeros and of numbers", "us", list(products(session)))
