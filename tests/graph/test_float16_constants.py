@@ -175,6 +175,30 @@ def test_what_is_filled_with_a_number_beyond_float16_stays_float32(context: pumi
     assert note.endswith("float32: its 'value' holds 100000, which float16 does not")
 
 
+@pytest.mark.parametrize("alpha", [70000.0, -3e6, 1e-6, 0.5], ids=str)
+@pytest.mark.parametrize("is_constant", [True, False], ids=["constant", "given"])
+def test_a_matrix_that_is_scaled_beyond_float16_stays_float32(
+    context: pumice.Context, alpha: float, is_constant: bool
+) -> None:
+    """What is stored is the product of both."""
+    random = np.random.default_rng(0)
+    a = (random.uniform(-1, 1, (3, 24)) * 2 / abs(alpha)).clip(-100, 100).astype(np.float16).astype(np.float32)
+    b = random.uniform(-1, 1, (24, 5)).astype(np.float16).astype(np.float32)
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", [3, 24])
+    right = graph.constant(b, "b") if is_constant else graph.input("b", "float32", [24, 5])
+    graph.output("y", graph.add("Gemm", x, right, alpha=alpha, name="gemm"))
+    inputs = {"x": a} | ({} if is_constant else {"b": b})
+    with graph.compile(context, precision="fp16") as program:
+        made = program(inputs)["y"]
+        row = {row["node"]: row for row in program.report()}["gemm"]
+    np.testing.assert_allclose(
+        made, alpha * (a.astype(np.float64) @ b), rtol=4e-3, atol=4e-3 * abs(alpha) * np.abs(a).max()
+    )
+    assert (row["precision"] == "fp32") == (alpha != 0.5)
+    assert ("float32: its 'alpha' times 'b' holds " in row["note"]) == (alpha != 0.5)
+
+
 def test_a_lone_number_that_would_become_zero_stays_float32(context: pumice.Context) -> None:
     """A small constant, such as the epsilon of a norm that is written out, keeps its value."""
     graph = pumice.Graph()

@@ -15,6 +15,7 @@ namespace pumice {
 namespace {
 
 constexpr double kLargestHalf = 65504, kVanishes = 0x1p-25;  // up to the last one a number is rounded to 0
+constexpr double kLeastWhole = 0x1p-14;                      // below it float16 keeps fewer digits
 constexpr float kBeyondHalf = 65520;                         // from here on a number is rounded to none of float16's
 
 bool is_beyond(double number) {
@@ -44,6 +45,13 @@ std::optional<double> first_beyond(const HostTensor& constant) {
   return {};
 }
 
+double largest_of(const HostTensor& constant) {
+  double largest = 0;
+  for (const double number : constant.as_double())
+    if (std::isfinite(number)) largest = std::max(largest, std::abs(number));
+  return largest;
+}
+
 class WideConstants {
  public:
   explicit WideConstants(ProgramGraph& graph) : graph_(graph), numbers_(graph.values.size()), known_(graph.values.size(), false) {}
@@ -56,6 +64,10 @@ class WideConstants {
       if (const auto number = filled_with(node)) {
         node.wide = true;
         note(node, "its 'value'", *number);
+      }
+      if (const auto number = scaled(node)) {
+        node.wide = true;
+        note(node, "its '" + std::string(node.row->scales) + "' times '" + graph_.value(node.inputs[1]).name + "'", *number);
       }
     }
     // All constants of a node that computes in float32 are float32, and so are other nodes that read one of these.
@@ -83,6 +95,16 @@ class WideConstants {
   static std::optional<double> filled_with(const ProgramNode& node) {
     const HostTensor* value = node.row->filled_with.empty() ? nullptr : node.attributes.tensor(node.row->filled_with);
     return value ? beyond_float16(*value) : std::nullopt;
+  }
+
+  // The largest element of a constant input 1, times the attribute that scales it, where float16 does not hold that or not all its digits.
+  // Of an input that is no constant the attribute counts alone.
+  std::optional<double> scaled(const ProgramNode& node) const {
+    const double scale = node.row->scales.empty() ? 1 : node.attributes.real(node.row->scales, 1);
+    const GraphValue& input = graph_.value(node.inputs[1]);
+    if (scale == 1 || !is_working_float(input.dtype)) return {};
+    const double number = scale * (input.constant && input.constant->data ? largest_of(*input.constant) : 1);
+    return is_beyond(number) || (number != 0 && std::abs(number) < kLeastWhole) ? std::optional(number) : std::nullopt;
   }
 
   void note_input(ProgramNode& node, size_t input) {

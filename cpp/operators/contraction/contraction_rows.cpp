@@ -302,6 +302,7 @@ Rows contraction_rows() {
            .shape = shape_of_gemm,
            .lower = lower_gemm,
            .flop = product_flop,
+           .scales = "alpha",
            .pack = pack_gemm,
            .cut = cut_matrix_products,
            .narrow_inputs = 1,

@@ -146,6 +146,7 @@ struct OperatorRow {
   HostGuess guess = HostGuess::ones;
   uint32_t host_elements = 0;         // those of them whose values become elements of the result
   std::string_view filled_with = {};  // the attribute whose value becomes elements of the result
+  std::string_view scales = {};       // the attribute that input 1 is multiplied by before it is rounded
   // Describes how constant input `i` is repacked once for this device; false: used as it is. Free of data shapes.
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
   // The name of the row to use instead where the size of the result is the count of non-zeros in an input that only the device knows
