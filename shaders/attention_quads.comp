@@ -151,6 +151,7 @@ void load_queries(uint at, uint first_row, uint at_k, uint at_v, int begin, int 
         FOR(step, STEPS) LOAD_QUERIES(queries[s * STEPS + step], from + step * 2u, ROW_K);
     }
   }
+  if (gl_LocalInvocationIndex < BUFFERS) staged[gl_LocalInvocationIndex * BUFFER + EIGHTS_K] = uvec4(0u);  // for zero_of_turn()
   barrier();  // the queries are in registers: keys take their place
 }
 
@@ -319,7 +320,6 @@ void take_turn(uint at_k, uint at_v, int first, bool is_limited) {
 // are emulated there is none, since drivers take minutes for twice the barriers.
 void take_keys(uint at_k, uint at_v, int begin) {
   const int end = seen.end, step = int(STRETCH);
-  if (gl_LocalInvocationIndex < BUFFERS) staged[gl_LocalInvocationIndex * BUFFER + EIGHTS_K] = uvec4(0u);  // behind the first key's eights
   int first = begin;
 #if TURNS == WHOLE_FIRST && !EMULATED
   for (; first >= seen.whole.x && first + step <= seen.whole.y; first += step) take_turn(at_k, at_v, first, false);

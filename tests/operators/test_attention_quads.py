@@ -105,7 +105,7 @@ def test_all_ways_that_are_measured_are_right(case: Case, units: pumice.Context)
 
 @pytest.mark.parametrize("way", [PLAIN, STRIPS], ids=str)
 @pytest.mark.parametrize("growth", [0.25, 3.0, -3.0])
-def test_scores_that_grow_slowly_are_taken_relative_to_large_enough_ones(
+def test_scores_that_grow_are_taken_relative_to_the_largest_so_far(
     growth: float, way: Way, emulating: pumice.Context
 ) -> None:
     """By so many powers of e from key to key: within a turn, over several turns, or from the first key down."""
@@ -115,6 +115,15 @@ def test_scores_that_grow_slowly_are_taken_relative_to_large_enough_ones(
     q[..., 0] = 1
     k[..., 0] = (growth * np.arange(90)).astype(np.float16)
     made = case.program(emulating, measured=told(case, way)).call((q, k, v))[0]
+    assert_close(made, case.expected([q, k, v]), rtol=4e-3, atol=4e-3)
+
+
+def test_parts_of_the_keys_that_no_row_sees_have_no_share(units: pumice.Context) -> None:
+    """The first rows see no key of the last parts; all scores are so low that their exponentials vanish beside a score of zero."""
+    case = Case(1, 1, 512, 512, 64, causal=True)
+    q, k, v = case.given()
+    q[...], k[...] = 4.25, -4.25
+    made = case.program(units).call((q, k, v))[0]
     assert_close(made, case.expected([q, k, v]), rtol=4e-3, atol=4e-3)
 
 
