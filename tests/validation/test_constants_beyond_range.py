@@ -119,3 +119,30 @@ def test_numbers_of_attributes_are_held_likewise(made: Any, given: Any, opset: i
     with np.errstate(all="ignore"):
         error = found.errors()[found.value > 1e38]
     assert ((error > 1e35) & (error < 1e37)).all()
+
+
+@pytest.mark.parametrize("number", [65519.0, 65520.0])
+def test_a_constant_at_the_end_of_float16_is_what_the_engine_has_of_it(context: pumice.Context, number: float) -> None:
+    """The first one is rounded to 65504, the second one to none."""
+    report = report_of(
+        context, "fp16", [node("MatMul", ["x", "c"], ["y"])], FLOAT(1e-3) * X, c=np.full((4, 3), number, FLOAT)
+    )
+    assert [row.verdict for row in report.rows if row.verdict == "wrong"] == []
+    assert ("wide constant" in {one.kind for one in report.findings}) == (number == 65520)
+
+
+@pytest.mark.parametrize("alpha", [70000.0, 1e-6, 0.7, -2.0], ids=str)
+@pytest.mark.parametrize("is_constant", [True, False], ids=["constant", "given"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_matrix_that_is_scaled_before_it_is_rounded_is_right(
+    context: pumice.Context, precision: str, is_constant: bool, alpha: float
+) -> None:
+    random = np.random.default_rng(1)
+    x = (random.uniform(-1, 1, (3, 256)) / max(abs(alpha), 1)).astype(FLOAT)
+    b = random.uniform(0.5, 1, (256, 16)).astype(FLOAT)
+    inputs = [value("x", x.shape)] + ([] if is_constant else [value("b", b.shape)])
+    proto = model([node("Gemm", ["x", "b"], ["y"], alpha=alpha)], inputs, constants={"b": b} if is_constant else {})
+    report = pumice.validate(proto, [(x,) if is_constant else (x, b)], context=context, precision=precision)
+    assert [row.verdict for row in report.rows if row.verdict == "wrong"] == []
+    is_wide = precision == "fp16" and abs(alpha) not in (0.7, 2.0)
+    assert ("wide constant" in {one.kind for one in report.findings}) == is_wide

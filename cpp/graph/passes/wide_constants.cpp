@@ -18,6 +18,8 @@ constexpr double kLargestHalf = 65504, kVanishes = 0x1p-25;  // up to the last o
 constexpr double kLeastWhole = 0x1p-14;                      // below it float16 keeps fewer digits
 constexpr float kBeyondHalf = 65520;                         // from here on a number is rounded to none of float16's
 
+constexpr size_t kRun = size_t{1} << 16;  // elements of a constant that are read at a time
+
 bool is_beyond(double number) {
   return std::isfinite(number) && (std::abs(number) >= kBeyondHalf);
 }
@@ -31,7 +33,6 @@ std::optional<double> first_beyond(const HostTensor& constant) {
     return found == elements.end() ? std::nullopt : std::optional(*found);
   }
   constexpr auto kFirst = std::bit_cast<uint32_t>(kBeyondHalf), kInfinity = uint32_t{0x7f800000};
-  constexpr size_t kRun = size_t{1} << 16;
   std::vector<uint32_t> words(std::min(kRun, count));
   for (size_t begin = 0; begin < count; begin += kRun) {
     const size_t run = std::min(kRun, count - begin);
@@ -45,10 +46,17 @@ std::optional<double> first_beyond(const HostTensor& constant) {
   return {};
 }
 
+// The largest size of its finite elements.
 double largest_of(const HostTensor& constant) {
-  double largest = 0;
-  for (const double number : constant.as_double())
-    if (std::isfinite(number)) largest = std::max(largest, std::abs(number));
+  const auto count = static_cast<size_t>(constant.desc.elements());
+  std::vector<float> numbers(std::min(kRun, count));
+  float largest = 0;
+  for (size_t begin = 0; begin < count; begin += kRun) {
+    const auto run = std::span(numbers).first(std::min(kRun, count - begin));
+    constant.convert_to(DType::float32, static_cast<int64_t>(begin), std::as_writable_bytes(run));
+    for (const float number : run)
+      if (std::isfinite(number)) largest = std::max(largest, std::abs(number));
+  }
   return largest;
 }
 
@@ -97,14 +105,16 @@ class WideConstants {
     return value ? beyond_float16(*value) : std::nullopt;
   }
 
-  // The largest element of a constant input 1, times the attribute that scales it, where float16 does not hold that or not all its digits.
-  // Of an input that is no constant the attribute counts alone.
+  // The largest element of a constant input 1, times the attribute that scales it, where float16 does not hold that, or keeps fewer digits
+  // of it than of the element. Of an input that is no constant the attribute counts alone.
   std::optional<double> scaled(const ProgramNode& node) const {
-    const double scale = node.row->scales.empty() ? 1 : node.attributes.real(node.row->scales, 1);
+    if (node.row->scales.empty() || node.inputs.size() < 2 || node.inputs[1] == kAbsent) return {};
+    const double scale = node.attributes.real(node.row->scales, 1);
     const GraphValue& input = graph_.value(node.inputs[1]);
     if (scale == 1 || !is_working_float(input.dtype)) return {};
-    const double number = scale * (input.constant && input.constant->data ? largest_of(*input.constant) : 1);
-    return is_beyond(number) || (number != 0 && std::abs(number) < kLeastWhole) ? std::optional(number) : std::nullopt;
+    const double largest = input.constant && input.constant->data ? largest_of(*input.constant) : 1, number = scale * largest;
+    const bool is_small = number != 0 && std::abs(number) < kLeastWhole && largest >= kLeastWhole;
+    return is_beyond(number) || is_small ? std::optional(number) : std::nullopt;
   }
 
   void note_input(ProgramNode& node, size_t input) {
@@ -114,7 +124,9 @@ class WideConstants {
   }
 
   void note(const ProgramNode& node, const std::string& whose, double number) {
-    const std::string what = whose + " holds " + general_text(number) + ", which float16 does not";
+    const bool is_kept = std::abs(number) > kVanishes && !is_beyond(number);
+    const std::string what =
+        whose + " holds " + general_text(number) + (is_kept ? ", of which float16 keeps few digits" : ", which float16 does not");
     std::string& told = graph_.report[node.report].wide;
     if (told.empty()) told = "float32: " + what;
     log(LogLevel::warning,

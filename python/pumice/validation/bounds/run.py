@@ -224,7 +224,7 @@ class Runner:
             return self._without_rule(node, inputs)
         opset = self.opsets.get(domain, 1)
         types = self.types.with_additions(told.additions) if name in TOLD else self.types
-        if types.is_float16 and any(_is_wide(one) for one in inputs):
+        if types.is_float16 and (any(_is_wide(one) for one in inputs) or _scales_beyond(node, inputs)):
             types = types.with_wide()
         call = Call(name, inputs, attributes_of(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
@@ -300,12 +300,27 @@ class Runner:
         return [values[one.name] for one in graph.output]
 
 
+_BEYOND_FLOAT16 = 65520.0  # from here on a number is rounded to none of float16's
+
+
 def _is_wide(value: Value) -> bool:
     """Whether a constant has a finite number beyond float16."""
     if not isinstance(value, Bounded) or not value.constant or not value.is_float:
         return False
     sizes = np.abs(value.value)
-    return bool((np.isfinite(sizes) & (sizes > FLOAT16.largest)).any())
+    return bool((np.isfinite(sizes) & (sizes >= _BEYOND_FLOAT16)).any())
+
+
+def _scales_beyond(node: NodeProto, inputs: list[Value]) -> bool:
+    """Whether the engine computes a Gemm in float32, since its matrix times alpha is beyond float16, or loses digits there."""
+    b = inputs[1] if node.op_type == "Gemm" and not node.domain and len(inputs) > 1 else None
+    alpha = float(attributes_of(node).get("alpha", 1.0)) if isinstance(b, Bounded) and b.is_float else 1.0
+    if not isinstance(b, Bounded) or alpha == 1:
+        return False
+    sizes = np.abs(b.value[np.isfinite(b.value)]) if b.constant else np.ones(1)
+    largest = float(sizes.max(initial=0.0))
+    is_small = 0 < largest * abs(alpha) < FLOAT16.normal <= largest
+    return largest * abs(alpha) >= _BEYOND_FLOAT16 or is_small
 
 
 def run_by_onnx(node: NodeProto, arrays: list[Any], opsets: Mapping[str, int]) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded
+from .bounded import Bounded, stored
 from .registry import Call, rule
 from .types import Types
 
@@ -112,6 +112,18 @@ def _matmul(call: Call) -> list[Any]:
     return [contracted(np.matmul, a, b, a.shape[-1], call.types, a.dtype)]
 
 
+def _scaled(call: Call, b: Bounded, alpha: float) -> Bounded:
+    """A matrix times alpha, which kernels round to a narrow storage type at once: a constant one in float32 or in float64 before that."""
+    if not b.constant or b.error is not None:
+        m = call.arithmetic()
+        return stored(m.mul(b, m.constant(alpha)), call.types)
+    kept = call.types.storage(b.dtype)
+    with np.errstate(all="ignore"):
+        made = kept.rounded((b.value.astype(np.float32) * np.float32(alpha)).astype(np.float64))
+        apart = np.abs(kept.rounded(b.value * alpha) - made)
+    return Bounded(made, known(apart) if apart.any() else None, b.dtype, True)
+
+
 @rule("Gemm")
 def _gemm(call: Call) -> list[Any]:
     a, b, c = call.input(0), call.input(1), call.optional(2)
@@ -126,8 +138,11 @@ def _gemm(call: Call) -> list[Any]:
         if c is not None:
             whole = whole + c.value.astype(np.int64) * int(call.attribute("beta", 1.0))
         return [Bounded(whole.astype(a.value.dtype), None, a.dtype)]
+    alpha = call.attribute("alpha", 1.0)
+    if alpha != 1 and call.types.storage(b.dtype).unit > 2.0**-24:
+        b, alpha = _scaled(call, b, alpha), 1.0
     made = contracted(np.matmul, a, b, terms + (c is not None), call.types, a.dtype)
-    if (alpha := call.attribute("alpha", 1.0)) != 1:
+    if alpha != 1:
         made = m.mul(made, m.constant(alpha))
     if c is not None:
         if (beta := call.attribute("beta", 1.0)) != 1:
