@@ -1,4 +1,4 @@
-"""What a device takes at least, whatever an engine does: dispatches that do nothing, kernels that only read, products of zeros."""
+"""What a device takes at least, whatever an engine does: dispatches that do next to nothing, kernels that only read, products of zeros."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pumice
 
 from . import product_ways
-from .launch import list_of
+from .launch import add_one, list_of
 from .on_device import sampler
 from .rows import Row, Table, timed
 from .session import Session
@@ -51,10 +51,10 @@ void main() {
 
 def apart(context: pumice.Context) -> pumice.CommandList:
     """Dispatches that need not wait for each other."""
-    kernel = pumice.Kernel("layout(local_size_x = 64) in; void main() {}", context, "nothing")
+    kernel, x = add_one(context), pumice.tensor(np.zeros(1024, "float32"), context)
     commands = pumice.CommandList(context)
     for _ in range(MANY):
-        commands.dispatch(kernel.bind(groups=16))
+        commands.dispatch(kernel.bind(x=x, y=pumice.empty([1024], "float32", context), groups=16))
     commands.commit()
     return commands
 
@@ -104,7 +104,8 @@ def products(session: Session) -> Iterator[Row]:
     size = 64 if session.software else 4096
     dtype = "float32" if session.software else "float16"
     for what in ("random numbers", "zeros"):
-        numbers = np.random.default_rng(0).standard_normal((2, size, size)).astype(dtype) * (what != "zeros")
+        random = np.random.default_rng(0).standard_normal((2, size, size))
+        numbers = (np.zeros_like(random) if what == "zeros" else random).astype(dtype)
         graph = pumice.Graph(what)
         x = graph.input("x", dtype, [size, size])
         graph.output("y", graph.add("MatMul", x, numbers[1]))
