@@ -17,17 +17,11 @@ from .timing import Sampler, measure
 
 US = 1e6
 MANY = 100
-MATRICES = (
-    (32 << 20, 16),
-    (64 << 20, 8),
-)  # bytes of a matrix, and copies that take turns: more than a cache has room for
+# Bytes of a matrix, and copies that take turns: more than a cache has room for.
+MATRICES = ((32 << 20, 16), (64 << 20, 8))
 ON_SOFTWARE = ((16 << 20, 2),)
-WAYS = (
-    (256, 4, 1024),
-    (512, 4, 256),
-    (512, 8, 512),
-    (1024, 4, 256),
-)  # invocations, loads at a time of each, workgroups
+# Invocations of a workgroup, loads at a time of each, and workgroups.
+WAYS = ((256, 4, 1024), (512, 4, 256), (512, 8, 512), (1024, 4, 256))
 
 # A workgroup reads its share of the matrix. Nothing is stored for what was read but for a number that it never gives.
 ONLY_READS = """

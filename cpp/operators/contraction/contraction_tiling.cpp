@@ -213,7 +213,7 @@ constexpr QuadCost kQuadCosts[] = {
     {{32, 64, 32, 32, 4, 1, true}, 2, 2.25, 1.07, 1.49, 1.45, 0.1},  {{32, 64, 32, 32, 4, 2, true}, 1, 1.91, 1.5, 2.3, 0, 0.21},
     {{64, 96, 32, 48, 1, 1, true}, 3, 0.99, 2.25, 9.54, 0.72, 1.84}, {{64, 96, 32, 48, 1, 1}, 4, 2.29, 0, 13.85, 0, 2.82}};
 
-// What large products take: product_quads with the tile that is read in place, or conv_matrix with its largest tile.
+// A large product takes the quicker of these two: product_quads with the tile that is read in place, or conv_matrix with its largest tile.
 constexpr QuadTiling kInPlace{.rows = 128, .columns = 64, .sub_rows = 64, .sub_columns = 64, .split = 1, .ahead = 1, .in_place = true};
 constexpr QuadCost kLargeInPlace{kInPlace, 4, 2.6, 2.6, 23.2, 0, 0};
 constexpr QuadCost kLargeInShared{{128, 128, 64, 64, 1, 1}, 2, 3.35, 3.16, 3.19, 9.93, 0.87};

@@ -224,7 +224,8 @@ class Runner:
             return self._without_rule(node, inputs)
         opset = self.opsets.get(domain, 1)
         types = self.types.with_additions(told.additions) if name in TOLD else self.types
-        if types.is_float16 and (any(_is_wide(one) for one in inputs) or _scales_beyond(node, inputs)):
+        is_scaled = name == "Gemm" and len(inputs) > 1
+        if types.is_float16 and (any(map(_is_wide, inputs)) or (is_scaled and _scales_beyond(node, inputs[1]))):
             types = types.with_wide()
         call = Call(name, inputs, attributes_of(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
@@ -311,11 +312,10 @@ def _is_wide(value: Value) -> bool:
     return bool((np.isfinite(sizes) & (sizes >= _BEYOND_FLOAT16)).any())
 
 
-def _scales_beyond(node: NodeProto, inputs: list[Value]) -> bool:
+def _scales_beyond(node: NodeProto, b: Value) -> bool:
     """Whether the engine computes a Gemm in float32, since its matrix times alpha is beyond float16, or loses digits there."""
-    b = inputs[1] if node.op_type == "Gemm" and not node.domain and len(inputs) > 1 else None
-    alpha = float(attributes_of(node).get("alpha", 1.0)) if isinstance(b, Bounded) and b.is_float else 1.0
-    if not isinstance(b, Bounded) or alpha == 1:
+    alpha = float(attributes_of(node).get("alpha", 1.0))
+    if not isinstance(b, Bounded) or not b.is_float or alpha == 1:
         return False
     sizes = np.abs(b.value[np.isfinite(b.value)]) if b.constant else np.ones(1)
     largest = float(sizes.max(initial=0.0))
