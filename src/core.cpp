@@ -66,15 +66,19 @@ std::span<const std::byte> bytes_of(const py::bytes& given) {
   return std::as_bytes(std::span(std::string_view(given)));
 }
 
-std::optional<py::bytes> read_entry(const std::string& path, const std::string& kind) {
-  const auto payload = read_cache_file(path, kind);
+std::optional<py::bytes> read_entry(const std::string& kind, const std::string& name) {
+  std::optional<std::vector<std::byte>> payload;
+  {
+    const py::gil_scoped_release released;
+    payload = read_cache_entry(kind, name);
+  }
   return payload ? std::optional(py::bytes(reinterpret_cast<const char*>(payload->data()), payload->size())) : std::nullopt;
 }
 
-bool write_entry(const std::string& path, const std::string& kind, const py::bytes& payload) {
+bool write_entry(const std::string& kind, const std::string& name, const py::bytes& payload) {
   const auto bytes = bytes_of(payload);
   const py::gil_scoped_release released;
-  return write_cache_file(path, kind, bytes);
+  return write_cache_entry(kind, name, bytes);
 }
 
 std::string sha256_of(const py::args& parts) {
@@ -209,33 +213,33 @@ void bind_desc(py::module_& module) {
 void bind_core(py::module_& module) {
   bind_mapped_file(module);
   bind_desc(module);
-  py::class_<CacheState>(module, "CacheState", "The cache on disk: shaders, pipelines and graphs.")
+  py::class_<CacheState>(module, "CacheState", "The cache on disk: shaders, pipelines, graphs and measurements.")
       .def_property_readonly("folder", [](const CacheState& self) { return self.folder.string(); })
-      .def_readonly("files", &CacheState::files)
-      .def_readonly("bytes", &CacheState::bytes)
+      .def_readonly("files", &CacheState::files, "The number of entries. Files that pumice has not written are not counted.")
+      .def_readonly("bytes", &CacheState::bytes, "The disk space that the entries occupy.")
       .def_readonly("limit", &CacheState::limit,
-                    "The most bytes of the cache; beyond them the entries that were not used for longest are removed. "
-                    "PUMICE_CACHE_MB sets it.")
+                    "The maximum size in bytes. Above it the least recently used entries are removed. PUMICE_CACHE_MB sets it.")
       .def("__repr__", [](const CacheState& self) {
         return "<CacheState " + std::to_string(self.files) + " files, " + std::to_string(self.bytes) + " bytes of at most " +
                std::to_string(self.limit) + ">";
       });
-  module.def("cache_state", &cache_state, py::call_guard<ReleasedGil>(),
-             "The state of the cache on disk; None where there is none (PUMICE_NO_CACHE).");
+  module.def("cache_state", &cache_state, py::call_guard<ReleasedGil>(), "The state of the cache on disk; None if PUMICE_NO_CACHE is set.");
   module.def(
       "cache_directory",
       []() -> std::optional<std::string> {
         const auto folder = cache_directory();
         return folder ? std::optional(folder->string()) : std::nullopt;
       },
-      "PUMICE_CACHE_DIR, else pumice in XDG_CACHE_HOME or ~/.cache; None where PUMICE_NO_CACHE is set (and not \"0\").");
+      "The folder `pumice` in PUMICE_CACHE_DIR, else in XDG_CACHE_HOME, else in ~/.cache; None if PUMICE_NO_CACHE is set (and not \"0\").");
   module.def("prune_cache", &prune_cache, py::call_guard<ReleasedGil>(),
-             "Brings the cache under its limit, the least recently used entries first, and removes what killed writers left.");
-  module.def("read_cache_file", &read_entry, py::arg("path"), py::arg("kind"),
-             "The content of an entry of this kind; None where it is missing, truncated, corrupt or of another kind.");
-  module.def("write_cache_file", &write_entry, py::arg("path"), py::arg("kind"), py::arg("payload"),
-             "Writes an entry by atomic rename, and makes the folder where needed. False where the file could not be "
-             "written.");
+             "Remove the least recently used entries of a cache above its limit, and temporary files of killed writers. Files that pumice "
+             "has not written stay.");
+  module.def("read_cache_entry", &read_entry, py::arg("kind"), py::arg("name"),
+             "The payload of an entry; None if it is missing, truncated, corrupt, owned by another user, or writable by others.");
+  module.def("write_cache_entry", &write_entry, py::arg("kind"), py::arg("name"), py::arg("payload"),
+             "Replace an entry atomically. False if the file could not be written.");
+  module.def("cache_entries", &cache_entries, py::call_guard<ReleasedGil>(), py::arg("kind"), py::arg("folder") = "",
+             "The names of the entries of a kind, sorted; folder: only those in this folder of a nested kind.");
   module.def("sha256", &sha256_of, "The SHA-256 of the parts one after the other, as 64 hexadecimal digits.");
 }
 

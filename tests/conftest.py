@@ -139,4 +139,4 @@ def empty_store(context: pumice.Context, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PUMICE_DEVICE", f"uuid:{context.info.uuid}")
-    return tmp_path / "cache" / "tuning"
+    return tmp_path / "cache" / "pumice" / "tuning"

@@ -1,6 +1,6 @@
 #include "device/pipeline_cache.h"
 
-#include <cstring>
+#include <string>
 #include <vector>
 
 #include "core/files/cache_file.h"
@@ -8,20 +8,17 @@
 namespace pumice {
 namespace {
 
-constexpr const char* kKind = "pipeline";
+constexpr const char* kKind = "pipelines";
 constexpr size_t kHeaderBytes = 32;  // lavapipe returns this and no more: its own disk cache does the work there
 
-std::optional<std::filesystem::path> path_of(const DeviceInfo& info) {
-  const auto folder = cache_directory();
-  if (!folder) return {};
-  return *folder / "pipelines" / (info.uuid + "-" + info.driver_uuid + "-" + std::to_string(info.driver_version) + ".bin");
+std::string name_of(const DeviceInfo& info) {
+  return info.uuid + "-" + info.driver_uuid + "-" + std::to_string(info.driver_version);
 }
 
 }  // namespace
 
 VkPipelineCache load_pipeline_cache(DeviceTable& vk, const DeviceInfo& info) {
-  const auto path = path_of(info);
-  const auto data = path ? read_cache_file(*path, kKind) : std::nullopt;
+  const auto data = cache_directory() ? read_cache_entry(kKind, name_of(info)) : std::nullopt;
   VkPipelineCacheCreateInfo create{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
   if (data) {
     create.initialDataSize = data->size();
@@ -34,13 +31,14 @@ VkPipelineCache load_pipeline_cache(DeviceTable& vk, const DeviceInfo& info) {
 
 void save_pipeline_cache(DeviceTable& vk, const DeviceInfo& info) noexcept {
   try {
-    const auto path = path_of(info);
     size_t bytes = 0;
-    if (!path || vk.vkGetPipelineCacheData(vk.device, vk.pipeline_cache, &bytes, nullptr) != VK_SUCCESS || bytes <= kHeaderBytes) return;
+    if (!cache_directory() || vk.vkGetPipelineCacheData(vk.device, vk.pipeline_cache, &bytes, nullptr) != VK_SUCCESS ||
+        bytes <= kHeaderBytes)
+      return;
     std::vector<std::byte> data(bytes);
     if (vk.vkGetPipelineCacheData(vk.device, vk.pipeline_cache, &bytes, data.data()) != VK_SUCCESS) return;
     data.resize(bytes);
-    write_cache_file(*path, kKind, data);
+    write_cache_entry(kKind, name_of(info), data);
   } catch (...) {
   }
 }

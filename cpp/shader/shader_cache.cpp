@@ -22,42 +22,15 @@ struct EntryHead {
   uint32_t guarded = 0;
   uint32_t warnings = 0, formats = 0, accesses = 0;
   uint32_t text_bytes = 0;
-  char key[64] = {};  // a file may be under another's name
 };
 
-std::optional<std::filesystem::path> path_of(const std::string& key) {
-  const auto folder = cache_directory();
-  if (!folder) return {};
-  return *folder / "spirv" / key.substr(0, 2) / (key.substr(2) + ".spv");
+std::string entry_name(const std::string& key) {
+  return key.substr(0, 2) + "/" + key.substr(2);
 }
 
 void append_bytes(std::vector<std::byte>& payload, const void* data, size_t bytes) {
   const auto* begin = static_cast<const std::byte*>(data);
   payload.insert(payload.end(), begin, begin + bytes);
-}
-
-std::vector<std::byte> serialize(const std::string& key, const CompiledShader& shader) {
-  std::string texts;
-  const auto add = [&](const std::string& text) { texts += text + '\0'; };
-  add(shader.lacks_local_size);
-  for (const auto& warning : shader.warnings) add(warning);
-  for (const auto& format : shader.debug.formats) add(format.file), add(std::to_string(format.line)), add(format.text);
-  for (const auto& access : shader.debug.accesses) {
-    add(access.file), add(std::to_string(access.line)), add(access.buffer);
-    add(std::string(access.signed_index ? "s" : "u") + (access.writes ? "w" : "r"));
-  }
-  EntryHead head{shader.guarded ? 1u : 0u,
-                 static_cast<uint32_t>(shader.warnings.size()),
-                 static_cast<uint32_t>(shader.debug.formats.size()),
-                 static_cast<uint32_t>(shader.debug.accesses.size()),
-                 static_cast<uint32_t>(texts.size()),
-                 {}};
-  key.copy(head.key, sizeof head.key);
-  std::vector<std::byte> payload;
-  append_bytes(payload, &head, sizeof head);
-  append_bytes(payload, texts.data(), texts.size());
-  append_bytes(payload, shader.spirv.data(), shader.spirv.size() * sizeof(uint32_t));
-  return payload;
 }
 
 // The texts of an entry, one after the other; throws Error past the last.
@@ -80,37 +53,11 @@ class TextReader {
     return value;
   }
 
+  bool is_at_end() const { return texts_.empty(); }
+
  private:
   std::string_view texts_;
 };
-
-std::optional<CompiledShader> parse(const std::string& key, std::span<const std::byte> payload) {
-  EntryHead head;
-  if (payload.size() < sizeof head) return {};
-  std::memcpy(&head, payload.data(), sizeof head);
-  if (key != std::string_view(head.key, sizeof head.key)) return {};
-  payload = payload.subspan(sizeof head);
-  if (head.text_bytes > payload.size() || (payload.size() - head.text_bytes) % sizeof(uint32_t) != 0) return {};
-  CompiledShader shader;
-  shader.guarded = head.guarded != 0;
-  TextReader reader({reinterpret_cast<const char*>(payload.data()), head.text_bytes});
-  shader.lacks_local_size = reader.text();
-  for (uint32_t i = 0; i < head.warnings; ++i) shader.warnings.push_back(reader.text());
-  for (uint32_t i = 0; i < head.formats; ++i) {
-    auto& format = shader.debug.formats.emplace_back();
-    format.file = reader.text(), format.line = reader.number(), format.text = reader.text();
-  }
-  for (uint32_t i = 0; i < head.accesses; ++i) {
-    auto& access = shader.debug.accesses.emplace_back();
-    access.file = reader.text(), access.line = reader.number(), access.buffer = reader.text();
-    const std::string kind = reader.text();
-    access.signed_index = kind.starts_with('s'), access.writes = kind.ends_with('w');
-  }
-  payload = payload.subspan(head.text_bytes);
-  shader.spirv.resize(payload.size() / sizeof(uint32_t));
-  std::memcpy(shader.spirv.data(), payload.data(), payload.size());
-  return shader;
-}
 
 }  // namespace
 
@@ -149,15 +96,63 @@ std::shared_ptr<const Shader> ShaderMemoryCache::insert(const std::string& key, 
   return shader;
 }
 
+std::vector<std::byte> serialize_shader(const CompiledShader& shader) {
+  std::string texts;
+  const auto add = [&](const std::string& text) { texts += text + '\0'; };
+  add(shader.lacks_local_size);
+  for (const auto& warning : shader.warnings) add(warning);
+  for (const auto& format : shader.debug.formats) add(format.file), add(std::to_string(format.line)), add(format.text);
+  for (const auto& access : shader.debug.accesses) {
+    add(access.file), add(std::to_string(access.line)), add(access.buffer);
+    add(std::string(access.signed_index ? "s" : "u") + (access.writes ? "w" : "r"));
+  }
+  EntryHead head{shader.guarded ? 1u : 0u, static_cast<uint32_t>(shader.warnings.size()),
+                 static_cast<uint32_t>(shader.debug.formats.size()), static_cast<uint32_t>(shader.debug.accesses.size()),
+                 static_cast<uint32_t>(texts.size())};
+  std::vector<std::byte> payload;
+  append_bytes(payload, &head, sizeof head);
+  append_bytes(payload, texts.data(), texts.size());
+  append_bytes(payload, shader.spirv.data(), shader.spirv.size() * sizeof(uint32_t));
+  return payload;
+}
+
+std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload) try {
+  EntryHead head;
+  if (payload.size() < sizeof head) return {};
+  std::memcpy(&head, payload.data(), sizeof head);
+  payload = payload.subspan(sizeof head);
+  if (head.text_bytes > payload.size() || (payload.size() - head.text_bytes) % sizeof(uint32_t) != 0) return {};
+  CompiledShader shader;
+  shader.guarded = head.guarded != 0;
+  TextReader reader({reinterpret_cast<const char*>(payload.data()), head.text_bytes});
+  shader.lacks_local_size = reader.text();
+  for (uint32_t i = 0; i < head.warnings; ++i) shader.warnings.push_back(reader.text());
+  for (uint32_t i = 0; i < head.formats; ++i) {
+    auto& format = shader.debug.formats.emplace_back();
+    format.file = reader.text(), format.line = reader.number(), format.text = reader.text();
+  }
+  for (uint32_t i = 0; i < head.accesses; ++i) {
+    auto& access = shader.debug.accesses.emplace_back();
+    access.file = reader.text(), access.line = reader.number(), access.buffer = reader.text();
+    const std::string kind = reader.text();
+    access.signed_index = kind.starts_with('s'), access.writes = kind.ends_with('w');
+  }
+  payload = payload.subspan(head.text_bytes);
+  if (!reader.is_at_end() || payload.empty()) return {};
+  shader.spirv.resize(payload.size() / sizeof(uint32_t));
+  std::memcpy(shader.spirv.data(), payload.data(), payload.size());
+  return shader;
+} catch (const Error&) {  // fewer texts than it declares
+  return {};
+}
+
 std::optional<CompiledShader> read_cached_shader(const std::string& key) {
-  const auto path = path_of(key);
-  if (!path) return {};
-  const auto payload = read_cache_file(*path, kKind);
-  return payload ? parse(key, *payload) : std::nullopt;
+  const auto payload = cache_directory() ? read_cache_entry(kKind, entry_name(key)) : std::nullopt;
+  return payload ? parse_shader(*payload) : std::nullopt;
 }
 
 void write_cached_shader(const std::string& key, const CompiledShader& shader) {
-  if (const auto path = path_of(key)) write_cache_file(*path, kKind, serialize(key, shader));
+  if (cache_directory()) write_cache_entry(kKind, entry_name(key), serialize_shader(shader));
 }
 
 }  // namespace pumice

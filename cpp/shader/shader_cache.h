@@ -1,12 +1,15 @@
 // Compiled shaders by the hash of everything they were made of: in memory, and on disk between processes.
 #pragma once
 
+#include <cstddef>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "shader/compiler.h"
 #include "shader/shader.h"
@@ -31,7 +34,11 @@ class ShaderMemoryCache {
   std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
 };
 
-// Entries on disk; none where caching is off. A file that is damaged or of another kind counts as absent.
+// The payload of an entry on disk, and back; none if the bytes are not such a payload.
+std::vector<std::byte> serialize_shader(const CompiledShader& shader);
+std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload);
+
+// Entries on disk; none if the cache is off, or if the entry is damaged.
 std::optional<CompiledShader> read_cached_shader(const std::string& key);
 void write_cached_shader(const std::string& key, const CompiledShader& shader);
 

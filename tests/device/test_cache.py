@@ -17,22 +17,22 @@ DAY = 86_400
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("PUMICE_CACHE_DIR", str(folder))
+    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PUMICE_CACHE_MB", "1")
-    return folder
+    return tmp_path / "cache" / "pumice"
 
 
 def put(path: Path, kilobytes: int, days_ago: float) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes(kilobytes * 1024))
+    path.write_bytes(b"pumice01" + bytes(kilobytes * 1024 - 8))  # an earlier version's
     when = time.time() - days_ago * DAY
     os.utime(path, (when, when))
     return path
 
 
 def test_what_was_used_least_recently_goes_first(cache: Path) -> None:
-    old = [put(cache / "spirv" / f"{i:02}" / "x.spv", 100, days_ago=30 - i) for i in range(12)]
+    old = [put(cache / "spirv" / f"{i:02}" / "a0.spv", 100, days_ago=30 - i) for i in range(12)]
     pumice.prune_cache()
     left = [path for path in old if path.exists()]
     assert left == old[-len(left) :]
@@ -49,8 +49,8 @@ def test_a_cache_within_its_limit_is_left_alone(cache: Path) -> None:
 
 
 def test_what_killed_writers_left_goes_and_what_is_being_written_stays(cache: Path) -> None:
-    abandoned = put(cache / "spirv" / "ab" / "x.spv.123.0.tmp", 1, days_ago=1)
-    under_way = put(cache / "spirv" / "ab" / "y.spv.124.0.tmp", 1, days_ago=0)
+    abandoned = put(cache / "spirv" / "ab" / "a0.spv.0123456789abcdef.tmp", 1, days_ago=1)
+    under_way = put(cache / "spirv" / "ab" / "a1.spv.0123456789abcdef.tmp", 1, days_ago=0)
     pumice.prune_cache()
     assert (abandoned.exists(), under_way.exists()) == (False, True)
 

@@ -34,7 +34,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of the test's own."""
     monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "tuning"
+    return tmp_path / "cache" / "pumice" / "tuning"
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_a_file_that_is_not_whole_is_measured_anew(context: pumice.Context, empt
         victim.unlink()
         victim.mkdir()
     elif damage == "no_record":
-        pumice._pumice.write_cache_file(str(victim), "tuning 1", b'{"seconds": 1e-9}')
+        pumice._pumice.write_cache_entry("tuning", f"{victim.parent.name}/{victim.stem}", b'{"seconds": 1e-9}')
     else:
         flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
         victim.write_bytes(
@@ -123,8 +123,7 @@ def test_a_record_cannot_pretend_to_be_of_this_driver(context: pumice.Context, e
     tuned(context)
     (first, *_) = tuning_store.records()
     forged = first._replace(driver="another")
-    path = str(empty_store / first.place)
-    pumice._pumice.write_cache_file(path, "tuning 1", json.dumps(forged._asdict()).encode())
+    pumice._pumice.write_cache_entry("tuning", first.place, json.dumps(forged._asdict()).encode())
     assert tuned(context).measured == 1
 
 

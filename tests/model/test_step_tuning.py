@@ -173,7 +173,7 @@ def test_what_is_not_whole_or_not_of_this_driver_is_not_read(
     own, other = choice["own"], next(one for one in choice["variants"] if one != choice["own"])
     kept(context, choice["kind"], {own: 2e-6, other: 1e-6}, own)
     record = blank(context.info, choice["kind"], other, own)
-    victim = empty_store / record.place
+    victim = empty_store / f"{record.place}.tuning"
     if damage == "truncated":
         victim.write_bytes(victim.read_bytes()[:-5])
     elif damage == "foreign":
@@ -181,7 +181,7 @@ def test_what_is_not_whole_or_not_of_this_driver_is_not_read(
     else:
         forged = record._replace(seconds=1e-6)
         forged = forged._replace(driver="another") if damage == "another driver" else forged._replace(config={})
-        pumice._pumice.write_cache_file(str(victim), "tuning 1", json.dumps(forged._asdict()).encode())
+        pumice._pumice.write_cache_entry("tuning", record.place, json.dumps(forged._asdict()).encode())
     assert measured_variants(context) == {}
     with pumice.load(product_model(), context) as model:
         model(X)

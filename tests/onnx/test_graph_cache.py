@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 from onnx_models import gemm, model, node, value
 from process import output_of
-from pumice._pumice import read_cache_file, write_cache_file
+from pumice._pumice import read_cache_entry, write_cache_entry
 from pumice.base.element_types import array_of
 from pumice.importer import load
 from pumice.importer.file.recipe import ConstantRecipe, Recipe
@@ -27,7 +27,7 @@ from threads import in_threads
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
-    yield tmp_path / "cache"
+    yield tmp_path / "cache" / "pumice"
 
 
 @pytest.fixture
@@ -245,12 +245,12 @@ def test_a_signed_entry_that_makes_no_sense_is_rebuilt(
     read(path)
     entry = entry_of(cache)
     good = entry.read_bytes()
-    body = read_cache_file(str(entry), "graph")
+    body = read_cache_entry("graphs", entry.stem)
     assert body is not None
     length = int.from_bytes(body[:8], "little")
     structure = json.loads(body[8 : 8 + length])
     structure[change] = value
-    assert write_cache_file(str(entry), "graph", load.payload(structure, body[8 + length :]))
+    assert write_cache_entry("graphs", entry.stem, load.payload(structure, body[8 + length :]))
     assert imports(path, monkeypatch)
     assert entry.read_bytes() == good
 
@@ -290,7 +290,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert load.cache_directory() == "/caches/pumice"
     monkeypatch.setenv("PUMICE_CACHE_DIR", "/chosen")
-    assert load.cache_directory() == "/chosen"
+    assert load.cache_directory() == "/chosen/pumice"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -303,6 +303,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(path: Path, tmp_path: Path)
 
 
 def test_a_cache_that_is_a_file_is_no_error(path: Path, cache: Path) -> None:
+    cache.parent.mkdir()
     cache.write_text("in the way")
     assert len(read(path).nodes) == 4
 

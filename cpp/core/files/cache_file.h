@@ -1,40 +1,54 @@
-// Files of the on-disk cache: checksummed, written by atomic rename, safe under concurrent writers and killed processes.
+// Entries of the on-disk cache: files with a SHA-256 that are replaced atomically, safe under concurrent writers and killed processes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace pumice {
 
-// The cache's folder: PUMICE_CACHE_DIR, else $XDG_CACHE_HOME/pumice, else ~/.cache/pumice; none where PUMICE_NO_CACHE is set (and not "0")
-// or there is no home.
+// The folder `pumice` in PUMICE_CACHE_DIR, else in XDG_CACHE_HOME, else in ~/.cache; none if PUMICE_NO_CACHE is set (and not "0") or there
+// is no home.
 std::optional<std::filesystem::path> cache_directory();
 
-// The payload of an entry of this kind; none where the file is missing, truncated, corrupt or of another kind.
-std::optional<std::vector<std::byte>> read_cache_file(const std::filesystem::path& path, std::string_view kind);
+// The beginning of every entry; the payload follows it.
+struct CacheHeader {
+  std::array<char, 8> magic = {};
+  uint64_t bytes = 0;                   // of the payload
+  std::array<uint8_t, 32> sha256 = {};  // of kind, name and payload, so that no entry passes for another one
+};
+constexpr std::string_view kCacheMagic = "pumice";  // two digits follow: the version of the header
 
-// Writes an entry, and makes the folder where needed. False where the file could not be written. Never throws: a cache is a convenience.
-bool write_cache_file(const std::filesystem::path& path, std::string_view kind, std::span<const std::byte> payload) noexcept;
+CacheHeader cache_header(std::string_view kind, std::string_view name, std::span<const std::byte> payload);
+bool is_cache_entry(const CacheHeader& header, std::string_view kind, std::string_view name, std::span<const std::byte> payload);
 
-// Marks a file as used now, for prune_cache(); about once an hour at most.
-void note_use(const std::filesystem::path& path) noexcept;
+// The payload of an entry. None if the file is missing, truncated, corrupt, of another kind or name, owned by another user, or writable by
+// others. kind, name: see EntryKind. Throws Error for a kind or name that the cache cannot have.
+std::optional<std::vector<std::byte>> read_cache_entry(std::string_view kind, const std::string& name);
 
-// The folder's files, of all kinds of entries and of other versions too.
+// Replaces an entry atomically. False if it could not be written: the cache is a convenience. Throws Error as read_cache_entry() does.
+bool write_cache_entry(std::string_view kind, const std::string& name, std::span<const std::byte> payload);
+
+// The names of the entries of a kind, sorted; folder: only those in this folder of a nested kind.
+std::vector<std::string> cache_entries(std::string_view kind, const std::string& folder = {});
+
+// The entries in the folder, also those of other versions. Other files are not counted, and never removed.
 struct CacheState {
   std::filesystem::path folder;
-  uint64_t files = 0, bytes = 0;
-  uint64_t limit = 0;  // bytes that prune_cache() lets stay: PUMICE_CACHE_MB (2^20 bytes each), else 1 GiB
+  uint64_t files = 0;
+  uint64_t bytes = 0;  // allocated on the disk
+  uint64_t limit = 0;  // the size that prune_cache() allows: PUMICE_CACHE_MB (2^20 bytes each), else 1 GiB
 };
 std::optional<CacheState> cache_state();
 
-// Where the folder is over its limit, removes the entries that were not used for longest until it is at three quarters of the limit. Also
-// removes unfinished files of killed writers. Called after every so many writes. Safe beside other processes: an entry that is gone is made
-// again.
+// If the entries exceed the limit, removes the least recently used ones down to three quarters of it. Also removes temporary files of
+// killed writers after an hour. Runs at the first write of a process and every 64 writes. Other processes may use the cache meanwhile.
 void prune_cache() noexcept;
 
 }  // namespace pumice

@@ -27,7 +27,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "matrix_trial.comp", kKind = "trial";
+constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "matrix_trial.comp", kKind = "trials";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
 constexpr uint32_t kTurns = 70000;  // more than a driver that ends long loops lets pass
 constexpr size_t kTrials = 17;
@@ -220,9 +220,7 @@ std::string processor() {
   return {};
 }
 
-std::optional<std::filesystem::path> path_of(const DeviceInfo& info) {
-  const auto folder = cache_directory();
-  if (!folder) return {};
+std::string trial_name(const DeviceInfo& info) {
   Sha256 hash;
   hash.field(embedded_shader(kShader))
       .field(embedded_shader(kMatrixShader))
@@ -236,20 +234,19 @@ std::optional<std::filesystem::path> path_of(const DeviceInfo& info) {
     for (const char* variable : {"GALLIUM_OVERRIDE_CPU_CAPS", "LP_NATIVE_VECTOR_WIDTH"})
       if (const char* text = std::getenv(variable)) hash.field(variable).field(text);
   }
-  return *folder / "trials" / (info.uuid + "-" + hash.hex().substr(0, 32) + ".bin");
+  return info.uuid + "-" + hash.hex().substr(0, 32);
 }
 
 QuirkSet found_quirks(const std::shared_ptr<Context>& context) {
-  const auto path = path_of(context->info());
-  if (const auto known = path ? read_cache_file(*path, kKind) : std::nullopt; known && known->size() == sizeof(uint32_t)) {
+  const auto name = cache_directory() ? std::optional(trial_name(context->info())) : std::nullopt;
+  if (const auto known = name ? read_cache_entry(kKind, *name) : std::nullopt; known && known->size() == sizeof(uint32_t)) {
     uint32_t bits = 0;
     std::memcpy(&bits, known->data(), sizeof bits);
-    note_use(*path);
     return QuirkSet(bits);
   }
   const QuirkSet quirks = tried(context);
   const uint32_t bits = quirks.bits();
-  if (path) write_cache_file(*path, kKind, std::as_bytes(std::span(&bits, 1)));
+  if (name) write_cache_entry(kKind, *name, std::as_bytes(std::span(&bits, 1)));
   return quirks;
 }
 

@@ -20,12 +20,11 @@ bool tells_spills(const std::shared_ptr<Context>& context) {
   return context->info().kind != DeviceKind::software && context->feature(kExecutablesFeature);
 }
 
-// The file of an answer. The module and the pipeline that a driver gets follow from the shader, from what the driver is like and from what
-// the context does without.
-std::optional<std::filesystem::path> path_of(const std::shared_ptr<Context>& context, const Shader& shader,
-                                             const std::vector<Specialization>& constants) {
-  const auto folder = cache_directory();
-  if (!folder) return {};
+// The name of an entry; none without a cache. The module and the pipeline that a driver gets follow from the shader, from what the driver
+// is like and from what the context does without.
+std::optional<std::string> entry_name(const std::shared_ptr<Context>& context, const Shader& shader,
+                                      const std::vector<Specialization>& constants) {
+  if (!cache_directory()) return {};
   const DeviceInfo& info = context->info();
   Sha256 hash;
   hash.field(shader.key).field(info.name).field(info.driver_uuid).field(static_cast<uint64_t>(info.driver_version));
@@ -34,7 +33,7 @@ std::optional<std::filesystem::path> path_of(const std::shared_ptr<Context>& con
   for (const char* feature : {kInt64Feature, "subgroupSizeControl", "computeFullSubgroups"})
     hash.field(static_cast<uint64_t>(context->feature(feature)));
   const std::string key = hash.hex();
-  return *folder / "spills" / key.substr(0, 2) / (key.substr(2, 32) + ".bin");
+  return key.substr(0, 2) + "/" + key.substr(2, 32);
 }
 
 }  // namespace
@@ -44,8 +43,8 @@ std::optional<uint64_t> KernelVariant::known_spills() const {
   if (spills_) return spills_;
   const auto owner = context();
   if (!tells_spills(owner)) return spills_ = 0;
-  const auto path = path_of(owner, *shader_, specialization_);
-  const auto known = path ? read_cache_file(*path, kSpillsKind) : std::nullopt;
+  const auto entry = entry_name(owner, *shader_, specialization_);
+  const auto known = entry ? read_cache_entry(kSpillsKind, *entry) : std::nullopt;
   if (!known || known->size() != sizeof(uint64_t)) return {};
   uint64_t spills = 0;
   std::memcpy(&spills, known->data(), sizeof spills);
@@ -55,7 +54,7 @@ std::optional<uint64_t> KernelVariant::known_spills() const {
 uint64_t KernelVariant::spills() const {
   if (const auto known = known_spills()) return *known;
   const auto owner = context();
-  const auto path = path_of(owner, *shader_, specialization_);
+  const auto entry = entry_name(owner, *shader_, specialization_);
   uint64_t spills = 0;
   bool is_told = true;
   if (driver_quirks(owner).has(Quirk::told_spills)) {
@@ -71,7 +70,7 @@ uint64_t KernelVariant::spills() const {
     }
   }
   if (spills > 0) log(LogLevel::info, "kernel '" + name() + "': the driver tells that it spills (" + std::to_string(spills) + ")");
-  if (path && is_told) write_cache_file(*path, kSpillsKind, std::as_bytes(std::span(&spills, 1)));
+  if (entry && is_told) write_cache_entry(kSpillsKind, *entry, std::as_bytes(std::span(&spills, 1)));
   const std::lock_guard lock(spills_mutex_);
   spills_ = spills;
   return spills;

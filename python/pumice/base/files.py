@@ -1,28 +1,60 @@
-"""Files that are whole or not there."""
+"""Atomic replacement of files."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import TypeAlias
+import stat
+from collections.abc import Iterator
+from typing import IO, TypeAlias
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes text as UTF-8. A file of that name is replaced when all is written: an interruption before leaves it as it was.
+    """Write text as UTF-8. A file of that name is replaced at the end: an interruption before leaves it as it was.
 
-    Raises OSError, with the name of the file, as where the disk is full.
+    Raises OSError with the name of the file, for example if the disk is full.
+    """
+    with replaced(path) as file:
+        file.write(text.encode())
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that replaces `path` when the block ends, or disappears if the block raises.
+
+    A symbolic link at `path` is replaced, not followed. Devices, pipes and names such as /dev/stdout are written directly.
+    Raises OSError with the name of the file.
     """
     target = os.fspath(path)
-    part = f"{target}.{os.getpid()}.part"  # beside it, for a file moves at once within its file system alone
+    if _is_stream(target):
+        with open(target, "ab") as file:  # appends, as /dev/stdout may be a file that has output already
+            yield file
+        return
+    # In the same folder, as only a rename within a file system is atomic. The name is random and O_EXCL does not follow links, so
+    # that nobody can plant a file or a link in advance. The umask applies to the mode, unlike with mkstemp().
+    part = f"{target}.{os.urandom(8).hex()}.part"
     try:
-        with open(part, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(part, flags, 0o666), "wb") as file:
+            yield file
         os.replace(part, target)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = target  # a write that fails names none
+        if isinstance(error, OSError) and error.filename in (None, part):  # a failing write names no file
+            raise OSError(error.errno, error.strerror, target) from error
         raise
+
+
+def _is_stream(target: str) -> bool:
+    """Whether a rename would destroy a device, a pipe, or a link of the system's such as /dev/stdout."""
+    try:
+        mode = os.lstat(target).st_mode
+    except OSError:
+        return False
+    if stat.S_ISLNK(mode):
+        absolute = os.path.abspath(target)
+        return absolute.startswith(("/dev/", "/proc/")) and not absolute.startswith("/dev/shm/")
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISBLK(mode)

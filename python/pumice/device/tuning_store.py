@@ -6,7 +6,6 @@ import functools
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +15,15 @@ from .._pumice import (
     Image,
     Tensor,
     cache_directory,
+    cache_entries,
     json_text,
     parse_json,
-    read_cache_file,
+    read_cache_entry,
     sha256,
-    write_cache_file,
+    write_cache_entry,
 )
 
-_KIND = "tuning 1"
+_KIND = "tuning"
 _LARGEST_STEP = 256
 _TEXTS = ("kernel", "device", "driver", "text", "demand", "arguments", "shapes", "rejected")
 
@@ -52,7 +52,7 @@ class Record(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The record's file below the store: equal for two records of the same variant."""
+        """The name of the record's cache entry: equal for two records of the same variant."""
         return place_of(self.subject, self.arguments, self.config)
 
     @property
@@ -67,8 +67,8 @@ def config_text(config: dict[str, Any]) -> str:
 
 
 def place_of(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> str:
-    """The file of a variant below the store. subject: device, driver, text and demand."""
-    return os.path.join(_folder_of(subject), sha256(_joined(arguments, config_text(config))) + ".tuning")
+    """Return the name of a variant's cache entry. subject: device, driver, text and demand."""
+    return f"{_folder_of(subject)}/{sha256(_joined(arguments, config_text(config)))}"
 
 
 @functools.lru_cache(16)
@@ -137,11 +137,6 @@ def driver_name(info: DeviceInfo) -> str:
     return f"{info.driver} {info.driver_info} {info.driver_version}"
 
 
-def _folder() -> Path | None:
-    folder = cache_directory()
-    return Path(folder) / "tuning" if folder else None
-
-
 def read(wanted: Record) -> Record | None:
     """What the store has of this variant; None where it has nothing, or a file that is not whole or not of this variant."""
     return read_variant(wanted.subject, wanted.arguments, wanted.config)
@@ -149,48 +144,41 @@ def read(wanted: Record) -> Record | None:
 
 def read_variant(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> Record | None:
     """Reads a variant's record, as `read` does, by what a variant is found by: see `place_of`."""
-    folder = cache_directory()
-    if not folder:
+    if not cache_directory():
         return None
-    found = _of_file(os.path.join(folder, "tuning", place_of(subject, arguments, config)))
+    found = _of_entry(place_of(subject, arguments, config))
     same = found is not None and (found.subject, found.arguments, found.config) == (subject, arguments, config)
     return found if same else None
 
 
 def write(record: Record) -> bool:
     """Keeps a record. False where there is no cache, or where it cannot be written."""
-    folder = _folder()
-    return folder is not None and write_cache_file(
-        str(folder / record.place), _KIND, json_text(record._asdict()).encode()
-    )
+    if not cache_directory():
+        return False
+    return write_cache_entry(_KIND, record.place, json_text(record._asdict()).encode())
 
 
 def records() -> Iterator[Record]:
-    """Everything in the store, of all devices and drivers, without files that are not whole."""
-    folder = _folder()
-    for path in sorted(folder.glob("*/*.tuning")) if folder else ():
-        if (record := _of_file(path)) is not None and str(path).endswith(record.place):
+    """Iterate over all valid records in the store, of all devices and drivers."""
+    for name in cache_entries(_KIND):
+        if (record := _of_entry(name)) is not None and name == record.place:
             yield record
 
 
 def store_folder(record: Record) -> str | None:
     """The folder of all records of the same device, driver, text and demand; None where there is no cache."""
-    folder = _folder()
-    return os.path.dirname(os.path.join(folder, record.place)) if folder else None
+    cache = cache_directory()
+    return os.path.join(cache, _KIND, _folder_of(record.subject)) if cache else None
 
 
 def records_beside(record: Record) -> list[Record]:
-    """Everything that the store has of the same device, driver, text and demand, without files that are not whole."""
-    folder = store_folder(record)
-    if folder is None:
-        return []
-    found = (_of_file(path) for path in sorted(Path(folder).glob("*.tuning")))
-    same = os.path.dirname(record.place)
-    return [one for one in found if one is not None and os.path.dirname(one.place) == same]
+    """Return the store's valid records of the same device, driver, text and demand."""
+    found = (_of_entry(name) for name in cache_entries(_KIND, _folder_of(record.subject)))
+    return [one for one in found if one is not None and one.subject == record.subject]
 
 
-def _of_file(path: Path | str) -> Record | None:
-    entry = read_cache_file(str(path), _KIND)
+def _of_entry(name: str) -> Record | None:
+    entry = read_cache_entry(_KIND, name)
     try:
         return None if entry is None else record_from(parse_json(entry))
     except ValueError:  # another version's, or not ours

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pumice._pumice as _pumice
 
-from .._pumice import Graph, __version__, cache_directory, parse_json, read_cache_file, sha256, write_cache_file
+from .._pumice import Graph, __version__, cache_directory, parse_json, read_cache_entry, sha256, write_cache_entry
 from ..base.element_types import BITS, Bytes, byte_count
 from .build.builder import build
 from .file.model_file import Folder, ModelFile, Source
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .build.float32_nodes import Float32Nodes
     from .kernel_operator import KernelTable
 
-_KIND = "graph"
+_KIND = "graphs"
 _STAGES = ("base", "importer")  # folders of the package whose code says what a recipe holds
 _INLINE = -1  # stands for the entry itself among the files that constants lie in
 _MOST_INLINE_BYTES = 64 << 20  # an entry larger than this costs more than it saves
@@ -64,18 +64,15 @@ def _modules_in(folder: str) -> list[str]:
     return modules + [module for name in inner for module in _modules_in(f"{folder}/{name}")]
 
 
-def _entry_path(file: ModelFile, overridable: Overridable) -> str | None:
-    """The path of a model's entry; None where nothing is kept.
+def _entry_name(file: ModelFile, overridable: Overridable) -> str | None:
+    """Return the name of a model's cache entry; None without a cache.
 
-    Its name is a digest of all of the file but the elements of large tensors, of which a recipe keeps only where they
-    lie.
+    It is a hash of the file without the elements of large tensors, for which a recipe keeps only offsets.
     """
-    directory = cache_directory()
-    if directory is None:
+    if cache_directory() is None:
         return None
     wanted = overridable is True or sorted(set(overridable or ()))
-    digest = sha256(file.skeleton, f"{_importer_version()} {wanted}".encode())
-    return os.path.join(directory, "graphs", f"{digest}.graph")
+    return sha256(file.skeleton, f"{_importer_version()} {wanted}".encode())
 
 
 # ---- constants as places
@@ -220,9 +217,9 @@ def _composed(recipe: Recipe) -> Composed:
     return COMPOSED
 
 
-def _read(path: str, file: ModelFile) -> Recipe | None:
-    """The recipe in an entry; None where there is none, or none to be trusted."""
-    entry = read_cache_file(path, _KIND)
+def _read(name: str, file: ModelFile) -> Recipe | None:
+    """Return the recipe in a cache entry; None if there is none, or none that can be trusted."""
+    entry = read_cache_entry(_KIND, name)
     if entry is None:
         return None
     try:
@@ -237,14 +234,14 @@ def load_recipe(source: Source, folder: Folder | None = None, overridable: Overr
     Raises GraphError, BindingError, OSError.
     """
     file = ModelFile(source, folder)
-    path = None if file.data is None else _entry_path(file, overridable)
-    if path is not None and (cached := _read(path, file)) is not None:
+    name = None if file.data is None else _entry_name(file, overridable)
+    if name is not None and (cached := _read(name, file)) is not None:
         return cached
     from .parse import parse, recipe_of
 
     recipe = recipe_of(parse(file), file, overridable)
-    if path is not None and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
-        write_cache_file(path, _KIND, entry)
+    if name is not None and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
+        write_cache_entry(_KIND, name, entry)
     return recipe
 
 

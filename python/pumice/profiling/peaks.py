@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,9 +16,9 @@ from .._pumice import (
     UnsupportedError,
     cache_directory,
     devices,
-    read_cache_file,
+    read_cache_entry,
     sha256,
-    write_cache_file,
+    write_cache_entry,
 )
 from ..device.context import default_context, empty
 from ..device.kernel import Kernel
@@ -27,7 +26,7 @@ from ..device.kernel import Kernel
 if TYPE_CHECKING:
     from .records import Row
 
-_KIND = "calibration 1"
+_KIND = "peaks"
 _RUNS = 9
 _CHAIN = 256  # multiply-adds of each of the accumulators
 _ACCUMULATORS = 8
@@ -101,8 +100,8 @@ def calibrate(context: Context | None = None, again: bool = False) -> Peaks:
         return known
     info = context.info
     peaks = Peaks(info.name, info.uuid, _driver(info), _bandwidth(context), _multiply_adds(context), time.time())
-    if path := _path(info):
-        write_cache_file(path, _KIND, json.dumps(peaks.as_dict()).encode())
+    if cache_directory():
+        write_cache_entry(_KIND, _entry_name(info), json.dumps(peaks.as_dict()).encode())
     return peaks
 
 
@@ -116,15 +115,12 @@ def _driver(info: DeviceInfo) -> str:
     return f"{info.driver} {info.driver_info} {info.driver_version}"
 
 
-def _path(info: DeviceInfo) -> str | None:
-    folder = cache_directory()
-    key = sha256(f"{info.uuid}\n{_driver(info)}".encode())
-    return os.path.join(folder, f"{key}.calibration") if folder else None
+def _entry_name(info: DeviceInfo) -> str:
+    return sha256(f"{info.uuid}\n{_driver(info)}".encode())
 
 
 def _read(info: DeviceInfo) -> Peaks | None:
-    path = _path(info)
-    entry = read_cache_file(path, _KIND) if path else None
+    entry = read_cache_entry(_KIND, _entry_name(info)) if cache_directory() else None
     try:
         return None if entry is None else Peaks(**json.loads(entry))
     except (TypeError, ValueError):  # another version's

@@ -16,6 +16,7 @@ from .. import __version__
 from .._pumice import Context, DeviceInfo, Error, cache_state, precision_support
 from ..base.element_types import Array
 from ..base.errors import InputError
+from ..base.files import replaced
 from ..base.plain_text import plain
 from ..device.context import devices as listed_devices
 from ..device.tuning_exchange import groups
@@ -200,7 +201,8 @@ def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:
         while os.path.join(folder, f"{stem}.npy") in files.values():
             stem += "_"
         files[name] = os.path.join(folder, f"{stem}.npy")
-        np.save(files[name], array)
+        with replaced(files[name]) as file:
+            np.save(file, array)
     return files
 
 

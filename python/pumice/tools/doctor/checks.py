@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .cache_check import cache
 from .machine import Finding, Machine, note, right, wrong
 
 _VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
-_LEAST_FREE_BYTES = 64 << 20
 # Variables that pumice, its tests and its script read; tests/tools/test_doctor.py compares them with the sources.
 VARIABLES = (
     "PUMICE_ABANDON_SECONDS",
@@ -90,7 +88,7 @@ def driver(machine: Machine, manifest: Path) -> Iterator[Finding]:
         library = str(told["library_path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         text = f"{manifest} is no manifest of a driver ({type(error).__name__}: {error}), and the loader leaves it out."
-        yield wrong("drivers", text, f"rm {manifest}, and install its package again")
+        yield wrong("drivers", text, f"install the package of {manifest.name} again")
         return
     if str(told.get("library_arch", "64")) != "64":
         yield note("drivers", f"{manifest.name} is for programs of {told['library_arch']} bits.")
@@ -99,7 +97,7 @@ def driver(machine: Machine, manifest: Path) -> Iterator[Finding]:
         library = str(manifest.parent / library)
     if reason := machine.loading_error(library):
         text = f"{manifest} names the driver {library}, which cannot be loaded: {reason}."
-        yield wrong("drivers", text, f"install the package of {manifest.name} again, or remove that file")
+        yield wrong("drivers", text, f"install the package of {manifest.name} again")
     else:
         yield right("drivers", f"{manifest.name}: {library} can be loaded.")
 
@@ -233,44 +231,6 @@ def variables(machine: Machine) -> Iterator[Finding]:
             yield note("environment", f"{name}={machine.environment[name]} decides which GPUs are visible.")
     if machine.is_on("PUMICE_FAULT"):
         yield wrong("environment", "PUMICE_FAULT puts faults into plans on purpose, for tests.", "unset PUMICE_FAULT")
-
-
-# ---- the cache
-
-
-def cache(machine: Machine) -> Iterator[Finding]:
-    """The folder in which compiled kernels are kept."""
-    if machine.is_on("PUMICE_NO_CACHE"):
-        text = "PUMICE_NO_CACHE is on: every process compiles its kernels again."
-        yield note("cache", text)
-        return
-    folder = cache_folder(machine)
-    if folder is None:
-        text = "Neither HOME, XDG_CACHE_HOME nor PUMICE_CACHE_DIR is set, so that nothing is kept between processes."
-        yield wrong("cache", text, "export PUMICE_CACHE_DIR=/var/tmp/pumice")
-        return
-    existing = machine.path(folder)
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir():
-        yield wrong("cache", f"The cache {folder} cannot be made: {existing} is a file.", f"rm {existing}")
-    elif not machine.may_open(existing):
-        text = f"The cache {folder} cannot be written, and every process compiles its kernels again."
-        yield wrong("cache", text, "export PUMICE_CACHE_DIR=/var/tmp/pumice")
-    elif (free := shutil.disk_usage(existing).free) < _LEAST_FREE_BYTES:
-        text = f"The cache {folder} is on a disk with {free >> 20} MiB left."
-        yield wrong("cache", text, "export PUMICE_CACHE_DIR=... on another disk")
-    else:
-        yield right("cache", f"The cache {folder} can be written.")
-
-
-def cache_folder(machine: Machine) -> str | None:
-    """The folder of the cache, as the engine finds it; None where it keeps nothing."""
-    if given := machine.value("PUMICE_CACHE_DIR"):
-        return given
-    if given := machine.value("XDG_CACHE_HOME"):
-        return os.path.join(given, "pumice")
-    return os.path.join(machine.value("HOME"), ".cache", "pumice") if machine.value("HOME") else None
 
 
 # ---- what comes of it

@@ -98,6 +98,7 @@ class Machine:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     loading_error: Callable[[str], str | None] = loading_error
     may_open: Callable[[Path], bool] = may_open
+    user: int = field(default_factory=os.geteuid)  # whose files the cache trusts
     probe: Callable[[], dict[str, Any]] = probed_devices
 
     def path(self, absolute: str | Path) -> Path:

@@ -1,0 +1,173 @@
+#include "core/files/cache_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "core/files/cache_file.h"
+#include "core/log.h"
+
+namespace pumice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t kFolderMode = 0700;
+
+std::string owner_text(uid_t user) {
+  std::array<char, 4096> texts;
+  passwd entry = {};
+  passwd* found = nullptr;
+  const bool is_known = getpwuid_r(user, &entry, texts.data(), texts.size(), &found) == 0 && found;
+  return (is_known ? "user '" + std::string(entry.pw_name) + "', " : std::string("user ")) + "uid " + std::to_string(user);
+}
+
+// Warns once in a process; more would repeat the same for every entry.
+void warn_of_refusal(const fs::path& path, uid_t owner, const std::string& reason, const std::string& help) {
+  static std::atomic<bool> has_warned{false};
+  if (has_warned.exchange(true)) return;
+  log(LogLevel::warning, "the cache ignores " + path.string() + " (" + owner_text(owner) + "): " + reason +
+                             ". Results are not affected, but kernels may be compiled again in each process. " + help);
+}
+
+// Why an existing file or folder is not used; empty if it is. Files of root are not trusted either: the cache is for one user.
+std::string distrust(const struct stat& status) {
+  if (S_ISLNK(status.st_mode)) return "it is a symbolic link, which the cache does not follow";
+  if (status.st_uid != geteuid()) return "it belongs to another user than this process, which runs as " + owner_text(geteuid());
+  if (status.st_mode & (S_IWGRP | S_IWOTH)) return "other users may write to it";
+  return {};
+}
+
+std::string remedy(const fs::path& path, const struct stat& status) {
+  const bool is_ours = status.st_uid == geteuid() && !S_ISLNK(status.st_mode);
+  if (is_ours) return "chmod go-w " + path.string() + " if no other user has written there, or set PUMICE_CACHE_DIR to a folder of yours.";
+  return "Set PUMICE_CACHE_DIR to a folder of yours.";
+}
+
+int make_folders(const fs::path& path) {
+  if (::mkdir(path.c_str(), kFolderMode) == 0 || errno == EEXIST) return 0;
+  if (errno != ENOENT || path.parent_path() == path || path.parent_path().empty()) return errno;
+  if (const int error = make_folders(path.parent_path())) return error;
+  return ::mkdir(path.c_str(), kFolderMode) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+// Whether root is about to make a cache in the home of another user, since sudo may keep HOME: that user could not write there any more. A
+// folder that PUMICE_CACHE_DIR names is used, as containers run as root on mounted folders.
+bool is_home_of_another(const fs::path& cache) {
+  const char* chosen = std::getenv("PUMICE_CACHE_DIR");
+  if (geteuid() != 0 || (chosen && *chosen)) return false;
+  struct stat status;
+  for (fs::path at = cache; at.has_relative_path(); at = at.parent_path()) {
+    if (::stat(at.c_str(), &status) != 0) continue;
+    if (status.st_uid == 0) return false;
+    warn_of_refusal(at, status.st_uid, "root makes no cache in a folder of another user", "Set HOME=/root (sudo -H) or PUMICE_CACHE_DIR.");
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+FileDescriptor::FileDescriptor(int result) : value_(result < 0 ? -errno : result) {}
+
+FileDescriptor FileDescriptor::failure(int error) {
+  errno = error;
+  return FileDescriptor(-1);
+}
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  std::swap(value_, other.value_);
+  return *this;
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (value_ >= 0) ::close(value_);
+}
+
+int FileDescriptor::close() {
+  return ::close(std::exchange(value_, kClosed)) == 0 ? 0 : errno;
+}
+
+std::span<const EntryKind> entry_kinds() {
+  static constexpr EntryKind kinds[] = {
+      {"spirv", ".spv", true},     {"pipelines", ".bin", false}, {"trials", ".bin", false},        {"spills", ".bin", true},
+      {"graphs", ".graph", false}, {"tuning", ".tuning", true},  {"peaks", ".calibration", false},
+  };
+  return kinds;
+}
+
+const EntryKind& entry_kind(std::string_view name) {
+  for (const EntryKind& kind : entry_kinds())
+    if (kind.name == name) return kind;
+  throw Error("the cache has no entries of the kind '" + std::string(name) + "'");
+}
+
+bool is_entry_stem(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
+}
+
+Opened open_trusted(int parent, const std::string& name, int flags, const fs::path& path) {
+  // O_NONBLOCK: a FIFO in the place of a file would make open() wait.
+  Opened result{FileDescriptor(::openat(parent, name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)), {}};
+  const bool is_known = result.file ? ::fstat(result.file.get(), &result.status) == 0
+                                    : ::fstatat(parent, name.c_str(), &result.status, AT_SYMLINK_NOFOLLOW) == 0;
+  const std::string reason = is_known ? distrust(result.status) : std::string();
+  if (!reason.empty()) warn_of_refusal(path, result.status.st_uid, reason, remedy(path, result.status));
+  if (result.file && (!is_known || !reason.empty())) result.file = FileDescriptor::failure(EPERM);
+  return result;
+}
+
+FileDescriptor open_cache(bool create) {
+  const auto path = cache_directory();
+  if (!path) return FileDescriptor::failure(ENOENT);
+  FileDescriptor cache = open_trusted(AT_FDCWD, path->string(), O_RDONLY | O_DIRECTORY, *path).file;
+  if (!create || cache.error() != ENOENT) return cache;
+  if (is_home_of_another(*path)) return FileDescriptor::failure(EPERM);
+  if (const int error = make_folders(*path)) return FileDescriptor::failure(error);
+  return open_trusted(AT_FDCWD, path->string(), O_RDONLY | O_DIRECTORY, *path).file;
+}
+
+FileDescriptor open_cache_folder(const FileDescriptor& cache, const std::string& folder, bool create) {
+  if (!cache) return FileDescriptor::failure(cache.error());
+  FileDescriptor found = FileDescriptor::failure(ENOENT);
+  int parent = cache.get();
+  fs::path path = cache_directory().value_or("");
+  for (const fs::path& part : fs::path(folder)) {
+    path /= part;
+    if (create && ::mkdirat(parent, part.c_str(), kFolderMode) != 0 && errno != EEXIST) return FileDescriptor(-1);
+    FileDescriptor next = open_trusted(parent, part.string(), O_RDONLY | O_DIRECTORY, path).file;
+    if (!next) return next;
+    found = std::move(next);
+    parent = found.get();
+  }
+  return found;
+}
+
+std::vector<std::string> names_in(const FileDescriptor& folder) {
+  std::vector<std::string> names;
+  const int copy = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // closedir() closes it
+  if (copy < 0) return names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(copy), &::closedir);
+  if (!stream) {
+    ::close(copy);
+    return names;
+  }
+  while (const dirent* const entry = ::readdir(stream.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace pumice

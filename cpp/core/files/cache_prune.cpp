@@ -1,0 +1,190 @@
+// The size of the on-disk cache, and the removal of its entries.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "core/files/cache_file.h"
+#include "core/files/cache_folder.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kDefaultLimit = uint64_t{1} << 30;
+constexpr time_t kAbandonedSeconds = 3600;
+constexpr size_t kMagicBytes = sizeof(CacheHeader::magic);
+
+uint64_t size_limit() {
+  const char* text = std::getenv("PUMICE_CACHE_MB");
+  uint64_t megabytes = 0;
+  if (!text || std::from_chars(text, text + std::strlen(text), megabytes).ec != std::errc() || megabytes > UINT32_MAX) return kDefaultLimit;
+  return megabytes << 20;
+}
+
+// A file that has the name, the type and the owner of an entry or of a temporary file. Its content is not known yet.
+struct Candidate {
+  const EntryKind* kind;
+  std::string folder;  // below the cache's, as "spirv/ab"
+  std::string file;
+  uint64_t bytes;  // allocated: a sparse file has fewer than its size
+  timespec used;
+  bool is_temporary;
+};
+
+bool is_entry_file(const EntryKind& kind, std::string_view file) {
+  return file.ends_with(kind.suffix) && is_entry_stem(file.substr(0, file.size() - kind.suffix.size()));
+}
+
+// Whether a name is that of an entry, a point, 16 hexadecimal digits and ".tmp".
+bool is_temporary_file(const EntryKind& kind, std::string_view file) {
+  constexpr size_t kTail = sizeof(".0123456789abcdef.tmp") - 1;
+  if (file.size() <= kTail || !file.ends_with(".tmp") || file[file.size() - kTail] != '.') return false;
+  return is_entry_stem(file.substr(file.size() - kTail + 1, 16)) && is_entry_file(kind, file.substr(0, file.size() - kTail));
+}
+
+void add_candidates(std::vector<Candidate>& found, const EntryKind& kind, const FileDescriptor& folder, const std::string& path) {
+  for (const std::string& name : names_in(folder)) {
+    const bool is_temporary = is_temporary_file(kind, name);
+    if (!is_temporary && !is_entry_file(kind, name)) continue;
+    struct stat status;
+    if (::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid()) continue;
+    found.push_back({&kind, path, name, static_cast<uint64_t>(status.st_blocks) * 512, status.st_mtim, is_temporary});
+  }
+}
+
+std::vector<Candidate> candidates_of(const FileDescriptor& cache, const EntryKind& kind) {
+  std::vector<Candidate> found;
+  const std::string path(kind.name);
+  const FileDescriptor folder = open_cache_folder(cache, path, false);
+  if (!folder) return found;
+  if (!kind.is_nested) add_candidates(found, kind, folder, path);
+  if (kind.is_nested) {
+    for (const std::string& name : names_in(folder)) {
+      if (!is_entry_stem(name)) continue;
+      const std::string inner = path + "/" + name;
+      if (const FileDescriptor opened = open_cache_folder(cache, inner, false)) add_candidates(found, kind, opened, inner);
+    }
+  }
+  return found;
+}
+
+// Whether the cache has written a file: an entry, of this or another version, begins with the magic number. A killed writer may have left a
+// temporary file with a part of it.
+bool is_our_file(const FileDescriptor& folder, const Candidate& candidate) {
+  const FileDescriptor file(::openat(folder.get(), candidate.file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status;
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid()) return false;
+  std::array<char, kMagicBytes> begin = {};
+  const ssize_t count = ::pread(file.get(), begin.data(), begin.size(), 0);
+  if (count < 0 || (!candidate.is_temporary && count < ssize_t{kMagicBytes})) return false;
+  const std::string_view text(begin.data(), static_cast<size_t>(count));
+  const std::string_view digits = text.substr(std::min(text.size(), kCacheMagic.size()));
+  return kCacheMagic.starts_with(text.substr(0, kCacheMagic.size())) && digits.find_first_not_of("0123456789") == digits.npos;
+}
+
+// Calls `visit` with every entry that the cache has written, and its opened folder.
+void for_our_files(const FileDescriptor& cache, const std::vector<Candidate>& candidates,
+                   const std::function<void(const FileDescriptor&, const Candidate&)>& visit) {
+  FileDescriptor folder = FileDescriptor::failure(ENOENT);
+  std::string opened;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.folder != opened) folder = open_cache_folder(cache, opened = candidate.folder, false);
+    if (folder && is_our_file(folder, candidate)) visit(folder, candidate);
+  }
+}
+
+std::vector<Candidate> all_candidates(const FileDescriptor& cache) {
+  std::vector<Candidate> all;
+  for (const EntryKind& kind : entry_kinds()) {
+    auto found = candidates_of(cache, kind);
+    std::move(found.begin(), found.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+void remove_abandoned(const FileDescriptor& cache, std::vector<Candidate>& candidates) {
+  std::vector<Candidate> temporaries;
+  const auto entries_end = std::stable_partition(candidates.begin(), candidates.end(), [](const auto& one) { return !one.is_temporary; });
+  std::move(entries_end, candidates.end(), std::back_inserter(temporaries));
+  candidates.erase(entries_end, candidates.end());
+  const time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::erase_if(temporaries, [&](const Candidate& one) { return now - one.used.tv_sec <= kAbandonedSeconds; });
+  for_our_files(cache, temporaries,
+                [](const FileDescriptor& folder, const Candidate& one) { ::unlinkat(folder.get(), one.file.c_str(), 0); });
+}
+
+uint64_t bytes_of(const std::vector<Candidate>& candidates) {
+  uint64_t total = 0;
+  for (const Candidate& one : candidates) total += one.bytes;
+  return total;
+}
+
+}  // namespace
+
+std::vector<std::string> cache_entries(std::string_view kind_name, const std::string& folder) {
+  const EntryKind& kind = entry_kind(kind_name);
+  const std::string wanted = std::string(kind.name) + (folder.empty() ? "" : "/" + folder);
+  std::vector<std::string> names;
+  const FileDescriptor cache = open_cache(false);
+  if (!cache) return names;
+  std::vector<Candidate> found;
+  if (folder.empty()) {
+    found = candidates_of(cache, kind);
+  } else if (const FileDescriptor opened = open_cache_folder(cache, wanted, false)) {
+    add_candidates(found, kind, opened, wanted);
+  }
+  for (const Candidate& one : found) {
+    if (one.is_temporary) continue;
+    const std::string stem = one.file.substr(0, one.file.size() - kind.suffix.size());
+    names.push_back(kind.is_nested ? one.folder.substr(kind.name.size() + 1) + "/" + stem : stem);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::optional<CacheState> cache_state() {
+  const auto path = cache_directory();
+  if (!path) return {};
+  CacheState state{*path, 0, 0, size_limit()};
+  const FileDescriptor cache = open_cache(false);
+  if (!cache) return state;
+  for_our_files(cache, all_candidates(cache), [&](const FileDescriptor&, const Candidate& one) {
+    if (!one.is_temporary) ++state.files, state.bytes += one.bytes;
+  });
+  return state;
+}
+
+void prune_cache() noexcept {
+  try {
+    const FileDescriptor cache = open_cache(false);
+    if (!cache) return;
+    std::vector<Candidate> candidates = all_candidates(cache);
+    remove_abandoned(cache, candidates);
+    const uint64_t limit = size_limit();
+    if (bytes_of(candidates) <= limit) return;  // saves reading every file: names and owners give an upper bound
+    std::vector<Candidate> entries;
+    for_our_files(cache, candidates, [&](const FileDescriptor&, const Candidate& one) { entries.push_back(one); });
+    uint64_t total = bytes_of(entries);
+    if (total <= limit) return;
+    std::sort(entries.begin(), entries.end(), [](const Candidate& a, const Candidate& b) {
+      return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+    });
+    for (const Candidate& one : entries) {
+      if (total <= limit / 4 * 3) break;
+      // Checked again: the file may have been replaced since.
+      for_our_files(cache, {one},
+                    [](const FileDescriptor& folder, const Candidate& file) { ::unlinkat(folder.get(), file.file.c_str(), 0); });
+      total -= one.bytes;
+    }
+  } catch (...) {  // no memory: the next write tries again
+  }
+}
+
+}  // namespace pumice
