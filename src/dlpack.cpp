@@ -1,4 +1,6 @@
 // DLPack in both directions: tensors as arrays of the CPU, or of CUDA where it shares their memory, and such arrays as tensors.
+#include "core/dlpack.h"
+
 #include <cstring>
 
 #include "bindings.h"
@@ -9,65 +11,9 @@
 namespace pumice {
 namespace {
 
-// The structures of DLPack's interface, version 1.
-namespace dlpack {
-
-constexpr int32_t kCpu = 1, kCuda = 2;
 constexpr int64_t kNoOrder = -1;  // a stream for which nothing is ordered
-constexpr uint64_t kReadOnly = 1, kCopied = 2;
 constexpr const char *kName = "dltensor", *kVersionedName = "dltensor_versioned";
 constexpr const char *kUsedName = "used_dltensor", *kUsedVersionedName = "used_dltensor_versioned";
-
-enum Code : uint8_t { signed_integer = 0, unsigned_integer = 1, real = 2, bfloat = 4, boolean = 6 };
-
-struct Device {
-  int32_t type, id;
-};
-struct ElementType {
-  uint8_t code, bits;
-  uint16_t lanes;
-  bool operator==(const ElementType&) const = default;
-};
-struct Array {
-  void* data;
-  Device device;
-  int32_t rank;
-  ElementType type;
-  int64_t *shape, *strides;  // in elements; strides may be null: packed
-  uint64_t byte_offset;
-};
-struct Managed {
-  Array array;
-  void* owner;
-  void (*release)(Managed*);
-};
-struct Version {
-  uint32_t major, minor;
-};
-struct VersionedManaged {
-  Version version;
-  void* owner;
-  void (*release)(VersionedManaged*);
-  uint64_t flags;
-  Array array;
-};
-
-}  // namespace dlpack
-
-dlpack::ElementType element_type(DType dtype) {
-  const auto width = static_cast<uint8_t>(bits(dtype));
-  if (dtype == DType::bool_) return {dlpack::boolean, width, 1};
-  if (dtype == DType::bfloat16) return {dlpack::bfloat, width, 1};
-  if (is_float(dtype)) return {dlpack::real, width, 1};
-  return {is_signed_integer(dtype) ? dlpack::signed_integer : dlpack::unsigned_integer, width, 1};
-}
-
-DType dtype_of_type(const dlpack::ElementType& type) {
-  for (int i = 0; i < kDTypeCount; ++i)
-    if (const auto dtype = static_cast<DType>(i); bits(dtype) >= 8 && element_type(dtype) == type) return dtype;
-  throw UnsupportedError("from_dlpack: expected elements of a dtype of at least 8 bits, given DLPack's code " + std::to_string(type.code) +
-                         " with " + std::to_string(type.bits) + " bits in " + std::to_string(type.lanes) + " lanes");
-}
 
 [[noreturn]] void refuse_export(const std::string& why) {
   PyErr_SetString(PyExc_BufferError, why.c_str());
@@ -124,15 +70,14 @@ py::capsule capsule_of(std::unique_ptr<Exported> made, const dlpack::Array& arra
                made->shared ? 0 : dlpack::kCopied,
                array};
     made.release();
-    return py::reinterpret_steal<py::capsule>(PyCapsule_New(&managed, dlpack::kVersionedName, [](PyObject* capsule) {
-      release_capsule<dlpack::VersionedManaged>(capsule, dlpack::kVersionedName);
-    }));
+    return py::reinterpret_steal<py::capsule>(PyCapsule_New(
+        &managed, kVersionedName, [](PyObject* capsule) { release_capsule<dlpack::VersionedManaged>(capsule, kVersionedName); }));
   }
   auto& managed = made->managed;
   managed = {array, made.get(), [](dlpack::Managed* self) { delete static_cast<Exported*>(self->owner); }};
   made.release();
   return py::reinterpret_steal<py::capsule>(
-      PyCapsule_New(&managed, dlpack::kName, [](PyObject* capsule) { release_capsule<dlpack::Managed>(capsule, dlpack::kName); }));
+      PyCapsule_New(&managed, kName, [](PyObject* capsule) { release_capsule<dlpack::Managed>(capsule, kName); }));
 }
 
 std::pair<int, int> export_device(const Tensor& self) {
@@ -145,13 +90,13 @@ py::object to_cuda(const Tensor& self, const py::object& stream, bool versioned,
   const TensorDesc& desc = self.desc();
   if (copy) refuse_export("memory shared with CUDA is exported as it is; the importer copies it, or Tensor.numpy() does to the host");
   if (bits(desc.dtype) < 8) refuse_export("DLPack has no packed elements of " + std::string(name(desc.dtype)) + "; .to('int8') has some");
-  const bool waits = stream.is_none() || stream.cast<int64_t>() != dlpack::kNoOrder;
+  const bool waits = stream.is_none() || stream.cast<int64_t>() != kNoOrder;
   auto made = exported(self, true, waits);
   dlpack::Array array{};
   array.data = reinterpret_cast<void*>(self.buffer()->mapping()->address + self.byte_offset());
   array.device = {dlpack::kCuda, self.buffer()->mapping()->device};
   array.rank = desc.rank();
-  array.type = element_type(desc.dtype);
+  array.type = dlpack::element_type(desc.dtype);
   array.shape = made->shape.data();
   array.strides = made->strides.data();
   return capsule_of(std::move(made), array, versioned);
@@ -177,7 +122,7 @@ py::object to_dlpack(const Tensor& self, const py::object& stream, const std::op
   array.data = made->shared ? self.buffer()->host_bytes() + self.byte_offset() : made->copied.data();
   array.device = {dlpack::kCpu, 0};
   array.rank = desc.rank();
-  array.type = element_type(desc.dtype);
+  array.type = dlpack::element_type(desc.dtype);
   array.shape = made->shape.data();
   array.strides = made->strides.data();
   return capsule_of(std::move(made), array, versioned);
@@ -186,12 +131,11 @@ py::object to_dlpack(const Tensor& self, const py::object& stream, const std::op
 // An array that another library gave; released with the last owner.
 struct Imported {
   std::shared_ptr<const void> owner;
-  const dlpack::Array* array = nullptr;
-  bool read_only = false;
+  dlpack::CheckedArray array;
 };
 
 template <typename M>
-M* taken(const py::capsule& capsule, const char* name, const char* used) {
+M* taken(const py::object& capsule, const char* name, const char* used) {
   auto* managed = static_cast<M*>(PyCapsule_GetPointer(capsule.ptr(), name));
   if (PyCapsule_SetName(capsule.ptr(), used) != 0) throw py::error_already_set();
   return managed;
@@ -226,8 +170,27 @@ std::pair<int, int> device_of(const py::object& given) {
   try {
     return device.cast<std::pair<int, int>>();
   } catch (const py::cast_error&) {
-    throw py::type_error("__dlpack_device__ gave " + py::repr(device).cast<std::string>() + "; expected a pair of integers");
+    throw BindingError("K5", "array", "", "an array whose __dlpack_device__ gives a pair of integers, (type, id)",
+                       py::repr(device).cast<std::string>());
   }
+}
+
+// The array in a capsule, which is the tensor's from now on: the structure is released even where it is refused.
+template <typename M>
+Imported imported_from(const py::object& capsule, const char* name, const char* used, const dlpack::Device& device) {
+  auto* managed = taken<M>(capsule, name, used);
+  auto owner = owner_of(managed);
+  return {std::move(owner), dlpack::checked(managed, device)};
+}
+
+[[noreturn]] void refuse_capsule(const py::object& given) {
+  std::string text = type_name(given);
+  if (PyCapsule_CheckExact(given.ptr())) {
+    const char* name = PyCapsule_GetName(given.ptr());
+    text = "a capsule named '" + std::string(name ? name : "") + "'";
+    if (name && std::string_view(name).starts_with("used_")) text += ", whose array another consumer has taken: each needs its own";
+  }
+  throw BindingError("K5", "array", "", "an array whose __dlpack__ gives a capsule named 'dltensor' or 'dltensor_versioned'", text);
 }
 
 Imported imported(const py::object& given, const std::pair<int, int>& device) {
@@ -238,25 +201,22 @@ Imported imported(const py::object& given, const std::pair<int, int>& device) {
   py::object capsule;
   try {
     const auto version = py::make_tuple(1, 0);
-    capsule = is_cuda ? given.attr("__dlpack__")(py::arg("max_version") = version, py::arg("stream") = dlpack::kNoOrder)
+    capsule = is_cuda ? given.attr("__dlpack__")(py::arg("max_version") = version, py::arg("stream") = kNoOrder)
                       : given.attr("__dlpack__")(py::arg("max_version") = version);
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
     capsule = asked(given, "__dlpack__");  // a capsule from before version 1, or the reason why there is none
   }
-  if (PyCapsule_IsValid(capsule.ptr(), dlpack::kVersionedName)) {
-    auto* managed = taken<dlpack::VersionedManaged>(capsule, dlpack::kVersionedName, dlpack::kUsedVersionedName);
-    auto owner = owner_of(managed);
-    if (managed->version.major != 1) throw UnsupportedError("DLPack of version " + std::to_string(managed->version.major) + "; expected 1");
-    return {owner, &managed->array, (managed->flags & dlpack::kReadOnly) != 0};
-  }
-  if (!PyCapsule_IsValid(capsule.ptr(), dlpack::kName)) throw py::type_error("__dlpack__ gave no capsule of DLPack that is unused");
-  auto* managed = taken<dlpack::Managed>(capsule, dlpack::kName, dlpack::kUsedName);
-  return {owner_of(managed), &managed->array, false};
+  const dlpack::Device expected{device.first, device.second};
+  if (PyCapsule_IsValid(capsule.ptr(), kVersionedName))
+    return imported_from<dlpack::VersionedManaged>(capsule, kVersionedName, kUsedVersionedName, expected);
+  if (PyCapsule_IsValid(capsule.ptr(), kName)) return imported_from<dlpack::Managed>(capsule, kName, kUsedName, expected);
+  refuse_capsule(capsule);
 }
 
 // Packed bytes of an array: its own, or a copy.
-HostTensor packed_host(const Imported& from, const TensorDesc& desc, const std::byte* data) {
+HostTensor packed_host(const Imported& from) {
+  const auto& [desc, data, device, read_only] = from.array;
   if (desc.is_packed()) return {desc, from.owner, data};
   const auto width = static_cast<size_t>(bits(desc.dtype)) / 8;
   const TensorDesc packed(desc.dtype, desc.shape);
@@ -266,9 +226,8 @@ HostTensor packed_host(const Imported& from, const TensorDesc& desc, const std::
 }
 
 // The tensor whose memory an array of CUDA has. Throws UnsupportedError where that memory is not shared with this context.
-Tensor on_cuda(const dlpack::Array& array, TensorDesc desc, Context& context) {
-  const uint64_t address = reinterpret_cast<uintptr_t>(array.data) + array.byte_offset;
-  if (auto found = shared_tensor_at(context, address, std::move(desc))) return *std::move(found);
+Tensor on_cuda(const dlpack::CheckedArray& array, Context& context) {
+  if (auto found = shared_tensor_at(context, reinterpret_cast<uintptr_t>(array.data), array.desc)) return *std::move(found);
   throw UnsupportedError(
       "an array of CUDA device " + std::to_string(array.device.id) +
       " whose memory this context does not share; pumice.empty(shape, dtype, share=\"cuda\") makes memory that both use: copy it there");
@@ -277,22 +236,19 @@ Tensor on_cuda(const dlpack::Array& array, TensorDesc desc, Context& context) {
 Tensor from_dlpack(const py::object& given, std::shared_ptr<Context> context, std::optional<bool> copy) {
   const auto device = device_of(given);
   const Imported from = imported(given, device);
-  const dlpack::Array& array = *from.array;
-  TensorDesc desc(dtype_of_type(array.type), Shape(array.shape, array.shape + array.rank));
-  if (array.strides) desc.strides.assign(array.strides, array.strides + array.rank);  // may be negative, as no tensor's are
+  const dlpack::CheckedArray& array = from.array;
   if (device.first == dlpack::kCuda) {
-    Tensor found = on_cuda(array, std::move(desc), *context);
+    Tensor found = on_cuda(array, *context);
     if (!copy.value_or(false)) return found;
     const ReleasedGil release;
     return packed_copy(found, check_signals);
   }
-  auto* const data = static_cast<std::byte*>(array.data) + array.byte_offset;
   if (!copy.value_or(true)) {
-    if (from.read_only) throw UnsupportedError("host memory without a copy: the array is read-only, and the device may write");
+    if (array.read_only) throw UnsupportedError("host memory without a copy: the array is read-only, and the device may write");
     const ReleasedGil release;
-    return tensor_on(TensorDesc(desc.dtype, desc.shape, desc.strides), data, std::move(context), from.owner);
+    return tensor_on(TensorDesc(array.desc.dtype, array.desc.shape, array.desc.strides), array.data, std::move(context), from.owner);
   }
-  return tensor_of(packed_host(from, desc, data), std::move(context));
+  return tensor_of(packed_host(from), std::move(context));
 }
 
 }  // namespace

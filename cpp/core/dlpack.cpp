@@ -1,0 +1,130 @@
+#include "core/dlpack.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "core/error.h"
+
+namespace pumice::dlpack {
+namespace {
+
+[[noreturn]] void refuse(const std::string& expected, const std::string& given) {
+  throw BindingError("K5", "array", "", "a DLPack array with " + expected, given);
+}
+
+std::string to_string(const Device& device) {
+  return "(" + std::to_string(device.type) + ", " + std::to_string(device.id) + ")";
+}
+
+DType dtype_of_type(const ElementType& type) {
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (const auto dtype = static_cast<DType>(i); bits(dtype) >= 8 && element_type(dtype) == type) return dtype;
+  throw UnsupportedError("from_dlpack: expected elements of a dtype of at least 8 bits, given DLPack's code " + std::to_string(type.code) +
+                         " with " + std::to_string(type.bits) + " bits in " + std::to_string(type.lanes) + " lanes");
+}
+
+// Libraries number the one CPU in different ways.
+void check_device(const Array& array, const Device& device) {
+  if (array.device.type == device.type && (device.type == kCpu || array.device.id == device.id)) return;
+  refuse("the device that __dlpack_device__ gives, " + to_string(device), "a capsule of device " + to_string(array.device));
+}
+
+Shape checked_shape(const Array& array) {
+  if (array.rank < 0 || array.rank > kMaxRank) refuse("0 to " + std::to_string(kMaxRank) + " axes", "ndim " + std::to_string(array.rank));
+  if (array.rank == 0) return {};
+  if (!array.shape) refuse("a shape of " + std::to_string(array.rank) + " sizes", "a null pointer as its shape");
+  Shape shape(array.shape, array.shape + array.rank);
+  int64_t count = 1;
+  for (const int64_t size : shape) {
+    if (size < 0) refuse("sizes of at least 0", "shape " + pumice::to_string(shape));
+    if (__builtin_mul_overflow(count, size, &count)) count = kMaxElements + 1;
+  }
+  if (std::ranges::find(shape, 0) != shape.end()) return shape;
+  if (count > kMaxElements) refuse("at most " + std::to_string(kMaxElements) + " elements", "shape " + pumice::to_string(shape));
+  return shape;
+}
+
+// Bytes from the element of index 0 to the first byte that is reached, at most 0, and to the one after the last.
+struct Reach {
+  int64_t first = 0, end = 0;
+};
+
+Reach reach_of(const TensorDesc& desc) {
+  const int64_t width = bits(desc.dtype) / 8;
+  Reach reach{0, width};
+  for (size_t axis = 0; axis < desc.shape.size(); ++axis) {
+    int64_t distance = 0;
+    int64_t& side = desc.strides[axis] < 0 ? reach.first : reach.end;
+    if (__builtin_mul_overflow(desc.strides[axis], desc.shape[axis] - 1, &distance) || __builtin_mul_overflow(distance, width, &distance) ||
+        __builtin_add_overflow(side, distance, &side))
+      refuse("strides that reach over less than 2**63 bytes",
+             "strides " + pumice::to_string(desc.strides) + " for shape " + pumice::to_string(desc.shape));
+  }
+  return reach;
+}
+
+// The kernel knows which pages exist. MS_ASYNC writes nothing.
+bool is_mapped(uint64_t first, uint64_t end) {
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t begin = first / page * page;
+  return msync(reinterpret_cast<void*>(begin), end - begin, MS_ASYNC) == 0 || errno != ENOMEM;
+}
+
+std::byte* checked_data(const Array& array, const TensorDesc& desc) {
+  if (!array.data) refuse("data for its elements", "a null pointer as the data of " + pumice::to_string(desc));
+  const Reach reach = reach_of(desc);
+  uint64_t start = 0, first = 0, end = 0;
+  const uint64_t before = 0 - static_cast<uint64_t>(reach.first);
+  const std::string given = "byte_offset " + std::to_string(array.byte_offset) + " and strides " + pumice::to_string(desc.strides) +
+                            " for " + pumice::to_string(desc);
+  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(array.data), array.byte_offset, &start) ||
+      __builtin_sub_overflow(start, before, &first) || __builtin_add_overflow(start, static_cast<uint64_t>(reach.end), &end))
+    refuse("elements inside the address space", given);
+  if (array.device.type == kCpu && !is_mapped(first, end))
+    refuse("elements in memory of this process", given + ", which reach over memory that is not mapped");
+  return reinterpret_cast<std::byte*>(start);
+}
+
+CheckedArray checked_array(const Array& array, const Device& device) {
+  check_device(array, device);
+  CheckedArray result{TensorDesc(dtype_of_type(array.type), checked_shape(array)), nullptr, array.device, false};
+  if (result.desc.elements() == 0) return result;  // strides and data say nothing
+  if (array.strides) result.desc.strides.assign(array.strides, array.strides + array.rank);
+  result.data = checked_data(array, result.desc);
+  return result;
+}
+
+}  // namespace
+
+ElementType element_type(DType dtype) {
+  const auto width = static_cast<uint8_t>(bits(dtype));
+  if (dtype == DType::bool_) return {boolean, width, 1};
+  if (dtype == DType::bfloat16) return {bfloat, width, 1};
+  if (is_float(dtype)) return {real, width, 1};
+  return {is_signed_integer(dtype) ? signed_integer : unsigned_integer, width, 1};
+}
+
+CheckedArray checked(const Managed* managed, const Device& device) {
+  if (!managed) refuse("a structure", "a null pointer");
+  return checked_array(managed->array, device);
+}
+
+CheckedArray checked(const VersionedManaged* managed, const Device& device) {
+  if (!managed) refuse("a structure", "a null pointer");
+  if (managed->version.major != kMajorVersion)  // other fields may have other places
+    throw UnsupportedError("from_dlpack: expected a capsule of DLPack " + std::to_string(kMajorVersion) + ".x, given version " +
+                           std::to_string(managed->version.major) + "." + std::to_string(managed->version.minor));
+  if (const uint64_t unknown = managed->flags & ~(kReadOnly | kCopied | kPadded); unknown != 0)
+    throw UnsupportedError("from_dlpack: expected flags among 1 (read-only), 2 (copied) and 4 (padded), given the flags " +
+                           std::to_string(managed->flags) + " of DLPack " + std::to_string(managed->version.major) + "." +
+                           std::to_string(managed->version.minor));
+  CheckedArray result = checked_array(managed->array, device);
+  result.read_only = (managed->flags & kReadOnly) != 0;
+  return result;
+}
+
+}  // namespace pumice::dlpack
