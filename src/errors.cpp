@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace pumice {
 namespace {
@@ -74,9 +75,20 @@ void add_facts(py::object& instance, const StateError& error) {
   instance.attr("rule") = error.rule;
 }
 
+// The text of an error. Names inside it may hold line breaks, which are escaped unless the kind of error has lines of its own.
+std::string text_of(const Error& error) {
+  return printable(error.what());
+}
+std::string text_of(const UnsupportedError& error) {
+  return printable(error.what(), Lines::keep);
+}
+std::string text_of(const ShaderCompileError& error) {
+  return printable(error.what(), Lines::keep);
+}
+
 template <typename ThrownError>
 void raise(const py::object& type, const ThrownError& error) {
-  py::object instance = type(py::str(error.what()));
+  py::object instance = type(py::str(text_of(error)));
   add_facts(instance, error);
   PyErr_SetObject(type.ptr(), instance.ptr());
 }

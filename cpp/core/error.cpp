@@ -2,20 +2,22 @@
 
 #include <utility>
 
+#include "core/printable.h"
+
 namespace pumice {
 namespace {
 
 std::string join(const std::vector<std::string>& items) {
-  if (items.size() == 1) return "not supported: " + items[0];
+  if (items.size() == 1) return "not supported: " + printable(items[0]);
   std::string text = "not supported (" + std::to_string(items.size()) + "):";
-  for (const auto& item : items) text += "\n  " + item;
+  for (const auto& item : items) text += "\n  " + printable(item);
   return text;
 }
 
 std::string binding_message(const std::string& rule, const std::string& slot, const std::string& tensor, const std::string& expected,
                             const std::string& given) {
-  std::string where = slot;
-  if (!tensor.empty() && slot.find(tensor) == std::string::npos) where += " '" + tensor + "'";
+  std::string where = printable(slot);
+  if (!tensor.empty() && slot.find(tensor) == std::string::npos) where += " '" + printable(tensor) + "'";
   return "[" + rule + "] " + where + ": expected " + expected + "; given " + given;
 }
 
@@ -52,6 +54,7 @@ size_t character_before(const std::string& text, size_t end) {
 
 std::string bounded(std::string text) {
   constexpr size_t kHead = 12 << 10, kTail = 4 << 10;
+  text = printable(text, Lines::keep);
   if (text.size() <= kHead + kTail) return text;
   const size_t first = character_before(text, kHead), last = character_before(text, text.size() - kTail);
   return text.substr(0, first) + " ... (" + std::to_string(last - first) + " bytes of this message are left out) ... " + text.substr(last);
@@ -80,12 +83,12 @@ GraphError::GraphError(const std::string& place, const GraphError& inner)
     : Error(placed_text(place, inner.what(), inner.rule)), node(inner.node), rule(inner.rule) {}
 
 GraphError::GraphError(std::string node_name, const std::string& message, std::string rule_id)
-    : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + (node_name.empty() ? "" : "'" + node_name + "': ") + message),
+    : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + (node_name.empty() ? "" : "'" + printable(node_name) + "': ") + message),
       node(std::move(node_name)),
       rule(std::move(rule_id)) {}
 
 OutputSizeError::OutputSizeError(std::string output_name, std::vector<int64_t> true_shape, uint64_t bytes, uint64_t given_bytes)
-    : Error("output '" + output_name + "': " + std::to_string(bytes) + " bytes needed, given " + std::to_string(given_bytes)),
+    : Error("output '" + printable(output_name) + "': " + std::to_string(bytes) + " bytes needed, given " + std::to_string(given_bytes)),
       output(std::move(output_name)),
       shape(std::move(true_shape)) {}
 

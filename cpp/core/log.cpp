@@ -4,6 +4,8 @@
 #include <deque>
 #include <mutex>
 
+#include "core/printable.h"
+
 namespace pumice {
 namespace {
 
@@ -26,7 +28,7 @@ void log(LogLevel level, std::string message) {
   auto& all = messages();
   const std::lock_guard lock(all.mutex);
   if (all.waiting.size() == kMaxWaiting) all.waiting.pop_front();
-  all.waiting.emplace_back(level, std::move(message));
+  all.waiting.emplace_back(level, printable(message));
   all.any = true;
 }
 

@@ -12,6 +12,7 @@
 #include "device/driver/devices.h"
 #include "device/driver/features.h"
 #include "device/driver/instance.h"
+#include "device/driver/short_memory.h"
 #include "device/pipeline_cache.h"
 #include "device/submission_order.h"
 
@@ -93,7 +94,9 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
   create.pQueueCreateInfos = &queue;
   create.enabledExtensionCount = static_cast<uint32_t>(enabled.size());
   create.ppEnabledExtensionNames = enabled.data();
-  check(vkCreateDevice(vk.physical, &create, nullptr, &vk.device), "vkCreateDevice");
+  const VkResult result = vkCreateDevice(vk.physical, &create, nullptr, &vk.device);
+  if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST) check_memory_for_driver("vkCreateDevice");
+  check(result, "vkCreateDevice");
   volkLoadDeviceTable(&vk, vk.device);
   vk.vkGetDeviceQueue(vk.device, vk.family, 0, &vk.queue);
 }

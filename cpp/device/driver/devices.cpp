@@ -200,6 +200,8 @@ DeviceList devices() {
   std::vector<VkPhysicalDevice> physicals;
   try {
     physicals = physical_devices();
+  } catch (const OutOfMemoryError&) {  // there may be a driver
+    throw;
   } catch (const DeviceError&) {
     return {};
   }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "device/driver/short_memory.h"
 #include "device/driver/validation_log.h"
 
 namespace pumice {
@@ -73,6 +74,7 @@ VkInstance create_instance(bool validation) {
   }
   VkInstance handle = VK_NULL_HANDLE;
   const VkResult result = vkCreateInstance(&info, nullptr, &handle);
+  if (result != VK_SUCCESS) check_memory_for_driver("vkCreateInstance");
   if (result == VK_ERROR_INCOMPATIBLE_DRIVER)
     throw DeviceError("there is a Vulkan loader but no Vulkan driver; install the GPU's driver or mesa-vulkan-drivers");
   check(result, "vkCreateInstance");
@@ -86,8 +88,10 @@ VkInstance create_instance(bool validation) {
 }
 
 Instance make_instance() {
-  if (volkInitialize() != VK_SUCCESS)
+  if (volkInitialize() != VK_SUCCESS) {
+    check_memory_for_driver("dlopen(\"libvulkan.so.1\")");
     throw DeviceError("there is no Vulkan loader (libvulkan.so.1); install the package libvulkan1 or the GPU's driver");
+  }
   Instance made;
   made.validation = validation_wanted();
   if (made.validation) made.layer_version = layer_version(kValidationLayer);
@@ -164,7 +168,9 @@ const Instance& instance() {
 std::vector<VkPhysicalDevice> physical_devices() {
   const VkInstance handle = instance().handle;
   uint32_t count = 0;
-  check(vkEnumeratePhysicalDevices(handle, &count, nullptr), "vkEnumeratePhysicalDevices");
+  const VkResult result = vkEnumeratePhysicalDevices(handle, &count, nullptr);
+  if (result != VK_SUCCESS || count == 0) check_memory_for_driver("vkEnumeratePhysicalDevices");
+  check(result, "vkEnumeratePhysicalDevices");
   std::vector<VkPhysicalDevice> all(count);
   check(vkEnumeratePhysicalDevices(handle, &count, all.data()), "vkEnumeratePhysicalDevices");
   std::erase_if(all, [](VkPhysicalDevice physical) { return !usable(physical); });

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from .._pumice import BindingError, Error, GraphError, UnsupportedError
+from .plain_text import printable
 
 _E = TypeVar("_E", bound=Error)
 _MOST_LINES = 50  # lines of an error message; `items` holds all
@@ -35,7 +36,14 @@ class InputError(Error, ValueError):
     """An input file, or an option that says how to make an input, is not as expected."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(bounded(message))
+        super().__init__(bounded(printable(message)))
+
+
+class NotedError(InputError):
+    """An InputError with further lines."""
+
+    def __init__(self, message: str = "") -> None:
+        Error.__init__(self, bounded(printable(message, lines=True)))
 
 
 def _with(error: _E, **attributes: object) -> _E:
@@ -48,24 +56,26 @@ def binding_error(rule: str, name: str, expected: str, given: str, hint: str = "
     """A BindingError for a wrong argument of a model or a kernel; `kind` says what `name` names."""
     slot = f"{kind} '{name}'" if name else f"{kind}s"
     message = f"[{rule}] {slot}: expected {expected}; given {given}{f' ({hint})' if hint else ''}"
-    return _with(BindingError(bounded(message)), rule=rule, slot=slot, tensor=name, expected=expected, given=given)
+    return _with(
+        BindingError(bounded(printable(message))), rule=rule, slot=slot, tensor=name, expected=expected, given=given
+    )
 
 
 def graph_error(kind: str, name: str, message: str) -> GraphError:
     """A GraphError for a model file that breaks a rule; `kind` says what `name` names: a node, a tensor, the model."""
-    return _with(GraphError(bounded(f"{kind} '{name}': {message}")), node=name, rule="")
+    return _with(GraphError(bounded(printable(f"{kind} '{name}': {message}"))), node=name, rule="")
 
 
 def unsupported_error(what: str, items: Iterable[str]) -> UnsupportedError:
     """An UnsupportedError that lists everything `what` uses and pumice lacks."""
     every = list(items)
-    lines = [bounded(item, _LINE, _LINE) for item in every[:_MOST_LINES]] + (
+    lines = [bounded(printable(item), _LINE, _LINE) for item in every[:_MOST_LINES]] + (
         [f"... and {len(every) - _MOST_LINES} more"] if len(every) > _MOST_LINES else []
     )
-    message = f"{what}: not supported ({len(every)}):" + "".join(f"\n  {line}" for line in lines)
+    message = f"{printable(what)}: not supported ({len(every)}):" + "".join(f"\n  {line}" for line in lines)
     return _with(UnsupportedError(bounded(message)), items=every)
 
 
 def validation_error(node: str, message: str) -> ValidationError:
     """A ValidationError for a node whose result differs from the reference."""
-    return _with(ValidationError(bounded(message)), node=node)
+    return _with(ValidationError(bounded(printable(message))), node=node)

@@ -6,13 +6,14 @@ import sys
 
 from .._pumice import forward_log as forward_log
 from .errors import bounded
+from .plain_text import printable
 
 
 def log_warning(text: str) -> None:
     """Logs a warning to the logger "pumice"."""
     import logging
 
-    logging.getLogger("pumice").warning("%s", bounded(text))
+    logging.getLogger("pumice").warning("%s", bounded(printable(text)))
 
 
 def at_terminal() -> bool:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from .log import at_terminal
+from .plain_text import plain
 
 _PATIENCE_SECONDS = 1.0
 
@@ -32,13 +33,18 @@ def _tell_what_is_missing() -> None:
     logging.getLogger("pumice").info("progress bars in a notebook need ipywidgets: pip install 'pumice[notebook]'")
 
 
+def _label(what: str) -> str:
+    """The text as rich shows it: it may name a file, and rich reads styles in brackets."""
+    return plain(what).replace("[", "\\[")
+
+
 class Progress:
     """A bar that appears after a second, on stderr of a terminal or in a notebook; elsewhere it shows nothing. A
     context manager.
     """
 
     def __init__(self, what: str, wanted: bool = True) -> None:
-        self._what = what
+        self._what = _label(what)
         self.shown = wanted and (at_terminal() or _is_notebook())
         self._begin = time.monotonic()
         self._bar: Any = None
@@ -46,6 +52,7 @@ class Progress:
 
     def phase(self, what: str, done: int, total: int) -> None:
         """Lets the bar show the progress of `what` from now on."""
+        what = _label(what)
         if what != self._what and self._bar is not None:
             self._bar.update(self._task, description=what, completed=done, total=total, refresh=True)
         self._what = what

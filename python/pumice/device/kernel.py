@@ -16,6 +16,7 @@ from .._pumice import BoundKernel, Context, Error, ShaderOptions, StateError
 from ..base.element_types import Array
 from ..base.errors import binding_error
 from ..base.log import forward_log
+from ..base.plain_text import plain
 from .context import default_context
 from .given_arguments import resolved, stand_for_others
 from .kernel_file import KernelFile, Path
@@ -182,7 +183,7 @@ class Kernel(_pumice.Kernel):
         except (Error, OSError) as error:
             import logging
 
-            logging.getLogger("pumice").warning("kernel '%s' stays as it was: %s", self.name, error)
+            logging.getLogger("pumice").warning("kernel '%s' stays as it was: %s", plain(self.name), error)
 
     @classmethod
     def from_body(
@@ -352,7 +353,7 @@ class Kernel(_pumice.Kernel):
         from ..base.html import interface_rows, local_size_text
 
         rows = "".join(f"\n  {name}: {access} {kind}" for name, access, kind, _ in interface_rows(self.shader))
-        return f"<Kernel '{self.name}', local size {local_size_text(self.shader)}, built for {', '.join(self.variants)}>{rows}"
+        return f"<Kernel '{plain(self.name)}', local size {local_size_text(self.shader)}, built for {', '.join(self.variants)}>{rows}"
 
 
 def _empty(dtype: str, shape: tuple[int, ...]) -> Array:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._pumice import UnsupportedError
+from ..base.plain_text import plain
 
 Number = bool | int | float
 
@@ -189,7 +190,9 @@ class KernelStatistics:
     def __repr__(self) -> str:
         rows = self.rows()
         width = max(len(what) for what, _ in rows)
-        return f"<KernelStatistics of '{self.name}'>\n" + "\n".join(f"{what:<{width}}  {value}" for what, value in rows)
+        return f"<KernelStatistics of '{plain(self.name)}'>\n" + "\n".join(
+            f"{what:<{width}}  {value}" for what, value in rows
+        )
 
     def _repr_html_(self) -> str:
         from ..base.html import table, text_below

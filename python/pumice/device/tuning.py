@@ -18,6 +18,7 @@ import pumice._pumice as _pumice
 from .._pumice import Context, json_text, sha256
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
+from ..base.plain_text import plain
 from .tuning_store import Record, config_text, described, device_name, driver_name, read_variant, size_class
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Tuning:
     def __repr__(self) -> str:
         rows = self._rows()
         width = max(len(config) for config, _ in rows)
-        head = f"<Tuning of '{self.name}', {self.measured} of {len(self.variants)} variants measured now>"
+        head = f"<Tuning of '{plain(self.name)}', {self.measured} of {len(self.variants)} variants measured now>"
         return head + "".join(f"\n{config:<{width}}  {said}" for config, said in rows)
 
     def _repr_html_(self) -> str:

@@ -11,6 +11,7 @@ import pumice._pumice as _pumice
 
 from ..base.element_types import array_of
 from ..base.errors import InputError, graph_error
+from ..base.plain_text import printable
 from .file.recipe import ConstantRecipe, NodeRecipe, Recipe
 from .kernel_rules import Rule, RuleTensor, Sizes, applied, number_text, plain, sizes_text
 
@@ -39,7 +40,7 @@ class KernelOperator:
 
     def __repr__(self) -> str:
         arrays = f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
-        return f"<kernel operator '{self.text['kernel']}': {arrays}{'' if self.reference else ', without a reference'}>"
+        return f"<kernel operator '{printable(self.text['kernel'])}': {arrays}{'' if self.reference else ', without a reference'}>"
 
 
 def kernel_operator(

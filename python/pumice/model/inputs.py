@@ -14,6 +14,7 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..base.errors import InputError
+from ..base.plain_text import plain, shell_word
 from .model import Model
 from .values import ModelValue
 
@@ -38,10 +39,10 @@ class Generated(NamedTuple):
         """The made-up sizes in words, with how to give another; "" where there are none."""
         if not self.made_up:
             return ""
-        sizes = ", ".join(f"{name} = {size}" for name, size in self.made_up.items())
+        sizes = ", ".join(f"{plain(name)} = {size}" for name, size in self.made_up.items())
         # The example is a dimension that is no batch: its size is the more likely to be wrong.
         example = next((name for name, size in self.made_up.items() if size != 1), next(iter(self.made_up)))
-        quoted = f"'{example}=16'" if "[" in example else f"{example}=16"
+        quoted = shell_word(f"{example}=16")
         return f"sizes made up: {sizes} (--dim {quoted} gives another)"
 
 

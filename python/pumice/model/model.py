@@ -15,6 +15,7 @@ from ..base.element_types import Array, array_of, numpy_dtype
 from ..base.errors import binding_error, bounded
 from ..base.host_arrays import as_array
 from ..base.log import forward_log, log_warning
+from ..base.plain_text import plain
 from ..device.context import Place, context_at, place_of
 from ..importer.file.model_file import Folder, ModelFile, Source, portable
 from . import runs
@@ -334,7 +335,7 @@ class Model:
     def program(self) -> Program:
         """The compiled graph. Raises StateError once the model is closed."""
         if self._program is None:
-            raise StateError(f"model '{self.name}' is closed")
+            raise StateError(f"model '{plain(self.name)}' is closed")
         return self._program
 
     @property
@@ -432,7 +433,7 @@ class Model:
 
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
-        return f"<Model '{self.name}' {values}, {self.precision} on '{self.context.info.name}'>"
+        return f"<Model '{plain(self.name)}' {values}, {self.precision} on '{self.context.info.name}'>"
 
     def _repr_html_(self) -> str:
         from .report import model_facts
@@ -454,7 +455,7 @@ class Model:
         forward_log()
 
     def _refuse(self, *_: object) -> tuple[Array, ...]:
-        raise StateError(f"model '{self.name}' is closed")
+        raise StateError(f"model '{plain(self.name)}' is closed")
 
     def __enter__(self) -> Model:
         return self

@@ -11,6 +11,7 @@ from typing import Any
 from .._pumice import Context, DeviceLostError
 from ..base.errors import InputError
 from ..base.log import forward_log, log_warning
+from ..base.plain_text import plain
 from ..device.context import devices as listed_devices
 from ..importer.file.model_file import Source, reread
 from .batches import batch_of, checked_rows, layout_of, rows_of
@@ -192,7 +193,7 @@ class ParallelModel:
         raise TypeError("a model on several devices cannot be pickled; give workers a pumice.BatchPredictor")
 
     def __repr__(self) -> str:
-        return f"<ParallelModel '{self.name}' on {len(self.models)} devices, {len(self.lost)} of them lost>"
+        return f"<ParallelModel '{plain(self.name)}' on {len(self.models)} devices, {len(self.lost)} of them lost>"
 
     # ---- lifetime
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from fnmatch import translate
+from glob import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..base.element_types import PRECISIONS
@@ -23,13 +24,21 @@ DEFAULT = "default"
 _OPERATOR = "op:"
 
 
+def literal(name: str) -> str:
+    """Return the entry of a policy that matches nodes of this name alone, whatever is in it: "[d]efault" for "default"."""
+    if name == DEFAULT or name.startswith(_OPERATOR):
+        return f"[{name[0]}]{escape(name[1:])}"
+    return escape(name)
+
+
 class Policy:
     """A policy says what floats each node computes and stores in.
 
     `entries` are names of nodes, patterns of them (`*`, `?`, `[abc]`; "op:Softmax" is of operators) and "default", each with "fp32"
     or the one narrower precision, `precision`, that the whole program has. The last entry that matches a node decides; what no entry
     matches has the default. Nodes in a branch or a body are matched by their own name, and by that behind the name of their graph
-    ("if_1.then_branch/mul"); an entry of fp32 for a control node is for all nodes in its graphs.
+    ("if_1.then_branch/mul"); an entry of fp32 for a control node is for all nodes in its graphs. A node whose own name is "default"
+    is matched by "[d]efault", and one whose name begins with "op:" by "[o]p:...".
     """
 
     def __init__(self, entries: Mapping[str, str], where: str = "precision") -> None:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..base.plain_text import LONG, plain, printable
+
 if TYPE_CHECKING:
     from .._pumice import Context, Program
     from .model import Model
@@ -61,11 +63,11 @@ class ModelReport(list[dict[str, str]]):
 
     def __str__(self) -> str:
         columns = self._columns()
-        cells = [columns, *([str(row.get(column, "")) for column in columns] for row in self)]
+        cells = [columns, *([plain(row.get(column, ""), LONG) for column in columns] for row in self)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-        warnings = [f"warning: {warning}" for warning in self.warnings]
-        return "\n".join([f"on {self.device}", self.summary, *warnings, *(line.rstrip() for line in lines)])
+        warnings = [f"warning: {printable(warning)}" for warning in self.warnings]
+        return "\n".join([f"on {printable(self.device)}", self.summary, *warnings, *(line.rstrip() for line in lines)])
 
     def _repr_html_(self) -> str:
         from ..base.html import facts, table
@@ -73,8 +75,10 @@ class ModelReport(list[dict[str, str]]):
         columns = self._columns()
         shown = {"device": self.device, "nodes": self.summary}
         if self.warnings:
-            shown["warnings"] = "; ".join(self.warnings)
-        return facts("Report", shown) + table(columns, ([row.get(key, "") for key in columns] for row in self))
+            shown["warnings"] = "; ".join(map(printable, self.warnings))
+        return facts("Report", shown) + table(
+            columns, ([plain(row.get(key, ""), LONG) for key in columns] for row in self)
+        )
 
 
 def report_of(program: Program, context: Context, random: str, warnings: Sequence[str]) -> ModelReport:
@@ -94,4 +98,4 @@ def model_facts(model: Model) -> str:
     info = model.context.info
     pairs = {"precision": model.precision, "device": f"{info.name} ({info.kind}), {model.context.choice}"}
     values = [("input", value) for value in model.inputs] + [("output", value) for value in model.outputs]
-    return facts(f"Model {model.name}", pairs) + table(("", "value"), values)
+    return facts(f"Model {plain(model.name)}", pairs) + table(("", "value"), values)

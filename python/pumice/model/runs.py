@@ -12,6 +12,7 @@ import numpy as np
 from .._pumice import Error
 from ..base.element_types import Array
 from ..base.errors import InputError, binding_error
+from ..base.plain_text import plain
 
 if TYPE_CHECKING:
     from .._pumice import ProgramRun
@@ -81,7 +82,7 @@ class Outputs(tuple[Array, ...]):
         return _outputs, (self._fields, tuple(self))
 
     def __repr__(self) -> str:
-        return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+        return f"Outputs({', '.join(f'{plain(name)}={value!r}' for name, value in self._asdict().items())})"
 
 
 def _outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._pumice import DispatchTime, Error, OutOfMemoryError
 from ..base.element_types import Array
 from ..base.errors import InputError
+from ..base.plain_text import plain
 from ..base.progress import Progress
 from ..device.tuning_call import PRECISIONS, difference, tolerance_of
 from ..device.tuning_store import Record, read, write
@@ -97,13 +98,14 @@ class StepTuning:
         changed = sum(one.chosen != one.own for one in self.steps)
         count = sum(len(one.variants) for one in self.steps)
         return (
-            f"{self.model}: {changed} of {len(self.steps)} kinds of steps take a measured variant; {self.measured} of {count} variants "
-            f"measured now; {self.before * 1e6:,.1f} us on the device with the engine's own choices, {self.after * 1e6:,.1f} us now"
+            f"{plain(self.model)}: {changed} of {len(self.steps)} kinds of steps take a measured variant; {self.measured} of "
+            f"{count} variants measured now; {self.before * 1e6:,.1f} us on the device with the engine's own choices, "
+            f"{self.after * 1e6:,.1f} us now"
         )
 
     def __repr__(self) -> str:
         head = ("step", "nodes", "default", "chosen", "default us", "chosen us", "gain")
-        cells = [head, *self._rows()]
+        cells = [head, *(tuple(map(plain, row)) for row in self._rows())]
         widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
         lines = (
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells

@@ -10,6 +10,7 @@ import numpy as np
 from ..base.element_types import Array
 from ..base.errors import binding_error, unsupported_error
 from ..base.host_arrays import as_array
+from ..base.plain_text import plain, printable
 from ..importer.build.compounds import Kind, packed_arrays, unpacked_arrays
 from ..importer.file.recipe import RANDOM_STATE
 
@@ -80,9 +81,10 @@ class ModelValue(NamedTuple):
 
     def __str__(self) -> str:
         dtype = "string" if self.dtype == object else str(self.dtype)
+        name = plain(self.name)
         if self.kind != "tensor":
-            return f"{self.name}: {self.kind} of {dtype}"
-        return f"{self.name}: {dtype}{'[...]' if self.shape is None else sizes_text(self.shape)}"
+            return f"{name}: {self.kind} of {dtype}"
+        return f"{name}: {dtype}{'[...]' if self.shape is None else printable(sizes_text(self.shape))}"
 
 
 Declared = tuple[

@@ -11,6 +11,7 @@ import pytest
 
 from .._pumice import DeviceLostError
 from ..base.files import write_whole
+from ..base.plain_text import printable
 from . import expectations
 from .baselines import merged
 from .cells import Cell
@@ -152,7 +153,7 @@ class Outcomes:
         if lines:
             terminalreporter.write_sep("=", "pumice")
             for line in lines:
-                terminalreporter.write_line(line)
+                terminalreporter.write_line(printable(line))
 
     def _cells(self) -> list[str]:
         labels = [cell.label for cell in run_of(self.config).cells]

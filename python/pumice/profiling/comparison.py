@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ..base.plain_text import plain
 from .records import Row
 
 _HEADS = ("", "us before", "us after", "after / before")
@@ -50,7 +51,8 @@ class Comparison:
     def cells(self) -> list[tuple[str, str, str, str]]:
         """The texts of the table's rows."""
         return [
-            (one.name, _microseconds(one.before), _microseconds(one.after), _ratio(one.ratio)) for one in self.changes
+            (plain(one.name), _microseconds(one.before), _microseconds(one.after), _ratio(one.ratio))
+            for one in self.changes
         ]
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._pumice import Error, UnsupportedError
 from ..base.errors import InputError
+from ..base.plain_text import plain
 from ..model.model import Model
 
 if TYPE_CHECKING:
@@ -98,13 +99,13 @@ class MemoryMap:
     def peak_rows(self) -> list[tuple[str, str, str, str]]:
         """The tensors of the peak, the largest first: name, node that makes it, bytes, waves; as texts."""
         peak = self.kept(self.peak_wave)
-        return [(one.name, one.node, f"{one.bytes:,}", f"{one.first} to {one.last}") for one in peak]
+        return [(plain(one.name), plain(one.node), f"{one.bytes:,}", f"{one.first} to {one.last}") for one in peak]
 
     def summary(self) -> str:
         """One sentence: the peak, the arena, the weights."""
-        nodes = ", ".join(self.nodes[self.peak_wave]) if self.nodes else "nothing"
+        nodes = ", ".join(map(plain, self.nodes[self.peak_wave])) if self.nodes else "nothing"
         return (
-            f"{self.name}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
+            f"{plain(self.name)}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
             f"arena {self.arena_bytes:,} bytes, {self.lower_bound_bytes:,} at the least; weights {self.persistent_bytes:,}"
         )
 

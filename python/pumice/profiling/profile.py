@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._pumice import StateError, _profile_event, _start_profile, _stop_profile
 from ..base.errors import InputError
 from ..base.files import Path, write_whole
+from ..base.plain_text import plain
 from ..model import runs
 from .records import DeviceSpan, Execution, HostSpan, Row, executions_of, host_spans_of
 from .sampling import Weighted, rows_of, weighted
@@ -264,7 +265,7 @@ class Profile:
 
 def _cells(row: Row, peaks: Peaks | None) -> tuple[str, ...]:
     return (
-        row.name,
+        plain(row.name),
         str(row.spans),
         f"{row.seconds * 1e6:,.1f}",
         f"{row.barrier_seconds * 1e6:,.1f}",
@@ -272,7 +273,7 @@ def _cells(row: Row, peaks: Peaks | None) -> tuple[str, ...]:
         f"{row.bytes_per_second * 1e-9:,.2f}",
         f"{row.flop_per_second * 1e-9:,.2f}" if row.flop else "",
         peaks.share_text(row) if peaks else "",
-        row.kernel,
+        plain(row.kernel),
     )
 
 

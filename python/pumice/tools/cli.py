@@ -17,7 +17,7 @@ from .._pumice import Context, DeviceInfo, Error, cache_state, precision_support
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.files import replaced
-from ..base.plain_text import plain
+from ..base.plain_text import plain, printable
 from ..device.context import devices as listed_devices
 from ..device.tuning_exchange import groups
 from .cli_options import add_generator_options, add_image_options, add_model_options, positive, precision_of
@@ -103,11 +103,11 @@ def _info(arguments: argparse.Namespace) -> int:
     for device in found:
         _print_device(device, device.uuid == uuid)
     if found.note:
-        print(f"hidden:  {found.note}")
-    print(f"default: {choice}")
+        print(f"hidden:  {printable(found.note)}")
+    print(f"default: {printable(choice)}")
     cache = cache_state()
     print(
-        f"cache:   {cache.folder}, {cache.files} files, {cache.bytes / 2**20:.1f} of at most {cache.limit / 2**20:.0f} MiB"
+        f"cache:   {printable(cache.folder)}, {cache.files} files, {cache.bytes / 2**20:.1f} of at most {cache.limit / 2**20:.0f} MiB"
         if cache
         else "cache:   none"
     )
@@ -139,9 +139,9 @@ def _print_device(device: DeviceInfo, default: bool) -> None:
         units = ", matrix units" if one.matrices else ""
         lacks = f" (lacks {', '.join(one.lacks)})" if one.lacks else ""
         rows[one.precision] = f"stored as {one.storage}{units}{lacks}"
-    print(f"\n[{device.index}] {device.name}{' (default)' if default else ''}")
+    print(f"\n[{device.index}] {printable(device.name)}{' (default)' if default else ''}")
     for name, value in rows.items():
-        print(f"    {name:9} {value}")
+        print(f"    {name:9} {printable(value)}")
 
 
 _SHOWN_FEATURES = (
@@ -230,12 +230,12 @@ def _output_record(name: str, array: Array, file: str | None) -> dict[str, Any]:
 def _print_output(name: str, array: Array, file: str | None, labels: list[str]) -> None:
     shown = {key: value if value is None else float(f"{value:.6g}") for key, value in _statistics(array).items()}
     numbers = ", ".join(f"{key} {value}" for key, value in shown.items())
-    print(f"{name}: {array.dtype}{list(array.shape)} {numbers}{f' -> {file}' if file else ''}")
+    print(f"{plain(name)}: {array.dtype}{list(array.shape)} {numbers}{f' -> {printable(file)}' if file else ''}")
     if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind != "f":
         return
     for row in array:
         best = np.argsort(-row, kind="stable")[:_TOP]
-        print("  " + ", ".join(f"{labels[i] if i < len(labels) else i} {row[i]:.6g}" for i in best))
+        print("  " + ", ".join(f"{plain(labels[i]) if i < len(labels) else i} {row[i]:.6g}" for i in best))
 
 
 # ---- bench
@@ -265,7 +265,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         print(device_line(model))
         if made.note:
             print(made.note)
-        print(f"{model.name}, {model.precision}, {described(arrays, model)}; seconds:")
+        print(f"{plain(model.name)}, {model.precision}, {described(arrays, model)}; seconds:")
         print(f"  first call {timing.cold_seconds:.6f}, in which kernels are made and compiled")
         median, p99 = timing.median_seconds, timing.p99_seconds
         print(f"  {timing.runs} calls: min {timing.min_seconds:.6f}, median {median:.6f}, p99 {p99:.6f}")
@@ -296,7 +296,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(peaks.as_dict(), indent=2))
         return 0
-    print(f"{peaks.device}, {peaks.driver}")
+    print(printable(f"{peaks.device}, {peaks.driver}"))
     print(f"  memory {peaks.bytes_per_second * 1e-9:,.1f} GB/s, read and written by a copy")
     for name, speed in peaks.flop_per_second.items():
         print(f"  {name:6} {speed * 1e-9:,.1f} GFLOP/s of multiply-adds")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._pumice import Context, Error
 from ..base.element_types import Array
-from ..base.errors import InputError
+from ..base.errors import InputError, NotedError
+from ..base.plain_text import plain, printable
 from .cli_options import image_options, precision_of
 
 if TYPE_CHECKING:
@@ -57,20 +58,20 @@ def telling(made: Generated) -> Iterator[None]:
     except Error as error:
         if not made.note:
             raise
-        raise InputError(f"{error}\n{made.note}") from error
+        raise NotedError(f"{error}\n{made.note}") from error
 
 
 def described(arrays: Sequence[Array], model: Model) -> str:
     """Name, type and shape of every input."""
     pairs = zip(model.inputs, arrays, strict=True)
-    return ", ".join(f"{value.name}: {array.dtype}{list(array.shape)}" for value, array in pairs)
+    return ", ".join(f"{plain(value.name)}: {array.dtype}{list(array.shape)}" for value, array in pairs)
 
 
 def device_line(model: Model) -> str:
     """Which device runs the model, why it was taken, and whether it is none."""
     software = " (SOFTWARE DRIVER: not a GPU)" if model.device.kind == "software" else ""
     numbers = f"; {model.random_numbers}" if model.random_numbers else ""
-    return f"device: {model.device.name}{software}; {model.context.choice}{numbers}"
+    return printable(f"device: {model.device.name}{software}; {model.context.choice}{numbers}")
 
 
 def model_record(model: Model) -> dict[str, Any]:

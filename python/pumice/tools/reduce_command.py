@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from ..base.plain_text import printable
 from .cli_options import add_generator_options, add_image_options, add_model_options, runs
 from .model_commands import load_model, model_inputs, telling
 
@@ -41,5 +42,5 @@ def reduce_model(arguments: argparse.Namespace) -> int:
     if made.note:
         print(made.note)
     print(found)
-    print(f"written to {arguments.output}: model.onnx, test_data_set_0")
+    print(f"written to {printable(arguments.output)}: model.onnx, test_data_set_0")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from ..base.plain_text import plain
+from ..base.plain_text import plain, printable
 from ..device.tuning_exchange import Group, export_tuning, groups, import_tuning
 
 _LONGEST = 200
@@ -29,9 +29,9 @@ def tuning(arguments: argparse.Namespace) -> int:
         print(json.dumps({"imported": taken, "exported": written, "kernels": kept}, indent=2))
         return 0
     if taken is not None:
-        print(f"{taken} variants taken from {arguments.taken}")
+        print(f"{taken} variants taken from {printable(arguments.taken)}")
     if written is not None:
-        print(f"{written} variants written to {arguments.export}")
+        print(f"{written} variants written to {printable(arguments.export)}")
     print("\n".join(tuning_lines()))
     return 0
 

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from .._pumice import Error
 from ..base.element_types import Array
-from ..model.policy import DEFAULT, Precision, policy_of
+from ..model.policy import DEFAULT, Precision, literal, policy_of
 from .reference import Reference, ReferenceNode
 
 _LEAST_IR = 8  # the version of ONNX's file format that most readers know
@@ -107,7 +107,7 @@ def part_precision(given: Precision, proto: onnx.ModelProto) -> Precision:
     policy = policy_of(given)
     if policy.is_plain:
         return policy.precision
-    nodes = {node.name: policy.of(node.name, _operator(node)) for node in proto.graph.node}
+    nodes = {literal(node.name): policy.of(node.name, _operator(node)) for node in proto.graph.node}
     return {DEFAULT: policy.precision, **nodes}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .._pumice import Context, Error, another_context, devices
 from ..base.element_types import Array
 from ..base.errors import InputError
+from ..base.plain_text import plain, printable, shell_word
 from ..importer.file.model_file import Folder
 from ..model.policy import Precision, policy_of
 from .cut import Cut, cut, part_precision
@@ -56,9 +56,10 @@ class Explanation(NamedTuple):
         """Python that reproduces the fault in the folder that `save` writes."""
         load = f'{{t.name: n.to_array(t) for t in map(onnx.load_tensor, glob.glob("{DATA}/input_*.pb"))}}'
         repeat = f", repeat={self.repeat}" if self.repeat else ""
+        precision = self.precision if isinstance(self.precision, str) else dict(policy_of(self.precision).entries)
         return (
             "import glob, onnx, pumice; from onnx import numpy_helper as n; "
-            f'print(pumice.validate("model.onnx", [{load}], precision={json.dumps(self.precision)}{repeat}))'
+            f'print(pumice.validate("model.onnx", [{load}], precision={precision!a}{repeat}))'
         )
 
     def __str__(self) -> str:
@@ -67,13 +68,13 @@ class Explanation(NamedTuple):
             if self.fails
             else f"The part {'is the same at every run' if self.repeat else 'is right'} by itself: the fault needs what stands around it."
         )
-        shapes = [f"  {name}: {array.dtype}{list(array.shape)}" for name, array in self.part.inputs.items()]
-        nodes = [f"  {node.name} ({node.op_type})" for node in self.part.proto.graph.node]
+        shapes = [f"  {plain(name)}: {array.dtype}{list(array.shape)}" for name, array in self.part.inputs.items()]
+        nodes = [f"  {plain(node.name)} ({plain(node.op_type)})" for node in self.part.proto.graph.node]
         return "\n".join(
             [
-                self.said,
-                f"{self.setup}",
-                *([f"PUMICE_SHADERS={folder}"] if (folder := os.environ.get("PUMICE_SHADERS")) else []),
+                printable(self.said),
+                printable(self.setup),
+                *([f"PUMICE_SHADERS={shell_word(folder)}"] if (folder := os.environ.get("PUMICE_SHADERS")) else []),
                 "",
                 f"The part, {self.part.bytes:,} bytes with its inputs:",
                 *nodes,
@@ -82,13 +83,13 @@ class Explanation(NamedTuple):
                 alone,
                 "",
                 "What runs it:",
-                *(f"  {line}" for line in self.kernels),
+                *(f"  {printable(line)}" for line in self.kernels),
                 "",
                 "What a validation says of it:",
-                *(f"  {what}: {said}" for what, said in self.trials.items()),
+                *(f"  {printable(what)}: {printable(said)}" for what, said in self.trials.items()),
                 "",
                 "To see it again, in this folder:",
-                f"  python -c '{self.line}'",
+                f"  python -c {shell_word(self.line)}",
                 "",
             ]
         )

@@ -71,7 +71,7 @@ def _properties(parent: Element, pairs: Mapping[str, Any]) -> None:
 def _case(suite: Element, report: Record, row: Record) -> None:
     name = plain(row["node"]) if row["node"] == row["output"] else f"{plain(row['node'])}: {plain(row['output'])}"
     if row["program"] == "kernels":
-        name += f" in {row['kernel']}"
+        name += f" in {plain(row['kernel'])}"
     case = SubElement(suite, "testcase", classname=plain(f"{report['model']}.{row['program']}"), name=name)
     numbers = {key: row[key] for key in ("error", "allowed", "ratio", "accumulated") if row[key] is not None}
     _properties(case, {"op": row["op"], "dtype": row["dtype"], "shape": row["shape"], "case": row["case"], **numbers})

@@ -10,6 +10,7 @@ import onnx
 from .._pumice import Context
 from ..base.element_types import Array
 from ..base.errors import InputError
+from ..base.plain_text import plain, printable
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.policy import Precision, policy_of
@@ -37,9 +38,9 @@ class Reduction(NamedTuple):
     precision: Precision
 
     def __str__(self) -> str:
-        nodes = ", ".join(f"'{node.name}' ({node.op_type})" for node in self.proto.graph.node[:4])
+        nodes = ", ".join(f"'{plain(node.name)}' ({plain(node.op_type)})" for node in self.proto.graph.node[:4])
         more = f" and {self.after - 4} more" if self.after > 4 else ""
-        shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in self.inputs.items())
+        shapes = ", ".join(f"{plain(name)} {array.dtype}{list(array.shape)}" for name, array in self.inputs.items())
         which = f"{self.after} of {self.before} nodes still fail at {_named(self.precision)}: {nodes}{more}"
         return f"{which}, on {shapes or 'no inputs'} ({self.tried} parts tried)"
 
@@ -52,7 +53,7 @@ class Reduction(NamedTuple):
 
 
 def _named(precision: Precision) -> str:
-    return precision if isinstance(precision, str) else str(policy_of(precision).entries)
+    return precision if isinstance(precision, str) else printable(policy_of(precision).entries)
 
 
 def reduce(

@@ -16,6 +16,7 @@ from .._pumice import Context, Error, IndexRangeError, Program, another_context,
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.host_arrays import element_bytes, same_bits
+from ..base.plain_text import LONG, plain
 from ..model.model import Model
 from .cut import cut, part_precision
 from .proof import Proof
@@ -241,16 +242,20 @@ class Repeatability(NamedTuple):
         """How many runs differ, and at which node first."""
         total = sum(self.runs.values())
         if self.pattern is None:
-            return f"output '{self.output}' has the same bits in {total} runs"
+            return f"output '{plain(self.output)}' has the same bits in {total} runs"
         settings = ", ".join(f"{self.differing[one]} of {runs} {_SAID[one]}" for one, runs in self.runs.items())
-        where = f"first at node '{self.node}'" if self.node else "the fused program alone, no node of the unfused one"
+        where = (
+            f"first at node '{plain(self.node)}'"
+            if self.node
+            else "the fused program alone, no node of the unfused one"
+        )
         differing = sum(self.differing.values())
-        return f"output '{self.output}' has other bits in {differing} of {total} runs ({settings}), {where}"
+        return f"output '{plain(self.output)}' has other bits in {differing} of {total} runs ({settings}), {where}"
 
     def __str__(self) -> str:
         if self.pattern is None:
             return self.summary
-        tried = "; ".join(f"{what}: {said}" for what, said in self.tried.items())
+        tried = "; ".join(f"{what}: {plain(said, LONG)}" for what, said in self.tried.items())
         return f"{self.summary}: {self.pattern}. {tried}"
 
     def as_dict(self) -> dict[str, object]:

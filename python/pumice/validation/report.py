@@ -173,7 +173,7 @@ class ValidationReport:
             one = next(one for one in self.repeats if not one.deterministic)
             where = f"; not deterministic: {plain(one.summary, LONG)}"
         against = "" if self.reference == "float64" else f" against {self.reference}"
-        return f"'{plain(self.model)}' on {self.device}, {self.precision}, {cases}{against}: {self.verdict}{where}"
+        return f"'{plain(self.model)}' on {plain(self.device)}, {plain(self.precision, LONG)}, {cases}{against}: {self.verdict}{where}"
 
     def table(self) -> Table:
         """For rich. Numbers are never cut; texts that are too long for the console are folded."""
@@ -181,7 +181,7 @@ class ValidationReport:
         from rich.table import Table
         from rich.text import Text
 
-        title = f"'{plain(self.model)}' on {self.device}, {self.precision}"
+        title = f"'{plain(self.model)}' on {plain(self.device)}, {plain(self.precision, LONG)}"
         table = Table(title=Text(title), caption=Text(self.verdict), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column in _COLUMNS:
             if column in ("error", "allowed", "accumulated"):
@@ -219,7 +219,7 @@ class ValidationReport:
 
     def told(self) -> list[str]:
         """A line for each finding, in letters that do a terminal no harm."""
-        return [f"{finding.kind}: {plain(finding.text, LONG)}" for finding in self.findings]
+        return [f"{plain(finding.kind)}: {plain(finding.text, LONG)}" for finding in self.findings]
 
     def raise_if_failed(self) -> None:
         """Raises ValidationError naming the first row that is wrong, or else the first one that is unproved and was not allowed to be, or
@@ -279,8 +279,8 @@ def _divergence(row: ValidationRow) -> str:
     what = _name(row)
     if row.fault or deviation is None:
         return f"{what}, case {row.case}: {plain(row.fault, LONG)}"
-    where = f"{deviation.error:.3g} at {list(deviation.at)} ({deviation.actual} instead of {deviation.expected})"
-    kind = f"{deviation.kind}, " if deviation.kind else ""
+    where = f"{deviation.error:.3g} at {list(deviation.at)} ({plain(deviation.actual)} instead of {plain(deviation.expected)})"
+    kind = f"{plain(deviation.kind)}, " if deviation.kind else ""
     return f"{what}, case {row.case}: {kind}error {where}, allowed {deviation.allowed:.3g}"
 
 
@@ -300,7 +300,7 @@ def _cells(row: ValidationRow) -> list[str]:
     shape = "x".join(map(str, row.shape))
     return [
         plain(row.node) if row.output == row.node else f"{plain(row.node)}: {plain(row.output)}",
-        f"{plain(row.op)} in {row.kernel}" if row.program == "kernels" else plain(row.op),
+        f"{plain(row.op)} in {plain(row.kernel)}" if row.program == "kernels" else plain(row.op),
         f"{row.dtype} {shape}".strip(),
         f"{judged.error:.2e}" if judged else "",
         f"{judged.allowed:.2e}" if judged else "",

@@ -144,4 +144,4 @@ def tensor_of(row: ValidationRow) -> str:
         return f"'{plain(row.output)}'"
     members = ", ".join(f"'{plain(one)}'" for one in row.members[:6])
     rest = f" and {len(row.members) - 6} more" if len(row.members) > 6 else ""
-    return f"'{plain(row.output)}' of {row.kernel} ({members}{rest})"
+    return f"'{plain(row.output)}' of {plain(row.kernel)} ({members}{rest})"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
+from ..base.plain_text import LONG, plain
 from ..model.data_sets import DataSet
 from ..model.model import Model
 from .bounds.bounded import Bounded
@@ -41,13 +42,13 @@ class StoredRow(NamedTuple):
 
     def __str__(self) -> str:
         if self.deviation is None or self.verdict == UNPROVED:
-            return f"output '{self.output}': unproved: {self.note or 'more than half of the elements have no bound'}"
+            return f"output '{plain(self.output)}': unproved: {plain(self.note, LONG) or 'more than half of the elements have no bound'}"
         one = self.deviation
         if one.kind == _SHAPE:
-            return f"output '{self.output}': {one.actual} is stored, the model makes {one.expected}"
+            return f"output '{plain(self.output)}': {one.actual} is stored, the model makes {one.expected}"
         values = f"{one.actual} is stored at {list(one.at)}, the reference has {one.expected}"
         apart = f"apart by {one.error:.3g}, allowed {one.allowed:.3g}"
-        return f"output '{self.output}': {values}: {apart}; the device has {self.device}"
+        return f"output '{plain(self.output)}': {values}: {apart}; the device has {self.device}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity: null stands for it, and for what was not compared."""

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from glob import escape
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,11 +17,12 @@ from ..base.element_types import Array
 from ..base.errors import InputError, unsupported_error
 from ..base.files import write_whole
 from ..base.log import forward_log
+from ..base.plain_text import LONG, plain
 from ..base.progress import Progress
 from ..importer.file.model_file import Folder, Source
 from ..importer.load import load_recipe
 from ..model.model import Model
-from ..model.policy import DEFAULT
+from ..model.policy import DEFAULT, literal
 from .bounds.bounded import Bounded
 from .bounds.types import Types, is_float
 from .chain import relative_error
@@ -98,7 +98,8 @@ class TunedPrecision(NamedTuple):
         write_whole(path, json.dumps(self.policy, indent=1) + "\n")
 
     def __str__(self) -> str:
-        return "\n".join([self.summary, *(f"{one.node} ({one.op}): {one.kind}: {one.text}" for one in self.nodes)])
+        nodes = (f"{plain(one.node)} ({plain(one.op)}): {one.kind}: {plain(one.text, LONG)}" for one in self.nodes)
+        return "\n".join([self.summary, *nodes])
 
 
 def tune_precision(
@@ -273,7 +274,7 @@ class _Search:
 
     def policy(self, nodes: Iterable[str]) -> dict[str, str]:
         """The policy with these nodes in fp32."""
-        return {DEFAULT: self.default, **{escape(name): "fp32" for name in sorted(nodes)}}
+        return {DEFAULT: self.default, **{literal(name): "fp32" for name in sorted(nodes)}}
 
     def value(self, nodes: Sequence[str]) -> float:
         """The error, or the metric, with these nodes in fp32."""
