@@ -8,8 +8,8 @@ namespace {
 
 // Python's view of an execution: the arrays that were given for outputs, which results are parts of.
 struct PyExecution {
-  explicit PyExecution(std::shared_ptr<Program> program, bool measure)
-      : execution(std::make_shared<Execution>(program, measure)), arrays(program->outputs().size()) {}
+  PyExecution(std::shared_ptr<Program> program, bool measure, bool filled)
+      : execution(std::make_shared<Execution>(program, measure, filled)), arrays(program->outputs().size()) {}
   ~PyExecution() {
     const ReleasedGil release;  // its thread may wait for it
     execution.reset();
@@ -219,12 +219,13 @@ void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& prog
   program
       .def(
           "execution",
-          [](const std::shared_ptr<Program>& self, bool measure) {
-            auto made = std::make_shared<PyExecution>(self, measure);
+          [](const std::shared_ptr<Program>& self, bool measure, bool filled) {
+            auto made = std::make_shared<PyExecution>(self, measure, filled);
             living().attr("add")(py::cast(made));
             return made;
           },
-          py::arg("measure") = false, "An Execution of this program; measure: its timing can be read.")
+          py::arg("measure") = false, py::arg("filled") = false,
+          "An Execution of this program; measure: its timing can be read; filled: see __call__.")
       .def("burst", [](const std::shared_ptr<Program>& self) { return std::make_shared<Burst>(self); }, "A Burst of this program.");
 }
 

@@ -67,11 +67,13 @@ class Arguments {
 };
 
 // A leased recording with the arguments written to its slots.
-std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout) {
+std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout,
+                                     bool filled = false) {
   std::shared_ptr<Lease> lease;
   {
     const ReleasedGil release;
     lease = self.lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
+    if (filled) lease->fill_memory(kFilled, check_signals);
   }
   arguments.write_to(*lease, wait);
   return lease;
@@ -178,19 +180,19 @@ Submission start(const Program& self, Lease& lease, std::optional<double> timeou
 }
 
 Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
-            const std::optional<MaybeArrays>& out) {
+            const std::optional<MaybeArrays>& out, bool filled = false) {
   const HostSpan span("model", self.name());
   const Deadline deadline(timeout);
   const GivenOutputs given = out ? GivenOutputs(self, *out) : GivenOutputs();
   const Arguments arguments(self, inputs);
-  const auto lease = written_lease(self, arguments, true, timeout);
+  const auto lease = written_lease(self, arguments, true, timeout, filled);
   const Submission submission = start(self, *lease, timeout, loop_timeout, given);
   wait_for(*self.context(), submission.id(), timeout);
   return results_of(self, *lease, deadline, given);
 }
 
 py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& inputs, std::optional<double> timeout,
-                                                  std::optional<double> loop_timeout) {
+                                                  std::optional<double> loop_timeout, bool filled) {
   const auto& declared = self.inputs();
   ArrayLikes ordered(declared.size());
   for (size_t i = 0; i < declared.size(); ++i) {
@@ -203,7 +205,7 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
     if (std::none_of(declared.begin(), declared.end(), [&](const ProgramValue& one) { return one.name == given; }))
       throw BindingError("K4", "input '" + given + "'", given, "an input of program '" + self.name() + "'", "'" + given + "'");
   }
-  const Arrays results = call(self, ordered, timeout, loop_timeout, {});
+  const Arrays results = call(self, ordered, timeout, loop_timeout, {}, filled);
   py::typing::Dict<py::str, py::array> named;
   for (size_t j = 0; j < results.size(); ++j) named[py::str(self.outputs()[j].name)] = results[j];
   return named;
@@ -337,14 +339,19 @@ py::typing::List<Record> tensors_of(const ObservedRegion& run) {
   return tensors;
 }
 
-py::typing::List<Record> observe(Program& self, const ArrayLikes& inputs, const std::optional<std::set<std::string>>& names) {
+Record observe(Program& self, const ArrayLikes& inputs, const std::optional<std::set<std::string>>& names, std::optional<size_t> steps) {
   const Arguments arguments(self, inputs);
   std::shared_ptr<ObservedRegion> run;
   {
     const ReleasedGil release;
-    run = self.observe(arguments.shapes(), arguments.data(), names ? &*names : nullptr, check_signals);
+    run = self.observe(arguments.shapes(), arguments.data(), {names ? &*names : nullptr, steps}, check_signals);
   }
-  return tensors_of(*run);
+  py::dict outputs;
+  for (size_t j = 0; !steps && j < self.outputs().size(); ++j)
+    outputs[py::str(self.outputs()[j].name)] = packed_array({{}, {}, {}, {}, run->output_desc(j), 0, run->output(j)});
+  Record result;
+  result["tensors"] = tensors_of(*run), result["outputs"] = outputs;
+  return result;
 }
 
 Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t most, std::optional<double> loop_timeout) {
@@ -361,6 +368,7 @@ Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t most, std:
     py::dict one, given;
     for (const auto& [name, host] : run.inputs) given[py::str(name)] = packed_array({{}, {}, {}, {}, host.desc, 0, host.data});
     one["graph"] = run.graph, one["number"] = run.number, one["inputs"] = given, one["tensors"] = tensors_of(*run.observed);
+    one["differing"] = run.differing;
     runs.append(one);
   }
   for (const auto& region : found.regions) {
@@ -368,6 +376,10 @@ Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t most, std:
     one["graph"] = region.graph, one["runs"] = region.runs, one["observed"] = region.observed;
     regions.append(one);
   }
+  py::dict outputs;
+  for (size_t j = 0; j < found.outputs.size(); ++j)
+    outputs[py::str(self.outputs()[j].name)] = packed_array({{}, {}, {}, {}, found.outputs[j].desc, 0, found.outputs[j].data});
+  result["outputs"] = outputs;
   result["runs"] = runs, result["regions"] = regions, result["single_loops"] = found.single_loops;
   return result;
 }
@@ -421,15 +433,21 @@ void bind_program(py::module_& module) {
           "Whether it is several lists of dispatches, between which the host decides or reads: also that of a program with cuts.")
       .def_property_readonly("checks_indices", &Program::checks_indices,
                              "Whether the program was compiled with check_indices and has indices that only the device knows.")
-      .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-           "Runs the program on arrays by name, and gives arrays by name. timeout: seconds for all of it. loop_timeout: "
-           "seconds for each WHILE from each time that it is entered, at most 15; None: no limit. Raises TimeoutError, "
-           "after which the program is as usable as before; BindingError naming the input, what it expects and what it "
-           "was given.")
-      .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
-           py::arg("out") = py::none(),
-           "Runs the program on arrays in graph order, and gives arrays in graph order. out: for each output an array that it is written\n"
-           "to, or None: of the output's dtype and shape, writable, C-contiguous and apart from the others. Raises BindingError.")
+      .def(
+          "__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+          py::arg("filled") = false,
+          "Runs the program on arrays by name, and gives arrays by name. timeout: seconds for all of it. loop_timeout: "
+          "seconds for each WHILE from each time that it is entered, at most 15; None: no limit. filled: temporary memory and results\n"
+          "are overwritten before the run, with bits that are NaN in all types of floats, so that a result which is not computed shows.\n"
+          "Raises TimeoutError, after which the program is as usable as before; BindingError naming the input, what it expects and what it "
+          "was given.")
+      .def(
+          "call",
+          [](Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
+             const std::optional<MaybeArrays>& out) { return call(self, inputs, timeout, loop_timeout, out); },
+          py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds, py::arg("out") = py::none(),
+          "Runs the program on arrays in graph order, and gives arrays in graph order. out: for each output an array that it is written\n"
+          "to, or None: of the output's dtype and shape, writable, C-contiguous and apart from the others. Raises BindingError.")
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {
@@ -453,16 +471,18 @@ void bind_program(py::module_& module) {
       .def("profile", &profile, py::arg("inputs"),
            "A DispatchTime, whose label is the node, of every dispatch of one execution. One before it is not measured: kernels that\n"
            "run for the first time are compiled there.")
-      .def("observe", &observe, py::arg("inputs"), py::arg("names") = py::none(),
-           "Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy behind each\n"
-           "step that completes a tensor. Gives every tensor that a kernel stores: name, node and kernel that stored it, reads, the\n"
-           "tensors that the kernels of this node read, array, in the dtype that the program keeps it in, its bytes, and additions, as in\n"
-           "plan(). names: of the tensors that are copied; those of the others have no array. "
-           "Raises UnsupportedError for control flow and cuts.")
+      .def("observe", &observe, py::arg("inputs"), py::arg("names") = py::none(), py::arg("steps") = py::none(),
+           "Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy after each\n"
+           "step that completes a tensor. Gives the outputs by name, and as tensors every tensor that a kernel stores: name, node and\n"
+           "kernel that stored it, reads, the tensors that the kernels of this node read, array, in the dtype that the program keeps it\n"
+           "in, its bytes, and additions, as in plan(). names: of the tensors that are copied; those of the others have no array.\n"
+           "steps: the run ends after so many steps of plan(), with no copy between them, and gives no outputs; the tensors that are\n"
+           "complete and in memory then have an array. Raises UnsupportedError for control flow and cuts, BindingError.")
       .def(
           "observe_runs", &observe_runs, py::arg("inputs"), py::arg("most") = 2, py::arg("loop_timeout") = kLoopSeconds,
           "The same for a program with control flow or cuts, which is several lists of dispatches, one for each of its regions. Gives "
-          "runs:\nthe first `most` of each region, with the name of its graph, number, inputs by name, and tensors, as in observe();\n"
+          "runs:\nthe first `most` of each region, with the name of its graph, number, inputs by name, tensors, as in observe(), and\n"
+          "differing, the outputs of the region that have other bits in the run without copies; outputs of the program by name;\n"
           "regions: graph, runs and observed of each; single_loops: loops that one kernel runs whole. The host drives all other loops and\n"
           "branches; each observed run is one more on the same inputs. Raises UnsupportedError for a program that is one list, "
           "TimeoutError.")

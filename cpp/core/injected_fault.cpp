@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::array<std::string_view, 7> kFaults{"stale", "order", "in place", "steps", "push", "fold", "reversed"};
+constexpr std::array<std::string_view, 8> kFaults{"stale", "order", "race", "in place", "steps", "push", "fold", "reversed"};
 
 std::string read_fault() {
   const char* const given = std::getenv("PUMICE_FAULT");

@@ -1,6 +1,7 @@
 #include "dispatch/host_slot.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/rounding.h"
 
@@ -19,6 +20,17 @@ HostSlot make_host_slot(const std::shared_ptr<Context>& context, uint64_t bytes,
   slot.bytes = slot.host->map();
   slot.size = slot.device->bytes();
   return slot;
+}
+
+void fill(std::span<const HostSlot> slots, uint32_t word, const Interrupted& interrupted) {
+  std::vector<BufferRange> filled;
+  for (const HostSlot& slot : slots) {
+    const uint64_t bytes = slot.size / sizeof(word) * sizeof(word);
+    if (slot.bytes)
+      for (uint64_t at = 0; at < bytes; at += sizeof(word)) std::memcpy(slot.bytes + at, &word, sizeof(word));
+    if (slot.is_copied()) filled.push_back({slot.device, slot.offset, bytes});
+  }
+  for (const BufferRange& range : filled) fill(range, word, interrupted);
 }
 
 std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap) {

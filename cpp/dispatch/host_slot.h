@@ -24,6 +24,8 @@ struct HostSlot {
 
 // Makes a slot. `heap`: upload or readback, where the host's part lies. `device`: memory that is there already.
 HostSlot make_host_slot(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap, std::shared_ptr<Buffer> device = {});
+// Repeats a word over all of the slots' whole words, on the host and on the device. No work may be in flight on them.
+void fill(std::span<const HostSlot> slots, uint32_t word, const Interrupted& interrupted = {});
 // Slots of these sizes; small ones lie in one buffer side by side.
 std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap);
 // The copies from the host's parts of slots to the device's, or back. Slots that are neighbours in both share one copy.

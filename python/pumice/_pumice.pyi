@@ -1578,9 +1578,11 @@ class Program:
     """
     A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.
     """
-    def __call__(self, inputs: dict[str, typing.Any], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, np.typing.NDArray[typing.Any]]:
+    def __call__(self, inputs: dict[str, typing.Any], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0, filled: bool = False) -> dict[str, np.typing.NDArray[typing.Any]]:
         """
-        Runs the program on arrays by name, and gives arrays by name. timeout: seconds for all of it. loop_timeout: seconds for each WHILE from each time that it is entered, at most 15; None: no limit. Raises TimeoutError, after which the program is as usable as before; BindingError naming the input, what it expects and what it was given.
+        Runs the program on arrays by name, and gives arrays by name. timeout: seconds for all of it. loop_timeout: seconds for each WHILE from each time that it is entered, at most 15; None: no limit. filled: temporary memory and results
+        are overwritten before the run, with bits that are NaN in all types of floats, so that a result which is not computed shows.
+        Raises TimeoutError, after which the program is as usable as before; BindingError naming the input, what it expects and what it was given.
         """
     def __enter__(self) -> Program:
         ...
@@ -1609,21 +1611,24 @@ class Program:
         """
         The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.
         """
-    def execution(self, measure: bool = False) -> Execution:
+    def execution(self, measure: bool = False, filled: bool = False) -> Execution:
         """
-        An Execution of this program; measure: its timing can be read.
+        An Execution of this program; measure: its timing can be read; filled: see __call__.
         """
-    def observe(self, inputs: tuple[typing.Any, ...], names: collections.abc.Set[str] | None = None) -> list[dict[str, typing.Any]]:
+    def observe(self, inputs: tuple[typing.Any, ...], names: collections.abc.Set[str] | None = None, steps: typing.SupportsInt | typing.SupportsIndex | None = None) -> dict[str, typing.Any]:
         """
-        Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy behind each
-        step that completes a tensor. Gives every tensor that a kernel stores: name, node and kernel that stored it, reads, the
-        tensors that the kernels of this node read, array, in the dtype that the program keeps it in, its bytes, and additions, as in
-        plan(). names: of the tensors that are copied; those of the others have no array. Raises UnsupportedError for control flow and cuts.
+        Runs the program once on arrays in graph order, as it ships: its plan, its arena and its kernels, with a copy after each
+        step that completes a tensor. Gives the outputs by name, and as tensors every tensor that a kernel stores: name, node and
+        kernel that stored it, reads, the tensors that the kernels of this node read, array, in the dtype that the program keeps it
+        in, its bytes, and additions, as in plan(). names: of the tensors that are copied; those of the others have no array.
+        steps: the run ends after so many steps of plan(), with no copy between them, and gives no outputs; the tensors that are
+        complete and in memory then have an array. Raises UnsupportedError for control flow and cuts, BindingError.
         """
     def observe_runs(self, inputs: tuple[typing.Any, ...], most: typing.SupportsInt | typing.SupportsIndex = 2, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, typing.Any]:
         """
         The same for a program with control flow or cuts, which is several lists of dispatches, one for each of its regions. Gives runs:
-        the first `most` of each region, with the name of its graph, number, inputs by name, and tensors, as in observe();
+        the first `most` of each region, with the name of its graph, number, inputs by name, tensors, as in observe(), and
+        differing, the outputs of the region that have other bits in the run without copies; outputs of the program by name;
         regions: graph, runs and observed of each; single_loops: loops that one kernel runs whole. The host drives all other loops and
         branches; each observed run is one more on the same inputs. Raises UnsupportedError for a program that is one list, TimeoutError.
         """

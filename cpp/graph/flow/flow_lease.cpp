@@ -52,6 +52,12 @@ class RoutineLease : public FlowLease {
   RunReport report() const override { return session_.report; }
   std::optional<double> device_seconds() const override { return session_.device_seconds(); }
 
+  void fill_memory(uint32_t word, const Interrupted& interrupted = {}) override {
+    results_.clear();  // whose memory is free then
+    session_.pool().fill_free(word, interrupted);
+    session_.recordings().fill_arena(word, interrupted);
+  }
+
   void make_inputs(std::span<const ShapeView> shapes) override {
     const Routine& main = program_->routines[0];
     check_shapes(program_->name, main.input_values, shapes);
@@ -70,6 +76,7 @@ class RoutineLease : public FlowLease {
     observer_.emplace(Observer{most, {}, {}});
     start(limits);
     FlowObservation found = std::move(observer_->found);
+    for (size_t j = 0; j < results_.size(); ++j) found.outputs.push_back(HostTensor::copy_of(output_desc(j).packed(), output(j)));
     for (const Routine& routine : program_->routines)
       for (const RoutineStep& step : routine.steps)
         if (step.region) found.regions.push_back({routine.name, observer_->runs[&step], std::min(observer_->runs[&step], most)});
@@ -205,7 +212,7 @@ class RoutineLease : public FlowLease {
     if (reads) note_read_back();
     for (const FlowValue& input : read_) shapes_.emplace_back(input.desc.shape);
     const auto bound = session_.off_the_clock([&] { return step.region->bind(shapes_, elements_); });
-    if (observer_) session_.off_the_clock([&] { observe_run(frame, step); });
+    ObservedRun* const observed = observer_ ? session_.off_the_clock([&] { return observe_run(frame, step); }) : nullptr;
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
       FlowValue& output =
@@ -215,24 +222,36 @@ class RoutineLease : public FlowLease {
     for (size_t k = 0; k < bound->index_checks().size(); ++k)
       made_.push_back(session_.made(*bound->compiled()->outputs()[step.outputs.size() + k].desc, HostSlotUse::readback));
     session_.submit(session_.off_the_clock([&]() -> CommandList& { return session_.recordings().run(bound, read_, made_); }));
+    if (observed) session_.off_the_clock([&] { compare_run(*observed, step); });
     if (!bound->index_checks().empty()) raise_found(bound->index_checks(), [&](size_t k) { return read(made_[step.outputs.size() + k]); });
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
     read_.clear(), made_.clear();
     end_step(frame, step);
   }
 
-  // Runs a region once more on what it is given, for what its kernels store.
-  void observe_run(Frame& frame, const RoutineStep& step) {
+  // Runs a region once more on what it is given, for what its kernels store; null where it has been observed often enough.
+  ObservedRun* observe_run(Frame& frame, const RoutineStep& step) {
     const uint64_t number = observer_->runs[&step]++;
-    if (number >= observer_->most) return;
-    ObservedRun run{frame.routine->name, number, {}, step.region->observed(shapes_, elements_)};
+    if (number >= observer_->most) return nullptr;
+    ObservedRun run{frame.routine->name, number, {}, step.region->observed(shapes_, elements_, {}), {}};
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       FlowValue& input = value(frame, step.inputs[i]);
       run.observed->write_input(i, read(input));
       run.inputs.emplace_back(step.region->inputs()[i].name, *input.host);
     }
-    program_->context->wait(run.observed->start().id(), {}, session_.limits().interrupted);
+    program_->context->wait(run.observed->start(session_.limits().interrupted).id(), {}, session_.limits().interrupted);
     observer_->found.runs.push_back(std::move(run));
+    return &observer_->found.runs.back();
+  }
+
+  // Notes the outputs of a region that have other bits than in the run that was observed.
+  void compare_run(ObservedRun& run, const RoutineStep& step) {
+    for (size_t j = 0; j < step.outputs.size(); ++j) {
+      if (made_[j].host) continue;  // which binding knows
+      const std::byte* const made = read(made_[j]);
+      const uint64_t bytes = made_[j].desc.element_bytes();
+      if (!std::equal(made, made + bytes, run.observed->output(j))) run.differing.push_back(step.region->outputs()[j].name);
+    }
   }
 
   // Whether the device may run a loop by itself: while kernels are observed, only where one kernel is all of it.

@@ -18,6 +18,7 @@ struct ObservedRun {
   uint64_t number = 0;  // of this region's runs, from 0 on
   std::vector<std::pair<std::string, HostTensor>> inputs;
   std::shared_ptr<ObservedRegion> observed;
+  std::vector<std::string> differing;  // outputs of the region whose bits are others in the run without copies
 };
 
 struct FlowObservation {
@@ -28,6 +29,7 @@ struct FlowObservation {
   };
 
   std::vector<ObservedRun> runs;
+  std::vector<HostTensor> outputs;        // of the program
   std::vector<Count> regions;             // all regions of the program
   std::vector<std::string> single_loops;  // loops that one kernel runs whole, which stores nothing of an iteration
 };

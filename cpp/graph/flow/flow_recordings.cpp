@@ -47,6 +47,10 @@ CommandList& FlowRecordings::run(const std::shared_ptr<BoundProgram>& bound, std
   return recorded.list;
 }
 
+void FlowRecordings::fill_arena(uint32_t word, const Interrupted& interrupted) const {
+  if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / sizeof(word) * sizeof(word)}, word, interrupted);
+}
+
 CommandList& FlowRecordings::copies(std::span<const std::pair<BufferRange, BufferRange>> ranges) {
   key_.assign(1, 0);
   for (const auto& [source, target] : ranges)

@@ -22,6 +22,8 @@ class FlowRecordings {
   CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const FlowValue> inputs, std::span<const FlowValue> outputs);
   // The list that copies ranges: pairs of source and target.
   CommandList& copies(std::span<const std::pair<BufferRange, BufferRange>> ranges);
+  // Repeats a word over the temporary memory of all regions.
+  void fill_arena(uint32_t word, const Interrupted& interrupted) const;
 
  private:
   struct Recorded {

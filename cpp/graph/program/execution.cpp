@@ -76,8 +76,12 @@ void Event::finish(std::exception_ptr error) {
   ended_.notify_all();
 }
 
-Execution::Execution(std::shared_ptr<Program> program, bool measure)
-    : program_(std::move(program)), measure_(measure), inputs_(program_->inputs().size()), buffers_(program_->outputs().size()) {}
+Execution::Execution(std::shared_ptr<Program> program, bool measure, bool filled)
+    : program_(std::move(program)),
+      measure_(measure),
+      filled_(filled),
+      inputs_(program_->inputs().size()),
+      buffers_(program_->outputs().size()) {}
 
 Execution::~Execution() {
   stop();
@@ -204,6 +208,7 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   std::vector<const std::byte*> values;
   for (const auto& input : inputs_) shapes.emplace_back(input->desc.shape), values.push_back(input->data);
   const auto lease = measure_ ? program_->measured_lease(shapes, values) : program_->lease(shapes, values, true, left(), interrupted);
+  if (filled_) lease->fill_memory(kFilled, interrupted);
   for (size_t i = 0; i < values.size(); ++i) lease->write_input(i, values[i]);
   const Submission submission = lease->start({left(), settings.loop_seconds, interrupted});
   submission.wait(left(), interrupted);

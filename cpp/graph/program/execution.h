@@ -60,7 +60,8 @@ class Execution {
  public:
   enum class State : uint8_t { preparation, computation, completed };
 
-  explicit Execution(std::shared_ptr<Program> program, bool measure = false);
+  // `filled`: memory is filled with kFilled before each computation.
+  explicit Execution(std::shared_ptr<Program> program, bool measure = false, bool filled = false);
   ~Execution();  // stops and waits
   Execution(const Execution&) = delete;
 
@@ -96,7 +97,7 @@ class Execution {
   void end(std::exception_ptr error);
 
   std::shared_ptr<Program> program_;
-  bool measure_;
+  bool measure_, filled_;
   std::vector<std::optional<HostTensor>> inputs_;
   std::vector<std::optional<OutputBuffer>> buffers_;
 

@@ -200,10 +200,10 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
 }
 
 std::shared_ptr<ObservedRegion> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                                 const std::set<std::string>* wanted, const std::function<void()>& interrupted) {
-  const auto run = state_->only_region("observe()").observed(shapes, inputs, wanted);
+                                                 const Observed& what, const std::function<void()>& interrupted) {
+  const auto run = state_->only_region("observe()").observed(shapes, inputs, what);
   for (size_t i = 0; i < inputs.size(); ++i) run->write_input(i, inputs[i]);
-  context()->wait(run->start().id(), {}, interrupted);
+  context()->wait(run->start(interrupted).id(), {}, interrupted);
   return run;
 }
 

@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 namespace pumice {
 
 class ObservedRegion;
+struct Observed;
 struct FlowObservation;
 
 // A compiled graph. Thread-safe.
@@ -52,10 +52,9 @@ class Program : public std::enable_shared_from_this<Program> {
   // The device's time of every dispatch of one execution after another that is not measured; recorded with timestamps for the purpose.
   std::vector<DispatchTime> profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                     const std::function<void()>& interrupted = {});
-  // Runs once, and keeps a copy of every tensor that a kernel stores, or of those of them that are wanted. Throws UnsupportedError for
-  // control flow and cuts.
-  std::shared_ptr<ObservedRegion> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                          const std::set<std::string>* wanted, const std::function<void()>& interrupted = {});
+  // Runs once, and keeps a copy of the tensors that kernels store. Throws UnsupportedError for control flow and cuts.
+  std::shared_ptr<ObservedRegion> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const Observed& what,
+                                          const std::function<void()>& interrupted = {});
   // The same for a program with control flow or cuts, of up to `most` runs of each of its regions.
   FlowObservation observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const RunLimits& limits,
                                uint64_t most);

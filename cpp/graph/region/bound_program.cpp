@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/injected_fault.h"
 #include "dispatch/hazards.h"
 #include "graph/binding/arena.h"
 
@@ -40,6 +41,12 @@ std::vector<std::unique_ptr<HostSlotTransfer>> transfers_of(std::span<const Host
 
 void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
                  std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+  if (is_injected("race")) {
+    std::vector<Dispatch> dispatches = dispatches_on(compiled, persistent, inputs, outputs, arena);
+    swap_racing(dispatches, *compiled);
+    for (Dispatch& one : dispatches) list.dispatch(std::move(one));
+    return;
+  }
   BindingTable table(compiled);
   fill(table, *compiled, persistent, inputs, outputs, arena);
   list.dispatch(compiled, table);
@@ -51,6 +58,25 @@ std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& com
   BindingTable table(compiled);
   fill(table, *compiled, persistent, inputs, outputs, arena);
   return compiled->lower(table.complete());
+}
+
+void swap_racing(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled) {
+  const std::vector<PlannedStep>& steps = compiled.plan().steps;
+  const auto reads_result = [&](const PlannedStep& step, const PlannedStep& before) {
+    for (size_t k = 0; k < step.operands.size(); ++k)
+      for (size_t j = 0; j < before.operands.size(); ++j) {
+        const PlannedOperand &read = step.operands[k], &written = before.operands[j];
+        if (read.place != Place::temporary || written.place != Place::temporary || read.byte_offset != written.byte_offset) continue;
+        if (step.kernel->interface().bindings[k].access == Access::read && before.kernel->interface().bindings[j].access != Access::read)
+          return true;
+      }
+    return false;
+  };
+  for (size_t i = steps.size(); i-- > 1;) {
+    if (!reads_result(steps[i], steps[i - 1])) continue;
+    if (i < dispatches.size()) std::swap(dispatches[i - 1], dispatches[i]);
+    return;
+  }
 }
 
 RecordedLease::RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
@@ -73,6 +99,12 @@ RecordedLease::RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, 
   dispatch_on(list_, compiled, persistent, read, made, arena_);
   for (const auto& [from, to] : copies_of(copied_out, false)) list_.copy(from, to);
   list_.commit(options);
+}
+
+void RecordedLease::fill_memory(uint32_t word, const Interrupted& interrupted) {
+  fill(inputs_, word, interrupted);
+  fill(outputs_, word, interrupted);
+  if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / sizeof(word) * sizeof(word)}, word, interrupted);
 }
 
 void RecordedLease::write_input(size_t i, const std::byte* source, bool stays) {

@@ -64,6 +64,7 @@ class RecordedLease : public Lease {
   const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
+  void fill_memory(uint32_t word, const Interrupted& interrupted = {}) override;
   void write_input(size_t i, const std::byte* source, bool stays = false) override;
   void read_output(size_t j, std::byte* target, const Interrupted& interrupted = {}) const override;
   // start() returns when the work has finished if indices are checked. Throws IndexRangeError, TimeoutError.
@@ -93,5 +94,8 @@ void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& com
 std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
                                     std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
                                     const std::shared_ptr<Buffer>& arena);
+
+// The fault "race": the last dispatch that reads what the one before it writes comes before it. `dispatches`: the first ones of the plan.
+void swap_racing(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled);
 
 }  // namespace pumice

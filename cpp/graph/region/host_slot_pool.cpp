@@ -43,6 +43,14 @@ std::shared_ptr<const HostSlot> HostSlotPool::take(uint64_t bytes, HostSlotUse u
   return entries.back().slot;
 }
 
+void HostSlotPool::fill_free(uint32_t word, const Interrupted& interrupted) {
+  std::vector<HostSlot> free;
+  for (const auto& [key, entries] : entries_)
+    for (const Entry& entry : entries)
+      if (entry.slot.use_count() == 1) free.push_back(*entry.slot);
+  fill(free, word, interrupted);
+}
+
 void HostSlotPool::trim() {
   for (auto& [key, entries] : entries_) {
     std::erase_if(entries, [](const Entry& entry) { return !entry.used && entry.slot.use_count() == 1; });

@@ -21,6 +21,8 @@ class HostSlotPool {
   explicit HostSlotPool(std::shared_ptr<Context> context) : context_(std::move(context)) {}
   // Memory of at least that many bytes. The same requests and drops get the same memory again, so that recordings can be replayed.
   std::shared_ptr<const HostSlot> take(uint64_t bytes, HostSlotUse use);
+  // Repeats a word over all memory that nobody holds. No work may be in flight on it.
+  void fill_free(uint32_t word, const Interrupted& interrupted);
   // Frees what nobody holds and nobody has taken since the last call.
   void trim();
 

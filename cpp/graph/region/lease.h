@@ -13,6 +13,9 @@
 
 namespace pumice {
 
+// What memory is filled with so that a result which was not computed shows: NaN in all types of floats, -1 in integers.
+constexpr uint32_t kFilled = 0xFFFFFFFF;
+
 // Memory and recordings for one execution of a program, with host-visible slots; leased for the whole of it. It goes back to its pool when
 // the last owner drops it, and is not thread-safe.
 class Lease {
@@ -23,6 +26,9 @@ class Lease {
   virtual const TensorDesc& output_desc(size_t j) const = 0;
   // The host's memory of input i, packed row-major, to be written before start().
   virtual std::byte* input(size_t i) = 0;
+  // Repeats a word over the memory that an execution writes before it reads it: temporary tensors, inputs and outputs. Called before inputs
+  // are written. A result that was not computed then shows, where memory of the execution before would have hidden that.
+  virtual void fill_memory(uint32_t word, const Interrupted& interrupted = {}) = 0;
   // Copies the bytes of one input to its slot, large ones on to the device. `stays`: they are not changed before the execution has
   // finished, so that the device may read them itself where it reaches them.
   virtual void write_input(size_t i, const std::byte* source, bool /*stays*/ = false) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/injected_fault.h"
 #include "core/rounding.h"
 #include "graph/region/bound_program.h"
 
@@ -25,28 +26,65 @@ uint64_t copied_bytes(const StoredValue& value) {
 }  // namespace
 
 ObservedRegion::ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                               const ProgramGraph& graph, const std::vector<StoredValue>& stored, const std::set<std::string>* wanted)
+                               const ProgramGraph& graph, const std::vector<StoredValue>& stored, const Observed& what)
     : compiled_(compiled), list_(compiled->context()) {
+  if (const size_t most = compiled->plan().steps.size(); what.steps && (*what.steps < 1 || *what.steps > most))
+    throw BindingError("K10", "steps", compiled->name(), "a number of steps from 1 to " + std::to_string(most),
+                       std::to_string(*what.steps));
   for (size_t k = 0; k < stored.size(); ++k)
-    if (!wanted || wanted->contains(graph.value(stored[k].value).name)) copied_.push_back(k);
+    if ((!what.wanted || what.wanted->contains(graph.value(stored[k].value).name)) && (!what.steps || is_there(stored[k], *what.steps)))
+      copied_.push_back(k);
   std::vector<uint64_t> input_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
   inputs_ = make_host_slots(compiled->context(), input_bytes, Heap::upload);
   make_slots(stored);
   if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
-  record(persistent, stored);
+  record(persistent, stored, what);
   describe(graph, stored);
 }
 
-void ObservedRegion::record(const BufferRange& persistent, const std::vector<StoredValue>& stored) {
+Submission ObservedRegion::start(const Interrupted& interrupted) {
+  fill(outputs_, kFilled, interrupted);
+  fill(observed_, kFilled, interrupted);
+  if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / kWord * kWord}, kFilled, interrupted);
+  return list_.exec();
+}
+
+// Whether a value is complete after so many steps, and no later one of them has written to its memory.
+bool ObservedRegion::is_there(const StoredValue& value, size_t steps) const {
+  const PlannedOperand& own = value.place;
+  const auto overlaps = [&](const PlannedOperand& written) {
+    return written.place == own.place && written.index == own.index && written.byte_offset < own.byte_offset + value.desc.bytes() &&
+           own.byte_offset < written.byte_offset + written.bytes;
+  };
+  if (value.complete >= steps) return false;
+  for (size_t i = value.complete + 1; i < steps; ++i) {
+    const PlannedStep& step = compiled_->plan().steps[i];
+    for (size_t k = 0; k < step.operands.size(); ++k)
+      if (step.kernel->interface().bindings[k].access != Access::read && overlaps(step.operands[k])) return false;
+  }
+  return true;
+}
+
+// By step, the tensors (numbers in copied_) that are copied after it.
+std::vector<std::vector<size_t>> ObservedRegion::copies_by_step(const std::vector<StoredValue>& stored, const Observed& what) {
+  std::vector<std::vector<size_t>> copies(compiled_->plan().steps.size());
+  for (size_t k = 0; k < copied_.size(); ++k) copies[what.steps ? *what.steps - 1 : stored[copied_[k]].complete].push_back(k);
+  return copies;
+}
+
+void ObservedRegion::record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const Observed& what) {
   std::vector<BufferRange> read, made;
   for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
   for (const HostSlot& slot : outputs_) made.push_back(slot.device_range());
   for (const auto& [from, to] : copies_of(inputs_, true)) list_.copy(from, to);
   std::vector<Dispatch> dispatches = dispatches_on(compiled_, persistent, read, made, arena_);
   if (dispatches.size() != compiled_->plan().steps.size()) throw Error("a program that is observed has steps of no dispatch");
-  std::vector<std::vector<size_t>> complete(dispatches.size());
-  for (size_t k = 0; k < copied_.size(); ++k) complete[stored[copied_[k]].complete].push_back(k);
+  const std::vector<std::vector<size_t>> complete = copies_by_step(stored, what);
+  if (what.steps) {
+    dispatches.resize(*what.steps);
+    if (is_injected("race")) swap_racing(dispatches, *compiled_);
+  }
   for (size_t i = 0; i < dispatches.size(); ++i) {
     list_.dispatch(std::move(dispatches[i]));
     for (const size_t k : complete[i]) {
@@ -58,6 +96,7 @@ void ObservedRegion::record(const BufferRange& persistent, const std::vector<Sto
     }
   }
   for (const auto& [from, to] : copies_of(observed_, false)) list_.copy(from, to);
+  for (const auto& [from, to] : copies_of(outputs_, false)) list_.copy(from, to);
   list_.commit();
 }
 

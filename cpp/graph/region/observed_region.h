@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,23 +24,36 @@ struct ObservedTensor {
   const std::byte* bytes = nullptr;  // null: it was not to be copied
 };
 
-// The plan, the arena and the kernels are those of every other run; the copies are made right behind the step that completes a
-// tensor, so that there are more barriers. Runs once. Not thread-safe.
+// What is observed of a run.
+struct Observed {
+  const std::set<std::string>* wanted = nullptr;  // the names of the values that are copied; null: all are
+  // The run ends after so many steps, in the order and with the barriers of any other run, and is followed by the copies of what is there
+  // then; none: all steps run, with a copy after each step that completes a tensor.
+  std::optional<size_t> steps;
+};
+
+// The plan, the arena and the kernels are those of every other run; copies between steps add barriers. The arena and the outputs are filled
+// with kFilled before it. Runs once. Not thread-safe.
 class ObservedRegion {
  public:
-  // `compiled`, `stored`: of bind_plan(), with its values. `wanted`: the names of those that are copied; null: all are.
+  // `compiled`, `stored`: of bind_plan(), with its values.
   ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs, const ProgramGraph& graph,
-                 const std::vector<StoredValue>& stored, const std::set<std::string>* wanted);
+                 const std::vector<StoredValue>& stored, const Observed& what);
   const TensorDesc& input_desc(size_t i) const { return *compiled_->inputs()[i].desc; }
   void write_input(size_t i, const std::byte* source) { copy_in(inputs_[i].bytes, {source, input_desc(i).element_bytes()}); }
-  Submission start() { return list_.exec(); }
+  Submission start(const Interrupted& interrupted = {});
   // The tensors are filled when the run has finished, and live as long as this.
   const std::vector<ObservedTensor>& tensors() const { return tensors_; }
+  // The elements of an output of the region, packed row-major, likewise.
+  const TensorDesc& output_desc(size_t j) const { return *compiled_->outputs()[j].desc; }
+  const std::byte* output(size_t j) const { return outputs_[j].bytes; }
 
  private:
   BufferRange range_of(const PlannedOperand& place) const;
   void make_slots(const std::vector<StoredValue>& stored);
-  void record(const BufferRange& persistent, const std::vector<StoredValue>& stored);
+  std::vector<std::vector<size_t>> copies_by_step(const std::vector<StoredValue>& stored, const Observed& what);
+  bool is_there(const StoredValue& value, size_t steps) const;
+  void record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const Observed& what);
   void describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored);
 
   std::shared_ptr<CompiledOperator> compiled_;

@@ -233,14 +233,14 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
 }
 
 std::shared_ptr<ObservedRegion> Region::observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
-                                                 const std::set<std::string>* wanted) {
-  if (late_) return at(shapes, values)->observed(shapes, values, wanted);
+                                                 const Observed& what) {
+  if (late_) return at(shapes, values)->observed(shapes, values, what);
   const std::lock_guard lock(mutex_);
   const auto bound = bind(shapes, values);
   BoundPlan plan = bind_plan(context_, graph_, weights_, bound->key(), &memo_, true);
   make_pipelines(plan.plan.steps, {});
   const auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
-  return std::make_shared<ObservedRegion>(compiled, persistent_, inputs_.size(), graph_, plan.stored, wanted);
+  return std::make_shared<ObservedRegion>(compiled, persistent_, inputs_.size(), graph_, plan.stored, what);
 }
 
 // The last used binding, after its checks of the elements of these inputs.

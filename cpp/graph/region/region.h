@@ -5,7 +5,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -19,6 +18,7 @@
 namespace pumice {
 
 class ObservedRegion;
+struct Observed;
 
 // Checks the shapes of the inputs of `user`. Throws BindingError (K4, K10 naming the input).
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
@@ -49,9 +49,9 @@ class Region {
   // compiled.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                      const CompileProgress& progress = {});
-  // A run for these shapes that copies what its kernels store, or those of these values that are wanted.
+  // A run for these shapes that copies what its kernels store.
   std::shared_ptr<ObservedRegion> observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
-                                           const std::set<std::string>* wanted = nullptr);
+                                           const Observed& what);
   std::vector<ReportRow> report() const;  // kernels are those of the last binding
   void close();                           // frees device memory that no binding holds
 

@@ -293,8 +293,10 @@ class _Search:
 
     def _observed(self, program: Program, nodes: set[str]) -> dict[str, Array]:
         """The tensors that these nodes store, by node and name."""
-        of_nodes = {one["name"]: one["node"] for one in program.observe(self._arrays, set()) if one["node"] in nodes}
-        stored = program.observe(self._arrays, set(of_nodes))
+        of_nodes = {
+            one["name"]: one["node"] for one in program.observe(self._arrays, set())["tensors"] if one["node"] in nodes
+        }
+        stored = program.observe(self._arrays, set(of_nodes))["tensors"]
         return {f"{one['node']}\0{one['name']}": one["array"] for one in stored if one["array"] is not None}
 
     def result(self) -> StepTuning:

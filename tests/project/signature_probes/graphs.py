@@ -208,11 +208,27 @@ def program_calls(context: pumice.Context) -> None:
     times_out(lambda: program.call(in_order, timeout=0.05, loop_timeout=None))
 
 
-@covers("Program.observe.names", "Program.observe_runs.most", "Program.observe_runs.loop_timeout")
+@covers("Program.__call__.filled", "Program.execution.filled")
+def filled_memory(context: pumice.Context) -> None:
+    """A program writes all that it reads, so that its results are the same."""
+    program, given = product(context)
+    inputs = dict(zip("xw", given, strict=True))
+    expected = program(inputs)["y"].tobytes()
+    execution = program.execution(filled=True)
+    for name, array in inputs.items():
+        execution.set(name, array)
+    assert program(inputs, filled=True)["y"].tobytes() == execution.compute()["y"].tobytes() == expected
+
+
+@covers(
+    "Program.observe.names", "Program.observe.steps", "Program.observe_runs.most", "Program.observe_runs.loop_timeout"
+)
 def observations(context: pumice.Context) -> None:
     program, given = product(context)
-    assert all(one["array"] is not None for one in program.observe(given))
-    assert all(one["array"] is None for one in program.observe(given, names=set()))
+    assert all(one["array"] is not None for one in program.observe(given)["tensors"])
+    assert all(one["array"] is None for one in program.observe(given, names=set())["tensors"])
+    assert not program.observe(given, steps=1)["outputs"]
+    refused(lambda: program.observe(given, steps=0), "steps")
     steps = collatz().compile(context)
     for most in (1, 3):
         found = steps.observe_runs((np.array([6], np.int32),), most=most)
