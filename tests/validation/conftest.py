@@ -27,11 +27,13 @@ class Faulty:
             self._change(results)
         return results
 
-    def observe(self, inputs: tuple[Any, ...], names: set[str] | None = None) -> list[dict[str, Any]]:
-        tensors = self._program.observe(inputs, names)
+    def observe(
+        self, inputs: tuple[Any, ...], names: set[str] | None = None, steps: int | None = None
+    ) -> dict[str, Any]:
+        found = dict(self._program.observe(inputs, names, steps))
         if self._observed:
-            self._change({one["name"]: one["array"] for one in tensors})
-        return tensors
+            self._change({one["name"]: one["array"] for one in found["tensors"] if one["array"] is not None})
+        return found
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)

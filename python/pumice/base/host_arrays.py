@@ -66,6 +66,13 @@ def same_bits(one: Array, other: Array) -> bool:
     return np.array_equal(_words(one), _words(other))
 
 
+def differing(one: Array, other: Array) -> Array:
+    """Which elements differ in a bit; all of them where the shapes do."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return np.ones(one.shape, bool)
+    return np.asarray((element_bytes(one) != element_bytes(other)).any(axis=1).reshape(one.shape))
+
+
 def _words(array: Array) -> Array:
     """The bytes of an array as integers, of 64 bits where these take all of it."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

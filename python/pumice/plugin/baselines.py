@@ -170,22 +170,30 @@ def stored(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
 def worse(now: Mapping[str, Any], then: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
     """A sentence with both numbers for everything that is more than its factor times the baseline."""
     found = []
+    for name in now["outputs"].keys() ^ then["outputs"].keys():
+        where = "is not in the baseline" if name in now["outputs"] else "is in the baseline, and the model has none"
+        found.append(f"output '{name}' {where}: --pumice-update writes it again")
     for name, one in now["outputs"].items():
         before = then["outputs"].get(name, {}).get("ratio")
-        if before is not None and (one["ratio"] is None or one["ratio"] > before * factors["error"]):
+        if before is not None and _exceeds(one["ratio"], before * factors["error"]):
             ratio = "unknown" if one["ratio"] is None else f"{one['ratio']:.3g}"
             limit = f"at most {factors['error']:g} times that is allowed"
             found.append(f"error of output '{name}': {ratio} of its bound, {before:.3g} in the baseline, {limit}")
     count, before = now["dispatches"], then["dispatches"]
-    if before is not None and (count is None or count > before * factors["dispatches"]):
+    if before is not None and _exceeds(count, before * factors["dispatches"]):
         limit = f"at most {factors['dispatches']:g} times as many are allowed"
         found.append(f"dispatches: {'unknown' if count is None else count}, {before} in the baseline, {limit}")
-    if now["time_ratio"] > then["time_ratio"] * factors["time"]:
+    if _exceeds(now["time_ratio"], then["time_ratio"] * factors["time"]):
         found.append(
             f"time: {now['time_ratio']:.3g} times the reference kernel's, {then['time_ratio']:.3g} in the baseline, "
             f"at most {factors['time']:g} times that is allowed"
         )
     return found
+
+
+def _exceeds(number: float | None, limit: float) -> bool:
+    """Whether a number is beyond its limit, or one of both is no number, of which nothing is known."""
+    return number is None or not number <= limit
 
 
 def merged(made: Iterable[Mapping[str, Any]]) -> dict[Path, str]:

@@ -73,6 +73,9 @@ class Against:
         """What a node's outputs are judged against on the device's own inputs, `alone`; made: what the rules make of these."""
         return made
 
+    def follow(self, node: ReferenceNode) -> None:
+        """Called in place of `node` where the case is judged again from the model's inputs on."""
+
     def far(self, name: str, made: Value, chosen: bool) -> Value:
         """What a tensor is judged against from the model's inputs on; made: what the rules make; chosen: behind an undecided choice."""
         return made
@@ -122,6 +125,9 @@ class Valued(Against):
         self._tolerance: Tolerance = lambda node, output: None
         self._makers: dict[str, str] = {}
         self._samples: Samples | None = None
+        self._case = -1
+        self._first: dict[str, Array] = {}  # the values of the case, and why there are none
+        self._first_notes: dict[str, str] = {}
 
     def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
         """Makes what evaluates the rules in the types of this reference."""
@@ -142,7 +148,10 @@ class Valued(Against):
             self._samples.begin(self.held, self.types)
         self._own = set()
         self.notes, self.faults = {}, {}
-        self.values = self.case(inputs, given, case)
+        if case != self._case:  # a case that is judged again is judged against the results of one run
+            self._case, self._first = case, self.case(inputs, given, case)
+            self._first_notes = dict(self.notes)
+        self.values, self.notes = dict(self._first), dict(self._first_notes)
 
     def forget(self, name: str) -> None:
         """Drops what no node reads any more."""
@@ -162,7 +171,7 @@ class Valued(Against):
         self, node: ReferenceNode, alone: Mapping[str, Value], made: dict[str, Value] | None
     ) -> dict[str, Value] | None:
         """The reference's values for the device's inputs, with the bounds of both."""
-        self._follow(node)
+        self.follow(node)
         if self.chained or made is None:
             return made
         exact = {name: exactly(value) for name, value in alone.items()}
@@ -202,7 +211,7 @@ class Valued(Against):
             pass
         return None
 
-    def _follow(self, node: ReferenceNode) -> None:
+    def follow(self, node: ReferenceNode) -> None:
         """Goes on with the chain of bounds of the reference itself, from its own value where no rule makes one."""
         given = {name: self._value(name) for name in node.inputs}
         samples, chain = self._samples, self._chain

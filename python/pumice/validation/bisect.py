@@ -15,13 +15,16 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import from_device, given_input
 from .carried import decided
+from .case_runs import compared, observed_outputs
 from .judge import UNPROVED, WRONG, judged, overflow_text, overflowing
 from .loops import loop_timeout
 from .model_parts import ModelParts
 from .options import Options, check_names
+from .plain_run import OBSERVED, empty_case
+from .race import RacingStep, racing_step
 from .reference import Reference, ReferenceNode
 from .report import ValidationReport
-from .rows import Finding, ValidationRow
+from .rows import RACE, Finding, ValidationRow
 from .samples import Samples
 
 _Step = Callable[[int, int], None]
@@ -163,23 +166,42 @@ class _Search:
         self.probes: list[_Probe] = []
         self.given: Mapping[str, Any] = {}
         self._loop_timeout = loop_timeout(model.source, model.folder)
+        self._ran: tuple[dict[str, Array], dict[str, str]] | None = None
         self.over: dict[str, tuple[float, str]] = {}  # numbers that storage cannot hold, by the nodes that make them
         self.choices = 0  # how often the device was asked for an undecided choice
 
     def whole(self, inputs: dict[str, Array], walk: _Walk) -> tuple[_Probe, _Walk]:
-        """The program as it ships."""
+        """The program as it ships, of which one run is judged."""
         end = walk.to(len(self.reference.nodes))
         self.over = end.over
-        try:
-            results = dict(self.model.program(inputs, loop_timeout=self._loop_timeout))
-        except IndexRangeError as error:
-            end.faults.setdefault(error.node, str(error))
-            results = {}
+        if self._ran is None:
+            self._ran = self._results_of_whole(inputs)
+        results, faults = self._ran
+        for node, fault in faults.items():
+            end.faults.setdefault(node, fault)
         rows = [self._row(name, "output", name, array, end) for name, array in results.items()]
+        rows.extend(empty_case(results, self.case, self.options))
         for node, fault in end.faults.items():
             op = next((one.op for one in self.reference.nodes if one.name == node), "indices")
             rows.insert(0, ValidationRow(node, op, "", "", (), self.case, None, None, "", fault))
         return _Probe(len(self.reference.nodes), rows), end
+
+    def _results_of_whole(self, inputs: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
+        """The outputs of a run, and by node an index out of range."""
+        try:
+            return dict(self.model.program(inputs, loop_timeout=self._loop_timeout, filled=True)), {}
+        except IndexRangeError as error:
+            return {}, {error.node: str(error)}
+
+    def race(self, inputs: dict[str, Array]) -> tuple[list[Finding], RacingStep | None]:
+        """What differs between that run and one with a copy after each step, and the step at which they part."""
+        program = self.model.program
+        results, _ = self._ran or ({}, {})
+        if program.has_control_flow or not results:
+            return [], None
+        found = compared(results, observed_outputs(program, inputs), OBSERVED, self.case)
+        arrays = [inputs[value.name] for value in program.inputs]
+        return found, racing_step(program, arrays, self.reference.nodes) if found else None
 
     def choose(self, count: int, names: list[str]) -> Mapping[str, Array]:
         """Values that the first nodes make on the device; none where they cannot run by themselves."""
@@ -195,7 +217,7 @@ class _Search:
             wanted = [value.name for value in (*part.inputs, *part.overridable)]
             arrays = part.arguments(**{name: self.given[name] for name in wanted if name in self.given})
             inputs = {value.name: array for value, array in zip(part.program.inputs, arrays, strict=True)}
-            return dict(part.program(inputs, loop_timeout=self._loop_timeout))
+            return dict(part.program(inputs, loop_timeout=self._loop_timeout, filled=True))
 
     def prefix(self, count: int, walk: _Walk) -> tuple[_Probe, _Walk]:
         """The first nodes alone, fused: all that later nodes read of them."""
@@ -277,6 +299,7 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
             progress(min(done, total), total)
 
     outputs: dict[tuple[str, str], ValidationRow] = {}
+    findings: dict[tuple[str, str], Finding] = {}
     found: _Search | None = None
     place = (0, 0)
     for case, (arrays, given) in enumerate(inputs):
@@ -293,13 +316,24 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
             if key not in outputs or row.severity > outputs[key].severity:
                 outputs[key] = row
         step()
-        if whole.wrong and found is None and not any(row.fault for row in whole.rows):
+        differing, racing = search.race(arrays)
+        for one in differing:
+            findings.setdefault((one.kind, one.node), one)
+        if racing is not None:
+            findings.setdefault((RACE, racing.node), Finding(RACE, racing.node, str(racing), racing.number, case))
+            if whole.wrong:
+                row = ValidationRow(racing.node, "kernel", racing.tensor, "", (racing.size,), case, None, None)
+                outputs[racing.node, racing.tensor] = row._replace(fault=str(racing))
+        elif whole.wrong and found is None and not any(row.fault for row in whole.rows):
             found = search
             place = search.run(walk, step)
             search.probes.append(whole)
     if progress:
         progress(total, total)
-    return _report(model, reference, outputs, found, place, len(inputs))
+    report = _report(model, reference, outputs, found, place, len(inputs))
+    report.findings.extend(findings.values())
+    report.allows_differences = options.allows_differences
+    return report
 
 
 def _report(
@@ -315,7 +349,9 @@ def _report(
     if found is None:
         unproved = any(row.verdict == UNPROVED for row in rows)
         state = "the outputs are unproved, none is wrong" if unproved else "the outputs are right"
-        text = f"{'an index is wrong' if any(row.fault for row in rows) else state}: no prefix was searched"
+        fault = next((row.fault for row in rows if row.fault), "")
+        state = "a step does not wait" if fault.startswith(RACE) else "an index is wrong" if fault else state
+        text = f"{state}: no prefix was searched"
         findings = [Finding("bisected", "", text, cases)]
     else:
         findings = [_told(reference, found, place)]
@@ -329,7 +365,7 @@ def _report(
             last = reference.nodes[-1]
             rows.insert(len(prefixes), worst._replace(node=last.name, op=last.op))
     for row in rows:
-        if row.fault:
+        if row.fault and not row.fault.startswith(RACE):
             findings.append(Finding("wrong index", row.node, row.fault, case=row.case))
         if row.verdict == WRONG and row.judged is not None and row.op == "output":
             findings.append(Finding(row.judged.kind or "wrong value", row.node, _wrong(row), row.severity, row.case))

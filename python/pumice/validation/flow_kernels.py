@@ -14,8 +14,9 @@ from .against import Tolerance
 from .bounds.run import attributes_of
 from .kernel_members import UNKNOWN
 from .kernels import Judged, ShippedKernels
+from .options import Options
 from .reference import BodyReference, Reference, ReferenceNode
-from .rows import ValidationRow
+from .rows import DIFFERS, Finding, ValidationRow
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -97,8 +98,11 @@ class _Graph(NamedTuple):
 class FlowKernels:
     """Judges the kernels of a program with control flow, case by case. `refused` says what is not judged of all of them."""
 
-    def __init__(self, program: Program, reference: Reference, tolerance: Tolerance | None = None) -> None:
+    def __init__(
+        self, program: Program, reference: Reference, tolerance: Tolerance | None = None, judges: bool = True
+    ) -> None:
         self._program = program
+        self._most = MOST_RUNS if judges else 0
         self._main = _Graph("", None, None, (), ShippedKernels(program, reference, tolerance))
         self._graphs = dict(_inner(program, reference, None, ""))
         self._ran: dict[int, bool] = {}  # by region, in the order in which the program lists them
@@ -107,6 +111,8 @@ class FlowKernels:
         self._lost: set[str] = set()
         self._reason = ""
         self._inputs: Mapping[str, Array] = {}  # of the case at hand
+        self.outputs: dict[str, Array] = {}  # of the program, in the run that is observed
+        self._differing: list[tuple[str, int, list[str]]] = []  # graphs, their runs, and outputs with other bits
 
     def refuse(self, reason: str) -> None:
         """Nothing of a case is judged, for that reason."""
@@ -125,7 +131,9 @@ class FlowKernels:
         """
         self._inputs = inputs
         given = tuple(inputs[value.name] for value in self._program.inputs)
-        found = self._program.observe_runs(given, MOST_RUNS, loop_timeout)
+        found = self._program.observe_runs(given, 0 if self._reason else self._most, loop_timeout)
+        self.outputs = found["outputs"]
+        self._differing = [(run["graph"], run["number"], run["differing"]) for run in found["runs"] if run["differing"]]
         self._names = [region["graph"] for region in found["regions"]]
         for i, region in enumerate(found["regions"]):
             self._ran[i] = self._ran.get(i, False) or region["runs"] > 0
@@ -156,13 +164,45 @@ class FlowKernels:
                 else:
                     yield FlowJudged(graph.owner or node, graph.name, run["number"], node, one)
 
+    def differing(self, case: int) -> list[Finding]:
+        """The outputs of regions that have other bits where no copies after each step make the device wait."""
+        return [
+            Finding(
+                DIFFERS,
+                graph,
+                f"'{name}' in run {number + 1} of graph '{graph}' has other bits than with copies after each step",
+                len(names),
+                case,
+            )
+            for graph, number, names in self._differing
+            for name in names
+        ]
+
+    def idle(self, options: Options) -> Iterator[ValidationRow]:
+        """A row for each branch that no case took, and for each loop whose body never ran."""
+        for name in self._idle():
+            graph = self._graphs.get(name)
+            if graph is None or graph.owner is None:
+                continue
+            owner = graph.owner
+            row = ValidationRow(
+                owner.name, owner.op, name, "", (), 0, None, None, f"graph '{name}' did not run in any case"
+            )
+            waived = options.allows(owner.op, owner.operator, owner.name)
+            yield row._replace(program="kernels", members=(owner.name,), unproved=(owner.name,), waived=waived)
+
+    def _idle(self) -> list[str]:
+        """The graphs that did not run."""
+        idle = dict.fromkeys(self._names[i] for i, ran in self._ran.items() if not ran)
+        return [name for name in idle if not any(name.startswith(f"{loop}.") for loop in self._single)]
+
     @property
     def refused(self) -> str:
         """Kernels that were not judged, by the names of their graphs and loops; "" where there are none."""
-        idle = dict.fromkeys(self._names[i] for i, ran in self._ran.items() if not ran)
-        idle = {name: None for name in idle if not any(name.startswith(f"{loop}.") for loop in self._single)}
+        if not self._most:
+            return ""
         said = [self._reason] if self._reason else []
-        said += [f"graph '{name}' did not run in any case" for name in idle]
+        said += [f"graph '{name}' did not run in any case" for name in self._idle()]
         said += [f"loop '{name}' is one kernel, judged as a node alone" for name in sorted(self._single)]
         said += sorted(self._lost)
         return "; ".join(said)

@@ -25,7 +25,8 @@ class Deviation(NamedTuple):
     error and allowed are absolute and of that element. undecided: elements whose value rests on a choice that rounding may turn, so that
     either is right; unknown: those for which no bound could be derived. kind names what is wrong where it is more than a number too far
     off: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero". ratios: elements by error over bound, in
-    the bins of `statistics`.
+    the bins of `statistics`. nans, infinities: elements that are so where the reference is finite, whatever their bound is, but for
+    infinities that storage makes of a finite number.
     """
 
     error: float
@@ -38,6 +39,13 @@ class Deviation(NamedTuple):
     unknown: int = 0
     kind: str = ""
     ratios: tuple[int, ...] = ()
+    nans: int = 0
+    infinities: int = 0
+
+    @property
+    def not_finite(self) -> int:
+        """Elements that are NaN or infinite where the reference has a finite number."""
+        return self.nans + self.infinities
 
     @property
     def ok(self) -> bool:
@@ -115,6 +123,8 @@ def _worse(first: Deviation, second: Deviation) -> Deviation:
         undecided=first.undecided + second.undecided,
         unknown=first.unknown + second.unknown,
         ratios=tuple(map(sum, zip(first.ratios, second.ratios, strict=True))),
+        nans=first.nans + second.nans,
+        infinities=first.infinities + second.infinities,
     )
 
 
@@ -187,7 +197,17 @@ def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None
         int(parts.unknown.sum()),
         _kind(actual[place], expected.value[place], errors[place], bounds[place]),
         ratio_counts(errors, bounds),
+        *_not_finite(actual, expected, parts.raw),
     )
+
+
+def _not_finite(actual: Array, expected: Bounded, errors: Array) -> tuple[int, int]:
+    """How many elements are NaN, and infinite, where the reference is finite and the error says so."""
+    far = np.isinf(errors) & np.isfinite(expected.value) if is_float(actual.dtype) else np.zeros(0, bool)
+    if not far.any():
+        return 0, 0
+    nans = int(np.isnan(np.asarray(actual, np.float64)[far]).sum())
+    return nans, int(far.sum()) - nans
 
 
 def zero_signs(actual: Array, expected: Bounded, found: Deviation) -> Deviation:

@@ -14,7 +14,8 @@ Record = Mapping[str, Any]
 def junit(reports: Sequence[Record]) -> str:
     """A test suite for each record, and in it a test case for each row.
 
-    Outputs that were made again and again have a test case too, which fails with "not deterministic".
+    Outputs that were made again and again have a test case too, which fails with "not deterministic", and so has a report that is not ok
+    though no row says why.
     Wrong rows are failures of type "wrong"; unproved ones are failures of type "unproved", or skipped where the caller allowed them. The
     properties of a suite say what was validated (device, driver, precision, options, findings), those of a case its error and bound.
     """
@@ -33,8 +34,10 @@ def _suite(root: Element, report: Record) -> None:
     name = plain(f"{report['model']}, {device['name']}, {report['precision']}")
     repeats: Sequence[Record] = report.get("repeats", ())
     failed += sum(not one["deterministic"] and not one["waived"] for one in repeats)
+    is_failed_alone = not report["ok"] and not failed
+    failed += is_failed_alone
     skipped += sum(one["waived"] for one in repeats)
-    counts = {"tests": len(rows) + len(repeats), "failures": failed, "errors": 0, "skipped": skipped}
+    counts = {"tests": len(rows) + len(repeats) + is_failed_alone, "failures": failed, "errors": 0, "skipped": skipped}
     suite = SubElement(root, "testsuite", {"name": name, **{key: str(count) for key, count in counts.items()}})
     properties = {f"device.{key}": value for key, value in device.items()}
     properties.update({key: report[key] for key in ("pumice", "precision", "cases", "verdict", "summary")})
@@ -47,6 +50,9 @@ def _suite(root: Element, report: Record) -> None:
         _case(suite, report, row)
     for one in repeats:
         _repeat(suite, report, one)
+    if is_failed_alone:
+        case = SubElement(suite, "testcase", classname=plain(f"{report['model']}.report"), name=plain(report["model"]))
+        SubElement(case, "failure", type=report["verdict"], message=plain(report["summary"], LONG))
 
 
 def _repeat(suite: Element, report: Record, one: Record) -> None:

@@ -106,6 +106,7 @@ class ShippedKernels:
         # The values that need no kernel, by runner: inputs, constants and what follows from them.
         self._known: list[Carried] = []
         self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
+        self.outputs: dict[str, Array] = {}  # of the program, in the run that is judged
         self._stored: dict[str, list[Stored]] = {}
         # Tensors that kernels have stored, as those behind them read them; where a model is streamed they are made when they are read.
         self._held: dict[str, Value] = {}
@@ -117,13 +118,14 @@ class ShippedKernels:
 
     def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], window: int | None = None) -> None:
         """Runs the program on the inputs of a case. window: bytes of tensors that are kept at once, for which it runs again and again."""
-        tensors: list[Any] = []
+        found: dict[str, Any] = {"tensors": [], "outputs": {}}
         arrays = tuple(inputs[value.name] for value in self.program.inputs)
         try:
-            tensors = self.program.observe(arrays, None if window is None else set())
+            found = self.program.observe(arrays, None if window is None else set())
         except UnsupportedError as error:
             self.refused = str(error)
-        self.take(tensors, given, by_parts=window is not None)
+        self.outputs = found["outputs"]
+        self.take(found["tensors"], given, by_parts=window is not None)
         if window is not None:
             self._load = lambda node: self._window(node, arrays, window)
 
@@ -139,7 +141,7 @@ class ShippedKernels:
             if wanted and total > window:
                 break
             wanted.update({one.source: (name, k) for name, k, one in own})
-        for one in self.program.observe(arrays, set(wanted)):
+        for one in self.program.observe(arrays, set(wanted))["tensors"]:
             if one["array"] is not None:
                 name, k = wanted[one["name"]]
                 self._stored[name][k] = self._stored[name][k]._replace(array=one["array"])

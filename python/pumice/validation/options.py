@@ -17,7 +17,7 @@ class Options(NamedTuple):
     allowed: bool | frozenset[str]
     mode: str
     repeat: int = 0  # runs of each case; 0: no repetition
-    allows_differences: bool = False  # between the bits of these
+    allows_differences: bool = False  # between the bits of runs
     inputs: str = "device"  # of nodes that are judged by themselves
 
     def allows(self, *names: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -19,20 +19,33 @@ from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import Runner
 from .bounds.types import Types, is_float
 from .carried import Carried, decided, folded, read, widened
+from .case_runs import CaseRuns
 from .chain import Drifts, ill_conditioned, overflow_of
+from .collected import Collected
 from .flow_kernels import FlowKernels
-from .judge import UNPROVED, WRONG, Deviation, judged, node_deviation
+from .judge import Deviation, judged, node_deviation
 from .kernels import Judged, ShippedKernels
 from .options import Options, check_names
+from .outputs import packed_parts
+from .plain_run import compare_runs, empty_case
 from .range_findings import RangeFindings
 from .reference import Reference, ReferenceNode
-from .rows import Finding, ValidationRow
+from .rows import DIFFERS, Finding, ValidationRow
 from .sources import DeviceTensors, Subject, Tensors
 from .statistics import statistics
 from .streaming import Held, Windowed
 
 _UNDECIDED = "undecided: "
 _FLOAT32 = 2.0**-24  # half a unit in the last place
+
+
+class _Local(NamedTuple):
+    """What came of a node by itself: whether the rules made something of it, and by output a deviation, a note, a reference's fault."""
+
+    evaluated: bool
+    deviations: dict[str, Deviation | None]
+    notes: dict[str, str]
+    faults: dict[str, str]
 
 
 # What the rules make of a node alone, and from the inputs on; None where they make nothing of it, or were not asked.
@@ -56,10 +69,11 @@ class Proof:
         self.ranges = RangeFindings(self.reference, fused)
         self.kernels: ShippedKernels | None = None
         self.flow_kernels: FlowKernels | None = None
-        if tensors is None and self.against.judges_kernels and options.mode != "chained":
+        judges = self.against.judges_kernels and options.mode != "chained"
+        if tensors is None:
             if fused.program.has_control_flow:
-                self.flow_kernels = FlowKernels(fused.program, self.reference, options.tolerance)
-            else:
+                self.flow_kernels = FlowKernels(fused.program, self.reference, options.tolerance, judges)
+            elif judges:
                 self.kernels = ShippedKernels(fused.program, self.reference, options.tolerance, self.against)
         self.types: Types = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
@@ -68,9 +82,10 @@ class Proof:
         except InputError:
             self.close()
             raise
-        self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
-        self.rows: dict[tuple[str, str, str], ValidationRow] = {}
-        self.found: dict[tuple[str, str], Finding] = {}
+        self.collected = Collected()
+        self.runs = CaseRuns(self.tensors)
+        self._is_again = False  # whether the case is judged again, from the model's inputs on
+        self._local: dict[str, _Local] = {}  # by node, of the first judgement
         self.alone = Carried(self.reference, self.reference.runner, {})  # of the case that is judged
         self._chained = self.reference.chained
         # Judges other results of the fused program for the case that was judged last; None where outputs are not judged.
@@ -79,7 +94,8 @@ class Proof:
         self._spoilt: dict[str, str] = {}
         # What has no floats, of the program of single nodes, where there is control flow.
         self.choices: dict[str, Array] = {}
-        self._readers = self._last_readers()
+        results = {value.name for value in fused.program.outputs} | {value.name for value in fused.outputs}
+        self._readers = self.reference.last_readers(results)
         self._read = {name for node in self.reference.nodes for name in node.inputs}
 
     @property
@@ -93,38 +109,35 @@ class Proof:
         self.tensors.close()
         self.against.close()
 
-    def _last_readers(self) -> dict[int, list[str]]:
-        """Which values nothing reads once a node has run."""
-        last: dict[str, int] = {}
-        for index, node in enumerate(self.reference.nodes):
-            for name in [*node.inputs, *node.outputs]:
-                last[name] = index
-        results = {value.name for value in self.fused.program.outputs} | {value.name for value in self.fused.outputs}
-        freed: dict[int, list[str]] = {}
-        for name, index in last.items():
-            if name not in results:
-                freed.setdefault(index, []).append(name)
-        return freed
-
     # ---- one case
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         """Judges every node and every result of one case.
 
         From the model's inputs on, errors are taken as independent ones first, and where something is beyond that once more as they
-        depend on one another, which takes several times as long. Of float32 they may all add up, which is tried last.
+        depend on one another, which takes several times as long. Of float32 they may all add up, which is tried last. What is judged
+        again are the results of the first run; a model that runs in parts has to run again, and then has to make the same bits.
         """
-        before = self.rows, self.found, self.faults
-        for sampled, runner in self._ways:
-            self.rows, self.found, self.faults = dict(before[0]), dict(before[1]), dict(before[2])
-            self._chained = runner
+        self.runs.begin()
+        self.collected.begin()
+        for number, (sampled, runner) in enumerate(self._ways):
+            self._is_again, self._chained = number > 0, runner
+            if self._is_again:
+                last = dict(self.collected.rows)
+                self.collected.again()
             self._run(inputs, given, case, step, sampled)
             step = _nothing
-            wrong = [row for row in self.rows.values() if row.verdict == WRONG and row.case == case]
+            if self.runs.differing:
+                self.collected.rows = last
+                text = f"{len(self.runs.differing)} tensors have other bits when the program of single nodes runs again"
+                self._find(Finding(DIFFERS, self.runs.differing[0], text, len(self.runs.differing), case))
+                break
+            wrong = self.collected.wrong()
             apart = self.against.faults.values()  # of the reference itself, whose errors depend on one another too
             later = all(row.judged is row.accumulated and (not row.fault or row.fault in apart) for row in wrong)
             if not wrong or not later:
-                return
+                break
+        compare_runs(self, inputs, case)
 
     @property
     def _ways(self) -> list[tuple[bool, Runner]]:
@@ -136,7 +149,7 @@ class Proof:
     def _run(
         self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None], sampled: bool
     ) -> None:
-        ours = self.tensors.stream(inputs, self.reference)
+        ours = self.runs.stream(inputs, self.reference)
         given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
         by_parts = isinstance(ours, Windowed)
         alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
@@ -145,8 +158,9 @@ class Proof:
         self._spoilt, self.choices = {}, {}
         self._case = case
         self.against.begin(inputs, given, case, sampled)
-        self._check_indices(inputs, case)
-        if self.kernels:
+        if not self._is_again:
+            self._check_indices(inputs, case)
+        if self.kernels and not self._is_again:
             self.kernels.begin(inputs, given, streaming.WINDOW if isinstance(ours, Windowed) else None)
         step()
         for index, node in enumerate(self.reference.nodes):
@@ -160,7 +174,7 @@ class Proof:
                     values.forget(name)
                 ours.pop(name, None)
             step()
-        if self.flow_kernels and not sampled:
+        if self.flow_kernels and not self._is_again:
             self._flow(self.flow_kernels, inputs, ours, case)
         if self.options.mode != "isolated":
             self._outputs(inputs, ours, chain, drifts, case)
@@ -170,7 +184,7 @@ class Proof:
         try:
             self.tensors.check_indices(inputs)
         except IndexRangeError as error:
-            self.faults.setdefault(error.node, (case, str(error)))
+            self.collected.fault(error.node, case, str(error))
 
     def _evaluated(
         self, node: ReferenceNode, values: Carried, beside: Mapping[str, Array], case: int
@@ -183,7 +197,7 @@ class Proof:
         except Unproved as error:
             return None, str(error)
         except IndexError as error:
-            self.faults.setdefault(node.name, (case, f"wrong index: {error}"))
+            self.collected.fault(node.name, case, f"wrong index: {error}")
             return None, f"an index is out of range: {error}"
         except (KeyError, MemoryError) as error:
             return None, f"the reference fails: {type(error).__name__}: {error}"
@@ -211,26 +225,15 @@ class Proof:
     ) -> None:
         # Where tensors are many they are kept in few bytes.
         packed = ours if isinstance(ours, Windowed) and not self.against.reads_values else {}
-        local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
-        for one in self.ranges.of_node(node, alone, local or {}, ours):
-            self._find(one._replace(case=case))
-        given = alone.of(node) if local is not None and self.against.reads_values else {}
-        expected = self.against.node(node, given, local)
-        near = {
-            name: self._near(node, name, ours[name], (expected or {}).get(name))
-            for name in node.outputs
-            if name in ours
-        }
-        referred = expected if self.against.reads_values else None
-        del expected  # of which values that nothing reads are let go below
-        if packed and local is not None and not node.folded:  # a value that nothing reads goes before others are made
-            local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
-        kernels = self._kernels(node, ours, local if referred is None else referred, case)
-        if packed and self.options.mode == "both" and local is not None and not node.folded:
-            local = {name: None if name in ours else one for name, one in local.items()}
+        local: dict[str, Value] | None = None
+        if self._is_again:
+            self.against.follow(node)
+        else:
+            local = self._judge_alone(node, ours, alone, packed, case)
+        known = self._local[node.name]
         missing = chain.missing(node)
         far, far_note = self._from_inputs(node, chain, packed, case)
-        if (far is None and far_note) or (local is None and note):
+        if (far is None and far_note) or not known.evaluated:
             missing = (*missing, node.name)
         chain.follow(node)
         if text := chain.decides(node, far):
@@ -243,8 +246,8 @@ class Proof:
                 self._spoilt[name] = spoilt
             if name in ours:
                 shown = self.against.far(name, (far or {}).get(name), name in chain.chosen)
-                reason = note or far_note or self.against.notes.get(name, "")
-                self._judge(node, name, ours[name], near[name], shown, reason)
+                reason = known.notes[name] or far_note or self.against.notes.get(name, "")
+                self._judge(node, name, ours[name], known.deviations[name], shown, reason)
                 self._compare(node.name, name, ours[name], case)
                 if far is not None and isinstance(far.get(name), Bounded):
                     self._drift(node, name, ours[name], far[name], drifts, case)
@@ -252,12 +255,40 @@ class Proof:
                     self.choices[name] = ours[name]
             elif (
                 self.tensors.absent
+                and not self._is_again
                 and name in self._read
                 and isinstance(made := (local or far or {}).get(name), Bounded)
             ):
-                self._keep(_row(node, name, made.value, case)._replace(note=self.tensors.absent, waived=True))
-        for row in kernels:
-            self._keep(row)
+                self._keep(
+                    _row(node, name, made.value, case)._replace(note=self.tensors.absent, waived=True), fixed=True
+                )
+
+    def _judge_alone(
+        self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, packed: dict[str, Array], case: int
+    ) -> dict[str, Value] | None:
+        """Judges a node, and the kernels that end at it, on what the device has given them. Gives what the rules make of it."""
+        local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
+        for one in self.ranges.of_node(node, alone, local or {}, ours):
+            self._find(one._replace(case=case), fixed=True)
+        given = alone.of(node) if local is not None and self.against.reads_values else {}
+        expected = self.against.node(node, given, local)
+        near = {
+            name: self._near(node, name, ours[name], (expected or {}).get(name))
+            for name in node.outputs
+            if name in ours
+        }
+        notes = {name: note or self.against.notes.get(name, "") for name in near}
+        faults = {name: self.against.faults[name] for name in near if name in self.against.faults}
+        self._local[node.name] = _Local(local is not None or not note, near, notes, faults)
+        referred = expected if self.against.reads_values else None
+        del expected  # of which values that nothing reads are let go below
+        if packed and local is not None and not node.folded:  # a value that nothing reads goes before others are made
+            local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
+        for row in self._kernels(node, ours, local if referred is None else referred, case):
+            self._keep(row, fixed=True)
+        if packed and self.options.mode == "both" and local is not None and not node.folded:
+            local = {name: None if name in ours else one for name, one in local.items()}
+        return local
 
     def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
         """The part of a judged value that is read later: all of it, or its type alone."""
@@ -290,14 +321,14 @@ class Proof:
         """What the program as it ships has stored, where it has control flow."""
         if isinstance(ours, Windowed):
             kernels.refuse("the tensors are too many to be on the host at once")
-            return
         owners = [(node, name) for node in self.reference.nodes for name in node.outputs]
         tolerances = {name: self.options.tolerance(node.name, name) for node, name in owners}
         for one in kernels.judged(inputs, self.choices, tolerances, self.tensors.loop_timeout):
             row = self._kernel_row(one.owner, one.shown, case)
             if self.against.reads_values and not row.note:
                 row = row._replace(note=f"by the rules, not by {self.against.name}: the program has control flow")
-            self._keep(one.placed(row, self.options.allows(one.owner.op, one.owner.operator, one.owner.name)))
+            waived = self.options.allows(one.owner.op, one.owner.operator, one.owner.name)
+            self._keep(one.placed(row, waived), fixed=True)
 
     def _keep_values(
         self,
@@ -353,7 +384,8 @@ class Proof:
         if near is None and total is None:
             row = row._replace(unproved=(node.name,))
         like = statistics(actual, far)
-        fault = self.against.faults.get(name, "")
+        known = self._local.get(node.name)
+        fault = (known.faults.get(name, "") if known else "") or self.against.faults.get(name, "")
         row = row._replace(note=note, fault=fault, waived=waived, statistics=like)
         self._keep(row._replace(local=near, accumulated=total, given=allowed is not None))
 
@@ -374,8 +406,8 @@ class Proof:
                 self._spoilt.setdefault(name, node.name)
 
     def _compare(self, node: str, name: str, array: Array, case: int) -> None:
-        if finding := self.against.compared(node, name, array, case):
-            self._find(finding)
+        if not self._is_again and (finding := self.against.compared(node, name, array, case)):
+            self._find(finding, fixed=True)
 
     # ---- outputs
 
@@ -383,16 +415,18 @@ class Proof:
         self, inputs: dict[str, Array], ours: dict[str, Array], chain: Carried, drifts: Drifts, case: int
     ) -> None:
         try:
-            results = self.tensors.results(inputs)
+            results = self.runs.results(inputs)
         except IndexRangeError:  # of a model that was loaded so; it is among the faults
             return
         self.judge_results = lambda results: self._results(results, ours, chain, drifts, case)
         self.judge_results(results)
+        for row in empty_case(results, case, self.options):
+            self._keep(row)
 
     def _results(
         self, results: Mapping[str, Array], ours: dict[str, Array], chain: Carried, drifts: Drifts, case: int
     ) -> None:
-        expected = {**self._parts(chain), **chain.known(), **chain.open}
+        expected = {**packed_parts(self.fused, chain), **chain.known(), **chain.open}
         for name, result in results.items():
             value = expected.get(name)
             if value is None and name in self.reference.constants:
@@ -400,23 +434,6 @@ class Proof:
             value = self.against.far(name, None if name in chain.taken else value, name in chain.chosen)
             self._compare(name, "", result, case)
             self._output(name, result, value, chain, drifts)
-
-    def _parts(self, chain: Carried) -> dict[str, Value]:
-        """The tensors that the program makes of outputs which are sequences or optional values, with their errors."""
-        known = chain.known()
-        tensors = {value.name for value in self.fused.program.outputs}
-        lists = {value.name: known[value.name] for value in self.fused.outputs if value.name in known.keys() - tensors}
-        values = self.fused.packed_outputs({name: _arrays(one, False) for name, one in lists.items()})
-        errors = self.fused.packed_outputs({name: _arrays(one, True) for name, one in lists.items()})
-        made: dict[str, Value] = {}
-        for name, value in values.items():
-            source = name.rsplit("/", 1)[0]
-            if source in chain.unproved:
-                chain.unproved[name] = chain.unproved[source]
-            same = errors[name].shape == value.shape and is_float(value.dtype)
-            error = np.asarray(errors[name], np.float64) if same else None
-            made[name] = Bounded(value, error, value.dtype, stored=True)
-        return made
 
     def _output(
         self,
@@ -461,16 +478,11 @@ class Proof:
 
     # ---- what is kept
 
-    def _find(self, finding: Finding) -> None:
-        self.found.setdefault((finding.kind, finding.node), finding)
+    def _find(self, finding: Finding, fixed: bool = False) -> None:
+        self.collected.find(finding, fixed)
 
-    def _keep(self, row: ValidationRow) -> None:
-        """The worst case of each row."""
-        if row.verdict == UNPROVED and not row.note:
-            row = row._replace(note=row.judged.missing if row.judged else "the reference has no such value")
-        key = (row.program + row.op, row.node, row.output)
-        if key not in self.rows or row.severity > self.rows[key].severity:
-            self.rows[key] = row
+    def _keep(self, row: ValidationRow, fixed: bool = False) -> None:
+        self.collected.keep(row, fixed)
 
 
 def _nothing() -> None:
@@ -483,14 +495,3 @@ def _row(node: ReferenceNode, output: str, array: Array, case: int) -> Validatio
 
 def _rests_on(nodes: tuple[str, ...]) -> str:
     return f"rests on node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, nodes[:4]))}" if nodes else ""
-
-
-def _arrays(value: Value, errors: bool) -> Any:
-    """The arrays of a sequence or an optional value, or their errors, in the declared element types."""
-    if isinstance(value, list):
-        return [_arrays(one, errors) for one in value]
-    if value is None:
-        return None
-    given = value.errors() if errors else value.value
-    with np.errstate(all="ignore"):
-        return np.asarray(given).astype(value.dtype, order="C")

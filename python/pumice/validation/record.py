@@ -78,7 +78,16 @@ def _deviation(judged: Deviation | None) -> dict[str, Any]:
     """The deviation that decides the verdict; `compared` tells an error that is infinite from one that nobody knows."""
     if judged is None:
         nothing = dict.fromkeys(("error", "allowed", "ratio", "index", "actual", "expected"))
-        return {"compared": False, **nothing, "kind": "", "undecided": 0, "unknown": 0, "ratios": []}
+        return {
+            "compared": False,
+            **nothing,
+            "kind": "",
+            "undecided": 0,
+            "unknown": 0,
+            "nans": 0,
+            "infinities": 0,
+            "ratios": [],
+        }
     return {
         "compared": True,
         "error": _number(judged.error),
@@ -90,5 +99,7 @@ def _deviation(judged: Deviation | None) -> dict[str, Any]:
         "kind": judged.kind,
         "undecided": judged.undecided,
         "unknown": judged.unknown,
+        "nans": judged.nans,
+        "infinities": judged.infinities,
         "ratios": list(judged.ratios),
     }

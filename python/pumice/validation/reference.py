@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import onnx
@@ -126,6 +126,18 @@ class Reference:
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self._mark_folded()
         self.precision = self._mark_policy(policy)  # in words
+
+    def last_readers(self, results: Collection[str]) -> dict[int, list[str]]:
+        """Which values nothing reads once a node has run, by its number; without `results`."""
+        last: dict[str, int] = {}
+        for index, node in enumerate(self.nodes):
+            for name in [*node.inputs, *node.outputs]:
+                last[name] = index
+        freed: dict[int, list[str]] = {}
+        for name, index in last.items():
+            if name not in results:
+                freed.setdefault(index, []).append(name)
+        return freed
 
     def _mark_policy(self, policy: Policy | None) -> str:
         """Gives each node its precision, and says what there is."""

@@ -189,12 +189,16 @@ class ByOnnx(_Runtime):
         super().__init__(DeclaredTypes(narrow=True))
         self._made: dict[str, Any] = {}
 
-    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """Is filled as its nodes run."""
-        self._made = dict(given)
-        return self._made
+    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
+        """Forgets the case before."""
+        super().begin(inputs, given, case, sampled)
+        self._made = self.values = dict(given)
 
-    def node(self, node: ReferenceNode, alone: Mapping[str, Any], made: dict[str, Any] | None) -> dict[str, Any] | None:
+    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+        """None at first: they come as its nodes run."""
+        return {}
+
+    def follow(self, node: ReferenceNode) -> None:
         """Runs it on the values of onnx's own, too."""
         known = {**self.reference.constants, **self._made}
         if any(name not in known for name in node.inputs):
@@ -205,7 +209,7 @@ class ByOnnx(_Runtime):
                 self._made.update(by_onnx(node, arrays, self.reference.opsets))
             except Exception as error:  # what follows has no values then
                 self._note(node, f"it fails: {first_line(error)}")
-        return super().node(node, alone, made)
+        super().follow(node)
 
     def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
         """Evaluates a node by onnx.reference."""
@@ -292,6 +296,7 @@ class AnotherRun(Against):
 
     def __init__(self) -> None:
         super().__init__()
+        self._case = -1
         self._again: dict[str, Array] = {}
         self._results: dict[str, Array] = {}
 
@@ -302,6 +307,9 @@ class AnotherRun(Against):
     def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
         """Runs it."""
         super().begin(inputs, given, case, sampled)
+        if case == self._case:
+            return
+        self._case = case
         self._again = self._source.tensors(dict(inputs))
         self._results = self._source.results(dict(inputs))
 

@@ -15,7 +15,7 @@ import numpy as np
 from .._pumice import Context, Error, IndexRangeError, Program, another_context, keep_spare, take_spare
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.host_arrays import element_bytes, same_bits
+from ..base.host_arrays import differing, same_bits
 from ..base.plain_text import LONG, plain
 from ..model.model import Model
 from .cut import cut, part_precision
@@ -36,13 +36,6 @@ Results = Mapping[str, Array]
 
 
 # ---- bits
-
-
-def _differing(one: Array, other: Array) -> Array:
-    """Which elements differ in a bit; all of them where the shapes do."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return np.ones(one.shape, bool)
-    return np.asarray((element_bytes(one) != element_bytes(other)).any(axis=1).reshape(one.shape))
 
 
 class Pattern(NamedTuple):
@@ -160,7 +153,7 @@ class Tally:
     def pattern(self) -> Pattern:
         """Where the results differ from the most common one."""
         base = self.kinds[min(self.common, len(self.kinds) - 1)]
-        masks = [_differing(base, one) for one in self.kinds if one is not base]
+        masks = [differing(base, one) for one in self.kinds if one is not base]
         return pattern_of(np.logical_or.reduce(masks))
 
 
@@ -189,7 +182,7 @@ class Tallies(dict[str, Tally]):
 
 def _runner(program: Program, inputs: Results) -> Callable[[], Results]:
     """A call that runs the program on these inputs by the list that its first run has recorded, and waits."""
-    execution = program.execution()
+    execution = program.execution(filled=True)
     for name, array in inputs.items():
         execution.set(name, array)
     return lambda: execution.compute(loop_timeout=None)

@@ -12,7 +12,7 @@ from ..base.plain_text import LONG, plain
 from .facts import Facts
 from .judge import RIGHT, UNPROVED, WRONG
 from .record import report_record
-from .rows import Finding, ValidationRow, deciding_rows, tensor_of
+from .rows import CASE, DIFFERS, Finding, ValidationRow, deciding_rows, tensor_of
 from .work import Work, percent, share_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .setup import Origin
 
 _TEXT_WIDTH = 160
+_MOST_NAMED = 8
 _COLUMNS = ("node", "op", "type", "error", "allowed", "accumulated", "result")
 
 
@@ -67,11 +68,10 @@ class ValidationReport:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "origin": None}
 
-    def add_repeats(self, repeats: Collection[Repeatability], found: Collection[Finding], allowed: bool) -> None:
-        """Adds what came of repeated runs; allowed: whether their bits may differ."""
+    def add_repeats(self, repeats: Collection[Repeatability], found: Collection[Finding]) -> None:
+        """Adds what came of repeated runs."""
         self.repeats.extend(repeats)
         self.findings.extend(found)
-        self.allows_differences = allowed
 
     def add_stored(self, rows: Collection[ValidationRow], found: Collection[Finding]) -> None:
         """Adds rows of outputs that were stored beside the cases, which decide the verdict too."""
@@ -81,25 +81,43 @@ class ValidationReport:
 
     @property
     def deterministic(self) -> bool | None:
-        """Whether all runs of each case gave the same bits; None where there was one run alone."""
-        return all(one.deterministic for one in self.repeats) if self.repeats else None
+        """Whether all runs of each case gave the same bits; None where `repeat` asked for no runs and none of the others differ."""
+        if any(one.kind == DIFFERS for one in self.findings):
+            return False
+        return True if self.repeats else None
 
     @property
     def _restless(self) -> bool:
         return self.deterministic is False and not self.allows_differences
 
     @property
+    def _is_empty(self) -> bool:
+        """Whether no element of any tensor was checked."""
+        return not any(row.checked and (row.fault or row.elements) for row in self._deciding)
+
+    @property
     def ok(self) -> bool:
-        """Whether every row is right, or is unproved and was allowed to be, and repeated runs had the same bits, or were allowed not to."""
-        return all(row.ok for row in self._deciding) and not self._restless
+        """Whether something was checked, every row is right, or is unproved and was allowed to be, and all runs of a case had the same
+        bits, or were allowed not to.
+        """
+        return all(row.ok for row in self._deciding) and not self._restless and not self._is_empty
 
     @property
     def state(self) -> str:
-        """ "wrong" where a row is, else "unproved" where one is and was not allowed to be, or where the bits of repeated runs differ (the
-        next run may give others, of which nothing is known), else "right".
+        """ "wrong" where a row is, else "unproved" where one is and was not allowed to be, where nothing was checked, or where the bits of
+        two runs differ (the next run may give others, of which nothing is known), else "right".
         """
-        verdicts = {row.verdict for row in self._deciding if not row.ok} | ({UNPROVED} if self._restless else set())
-        return WRONG if WRONG in verdicts else UNPROVED if verdicts else RIGHT
+        if any(row.verdict == WRONG for row in self._deciding):
+            return WRONG
+        return RIGHT if self.ok else UNPROVED
+
+    @property
+    def _difference(self) -> tuple[str, str]:
+        """A node or an output whose bits differ between runs, and a sentence on it."""
+        if (one := next((one for one in self.repeats if not one.deterministic), None)) is not None:
+            return one.node or one.output, one.summary
+        finding = next(one for one in self.findings if one.kind == DIFFERS)
+        return finding.node, finding.text
 
     @property
     def first_divergence(self) -> ValidationRow | None:
@@ -140,12 +158,12 @@ class ValidationReport:
             parts.append(f"{self.undecided} elements undecided")
         if self.unknown:
             parts.append(f"{self.unknown} elements without a finite bound")
+        if made := sum(row.judged.not_finite for row in self._deciding if row.judged):
+            parts.append(f"{made} elements NaN or infinite where the reference is finite")
         if self.repeats:
             runs = max(sum(one.runs.values()) for one in self.repeats)
             rate = max(one.rate for one in self.repeats)
-            parts.append(
-                f"{runs} runs of {'the same bits' if self.deterministic else f'which {rate:.1%} have other bits'}"
-            )
+            parts.append(f"{runs} runs of {f'which {rate:.1%} have other bits' if rate else 'the same bits'}")
         return f"{self.state}: {', '.join(parts)}"
 
     def _share(self, missing: Collection[ValidationRow]) -> str:
@@ -170,8 +188,9 @@ class ValidationReport:
         if first is None and row is not None:
             where = f"; first {_name(row)}: {plain(row.note, LONG)}"
         elif first is None and self._restless:
-            one = next(one for one in self.repeats if not one.deterministic)
-            where = f"; not deterministic: {plain(one.summary, LONG)}"
+            where = f"; {DIFFERS}: {plain(self._difference[1], LONG)}"
+        elif first is None and self.unchecked:
+            where = f"; not checked: {_listed(self.unchecked)}"
         against = "" if self.reference == "float64" else f" against {self.reference}"
         return f"'{plain(self.model)}' on {plain(self.device)}, {plain(self.precision, LONG)}, {cases}{against}: {self.verdict}{where}"
 
@@ -229,8 +248,9 @@ class ValidationReport:
         if first is not None:
             raise validation_error(first.node, self.summary)
         if self._restless:
-            restless = next(one for one in self.repeats if not one.deterministic)
-            raise validation_error(restless.node or restless.output, self.summary)
+            raise validation_error(self._difference[0], self.summary)
+        if self._is_empty:
+            raise validation_error(self.model, self.summary)
 
     def explain(self, folder: Folder | None = None) -> Explanation:
         """Explains the first wrong row: a small model that still fails, what runs it, and what happens otherwise.
@@ -266,12 +286,27 @@ class ValidationReport:
         write_whole(path, json.dumps(self.as_dict(), indent=2) + "\n")
 
 
+def _short(row: ValidationRow) -> str:
+    if row.op == CASE:
+        return plain(row.node)
+    return f"output '{plain(row.output)}'" if row.op == "output" else f"node '{plain(row.node)}'"
+
+
 def _name(row: ValidationRow) -> str:
     if row.program == "kernels":
         return f"tensor {tensor_of(row)}"
+    if row.op == CASE:
+        return plain(row.node)
     if row.op == "output" or row.program == "stored":
         return f"{plain(row.op)} '{plain(row.output)}'"
     return f"node '{plain(row.node)}' ({plain(row.op)}), output '{plain(row.output)}'"
+
+
+def _listed(rows: list[ValidationRow]) -> str:
+    """The nodes and outputs of rows, of many the first ones."""
+    names = list(dict.fromkeys(_short(row) for row in rows))
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def _divergence(row: ValidationRow) -> str:

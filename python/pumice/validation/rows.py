@@ -9,6 +9,10 @@ from ..base.plain_text import plain
 from .judge import RIGHT, UNPROVED, WRONG, Deviation
 from .statistics import Statistics
 
+DIFFERS = "not deterministic"  # the kind of findings of bits that differ between runs
+CASE = "case"  # in place of an operator, of the row of a whole case
+RACE = "race"  # the kind of findings of steps that go wrong where no copies after each step make the device wait
+
 
 class Finding(NamedTuple):
     """Something that a validation tells of a node: its kind, a sentence, and the number in it.
@@ -16,7 +20,7 @@ class Finding(NamedTuple):
     Kinds: "wrong value", "wrong shape or dtype", "wrong index", "NaN made", "infinity made", "overflow", "underflow",
     "flushed denormals", "saturated integers", "clamped constant", "wide constant", "vanished constant", "rounded weights dominate",
     "ill-conditioned", "amplified", "undecided decisions", "not deterministic", "reference apart", "bisected", "stored output", "unproved",
-    "kernels not judged". Only those of wrong and unproved rows decide the verdict, and differences between the runs that `repeat` asks for.
+    "kernels not judged", "race". Those of wrong and unproved rows decide the verdict, and "not deterministic".
     """
 
     kind: str
@@ -123,19 +127,30 @@ def findings_of(rows: list[ValidationRow]) -> list[Finding]:
         deviation, tensor = row.judged, tensor_of(row)
         if row.fault:
             apart = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
-            kind = "overflow" if "overflow" in row.fault else apart
+            kind = "overflow" if "overflow" in row.fault else RACE if row.fault.startswith(RACE) else apart
             found.append(Finding(kind, row.node, row.fault, case=row.case))
         elif row.verdict == WRONG and deviation is not None:
             text = f"{tensor}: {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
+            text += f" ({_not_finite(deviation)})" if deviation.not_finite else ""
             if id(row) not in deciding:
                 text += ", in the program of single nodes alone: all kernels of the program as it ships are right there"
             found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
         elif not row.checked and (row.program != "kernels" or (row.node, row.output) not in unproved):
             found.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
+        is_named = row.verdict == WRONG or (row.program == "kernels" and (row.node, row.output) in unproved)
+        if deviation is not None and deviation.not_finite and not is_named:
+            kind = "NaN made" if deviation.nans else "infinity made"
+            found.append(Finding(kind, row.node, f"{tensor}: {_not_finite(deviation)}", deviation.not_finite, row.case))
         if deviation is not None and deviation.undecided and row.program != "kernels":
             text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} rest on a choice that rounding may turn"
             found.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
     return found
+
+
+def _not_finite(one: Deviation) -> str:
+    counts = ((one.nans, "NaN"), (one.infinities, "infinite"))
+    said = " and ".join(f"{count} of {one.elements} elements are {what}" for count, what in counts if count)
+    return f"{said} where the reference is finite"
 
 
 def tensor_of(row: ValidationRow) -> str:

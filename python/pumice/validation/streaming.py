@@ -38,12 +38,15 @@ class Windowed(Held):
         self._ends = ends
         self._run = run
         self._start = 0
+        self.told: Callable[[Mapping[str, Array]], None] = lambda made: None  # called with the tensors of each part
 
     def load(self, index: int) -> None:
         """Runs the next part of the model, whose inputs are among the tensors that are still there."""
         if self._ends and index >= self._start:
             end = self._ends.pop(0)
-            self.update(self._run(self._start, end, self))
+            made = self._run(self._start, end, self)
+            self.told(made)
+            self.update(made)
             self._start = end
 
 
@@ -82,7 +85,7 @@ class Windows:
         program = self._compiled(start, end, inputs, known)
         try:
             given = {one.name: known[one.name] if one.name in known else inputs[one.name] for one in program.inputs}
-            results = dict(program(given, loop_timeout=self._loop_timeout))
+            results = dict(program(given, loop_timeout=self._loop_timeout, filled=True))
             self.additions = {**(self.additions or {}), **told_additions(program, given)}
             return results
         finally:

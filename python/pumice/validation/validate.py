@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +30,7 @@ from .repeat import Repeats, checked_count, findings
 from .report import ValidationReport
 from .rows import Finding, ValidationRow, findings_of
 from .setup import Origin, Setup
+from .sources import DeviceTensors
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
 Progress: TypeAlias = Callable[[int, int], None]
@@ -96,6 +98,8 @@ def validate(
     `candidate`: a callable whose results are judged in place of a device's: it is given a dict of inputs and gives the outputs, in order
     or in a dict, which may have other tensors of the model too; then nodes are judged on these. `candidate_precision`: what it stores
     tensors as, or a tuple of that and what it sums in; None: what the model declares, summed in float32.
+    The cases run in another order than given, on memory filled with NaN, and the program as it ships runs twice for each: observed, for
+    its kernels, and as it is. Other bits are a finding, and the report is not ok, unless `allow_nondeterministic`.
     `repeat`: runs the program so many times on each case, from 2 on, a quarter as often on another context of the device, and an
     eighth as often beside load: `report.repeats`. Where bits differ, the report is not ok, unless `allow_nondeterministic`; every result
     is judged. The other context stays idle for the next validation on the model's context, and is closed with that.
@@ -199,7 +203,10 @@ def _opened(against: Against, make: Callable[[], Proof]) -> Proof:
 
 
 def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> ValidationReport:
-    repeats = Repeats(proof, inputs[0][0])
+    order = _order(len(inputs))
+    repeats = Repeats(proof, inputs[order[0]][0])
+    if len(inputs) > 1 and isinstance(proof.tensors, DeviceTensors):
+        proof.tensors.before = inputs[order[-1]][0]
     total = len(inputs) * (len(proof.reference.nodes) + 1 + bool(proof.options.repeat))
     done = 0
 
@@ -212,34 +219,45 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
     with ExitStack() as ends:
         for end in (forward_log, proof.close, repeats.close):  # the last one first
             ends.callback(end)
-        for index, (arrays, given) in enumerate(inputs):
+        for index in order:
+            arrays, given = inputs[index]
             proof.run(arrays, given, index, step)
             if proof.options.repeat:
                 repeats.run(arrays, index)
                 step()
-        unproved = any(row.verdict == UNPROVED for row in proof.rows.values())
+        unproved = any(row.verdict == UNPROVED for row in proof.collected.rows.values())
         work = proof.tensors.work(inputs[0][0]) if unproved else {}
     report = _report_of(proof, len(inputs))
     report.work = work
     if isinstance(proof.fused, Model):
         report.origin = Origin.of(proof.fused, inputs, proof.options.tolerances, _of_part)
-    report.add_repeats(repeats.report(), findings(repeats.report()), proof.options.allows_differences)
+    report.add_repeats(repeats.report(), findings(repeats.report()))
     return report
+
+
+def _order(cases: int) -> list[int]:
+    """The order in which cases run, always the same: not the caller's, in which one case often follows a like one."""
+    order = list(range(cases))
+    Random(cases).shuffle(order)
+    return order
 
 
 def _report_of(proof: Proof, cases: int) -> ValidationReport:
     """What came of all cases."""
-    rows = sorted(proof.rows.values(), key=lambda row: row.op == "output")
-    for node, (case, fault) in proof.faults.items():
+    collected = proof.collected
+    for row in proof.flow_kernels.idle(proof.options) if proof.flow_kernels else ():
+        collected.keep(row)
+    rows = sorted(collected.rows.values(), key=lambda row: row.op == "output")
+    for node, (case, fault) in collected.faults.items():
         own = [i for i, row in enumerate(rows) if row.node == node and row.program == "nodes"]
         for i in own:
             rows[i] = rows[i]._replace(case=case, fault=fault)
         if not own:  # it is in a body or a branch
             rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
-    rows = _blamed(rows, proof.found)
+    rows = _blamed(rows, collected.found)
     findings = findings_of(rows)
     told = {(one.kind, one.node) for one in findings}
-    findings.extend(one for key, one in proof.found.items() if key not in told)
+    findings.extend(one for key, one in collected.found.items() if key not in told)
     if proof.refused:
         findings.append(Finding("kernels not judged", proof.fused.name, proof.refused))
     name, device, precision = proof.fused.name, proof.fused.device.name, proof.reference.precision
@@ -249,7 +267,9 @@ def _report_of(proof: Proof, cases: int) -> ValidationReport:
         policy = proof.fused.policy if proof.reference.mixed else {}
         facts = facts_of(proof.fused, proof.reference.nodes, used)._replace(policy=policy)
     against = proof.against.name
-    return ValidationReport(name, device, precision, cases, rows, findings, against, facts=facts)
+    report = ValidationReport(name, device, precision, cases, rows, findings, against, facts=facts)
+    report.allows_differences = proof.options.allows_differences
+    return report
 
 
 def _blamed(rows: list[ValidationRow], found: Mapping[tuple[str, str], Finding]) -> list[ValidationRow]:

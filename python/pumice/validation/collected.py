@@ -1,0 +1,74 @@
+"""What a validation has found so far: rows, findings and faults, of which a case that is judged again replaces some of its own."""
+
+from __future__ import annotations
+
+from .judge import UNPROVED, WRONG
+from .race import RacingStep
+from .rows import Finding, ValidationRow
+
+
+class Collected:
+    """The worst row of each tensor over all cases, the findings, and the faults of nodes.
+
+    A case may be judged again by another model of errors from the model's inputs on. Rows and findings that do not depend on it (`fixed`)
+    are those of the first judgement.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str, str], ValidationRow] = {}
+        self.found: dict[tuple[str, str], Finding] = {}
+        self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
+        self._before = dict(self.rows), dict(self.found)
+        self._fixed: tuple[list[ValidationRow], list[Finding]] = ([], [])
+        self._own: list[ValidationRow] = []
+
+    def begin(self) -> None:
+        """Starts another case."""
+        self._before = dict(self.rows), dict(self.found)
+        self._fixed, self._own = ([], []), []
+
+    def again(self) -> None:
+        """Goes back to what was there before the case, with what the first judgement of it has fixed."""
+        self.rows, self.found = dict(self._before[0]), dict(self._before[1])
+        rows, findings = self._fixed
+        self._fixed, self._own = ([], []), []
+        for row in rows:
+            self.keep(row, fixed=True)
+        for finding in findings:
+            self.find(finding, fixed=True)
+
+    def find(self, finding: Finding, fixed: bool = False) -> None:
+        """Adds a finding; of several of one kind and node the one of the first case stays."""
+        if fixed:
+            self._fixed[1].append(finding)
+        key = (finding.kind, finding.node)
+        if key not in self.found or finding.case < self.found[key].case:
+            self.found[key] = finding
+
+    def fault(self, node: str, case: int, text: str) -> None:
+        """Adds what is wrong with a node whatever came of it."""
+        if node not in self.faults or case < self.faults[node][0]:
+            self.faults[node] = (case, text)
+
+    def keep(self, row: ValidationRow, fixed: bool = False) -> None:
+        """Adds a row; the worst case of each stays, and of several that are as bad the first."""
+        if row.verdict == UNPROVED and not row.note:
+            row = row._replace(note=row.judged.missing if row.judged else "the reference has no such value")
+        if fixed:
+            self._fixed[0].append(row)
+        self._own.append(row)
+        key = (row.program + row.op, row.node, row.output)
+        if key not in self.rows or (row.severity, -row.case) > (self.rows[key].severity, -self.rows[key].case):
+            self.rows[key] = row
+
+    def at_fault(self, step: RacingStep, case: int) -> ValidationRow:
+        """The row of the tensor that a step has stored, with what is wrong with the step."""
+        name = step.tensor.rpartition(" as ")[0] or step.tensor
+        own = (row for row in self._own if row.program == "kernels" and row.output in (name, step.tensor))
+        blank = ValidationRow(step.node, "kernel", step.tensor, "", (step.size,), case, None, None)
+        blank = blank._replace(program="kernels", members=(step.node,), kernel=step.kernel)
+        return next(own, blank)._replace(fault=str(step))
+
+    def wrong(self) -> list[ValidationRow]:
+        """The rows of the case at hand that are wrong."""
+        return [row for row in self._own if row.verdict == WRONG]

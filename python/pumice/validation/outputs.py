@@ -1,0 +1,42 @@
+"""The tensors of outputs that are sequences or optional values, as the program makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .bounds.bounded import Bounded
+from .bounds.registry import Value
+from .bounds.types import is_float
+from .carried import Carried
+from .sources import Subject
+
+
+def packed_parts(fused: Subject, chain: Carried) -> dict[str, Value]:
+    """What the reference has of the tensors that the program makes of such outputs, with their errors."""
+    known = chain.known()
+    tensors = {value.name for value in fused.program.outputs}
+    lists = {value.name: known[value.name] for value in fused.outputs if value.name in known.keys() - tensors}
+    values = fused.packed_outputs({name: _arrays(one, False) for name, one in lists.items()})
+    errors = fused.packed_outputs({name: _arrays(one, True) for name, one in lists.items()})
+    made: dict[str, Value] = {}
+    for name, value in values.items():
+        source = name.rsplit("/", 1)[0]
+        if source in chain.unproved:
+            chain.unproved[name] = chain.unproved[source]
+        same = errors[name].shape == value.shape and is_float(value.dtype)
+        error = np.asarray(errors[name], np.float64) if same else None
+        made[name] = Bounded(value, error, value.dtype, stored=True)
+    return made
+
+
+def _arrays(value: Value, errors: bool) -> Any:
+    """The arrays of a sequence or an optional value, or their errors, in the declared element types."""
+    if isinstance(value, list):
+        return [_arrays(one, errors) for one in value]
+    if value is None:
+        return None
+    given = value.errors() if errors else value.value
+    with np.errstate(all="ignore"):
+        return np.asarray(given).astype(value.dtype, order="C")

@@ -1,0 +1,68 @@
+"""The run of the program as it ships, compared with the one that is observed: both compute the same outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._pumice import IndexRangeError
+from ..base.element_types import Array
+from .case_runs import compared, observed_outputs
+from .options import Options
+from .race import racing_step
+from .rows import CASE, RACE, Finding, ValidationRow
+from .sources import DeviceTensors
+
+if TYPE_CHECKING:
+    from .proof import Proof
+
+OBSERVED = "the run that is observed, with a copy after each step"
+
+
+def compare_runs(proof: Proof, inputs: dict[str, Array], case: int) -> None:
+    """Compares both runs of a case bit for bit, and looks for the step at which they part.
+
+    That is done too where an output is wrong and all kernels are right: the copies of the observed run make the device wait.
+    """
+    if not isinstance(proof.tensors, DeviceTensors):
+        return
+    try:
+        results = proof.runs.results(inputs)
+    except IndexRangeError:  # of a model that was loaded so; it is among the faults
+        return
+    if proof.options.mode == "isolated":  # no output is judged
+        for row in empty_case(results, case, proof.options):
+            proof.collected.keep(row)
+    found = _differing(proof, inputs, results, case)
+    for one in found:
+        proof.collected.find(one)
+    wrong = proof.collected.wrong()
+    is_output_alone = proof.kernels is not None and bool(wrong) and all(row.op == "output" for row in wrong)
+    program = proof.fused.program
+    if program.has_control_flow or not (found or is_output_alone):
+        return
+    step = racing_step(program, [inputs[value.name] for value in program.inputs], proof.reference.nodes)
+    if step is not None:
+        proof.collected.find(Finding(RACE, step.node, str(step), step.number, case))
+        if wrong:
+            proof.collected.keep(proof.collected.at_fault(step, case))
+
+
+def _differing(proof: Proof, inputs: dict[str, Array], results: dict[str, Array], case: int) -> list[Finding]:
+    if proof.flow_kernels:
+        return [*compared(results, proof.flow_kernels.outputs, OBSERVED, case), *proof.flow_kernels.differing(case)]
+    kernels = proof.kernels
+    outputs = kernels.outputs if kernels else observed_outputs(proof.fused.program, inputs)
+    return compared(results, outputs, OBSERVED, case)
+
+
+def empty_case(results: Mapping[str, Array], case: int, options: Options) -> list[ValidationRow]:
+    """A row for a case none of whose outputs has an element, so that nothing of it is checked; none for another one."""
+    if not results or any(np.size(array) for array in results.values()):
+        return []
+    name = f"case {case}"
+    note = f"no output of case {case} has an element: nothing was checked"
+    row = ValidationRow(name, CASE, name, "", (0,), case, None, None, note, unproved=(name,), program="outputs")
+    return [row._replace(waived=all(options.allows(output) for output in results))]

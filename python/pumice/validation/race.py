@@ -1,0 +1,76 @@
+"""Which step of a program goes wrong first where no copies after each step make the device wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .._pumice import Program
+from ..base.element_types import Array
+from ..base.host_arrays import differing, same_bits
+from .reference import ReferenceNode
+from .rows import RACE
+
+_TRIES = 3  # runs of each list: a race may come out right in one of them
+
+
+class RacingStep(NamedTuple):
+    """The step after which a tensor has other bits than in the observed run; after the step before it none has.
+
+    number: from 1 on; of: the steps of the program; tensor: the program's name; elements: how many differ, of so many.
+    """
+
+    number: int
+    of: int
+    node: str
+    kernel: str
+    tensor: str
+    elements: int
+    size: int
+
+    def __str__(self) -> str:
+        return (
+            f"{RACE}: {self.elements} of {self.size} elements of '{self.tensor}' have other bits than with copies after each step, and "
+            f"are the first: step {self.number} of {self.of}, node '{self.node}' (kernel {self.kernel}), does not wait for what it needs"
+        )
+
+
+def racing_step(program: Program, arrays: Sequence[Array], nodes: Sequence[ReferenceNode]) -> RacingStep | None:
+    """Looks for the step by binary search over lists that end after a step. None where the whole list makes the same bits again.
+
+    nodes: those of the model; the one that makes the tensor is named.
+    """
+    steps = program.plan(list(arrays))
+    low, high = 0, len(steps)
+    found = _differing(program, arrays, high)
+    if not found:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if others := _differing(program, arrays, middle):
+            high, found = middle, others
+        else:
+            low = middle
+    step = steps[high - 1]
+    tensor, elements = next((one for one in found if one[0]["node"] == step["label"]), found[0])
+    name = tensor["name"].rpartition(" as ")[0] or tensor["name"]
+    node = next((node.name for node in nodes if name in node.outputs), step["label"])
+    return RacingStep(high, len(steps), node, step["kernel"], tensor["name"], elements, tensor["array"].size)
+
+
+def _differing(program: Program, arrays: Sequence[Array], steps: int) -> list[tuple[dict[str, Any], int]]:
+    """The tensors with other bits after so many steps, and in how many elements."""
+    given = tuple(arrays)
+    for _ in range(_TRIES):
+        there = program.observe(given, None, steps)["tensors"]
+        names = {one["name"] for one in there if one["array"] is not None}
+        expected = program.observe(given, names)["tensors"]
+        pairs = [(one, other["array"]) for one, other in zip(there, expected, strict=True) if one["array"] is not None]
+        found = [
+            (one, int(differing(one["array"], other).sum()))
+            for one, other in pairs
+            if not same_bits(one["array"], other)
+        ]
+        if found:
+            return found
+    return []

@@ -1,0 +1,56 @@
+"""A program that runs and validates a small model one step of which does not wait, as fault_runner.py does faulty shaders."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import onnx
+
+import fault_runner
+import pumice
+from fault_models import numbers
+from onnx_models import model, node, value
+
+
+def two_ends() -> onnx.ModelProto:
+    """Two products, and two readers of the second one, which are outputs."""
+    nodes = [
+        node("MatMul", ["x", "w1"], ["a"], name="first"),
+        node("MatMul", ["a", "w2"], ["b"], name="second"),
+        node("Softmax", ["b"], ["y"], name="rows", axis=1),
+        node("Softmax", ["b"], ["z"], name="columns", axis=0),
+    ]
+    constants = {f"w{i}": numbers(12, 12, seed=i) * np.float32(0.2) for i in (1, 2)}
+    return model(nodes, [value("x", [None, 12])], ["y", "z"], constants=constants)
+
+
+def raced(task: dict[str, Any]) -> dict[str, Any]:
+    """Which of three runs are right, the last on filled memory, and what a validation says in each mode."""
+    x = numbers(7, 12)
+    source = two_ends().SerializeToString()
+    with pumice.load(source) as loaded:
+        observed = loaded.program.observe((x,))["outputs"]
+        runs = [loaded.program({"x": x}), loaded.program({"x": x}), loaded.program({"x": x}, filled=True)]
+    right = [all(run[name].tobytes() == array.tobytes() for name, array in observed.items()) for run in runs]
+    reports = {mode: pumice.validate(source, [x, x], mode=mode) for mode in ("both", "bisect")}
+    return {
+        "right": right,
+        "states": {mode: report.state for mode, report in reports.items()},
+        "first": {mode: getattr(report.first_divergence, "node", None) for mode, report in reports.items()},
+        "race": {mode: _texts(report, "race") for mode, report in reports.items()},
+        "differing": {mode: _texts(report, "not deterministic") for mode, report in reports.items()},
+        "nodes": [row.verdict for row in reports["both"].rows if row.program == "nodes"],
+        "junit": reports["both"].as_dict()["ok"],
+    }
+
+
+def _texts(report: pumice.ValidationReport, kind: str) -> list[str]:
+    return [finding.text for finding in report.findings if finding.kind == kind]
+
+
+if __name__ == "__main__":
+    for each in json.load(sys.stdin):
+        print(fault_runner.in_fork(each, raced), flush=True)
