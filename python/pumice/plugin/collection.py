@@ -84,7 +84,13 @@ class ModelItem(pytest.Item):
             names = self.config.getoption("--pumice-allow-unchecked")
             allowed: Any = True if "all" in names else names
             validator = Validator(self)
-            validator(model, [case.inputs for case in cases], allow_unchecked=allowed)
+            ill = self.config.getoption("--pumice-allow-ill-conditioned")
+            options = {
+                "allow_unchecked": allowed,
+                "accuracy": self.config.getoption("--pumice-accuracy"),
+                "allow_ill_conditioned": True if "all" in ill else ill,
+            }
+            validator(model, [case.inputs for case in cases], **options)
             self._compare(model, cases, bool(names))
 
     def _compare(self, model: Model, cases: list[Any], allowed: bool) -> None:

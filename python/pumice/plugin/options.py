@@ -95,6 +95,19 @@ def add_options(parser: pytest.Parser) -> None:
 
 def _add_judging(add: Callable[..., None]) -> None:
     """Adds what says when a result is good enough."""
+    add(
+        "--pumice-accuracy",
+        metavar="X",
+        type=float,
+        help="how far outputs of collected models may be from their expected values, relative to the largest number of a sample",
+    )
+    add(
+        "--pumice-allow-ill-conditioned",
+        metavar="NAMES",
+        type=listed,
+        default=(),
+        help="outputs of collected models that may be further off than that, between commas; all: whatever is",
+    )
     add("--pumice-baseline", metavar="DIR", help="compare validations with the golden baselines in this folder")
     add("--pumice-update", action="store_true", help="write the golden baselines instead of comparing with them")
     add(

@@ -214,6 +214,6 @@ def add_properties(item: pytest.Item, cell: Cell) -> None:
     item.user_properties.extend((name, value) for name, value in sorted(made.items()) if name not in known)
     if records := found_of(item).records:
         verdicts = [record["verdict"] for record in records]
-        worst = next(one for one in ("wrong", "unproved", "right") if one in verdicts)
+        worst = next(one for one in ("wrong", "ill-conditioned", "unproved", "right") if one in verdicts)
         item.user_properties[:] = [one for one in item.user_properties if one[0] != "pumice_verdict"]
         item.user_properties.append(("pumice_verdict", worst))

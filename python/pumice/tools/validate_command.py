@@ -56,6 +56,17 @@ def _tolerance(text: str) -> tuple[str, float]:
     return name, number
 
 
+def _accuracy(text: str) -> tuple[str, float]:
+    name, _, given = text.rpartition("=")
+    try:
+        number = float(given)
+    except ValueError:
+        number = math.nan
+    if not number >= 0 or text.startswith("="):
+        raise argparse.ArgumentTypeError(f"expected X or OUTPUT=X with a number of at least 0, given '{text}'")
+    return name, number
+
+
 def add_validate_options(parser: argparse.ArgumentParser) -> None:
     """All options of the command."""
     add_source_options(parser)
@@ -90,10 +101,29 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="an operator, node or output that may be unproved; '*': all",
     )
+    _add_accuracy(parser)
     parser.add_argument("--repeat", type=runs, default=0, metavar="N", help="run N times, and compare the bits")
     _add_files(parser)
     add_generator_options(parser)
     add_image_options(parser)
+
+
+def _add_accuracy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--accuracy",
+        action="append",
+        default=[],
+        type=_accuracy,
+        metavar="[OUTPUT=]X",
+        help="how far outputs may be from their expected values, relative to the largest number of a sample (default: 0.02; bf16: 0.1)",
+    )
+    parser.add_argument(
+        "--allow-ill-conditioned",
+        action="append",
+        default=[],
+        metavar="OUTPUT",
+        help="an output that may be further off than --accuracy within its bound; '*': all",
+    )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -129,9 +159,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(
             f"--bisect judges results from the model's inputs on: --mode {arguments.mode} does not go with it"
         )
-    names = [name for name, _ in arguments.tolerance]
-    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-        raise InputError(f"tolerance of '{twice[0]}' is given twice")
+    for option, pairs in (("tolerance", arguments.tolerance), ("accuracy", arguments.accuracy)):
+        names = [name for name, _ in pairs]
+        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+            raise InputError(f"{option} of '{twice[0]}' is given twice")
     targets = [path for path in (arguments.html, arguments.junit, arguments.json) if path not in (None, _PRINTED)]
     for i, path in enumerate(targets):
         folder = os.path.dirname(path) or "."
@@ -183,6 +214,8 @@ def _validated(arguments: argparse.Namespace) -> ValidationReport:
                 inputs=arguments.inputs,
                 reference=arguments.reference,
                 repeat=arguments.repeat,
+                accuracy=_limits(arguments),
+                allow_ill_conditioned="*" in arguments.allow_ill_conditioned or arguments.allow_ill_conditioned,
             )
         names = tuple(one.name for one in sets) if arguments.data else ()
         report.facts = report.facts._replace(generated=made.how, made_up=made.made_up, data=names)
@@ -191,6 +224,16 @@ def _validated(arguments: argparse.Namespace) -> ValidationReport:
         if arguments.json != _PRINTED:
             _print(model, made, report)
     return report
+
+
+def _limits(arguments: argparse.Namespace) -> float | dict[str, float] | None:
+    """The accuracy limit of all outputs, or limits by output."""
+    given: dict[str, float] = dict(arguments.accuracy)
+    if "" not in given:
+        return given or None
+    if len(given) > 1:
+        raise InputError("--accuracy: expected one limit of all outputs, or limits by output, given both")
+    return given[""]
 
 
 def _cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[DataSet], Generated]:

@@ -11,12 +11,13 @@ import numpy as np
 from .._pumice import GraphError, IndexRangeError, UnsupportedError
 from ..base.element_types import Array
 from ..model.model import Model
+from .accuracy import inaccuracy
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import from_device, given_input
 from .carried import decided
 from .case_runs import compared, observed_outputs
-from .judge import UNPROVED, WRONG, judged, overflow_text, overflowing
+from .judge import ILL, UNPROVED, WRONG, judged, overflow_text, overflowing
 from .loops import loop_timeout
 from .model_parts import ModelParts
 from .options import Options, check_names
@@ -26,6 +27,7 @@ from .reference import Reference, ReferenceNode
 from .report import ValidationReport
 from .rows import RACE, Finding, ValidationRow
 from .samples import Samples
+from .scales import Scales
 
 _Step = Callable[[int, int], None]
 _Choices = Callable[
@@ -55,6 +57,7 @@ class _Walk:
         self.over: dict[
             str, tuple[float, str]
         ] = {}  # by node: a number that storage cannot hold, and in which type it is
+        self.scales = Scales(reference)
         self.samples = Samples() if sampled else None
         if self.samples is not None:
             self.samples.begin(self.held, types)
@@ -64,6 +67,7 @@ class _Walk:
         made = _Walk(self._reference, self._cuts, self._choices, {})
         made.held, made.unproved, made.chosen = dict(self.held), dict(self.unproved), dict(self.chosen)
         made.faults, made.over, made.taken = dict(self.faults), dict(self.over), set(self.taken)
+        made.scales.of = dict(self.scales.of)
         made.samples = None if self.samples is None else self.samples.copy()
         for index in range(self.at, count):
             made._run(index)
@@ -112,6 +116,7 @@ class _Walk:
                 self.unproved[name] = reason
             if choice:
                 self.chosen[name] = choice
+        self.scales.follow(node, self)
         self._let_go((*node.inputs, *node.outputs), index)
 
     def _let_go(self, names: tuple[str, ...], index: int) -> None:
@@ -256,7 +261,10 @@ class _Search:
                 accumulated=found._replace(allowed=math.inf), note=note, unproved=(node,), waived=waived
             )
         note = found.missing if found.verdict == UNPROVED else ""
-        return row._replace(accumulated=found, waived=waived, note=note)
+        row = row._replace(accumulated=found, waived=waived, note=note)
+        limit = self.options.accuracy_limit(name, self.reference.types.precision) if op == "output" else None
+        above = None if limit is None else inaccuracy(array, expected, limit, walk.scales.of.get(name))
+        return row.with_accuracy(above, self.options.allows_ill(name))
 
     def run(self, walk: _Walk, step: Callable[[], None]) -> tuple[int, int]:
         """How many nodes the longest prefix has that was right, and the one that was wrong behind it.
@@ -349,6 +357,8 @@ def _report(
     if found is None:
         unproved = any(row.verdict == UNPROVED for row in rows)
         state = "the outputs are unproved, none is wrong" if unproved else "the outputs are right"
+        if any(row.verdict == ILL for row in rows):
+            state = "an output is ill-conditioned, none is wrong"
         fault = next((row.fault for row in rows if row.fault), "")
         state = "a step does not wait" if fault.startswith(RACE) else "an index is wrong" if fault else state
         text = f"{state}: no prefix was searched"
@@ -369,6 +379,8 @@ def _report(
             findings.append(Finding("wrong index", row.node, row.fault, case=row.case))
         if row.verdict == WRONG and row.judged is not None and row.op == "output":
             findings.append(Finding(row.judged.kind or "wrong value", row.node, _wrong(row), row.severity, row.case))
+        if row.verdict == ILL:
+            findings.append(Finding(ILL, row.node, f"output '{row.output}' is {row.note}", row.severity, row.case))
         if row.verdict == UNPROVED:
             findings.append(Finding("unproved", row.node, f"'{row.output}': {row.note}", row.elements, row.case))
     return ValidationReport(model.name, model.device.name, model.precision, cases, rows, findings)

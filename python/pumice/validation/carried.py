@@ -161,6 +161,17 @@ def decided(expected: Bounded, device: Bounded) -> Bounded:
     return made if made.error is None else made.with_sides(expected.sides.without(unsure))
 
 
+def arrays_of(value: Value, errors: bool) -> Any:
+    """The arrays of a sequence or an optional value, or their errors, in the declared element types."""
+    if isinstance(value, list):
+        return [arrays_of(one, errors) for one in value]
+    if value is None:
+        return None
+    given = value.errors() if errors else value.value
+    with np.errstate(all="ignore"):
+        return np.asarray(given).astype(value.dtype, order="C")
+
+
 def widened(value: Value, allowed: float | None, types: Types) -> Value:
     """A value that may be as far off as the caller allows its node, and at least as far as the rules do."""
     if not allowed or not isinstance(value, Bounded) or not value.is_float:

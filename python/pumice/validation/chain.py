@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.blocks import largest, pairs
+from .accuracy import loosest
+from .bounds.blocks import pairs
 from .bounds.bounded import Bounded
 from .bounds.types import FloatType, Types, is_float
 from .judge import overflowing
@@ -17,7 +18,7 @@ from .reference import ReferenceNode
 from .rows import Finding
 
 _AMPLIFIES = 8.0  # a node that makes a relative error this many times as large
-_ILL = 0.1  # a bound of this share of the largest number says little
+_ILL = 0.1  # a bound of this share of the scale says little
 _CHOICES = 8  # that are followed from a tensor on
 # Operators whose whole numbers are floats rounded to steps.
 _STEPS = {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear"}
@@ -87,14 +88,14 @@ def overflow_of(node: str, actual: Array, expected: Bounded, types: Types, preci
     return Finding("overflow", node, f"{precision} overflow: {number} in {expected.dtype} at node '{node}'", over)
 
 
-def ill_conditioned(output: str, expected: Bounded, case: int) -> Iterator[Finding]:
-    """The finding of an output whose bound is a large part of its numbers."""
+def ill_conditioned(output: str, expected: Bounded, scale: Array | None, case: int) -> Iterator[Finding]:
+    """Yield the finding of an output whose bound is a large part of its scale, which is by default that of each sample."""
     if not expected.is_float or not expected.size:
         return
-    scale, bound = largest(expected)
-    if bound > _ILL * scale:
-        text = f"output '{output}' may be off by {bound:.2g} at this precision, its largest number being {scale:.3g}"
-        yield Finding("ill-conditioned", output, text, bound / scale if scale else math.inf, case)
+    bound, scale_there = loosest(expected, scale)
+    if bound > _ILL * scale_there:
+        text = f"output '{output}' may be off by {bound:.2g} at this precision, where its scale is {scale_there:.3g}"
+        yield Finding("ill-conditioned", output, text, bound / scale_there if scale_there else math.inf, case)
 
 
 class Drifts:

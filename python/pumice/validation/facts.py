@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .._pumice import DeviceInfo
 from ..model.model import Model
+from .options import Options
 
 _DEVICE = ("name", "kind", "uuid", "driver", "driver_info", "driver_version", "api_version")
 
@@ -64,9 +65,18 @@ def facts_of(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -
     )
 
 
-def option_facts(
-    mode: str, tolerances: Mapping[str, float], allowed: bool | Collection[str], inputs: str
-) -> dict[str, Any]:
+def option_facts(options: Options) -> dict[str, Any]:
     """The caller's options as JSON has them."""
-    names = allowed if isinstance(allowed, bool) else sorted(allowed)
-    return {"mode": mode, "inputs": inputs, "tolerances": dict(tolerances), "allow_unchecked": names}
+    limits = options.accuracy
+    return {
+        "mode": options.mode,
+        "inputs": options.inputs,
+        "tolerances": dict(options.tolerances),
+        "allow_unchecked": _names(options.allowed),
+        "accuracy": dict(limits) if isinstance(limits, Mapping) else limits,
+        "allow_ill_conditioned": _names(options.allowed_ill),
+    }
+
+
+def _names(allowed: bool | Collection[str]) -> bool | list[str]:
+    return allowed if isinstance(allowed, bool) else sorted(allowed)

@@ -16,7 +16,7 @@ from .bounds.sides import as_options
 from .bounds.types import SPREAD, Types, is_float
 from .statistics import ratio_counts
 
-RIGHT, WRONG, UNPROVED = "right", "wrong", "unproved"
+RIGHT, WRONG, UNPROVED, ILL = "right", "wrong", "unproved", "ill-conditioned"
 
 
 class Deviation(NamedTuple):

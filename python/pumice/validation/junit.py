@@ -16,7 +16,7 @@ def junit(reports: Sequence[Record]) -> str:
 
     Outputs that were made again and again have a test case too, which fails with "not deterministic", and so has a report that is not ok
     though no row says why.
-    Wrong rows are failures of type "wrong"; unproved ones are failures of type "unproved", or skipped where the caller allowed them. The
+    Wrong rows are failures of type "wrong"; unproved and ill-conditioned ones are failures of these types, or skipped where allowed. The
     properties of a suite say what was validated (device, driver, precision, options, findings), those of a case its error and bound.
     """
     root = Element("testsuites", name="pumice validate")
@@ -29,8 +29,8 @@ def junit(reports: Sequence[Record]) -> str:
 def _suite(root: Element, report: Record) -> None:
     device = report["device"]
     rows: Sequence[Record] = report["rows"]
-    failed = sum(row["verdict"] == "wrong" or (row["verdict"] == "unproved" and not row["waived"]) for row in rows)
-    skipped = sum(row["verdict"] == "unproved" and row["waived"] for row in rows)
+    skipped = sum(_is_allowed(row) for row in rows)
+    failed = sum(row["verdict"] != "right" for row in rows) - skipped
     name = plain(f"{report['model']}, {device['name']}, {report['precision']}")
     repeats: Sequence[Record] = report.get("repeats", ())
     failed += sum(not one["deterministic"] and not one["waived"] for one in repeats)
@@ -84,10 +84,14 @@ def _case(suite: Element, report: Record, row: Record) -> None:
     if row["verdict"] == "right":
         return
     message = plain(row["fault"] or row["note"] or _difference(row), LONG)
-    if row["verdict"] == "unproved" and row["waived"]:
+    if _is_allowed(row):
         SubElement(case, "skipped", message=message)
     else:
         SubElement(case, "failure", type=row["verdict"], message=message).text = plain(report["summary"], LONG)
+
+
+def _is_allowed(row: Record) -> bool:
+    return bool(row["verdict"] in ("unproved", "ill-conditioned") and row["waived"])
 
 
 def _difference(row: Record) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..base.errors import InputError
+from .accuracy import DEFAULT_ACCURACY
 from .reference import Reference
 from .sources import Subject
 
@@ -19,14 +20,56 @@ class Options(NamedTuple):
     repeat: int = 0  # runs of each case; 0: no repetition
     allows_differences: bool = False  # between the bits of runs
     inputs: str = "device"  # of nodes that are judged by themselves
+    accuracy: float | Mapping[str, float] | None = None  # relative limit of outputs; None: the default of the precision
+    allowed_ill: bool | frozenset[str] = frozenset()  # outputs that may exceed it
 
     def allows(self, *names: str) -> bool:
         """Whether one of the names may be unproved."""
         return self.allowed if isinstance(self.allowed, bool) else any(name in self.allowed for name in names)
 
+    def allows_ill(self, output: str) -> bool:
+        """Whether an output may be ill-conditioned."""
+        return self.allowed_ill if isinstance(self.allowed_ill, bool) else output in self.allowed_ill
+
+    def accuracy_limit(self, output: str, precision: str) -> float | None:
+        """Return the relative limit of an output; None if the caller gives it an absolute tolerance, which decides alone."""
+        if self.tolerance(output, output) is not None:
+            return None
+        default = DEFAULT_ACCURACY.get(precision, DEFAULT_ACCURACY["fp32"])
+        if isinstance(self.accuracy, Mapping):
+            return self.accuracy.get(output, default)
+        return default if self.accuracy is None else self.accuracy
+
     def tolerance(self, node: str, output: str) -> float | None:
         """The absolute error that the caller gives a node or a tensor; None where it gives none."""
         return self.tolerances.get(node, self.tolerances.get(output))
+
+
+def checked_accuracy(given: float | Mapping[str, float] | None) -> float | dict[str, float] | None:
+    """Return the accuracy limit or the limits by output. Raises InputError for what is no number of at least 0."""
+    limits = dict(given) if isinstance(given, Mapping) else {"": given}
+    for name, value in limits.items():
+        where = f"accuracy['{name}']" if name else "accuracy"
+        if value is None and not name:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+            raise InputError(
+                f"validate: {where}: expected a number of at least 0, relative to the scale, given {value!r}"
+            )
+    made = {name: float(value) for name, value in limits.items() if value is not None}
+    return made if isinstance(given, Mapping) else made[""]
+
+
+def check_outputs_are_judged(options: Options) -> None:
+    """Checks that a limit on outputs is not given where none is judged. Raises InputError."""
+    for argument, is_given in (
+        ("accuracy", options.accuracy is not None),
+        ("allow_ill_conditioned", options.allowed_ill),
+    ):
+        if is_given and options.mode == "isolated":
+            raise InputError(
+                f"validate: {argument}: mode 'isolated' judges no outputs; expected 'both', 'chained' or 'bisect' with it"
+            )
 
 
 def check_names(subject: Subject, reference: Reference, options: Options) -> None:
@@ -37,6 +80,13 @@ def check_names(subject: Subject, reference: Reference, options: Options) -> Non
     for name in options.tolerances:
         if name not in known:
             raise InputError(f"validate: tolerances: expected nodes and tensors of the model, given '{name}'")
+    outputs = {value.name for value in (*subject.program.outputs, *subject.outputs)}
+    limits = options.accuracy if isinstance(options.accuracy, Mapping) else ()
+    ill = () if isinstance(options.allowed_ill, bool) else options.allowed_ill
+    for argument, names in (("accuracy", limits), ("allow_ill_conditioned", ill)):
+        for name in names:
+            if name not in outputs:
+                raise InputError(f"validate: {argument}: expected outputs of the model, given '{name}'")
     allowed = () if isinstance(options.allowed, bool) else options.allowed
     for name in allowed:
         if name not in known and not _is_operator(name):

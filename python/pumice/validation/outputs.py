@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .bounds.bounded import Bounded
 from .bounds.registry import Value
 from .bounds.types import is_float
-from .carried import Carried
+from .carried import Carried, arrays_of
 from .sources import Subject
 
 
@@ -18,8 +16,8 @@ def packed_parts(fused: Subject, chain: Carried) -> dict[str, Value]:
     known = chain.known()
     tensors = {value.name for value in fused.program.outputs}
     lists = {value.name: known[value.name] for value in fused.outputs if value.name in known.keys() - tensors}
-    values = fused.packed_outputs({name: _arrays(one, False) for name, one in lists.items()})
-    errors = fused.packed_outputs({name: _arrays(one, True) for name, one in lists.items()})
+    values = fused.packed_outputs({name: arrays_of(one, False) for name, one in lists.items()})
+    errors = fused.packed_outputs({name: arrays_of(one, True) for name, one in lists.items()})
     made: dict[str, Value] = {}
     for name, value in values.items():
         source = name.rsplit("/", 1)[0]
@@ -29,14 +27,3 @@ def packed_parts(fused: Subject, chain: Carried) -> dict[str, Value]:
         error = np.asarray(errors[name], np.float64) if same else None
         made[name] = Bounded(value, error, value.dtype, stored=True)
     return made
-
-
-def _arrays(value: Value, errors: bool) -> Any:
-    """The arrays of a sequence or an optional value, or their errors, in the declared element types."""
-    if isinstance(value, list):
-        return [_arrays(one, errors) for one in value]
-    if value is None:
-        return None
-    given = value.errors() if errors else value.value
-    with np.errstate(all="ignore"):
-        return np.asarray(given).astype(value.dtype, order="C")

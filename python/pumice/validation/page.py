@@ -13,7 +13,7 @@ from .view.graph_picture import picture
 from .view.markup import Markup, data_island, element, joined
 from .view.tables import badge, facts_table, matrix, policy_section, row_details, rows_table
 
-_ORDER = {"right": 0, "unproved": 1, "wrong": 2}
+_ORDER = {"right": 0, "unproved": 1, "ill-conditioned": 2, "wrong": 3}
 
 Record = Mapping[str, Any]
 

@@ -13,6 +13,7 @@ from ..base.errors import InputError
 from ..importer.load import load_graph
 from ..model.model import Model
 from . import streaming
+from .accuracy import inaccuracy
 from .against import Against
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
@@ -31,6 +32,7 @@ from .plain_run import compare_runs, empty_case
 from .range_findings import RangeFindings
 from .reference import Reference, ReferenceNode
 from .rows import DIFFERS, Finding, ValidationRow
+from .scales import Scales
 from .sources import DeviceTensors, Subject, Tensors
 from .statistics import statistics
 from .streaming import Held, Windowed
@@ -155,6 +157,7 @@ class Proof:
         alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
         chain = Carried(self.reference, self._chained, given, sampled, by_parts)
         drifts = Drifts()
+        self.scales = Scales(self.reference)
         self._spoilt, self.choices = {}, {}
         self._case = case
         self.against.begin(inputs, given, case, sampled)
@@ -169,6 +172,8 @@ class Proof:
                 alone.additions = self.tensors.additions(inputs)
             alone.stored = {} if self.tensors.single else ours
             self._node(node, ours, alone, chain, drifts, case)
+            if self.options.mode != "isolated":
+                self.scales.follow(node, chain)
             for name in self._readers.get(index, ()):
                 for values in (alone, chain, self.against):
                     values.forget(name)
@@ -461,7 +466,10 @@ class Proof:
             if name in chain.chosen:
                 note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
             total = total._replace(allowed=np.inf, undecided=total.elements)
-        self._keep(row._replace(accumulated=total, note=note, unproved=missing, waived=waived))
+        row = row._replace(accumulated=total, note=note, unproved=missing, waived=waived)
+        limit = self.options.accuracy_limit(name, self.types.precision)
+        above = None if limit is None else inaccuracy(result, expected, limit, self.scales.of.get(name))
+        self._keep(row.with_accuracy(above, self.options.allows_ill(name)))
         self._explain(name, expected, drifts, self._case)
 
     def _waives(self, output: str, missing: tuple[str, ...]) -> bool:
@@ -473,7 +481,10 @@ class Proof:
 
     def _explain(self, name: str, expected: Bounded, drifts: Drifts, case: int) -> None:
         unit = self.types.storage(expected.dtype).unit if expected.is_float else 0.0
-        for finding in (*drifts.findings(name, case, unit), *ill_conditioned(name, expected, case)):
+        for finding in (
+            *drifts.findings(name, case, unit),
+            *ill_conditioned(name, expected, self.scales.of.get(name), case),
+        ):
             self._find(finding)
 
     # ---- what is kept

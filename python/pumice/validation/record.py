@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .._pumice import __version__
 
 if TYPE_CHECKING:
+    from .accuracy import Inaccuracy
     from .judge import Deviation
     from .report import ValidationReport
     from .rows import Finding, ValidationRow
@@ -28,7 +29,7 @@ def report_record(report: ValidationReport) -> dict[str, Any]:
         "cases": report.cases,
         "ok": report.ok,
         "verdict": report.state,
-        "counts": {verdict: verdicts.count(verdict) for verdict in ("right", "wrong", "unproved")},
+        "counts": {verdict: verdicts.count(verdict) for verdict in ("right", "wrong", "unproved", "ill-conditioned")},
         "undecided": report.undecided,
         "unknown": report.unknown,
         "summary": report.summary,
@@ -70,7 +71,20 @@ def _row(row: ValidationRow) -> dict[str, Any]:
         "unproved": list(row.unproved),
         **_deviation(row.judged),
         "accumulated": _number(row.accumulated.error if row.accumulated else None),
+        "inaccuracy": None if row.inaccuracy is None else _inaccuracy(row.inaccuracy),
         "statistics": None if row.statistics is None else row.statistics.record(),
+    }
+
+
+def _inaccuracy(one: Inaccuracy) -> dict[str, Any]:
+    """The element of an output that is furthest above the accuracy limit."""
+    numbers = {name: _number(getattr(one, name)) for name in ("error", "limit", "scale")}
+    return {
+        **numbers,
+        "index": list(one.at),
+        "actual": str(one.actual),
+        "expected": str(one.expected),
+        "elements": one.elements,
     }
 
 

@@ -77,7 +77,15 @@ def reduce(
     """
     if fails and repeat:
         raise InputError(f"reduce: expected `fails` or `repeat`, given both (repeat={repeat})")
-    report = validate(model, cases, context=context, precision=precision, allow_unchecked=True, repeat=repeat)
+    report = validate(
+        model,
+        cases,
+        context=context,
+        precision=precision,
+        allow_unchecked=True,
+        allow_ill_conditioned=True,
+        repeat=repeat,
+    )
     assert report.origin is not None
     wrong = [row for row in deciding_rows([*report.rows, *report.kernels]) if row.verdict == WRONG]
     restless = [] if wrong else [one for one in report.repeats if not one.deterministic]

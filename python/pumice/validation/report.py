@@ -10,7 +10,7 @@ from ..base.errors import validation_error
 from ..base.files import Path, write_whole
 from ..base.plain_text import LONG, plain
 from .facts import Facts
-from .judge import RIGHT, UNPROVED, WRONG
+from .judge import ILL, RIGHT, UNPROVED, WRONG
 from .record import report_record
 from .rows import CASE, DIFFERS, Finding, ValidationRow, deciding_rows, tensor_of
 from .work import Work, percent, share_of
@@ -104,12 +104,13 @@ class ValidationReport:
 
     @property
     def state(self) -> str:
-        """ "wrong" where a row is, else "unproved" where one is and was not allowed to be, where nothing was checked, or where the bits of
-        two runs differ (the next run may give others, of which nothing is known), else "right".
+        """Return "wrong" if a row is, else "ill-conditioned" if a row is that and was not allowed to be, else "right" if the report is ok.
+
+        "unproved" otherwise: a row is, nothing was checked, or the bits of two runs differ, so that nothing is known of the next run.
         """
-        if any(row.verdict == WRONG for row in self._deciding):
-            return WRONG
-        return RIGHT if self.ok else UNPROVED
+        verdicts = {row.verdict for row in self._deciding if not row.ok}
+        found = next((one for one in (WRONG, ILL) if one in verdicts), None)
+        return found or (RIGHT if self.ok else UNPROVED)
 
     @property
     def _difference(self) -> tuple[str, str]:
@@ -151,6 +152,8 @@ class ValidationReport:
             parts.append(f"{right} of {len(self.kernels)} that its kernels store")
         if wrong:
             parts.append(f"{wrong} wrong")
+        if ill := [row for row in self._deciding if row.verdict == ILL]:
+            parts.append(f"{len(ill)} ill-conditioned{' (allowed)' if all(row.waived for row in ill) else ''}")
         if missing:
             allowed = " (allowed)" if all(row.waived for row in missing) else ""
             parts.append(f"{len(missing)} unproved, {self._share(missing)}{allowed}")
@@ -184,7 +187,8 @@ class ValidationReport:
         cases = f"{self.cases} case{'' if self.cases == 1 else 's'}"
         first = self.first_divergence
         where = "" if first is None else f"; first {_divergence(first)}"
-        row = next((row for row in self.unchecked if not row.waived), None)
+        row = next((row for row in self._deciding if row.verdict == ILL and not row.waived), None)
+        row = row or next((row for row in self.unchecked if not row.waived), None)
         if first is None and row is not None:
             where = f"; first {_name(row)}: {plain(row.note, LONG)}"
         elif first is None and self._restless:
@@ -207,7 +211,7 @@ class ValidationReport:
                 table.add_column(column, justify="right", no_wrap=True)
             else:
                 table.add_column(column, overflow="fold")
-        styles = {RIGHT: None, WRONG: "bold red", UNPROVED: "yellow"}
+        styles = {RIGHT: None, WRONG: "bold red", ILL: "red", UNPROVED: "yellow"}
         shown = [row for row in self.kernels if not row.ok]  # those that are right say what their members say
         for row in [*self.rows, *shown]:
             table.add_row(*map(Text, _cells(row)), style=styles[row.verdict])
@@ -224,7 +228,7 @@ class ValidationReport:
         return f"{text.getvalue()}{told}{self.summary}"
 
     def __repr__(self) -> str:
-        state = {RIGHT: "ok", WRONG: "DIVERGED", UNPROVED: "UNPROVED"}[self.state]
+        state = {RIGHT: "ok", WRONG: "DIVERGED", ILL: "ILL-CONDITIONED", UNPROVED: "UNPROVED"}[self.state]
         return f"<ValidationReport {state}: {self.summary}>"
 
     def _repr_html_(self) -> str:
@@ -324,6 +328,8 @@ def _result(row: ValidationRow) -> str:
         return plain(row.fault, LONG)
     if row.verdict == UNPROVED:
         return f"unproved{' (allowed)' if row.waived else ''}: {plain(row.note, LONG)}"
+    if row.verdict == ILL:
+        return f"{ILL}{' (allowed)' if row.waived else ''}: {plain(row.note, LONG)}"
     if row.verdict == WRONG:
         return "DIVERGES"
     undecided = row.judged.undecided if row.judged else 0

@@ -6,7 +6,8 @@ import math
 from typing import NamedTuple
 
 from ..base.plain_text import plain
-from .judge import RIGHT, UNPROVED, WRONG, Deviation
+from .accuracy import Inaccuracy
+from .judge import ILL, RIGHT, UNPROVED, WRONG, Deviation
 from .statistics import Statistics
 
 DIFFERS = "not deterministic"  # the kind of findings of bits that differ between runs
@@ -40,6 +41,7 @@ class ValidationRow(NamedTuple):
     of what that kernel reads by `members`, the model's nodes in it; "outputs", an output of the program as it ships;
     "stored", an output that somebody stored beside the inputs of a case.
     `statistics`: what the device's numbers are like in that case. `given`: the bound of a node is the caller's.
+    `inaccuracy`: the element of an output that is furthest above the accuracy limit; `waived` then covers it too.
     """
 
     node: str
@@ -59,6 +61,12 @@ class ValidationRow(NamedTuple):
     kernel: str = ""
     statistics: Statistics | None = None
     given: bool = False
+    inaccuracy: Inaccuracy | None = None
+
+    def with_accuracy(self, found: Inaccuracy | None, allowed: bool) -> ValidationRow:
+        """Return the row with what is above the accuracy limit; allowed: whether the caller allows that."""
+        row = self._replace(inaccuracy=found)
+        return row if found is None or row.verdict != ILL else row._replace(note=found.text, waived=allowed)
 
     @property
     def judged(self) -> Deviation | None:
@@ -69,16 +77,17 @@ class ValidationRow(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """ "right", "wrong" or "unproved"."""
+        """ "right", "wrong", "unproved", or "ill-conditioned": within its bound, but above the accuracy limit."""
         judged = self.judged
         if self.fault or (judged is not None and not judged.ok):
             return WRONG
-        return UNPROVED if judged is None or self.unproved else judged.verdict
+        verdict = UNPROVED if judged is None or self.unproved else judged.verdict
+        return ILL if verdict == RIGHT and self.inaccuracy else verdict
 
     @property
     def ok(self) -> bool:
-        """Whether it is right; unproved rows are not, unless the caller allowed them."""
-        return self.verdict == RIGHT or (self.verdict == UNPROVED and self.waived)
+        """Whether it is right; unproved and ill-conditioned rows are not, unless the caller allowed them."""
+        return self.verdict == RIGHT or (self.verdict in (UNPROVED, ILL) and self.waived)
 
     @property
     def checked(self) -> bool:
@@ -92,11 +101,12 @@ class ValidationRow(NamedTuple):
 
     @property
     def severity(self) -> float:
-        """Error over bound; 1 for what is unproved, infinity for a fault."""
+        """Error over bound; 1 for what is unproved, just above 1 for ill-conditioned outputs, infinity for a fault."""
         if self.fault:
             return math.inf
         severity = self.judged.severity if self.judged else 0.0
-        return severity if severity > 1 or self.verdict != UNPROVED else 1.0
+        least = {UNPROVED: 1.0, ILL: math.nextafter(1.0, 2.0)}.get(self.verdict, severity)
+        return max(severity, least)
 
 
 def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
@@ -135,6 +145,9 @@ def findings_of(rows: list[ValidationRow]) -> list[Finding]:
             if id(row) not in deciding:
                 text += ", in the program of single nodes alone: all kernels of the program as it ships are right there"
             found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
+        elif row.verdict == ILL and row.inaccuracy is not None:
+            share = row.inaccuracy.error / row.inaccuracy.scale if row.inaccuracy.scale else math.inf
+            found.append(Finding(ILL, row.node, f"output {tensor} is {row.inaccuracy.text}", share, row.case))
         elif not row.checked and (row.program != "kernels" or (row.node, row.output) not in unproved):
             found.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
         is_named = row.verdict == WRONG or (row.program == "kernels" and (row.node, row.output) in unproved)

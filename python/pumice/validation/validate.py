@@ -22,7 +22,7 @@ from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateT
 from .cut import Cut
 from .facts import facts_of, option_facts
 from .judge import UNPROVED, WRONG
-from .options import Options
+from .options import Options, check_outputs_are_judged, checked_accuracy
 from .proof import Proof
 from .reference_inputs import ReferenceInputs
 from .references import Functions, against_of
@@ -70,6 +70,8 @@ def validate(
     candidate_precision: CandidatePrecision = None,
     repeat: int = 0,
     allow_nondeterministic: bool = False,
+    accuracy: float | Mapping[str, float] | None = None,
+    allow_ill_conditioned: bool | Collection[str] = (),
 ) -> ValidationReport:
     """Proves every tensor of the model right, within bounds that are derived element by element, or says which is not.
 
@@ -103,11 +105,16 @@ def validate(
     `repeat`: runs the program so many times on each case, from 2 on, a quarter as often on another context of the device, and an
     eighth as often beside load: `report.repeats`. Where bits differ, the report is not ok, unless `allow_nondeterministic`; every result
     is judged. The other context stays idle for the next validation on the model's context, and is closed with that.
+    `accuracy`: how far an output may be from its expected value, relative to the largest number of its sample; by default 0.02, at bf16
+    0.1; or limits by output. An output within its bound but above that is "ill-conditioned", which is not ok unless
+    `allow_ill_conditioned` names it; True: all.
     Raises BindingError for wrong inputs, InputError, UnsupportedError, GraphError; TimeoutError, which names it, where a Loop that has no
     count of iterations does not end within 15 s: at 16 bits its condition may never become false.
     """
-    given = _tolerances(tolerances), _allowed(allow_unchecked), _mode(mode)
-    options = Options(*given, checked_count(repeat), allow_nondeterministic, inputs)
+    given = _tolerances(tolerances), _allowed(allow_unchecked, "allow_unchecked"), _mode(mode)
+    limits = checked_accuracy(accuracy), _allowed(allow_ill_conditioned, "allow_ill_conditioned")
+    options = Options(*given, checked_count(repeat), allow_nondeterministic, inputs, *limits)
+    check_outputs_are_judged(options)
     _check_inputs(options, candidate)
     if repeat and (candidate is not None or mode == "bisect"):
         raise InputError("validate: repeat: runs of whole programs are repeated; expected no candidate and no 'bisect'")
@@ -261,7 +268,7 @@ def _report_of(proof: Proof, cases: int) -> ValidationReport:
     if proof.refused:
         findings.append(Finding("kernels not judged", proof.fused.name, proof.refused))
     name, device, precision = proof.fused.name, proof.fused.device.name, proof.reference.precision
-    used = option_facts(proof.options.mode, proof.options.tolerances, proof.options.allowed, proof.options.inputs)
+    used = option_facts(proof.options)
     facts = None
     if isinstance(proof.fused, Model):
         policy = proof.fused.policy if proof.reference.mixed else {}
@@ -291,7 +298,7 @@ def _of_part(part: Cut, setup: Setup) -> ValidationReport:
     names = {*part.nodes, *(name for node in part.proto.graph.node for name in node.output)}
     tolerances = {name: number for name, number in (setup.tolerances or {}).items() if name in names}
     with setup.load(part.proto) as model:
-        return validate(model, [part.inputs], tolerances=tolerances, allow_unchecked=True)
+        return validate(model, [part.inputs], tolerances=tolerances, allow_unchecked=True, allow_ill_conditioned=True)
 
 
 def _tolerances(given: Mapping[str, float] | None) -> dict[str, float]:
@@ -302,11 +309,11 @@ def _tolerances(given: Mapping[str, float] | None) -> dict[str, float]:
     return {name: float(value) for name, value in made.items()}
 
 
-def _allowed(given: bool | Collection[str]) -> bool | frozenset[str]:
+def _allowed(given: bool | Collection[str], argument: str) -> bool | frozenset[str]:
     if isinstance(given, bool):
         return given
     if isinstance(given, str) or not all(isinstance(name, str) for name in given):
-        raise InputError(f"validate: allow_unchecked: expected True or a list of names, given {given!r}")
+        raise InputError(f"validate: {argument}: expected True or a list of names, given {given!r}")
     return frozenset(given)
 
 

@@ -70,18 +70,6 @@ def pairs(array: Array, value: Bounded) -> Iterator[tuple[Index, Array, Bounded]
         yield index, array[index], value.part(index)
 
 
-def largest(value: Bounded) -> tuple[float, float]:
-    """The largest magnitude of the finite numbers, and the largest error among these."""
-    scale = error = 0.0
-    for index in blocks(value.shape):
-        block = value.part(index)
-        with np.errstate(all="ignore"):
-            finite = np.isfinite(block.value)
-            scale = max(scale, float(np.max(np.abs(block.value), initial=0.0, where=finite)))
-            error = max(error, float(np.max(block.errors(), initial=0.0, where=finite)))
-    return scale, error
-
-
 class Read(Deferred):
     """A tensor of the device, of which `make` makes a value, number by number."""
 

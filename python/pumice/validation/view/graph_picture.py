@@ -12,8 +12,8 @@ WIDTH, HEIGHT = 152, 38
 _GAP, _STEP, _EDGE = 20, 70, 28
 _SWEEPS = 3
 _FAR = 12  # layers from which on an edge is not drawn across them: its ends are, and the one below names the one above
-_SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "": "\u00b7"}
-_FILLS = {"right": "#dff2e6", "wrong": "#fbd9d4", "unproved": "#fbeccb", "": "#ffffff"}
+_SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "ill-conditioned": "\u2248", "": "\u00b7"}
+_FILLS = {"right": "#dff2e6", "wrong": "#fbd9d4", "unproved": "#fbeccb", "ill-conditioned": "#fbd9d4", "": "#ffffff"}
 
 
 class Spot(NamedTuple):

@@ -10,8 +10,8 @@ from .charts import beyond_fp16
 from .graph_picture import spots_and_edges
 from .markup import Markup, element, number
 
-SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?"}
-_COLOURS = {"right": "#2e8b57", "wrong": "#d9483b", "unproved": "#b0760a"}
+SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "ill-conditioned": "\u2248"}
+_COLOURS = {"right": "#2e8b57", "wrong": "#d9483b", "unproved": "#b0760a", "ill-conditioned": "#d9483b"}
 
 Record = Mapping[str, Any]
 
@@ -43,7 +43,7 @@ def facts_table(report: Record) -> Markup:
     pairs["precision"] = str(report["precision"])
     pairs["cases"] = str(report["cases"])
     counts = report["counts"]
-    pairs["tensors"] = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
+    pairs["tensors"] = ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in SIGNS)
     if options:
         pairs["options"] = _options(options)
     pairs.update({f"input '{plain(name, 60)}' generated": how for name, how in (report.get("generated") or {}).items()})
@@ -162,7 +162,7 @@ def _op(row: Record) -> str:
 
 def _said(row: Record) -> list[str]:
     text = row["fault"] or row["note"] or row["kind"]
-    allowed = " (allowed)" if row["waived"] and row["verdict"] == "unproved" else ""
+    allowed = " (allowed)" if row["waived"] and row["verdict"] in ("unproved", "ill-conditioned") else ""
     undecided = f" {row['undecided']} undecided" if row["undecided"] else ""
     return [f"{allowed}{': ' if text else ''}{plain(text, 400)}{undecided}"]
 

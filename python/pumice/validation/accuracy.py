@@ -1,0 +1,124 @@
+"""The accuracy limit: how far an output may be from its expected value, whatever rounding explains.
+
+A bound says what rounding may do, not whether the result is of use. An output whose error is within its bound but above the limit is
+ill-conditioned. The limit is relative to a scale: the largest expected magnitude of the sample (the first axis), or of the row that a
+Softmax normalises. Where an output joins tensors of different scale, for example boxes and scores, each part keeps the scale of its source.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from .bounds.blocks import pairs
+from .bounds.bounded import Bounded
+from .bounds.cuts import blocks
+from .bounds.types import SPREAD, is_float
+
+# Relative to the scale. bf16 has 8 bits of significand: ordinary networks are off by 1% to 3% of their largest logit there.
+DEFAULT_ACCURACY = {"fp32": 0.02, "fp16": 0.02, "bf16": 0.1}
+_MIN_SAMPLE = 16  # smaller samples say little about a scale: the whole tensor does then
+
+
+class Inaccuracy(NamedTuple):
+    """The worst element of an output above the accuracy limit. `limit` is absolute: the accuracy times `scale`."""
+
+    error: float
+    limit: float
+    scale: float
+    at: tuple[int, ...]
+    actual: Any
+    expected: float
+    elements: int  # above the limit
+
+    @property
+    def text(self) -> str:
+        """The sentence for notes and findings."""
+        share = f"{self.error / self.scale:.3g}" if self.scale else "infinite"
+        return (
+            f"off by {self.error:.3g} at {list(self.at)} ({self.actual} instead of {self.expected:.6g}), {share} of its scale "
+            f"{self.scale:.3g}: more than the accuracy limit allows ({self.limit:.3g}), although rounding explains it"
+        )
+
+
+def inaccuracy(actual: Array, expected: Bounded, accuracy: float, scale: Array | None = None) -> Inaccuracy | None:
+    """Return the worst element that is further from its expected value than the accuracy times its scale; None if there is none.
+
+    scale: the scale of each element, or what broadcasts to it; by default that of its sample.
+    """
+    if not expected.is_float or actual.shape != expected.shape or not actual.size or not is_float(actual.dtype):
+        return None
+    scale = sample_scale(expected) if scale is None else scale
+    scales = np.broadcast_to(scale, actual.shape)
+    worst: Inaccuracy | None = None
+    count = 0
+    for index, array, block in pairs(actual, expected):
+        found = _of_block(array, block, accuracy, scales[index] if index else scales)
+        if found is None:
+            continue
+        count += found.elements
+        if worst is None or _excess(found) > _excess(worst):
+            at = tuple(i + one.start for i, one in zip(found.at, index, strict=True)) if index else found.at
+            worst = found._replace(at=at)
+    return worst and worst._replace(elements=count)
+
+
+def _excess(one: Inaccuracy) -> float:
+    return one.error / one.limit if one.limit > 0 else math.inf
+
+
+def _of_block(actual: Array, expected: Bounded, accuracy: float, scale: Array) -> Inaccuracy | None:
+    with np.errstate(all="ignore"):
+        given = np.asarray(actual, np.float64)
+        value = expected.at(actual, SPREAD).value
+        same = (given == value) | (np.isnan(given) & np.isnan(value))
+        error = np.where(same, 0.0, np.abs(given - value))
+        limit = accuracy * np.maximum(scale, np.where(np.isfinite(value), np.abs(value), 0.0))
+        beyond = np.isfinite(value) & ~(error <= limit)
+        if not beyond.any():
+            return None
+        share = np.where(beyond, np.where(limit > 0, error / np.where(limit > 0, limit, 1.0), np.inf), -1.0)
+        share = np.where(np.isnan(share), np.inf, share)
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(share)), given.shape)) if given.ndim else ()
+    size = float(limit[at]) / accuracy if accuracy else 0.0
+    return Inaccuracy(
+        float(error[at]), float(limit[at]), size, at, np.asarray(actual)[at], float(value[at]), int(beyond.sum())
+    )
+
+
+def loosest(expected: Bounded, scale: Array | None = None) -> tuple[float, float]:
+    """Return the bound of the element whose bound is largest relative to its scale, and that scale."""
+    scales = np.broadcast_to(sample_scale(expected) if scale is None else scale, expected.shape)
+    worst, found = 0.0, (0.0, 0.0)
+    for index in blocks(expected.shape):
+        block, size = expected.part(index), scales[index]
+        with np.errstate(all="ignore"):
+            bound = np.where(np.isfinite(block.value), block.errors(), 0.0)
+            share = np.where(size > 0, bound / np.where(size > 0, size, 1.0), np.where(bound > 0, np.inf, 0.0))
+        at = np.unravel_index(int(np.argmax(share)), share.shape)
+        if share[at] > worst:
+            worst, found = float(share[at]), (float(bound[at]), float(size[at]))
+    return found
+
+
+def sample_scale(value: Bounded) -> Array:
+    """Return the largest finite magnitude of each sample (first axis), or of the whole tensor if samples are small."""
+    is_sampled = value.ndim > 1 and value.size >= _MIN_SAMPLE * value.shape[0]
+    made = np.zeros((value.shape[0], *[1] * (value.ndim - 1)) if is_sampled else [1] * value.ndim)
+    for index, _, block in pairs(np.broadcast_to(np.float32(0), value.shape), value):
+        size = magnitudes(block.value)
+        if is_sampled:
+            here = index[0] if index else slice(None)
+            made[here] = np.maximum(made[here], size.max(tuple(range(1, value.ndim)), keepdims=True))
+        else:
+            made = np.maximum(made, size.max(initial=0.0))
+    return made
+
+
+def magnitudes(value: Array) -> Array:
+    """Return absolute values, 0 for infinity and NaN."""
+    with np.errstate(all="ignore"):
+        return np.where(np.isfinite(value), np.abs(value), 0.0)
