@@ -10,6 +10,7 @@
 #include "graph/description/graph_rules.h"
 #include "graph/description/nnapi_rules.h"
 #include "graph/description/shape_sources.h"
+#include "graph/description/trial_sizes.h"
 #include "graph/program/graph_operator.h"
 #include "graph/program/program.h"
 #include "graph_nodes.h"
@@ -409,6 +410,12 @@ void bind_graph_programs(GraphClass& graph_class) {
       });
 }
 
+using TriedSizes = std::array<int64_t, kTrials>;
+
+void set_trial_sizes_of(const std::optional<TriedSizes>& sizes, const std::optional<TriedSizes>& batches) {
+  set_trial_sizes(sizes ? std::optional(TrialSizes{*sizes, batches.value_or(*sizes)}) : std::nullopt);
+}
+
 }  // namespace
 
 KnownSizes shape_object(const std::optional<Shape>& shape) {
@@ -441,6 +448,9 @@ void bind_graph(py::module_& module) {
       "onnx_skeleton", &skeleton_of, py::arg("data"), py::arg("location"),
       "An ONNX file's bytes with the elements of large tensors as external data at `location`; None where they are no ModelProto, or a "
       "very small one. Raises Error where the file has become shorter.");
+  module.def(
+      "_set_trial_sizes", &set_trial_sizes_of, py::arg("sizes") = py::none(), py::arg("batches") = py::none(),
+      "Set the sizes that shape inference tries for unknown axes, and for unknown first axes; None restores the default. For tests.");
 }
 
 }  // namespace pumice

@@ -2160,6 +2160,10 @@ def _profile_event(kind: str, name: str, begin: typing.SupportsInt | typing.Supp
     """
     Adds a span of the host's time, in whole units of the finest of Python's performance counters.
     """
+def _set_trial_sizes(sizes: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(8)"] | None = None, batches: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(8)"] | None = None) -> None:
+    """
+    Set the sizes that shape inference tries for unknown axes, and for unknown first axes; None restores the default. For tests.
+    """
 def _start_profile(level: str, every: typing.SupportsInt | typing.SupportsIndex) -> None:
     """
     Executions are stamped from now on: the first of each recording, and every so many, at this level, others as a whole. Raises StateError where that is so already.

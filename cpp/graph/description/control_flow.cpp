@@ -6,6 +6,7 @@
 #include "graph/description/compound_operation.h"
 #include "graph/description/graph.h"
 #include "graph/description/shape_inference.h"
+#include "graph/description/trial_sizes.h"
 
 namespace pumice {
 namespace {
@@ -95,33 +96,57 @@ struct Checker {
 void set_known(const Graph& graph, const Shapes& given, size_t trial, ShapeInference& known) {
   for (size_t i = 0; i < given.size(); ++i)
     if (const auto shape = merged(given[i], input_of(graph, i).shape))
-      known.set(graph.inputs()[i], TensorDesc(input_of(graph, i).dtype, trial_shape(*shape, trial)));
+      set_trial(known, graph.inputs()[i], input_of(graph, i).dtype, *shape, trial);
   for (size_t i = 0; i < graph.values().size(); ++i) {
     const auto& constant = graph.values()[i].constant;
     if (constant) known.set(static_cast<ValueId>(i), constant->desc), known.set_host(static_cast<ValueId>(i), *constant);
   }
 }
 
-// Infers what a node without control flow makes; `certain`: its inputs are as the graph will have them.
-void infer_node(const Graph& graph, const GraphNode& node, bool certain, size_t trial, ShapeInference& known) {
+// Infers what a node without control flow makes; `certain`: its inputs are as the graph will have them. False where its outputs have sizes
+// that are tried.
+bool infer_node(const Graph& graph, const GraphNode& node, bool certain, size_t trial, ShapeInference& known) {
   if (certain) known.check(node);
   const bool is_open = !certain && has_open_rank(graph, node);
-  bool ran = is_late(node);
+  const bool late = is_late(node);
+  bool ran = false;
   try {
-    if (is_late(node)) {
-      node.compound->infer_late(graph, node, known);
+    if (late) {
+      ran = node.compound->infer_late(graph, node, known);
     } else if (!is_open) {
       ran = known.run(node);
       if (ran) known.evaluate(node);
     }
-  } catch (const GraphError&) {
+  } catch (const UnsupportedError&) {
+    throw;  // of dtypes and attributes, whatever the sizes
+  } catch (const Error&) {
     const bool reads_elements = node.row->host_inputs != 0;  // the elements are not known yet
     if (certain && !reads_elements) throw;
+    ran = false;
   }
-  if (!ran && !is_open) known.assume(node, graph.value(node.outputs[0]).dtype, trial);
+  if (!ran && !late && !is_open) known.assume(node, graph.value(node.outputs[0]).dtype, trial);
   for (const ValueId output : node.outputs)
     if (const auto& shape = graph.value(output).shape; !known.desc(output) && shape)
-      known.set(output, TensorDesc(graph.value(output).dtype, trial_shape(*shape, trial)));
+      set_trial(known, output, graph.value(output).dtype, *shape, trial);
+  return ran;
+}
+
+// Infers a whole graph without what its control nodes make, in one trial; `exact`: the sizes of its inputs are those of every call. A rule
+// that a node breaks is an error where all that the node reads is exact, and no answer where sizes are tried.
+void infer_graph(const Graph& graph, bool exact, size_t trial, ShapeInference& known) {
+  std::vector<bool> tried(graph.values().size(), false);
+  for (const ValueId input : graph.inputs()) tried[static_cast<size_t>(input)] = !exact;
+  for (const GraphNode& node : graph.nodes()) {
+    const bool certain =
+        exact && std::ranges::none_of(node.inputs, [&](ValueId id) { return id != kAbsent && tried[static_cast<size_t>(id)]; });
+    const bool inferred = !node.control && infer_node(graph, node, certain, trial, known) && certain;
+    for (const ValueId output : node.outputs) {
+      if (output == kAbsent) continue;
+      const GraphValue& value = graph.value(output);
+      if (node.control && value.shape) set_trial(known, output, value.dtype, *value.shape, trial);  // as known without these inputs
+      tried[static_cast<size_t>(output)] = !inferred && !(node.control && exact && value.is_known());
+    }
+  }
 }
 
 // The shapes of a graph's outputs for inputs of these shapes. Throws GraphError where they are all known and a node cannot take them.
@@ -139,18 +164,7 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
     ShapeInference& known = trials[t];
     set_known(graph, given, t, known);
     known.set_tried(!exact);
-    bool certain = exact;
-    for (const GraphNode& node : graph.nodes()) {
-      if (!node.control) {
-        infer_node(graph, node, certain, t, known);
-        continue;
-      }
-      for (const ValueId output : node.outputs) {  // as far as it is known without these inputs
-        const GraphValue& value = graph.value(output);
-        if (value.shape) known.set(output, TensorDesc(value.dtype, trial_shape(*value.shape, t)));
-        certain = certain && value.is_known();
-      }
-    }
+    infer_graph(graph, exact, t, known);
   }
   Shapes shapes;
   for (size_t j = 0; j < declared.size(); ++j) {
@@ -227,8 +241,7 @@ void Graph::check_referenced(const std::shared_ptr<Graph>& graph, std::string_vi
 std::vector<ValueId> Graph::append_control(GraphNode node, std::vector<GraphValue> made) {
   for (size_t i = 0; i < made.size(); ++i) {
     exact_ = exact_ && made[i].is_known();
-    for (size_t t = 0; t < kTrials && made[i].shape; ++t)
-      trials_[t]->set(node.outputs[i], TensorDesc(made[i].dtype, trial_shape(*made[i].shape, t)));
+    for (size_t t = 0; t < kTrials && made[i].shape; ++t) set_trial(*trials_[t], node.outputs[i], made[i].dtype, *made[i].shape, t);
   }
   return append(std::move(node), std::move(made));
 }

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
+#include "graph/description/trial_sizes.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/reduction/non_zero.h"
 #include "operators/row/host_elements.h"
@@ -47,7 +48,8 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
       const bool reads = has_bit(node.row->host_inputs, i);
       const GraphValue& value = values[static_cast<size_t>(node.inputs[i])];
       const bool known = as_known && value.shape && !reads;
-      descs[i] = TensorDesc(value.dtype, known ? trial_shape(*value.shape, 0) : Shape(reads ? std::min<size_t>(rank, 1) : rank, 1));
+      const auto tried = known ? trial_desc(value.dtype, *value.shape, 0) : std::nullopt;
+      descs[i] = tried ? *tried : TensorDesc(value.dtype, Shape(reads ? std::min<size_t>(rank, 1) : rank, 1));
       inputs[i] = &descs[i];
       if (!reads) continue;
       elements[i] = one_of(descs[i].dtype, descs[i].shape);
@@ -140,10 +142,9 @@ std::optional<Shape> map_shape(const GraphNode& node, const std::vector<GraphVal
   return broadcast_unknown(shapes);
 }
 
-// A description of a value for the schema's checks: its dtype, and a rank that fits where the rank is not known.
-TensorDesc checked_desc(const GraphValue& value, int least_rank) {
-  if (value.shape) return {value.dtype, trial_shape(*value.shape, 0)};
-  return {value.dtype, Shape(static_cast<size_t>(least_rank), 1)};
+// A description of a value for the schema's checks, which look at dtype and rank: a rank that fits where the rank is not known.
+TensorDesc checked_desc(const GraphValue& value, int min_rank) {
+  return {value.dtype, Shape(value.shape ? value.shape->size() : static_cast<size_t>(min_rank), 1)};
 }
 
 }  // namespace
@@ -222,12 +223,13 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
     throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
   value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(traits.quantization));
-  std::vector<TensorDesc> tried;
+  std::vector<std::optional<TensorDesc>> tried;
   if (value.shape)
-    for (Shape& sizes : named_trials_->of(*value.shape, value.dimension_names)) tried.emplace_back(dtype, std::move(sizes));
+    for (const Shape& sizes : named_trials_->of(*value.shape, value.dimension_names)) tried.push_back(trial_desc(dtype, sizes, 0));
   const bool known = value.is_known() && !traits.assumed;
   const ValueId id = add_value(std::move(value));
-  for (size_t t = 0; t < tried.size(); ++t) trials_[t]->set(id, std::move(tried[t]));
+  for (size_t t = 0; t < tried.size(); ++t)
+    if (tried[t]) trials_[t]->set(id, std::move(*tried[t]));
   exact_ = exact_ && known;
   inputs_.push_back(id);
   return id;
@@ -255,7 +257,9 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
     try {
       ran[t] = trials_[t]->run(node);
       if (ran[t]) trials_[t]->evaluate(node);
-    } catch (const GraphError&) {
+    } catch (const UnsupportedError&) {
+      throw;  // of dtypes and attributes, whatever the sizes
+    } catch (const Error&) {
       if (exact_ && !lacks_elements(node, *trials_[t])) throw;  // else the sizes tried were at fault
       ran[t] = false;
     }
@@ -272,7 +276,7 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
     if (i < std::min(guessed.size(), other.size()) && guessed[i] && other[i] && guessed[i]->rank() == other[i]->rank()) {
       outputs[i].dtype = guessed[i]->dtype;
       outputs[i].shape = Shape(guessed[i]->shape.size(), kUnknownSize);
-      for (size_t t = 0; t < kTrials; ++t) trials_[t]->set(id, TensorDesc(outputs[i].dtype, trial_shape(*outputs[i].shape, t)));
+      for (size_t t = 0; t < kTrials; ++t) set_trial(*trials_[t], id, outputs[i].dtype, *outputs[i].shape, t);
       continue;
     }
     std::array<const TensorDesc*, kTrials> made = {};
@@ -284,7 +288,7 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
     outputs[i].shape = common_shape(made);
     if (!exact_ && !outputs[i].shape && (outputs[i].shape = map_shape(node, values_)))
       for (size_t t = 0; t < kTrials; ++t)
-        if (!ran[t]) trials_[t]->set(id, TensorDesc(likely_dtype(node, i, values_), trial_shape(*outputs[i].shape, t)));
+        if (!ran[t]) set_trial(*trials_[t], id, likely_dtype(node, i, values_), *outputs[i].shape, t);
     outputs[i].dtype = known != made.end() ? (*known)->dtype : likely_dtype(node, i, values_);
     if (!exact_ || !a) continue;
     for (size_t t = 1; t < kTrials; ++t) {  // an input of unknown size may follow
@@ -406,7 +410,7 @@ void Graph::expect(ValueId id, const Shape& shape) {
     if (sizes[axis] == kUnknownSize) sizes[axis] = shape[axis];
   value.shape = std::move(sizes);
   exact_ = false;
-  for (size_t t = 0; t < kTrials; ++t) trials_[t]->set(id, TensorDesc(value.dtype, trial_shape(*value.shape, t)));
+  for (size_t t = 0; t < kTrials; ++t) set_trial(*trials_[t], id, value.dtype, *value.shape, t);
 }
 
 void Graph::output(std::string name, ValueId value) {

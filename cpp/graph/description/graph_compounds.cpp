@@ -5,6 +5,7 @@
 #include "graph/description/compound_operation.h"
 #include "graph/description/graph.h"
 #include "graph/description/shape_inference.h"
+#include "graph/description/trial_sizes.h"
 
 namespace pumice {
 
@@ -125,7 +126,7 @@ void Graph::refine(ValueId id, const Shape& shape) {
       if (known[axis] == kUnknownSize) tried[axis] = before->shape[axis];
     if (before && before->shape == tried) continue;
     trials_[t]->forget(id);
-    trials_[t]->set(id, TensorDesc(value.dtype, std::move(tried)));
+    set_trial(*trials_[t], id, value.dtype, tried, t);
   }
 }
 
