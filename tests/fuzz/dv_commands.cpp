@@ -1,13 +1,6 @@
-// Fuzzes raw commands of the dv interface: they are read as untrusted bytes, measured and added to a list. The program is for libFuzzer
-// (clang) and AFL++, or takes files as arguments. Build it with -DPUMICE_FUZZ=ON, best with -DPUMICE_SANITIZE=ON; corpus/dv_commands has
-// commands to begin with.
-//
-// A command that is accepted is executed on the device too with PUMICE_FUZZ_EXECUTE=1. Places of memories are taken modulo three: none,
-// and two.
-#include <cstdio>
+// Fuzzes raw commands of the dv interface: measures them and adds them to a command list. With PUMICE_FUZZ_EXECUTE=1 it also executes the
+// commands that were accepted. A memory handle modulo three chooses no memory or one of two.
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "dv/command_list.h"
@@ -76,15 +69,3 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try_command(raw, device().strict);
   return 0;
 }
-
-#ifndef PUMICE_LIBFUZZER
-int main(int count, char** names) {
-  for (int i = 1; i < count; ++i) {
-    std::ifstream file(names[i], std::ios::binary);
-    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-  }
-  std::printf("%d files\n", count - 1);
-  return 0;
-}
-#endif
