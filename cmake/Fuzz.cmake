@@ -20,6 +20,7 @@ add_library(pumice_parsers STATIC EXCLUDE_FROM_ALL ${PARSER_SOURCES} "${CMAKE_CU
 target_include_directories(pumice_parsers PUBLIC cpp)
 target_link_libraries(pumice_parsers PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 target_compile_options(pumice_parsers PRIVATE ${COVERAGE_OPTIONS})
+set_target_properties(pumice_parsers PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)  # half the time; groups as in pumice_engine
 
 add_custom_target(fuzz_targets)
 file(GLOB FUZZ_SOURCES CONFIGURE_DEPENDS tests/fuzz/*.cpp)

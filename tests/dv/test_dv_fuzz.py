@@ -56,7 +56,8 @@ def changed(raw: bytes, changes: list[tuple[int, int]]) -> bytes:
 
 def test_the_corpus_is_of_these_samples() -> None:
     expected = {name: bytes(command) for name, command in samples((1, 0), (2, 0)).items()}
-    assert {path.name: path.read_bytes() for path in CORPUS.iterdir()} == expected, "python tests/support/dv_samples.py"
+    kept = [path for path in CORPUS.iterdir() if not path.name.startswith(("crash-", "timeout-"))]
+    assert {path.name: path.read_bytes() for path in kept} == expected, "python tests/support/dv_samples.py"
 
 
 @pytest.mark.parametrize("name", NAMES)

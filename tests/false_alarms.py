@@ -1,0 +1,226 @@
+"""Validate right models in three precisions, and list every tensor that validation calls wrong or leaves unproved.
+
+python tests/false_alarms.py --results alarms.jsonl                          1,000 random models, ONNX's node tests, the corpus
+python tests/false_alarms.py --results alarms.jsonl --random 0:20 --sources random
+python tests/false_alarms.py --results alarms.jsonl --table                  the table of what there is
+
+Each line of the file is one model at one precision. A second run with the same file continues after the last line. A model is right if its
+fp32 results agree with an independent implementation: random models with ONNX Runtime or onnx's reference node by node, node tests with
+their expected outputs, the corpus with ONNX Runtime. Models that are not right in this sense are listed and not counted. The exit status is
+1 if a verdict is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support")]
+
+import onnx_node_tests  # noqa: E402
+import pumice  # noqa: E402
+from corpus import run as corpus_run  # noqa: E402
+from corpus import store  # noqa: E402
+from corpus.case import arrays  # noqa: E402
+from onnx.numpy_helper import to_array  # noqa: E402
+from random_models import random_model, run_seed  # noqa: E402
+
+SOURCES = ("random", "node", "corpus")
+PRECISIONS = ("fp32", "fp16", "bf16")
+NOT_RUN = ("lstm_tagger.dynamic_int8", "sklearn_dictionaries")
+ENDLESS = "script_newton"  # its loop ends at a precision that 16 bits do not have
+LOOSE = 10.0  # times the corpus' own tolerance
+REFUSALS = (pumice.UnsupportedError, pumice.base.errors.InputError, pumice.BindingError, TimeoutError)
+
+
+class Subject(NamedTuple):
+    """A model with its cases. `fault` says why it is not known to be right; empty if it is."""
+
+    proto: Any
+    cases: list[Any]
+    fault: str
+
+
+# ---- models
+
+
+def random_subject(name: str, context: pumice.Context) -> Subject:
+    seed = int(name)
+    result = run_seed(seed, context)
+    maker, _ = random_model(seed)
+    fault = next(iter([*result.failures, *result.disputed, *result.lacking]), "" if maker.nodes else "no nodes")
+    return Subject(maker.model(), [maker.given(call) for call in range(maker.calls)], fault)
+
+
+def node_subject(name: str, context: pumice.Context) -> Subject:
+    test = onnx_node_tests.all_tests()[name]
+    outcome = onnx_node_tests.run(test)
+    names = [value.name for value in test.model.graph.input]
+    cases = []
+    for inputs, _ in test.data_sets:
+        given = [to_array(one) if hasattr(one, "raw_data") else one for one in inputs]
+        cases.append(dict(zip(names, given, strict=False)))
+    fault = "" if outcome.kind == onnx_node_tests.PASSED else f"{outcome.kind} {outcome.reason}"
+    return Subject(test.model, cases, fault)
+
+
+def corpus_subject(name: str, context: pumice.Context) -> Subject:
+    stored = store.load(name)
+    fault = ""
+    try:
+        with pumice.load(stored.model, context) as model:
+            error = corpus_run.worst_error(stored, model, corpus_run.reference(stored.model))
+        if error > LOOSE * corpus_run.tolerance(stored):
+            fault = f"error {error:.2g}"
+    except Exception as problem:  # ONNX Runtime does not run every model
+        fault = f"{type(problem).__name__}: {problem}"
+    return Subject(stored.model, [arrays(stored.inputs, sizes) for sizes in stored.sizes], fault)
+
+
+MAKERS = {"random": random_subject, "node": node_subject, "corpus": corpus_subject}
+
+
+def all_names(source: str, seeds: range) -> list[str]:
+    if source == "random":
+        return [str(seed) for seed in seeds]
+    if source == "node":
+        return sorted(onnx_node_tests.all_tests())
+    return [name for name in store.names() if name not in NOT_RUN]
+
+
+# ---- one model
+
+
+def row_text(row: Any) -> str:
+    apart = row.fault or (
+        f"{row.judged.actual} instead of {row.judged.expected} at {list(row.judged.at)}, {row.judged.severity:.3g} bounds"
+        if row.judged
+        else ""
+    )
+    return f"{row.program} {row.op} {row.node}: {row.output} {row.dtype}{list(row.shape)}: {apart}"
+
+
+def reason_of(row: Any) -> str:
+    """Why a row is unproved, without names and numbers."""
+    text = row.note or ("follows from unproved nodes" if row.unproved else "no bound")
+    return f"{row.op}: " + re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'...'", text))[:160]
+
+
+def validated(subject: Subject, precision: str, context: pumice.Context) -> dict[str, Any]:
+    try:
+        report = pumice.validate(subject.proto, subject.cases, precision=precision, context=context)
+    except REFUSALS as error:
+        return {"state": "refused", "reason": f"{type(error).__name__}: {str(error).splitlines()[0]}"[:300]}
+    except pumice.Error as error:
+        return {"state": "error", "reason": f"{type(error).__name__}: {error}"[:300]}
+    rows = [*report.rows, *report.kernels]
+    unproved = [row for row in rows if row.verdict == "unproved"]
+    found: dict[str, Any] = {
+        "state": report.state,
+        "rows": len(rows),
+        "unproved": Counter(map(reason_of, unproved)),
+        "wrong": [row_text(row) for row in rows if row.verdict == "wrong"],
+    }
+    return found
+
+
+def results_of(source: str, name: str, precisions: list[str], context: pumice.Context) -> Iterator[dict[str, Any]]:
+    subject: Subject | None = None
+    for precision in precisions:
+        begin = time.perf_counter()
+        line: dict[str, Any] = {"source": source, "name": name, "precision": precision}
+        try:
+            subject = subject or MAKERS[source](name, context)
+            if subject.fault:
+                line |= {"state": "not right", "reason": subject.fault[:300]}
+            elif name == ENDLESS and precision != "fp32":
+                line |= {"state": "refused", "reason": "its loop does not end in 16 bits"}
+            else:
+                line |= validated(subject, precision, context)
+        except Exception as error:  # the others are validated all the same
+            line |= {"state": "error", "reason": f"{type(error).__name__}: {error}"[:300]}
+        yield {**line, "seconds": round(time.perf_counter() - begin, 2)}
+
+
+# ---- all models
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The results so far. What was begun last and has no result ended the process."""
+    lines: dict[tuple[str, ...], dict[str, Any]] = {}
+    for text in path.read_text().splitlines() if path.exists() else ():
+        line = json.loads(text)
+        lines[line["source"], line["name"], line["precision"]] = line
+    for line in lines.values():
+        if line["state"] == "begun":
+            line |= {"state": "error", "reason": "ended the process"}
+    return list(lines.values())
+
+
+def run(options: argparse.Namespace, context: pumice.Context) -> None:
+    seeds = range(*map(int, options.random.split(":")))
+    work = [(source, name) for source in options.sources.split(",") for name in all_names(source, seeds)]
+    random.Random(0).shuffle(work)  # a part of the work is a sample of all
+    done = {(one["source"], one["name"], one["precision"]) for one in read_lines(options.results)}
+    end = time.monotonic() + options.seconds
+    with options.results.open("a") as file:
+        for source, name in work:
+            precisions = [one for one in options.precision.split(",") if (source, name, one) not in done]
+            if time.monotonic() > end:
+                break
+            for precision in precisions:
+                begun = {"source": source, "name": name, "precision": precision, "state": "begun"}
+                print(json.dumps(begun), file=file, flush=True)
+            for line in results_of(source, name, precisions, context):
+                print(json.dumps(line), file=file, flush=True)
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Markdown: models by state, then every wrong verdict, then the reasons of what is unproved or has no verdict."""
+    states: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    text = ["| models | precision | right | unproved | wrong | refused | error | not right | tensors |", "|---|---|" + "---|" * 7]
+    for line in lines:
+        states[line["source"], line["precision"]] += Counter({line["state"]: 1, "tensors": line.get("rows", 0)})
+        for reason, count in line.get("unproved", {}).items():
+            reasons["unproved"][reason] += count
+        if "reason" in line:
+            reasons[line["state"]][re.sub(r"\d+", "N", line["reason"])[:120]] += 1
+    columns = ("right", "unproved", "wrong", "refused", "error", "not right", "tensors")
+    for (source, precision), counts in sorted(states.items()):
+        text.append(f"| {source} | {precision} | " + " | ".join(f"{counts[one]:,}" for one in columns) + " |")
+    text += ["", "Wrong verdicts:", ""]
+    for line in lines:
+        text += [f"- {line['source']} {line['name']} at {line['precision']}: {one}" for one in line.get("wrong", ())]
+    for state, found in reasons.items():
+        text += ["", f"{state}:", "", *(f"- {count} {reason}" for reason, count in found.most_common())]
+    return "\n".join(text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, required=True, help="a JSON lines file, which is continued")
+    parser.add_argument("--random", default="0:1000", help="seeds of the random models")
+    parser.add_argument("--sources", default=",".join(SOURCES))
+    parser.add_argument("--precision", default=",".join(PRECISIONS))
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no model later")
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    options = parser.parse_args()
+    if not options.table:
+        with pumice.Context() as context:
+            run(options, context)
+    lines = read_lines(options.results)
+    print(table(lines))
+    return int(any(line["state"] == "wrong" or line.get("wrong") for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Fuzz targets: each has small seeds, which the extension reads as well, and the driver finds a planted fault."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pumice
+from pumice import _pumice
+
+FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
+TARGETS = sorted(path.stem for path in FUZZ.glob("*.cpp") if path.stem != "driver")
+MAX_SEED_BYTES = 1 << 14
+LEFT_WHOLE = ("external",)  # no tensor in it has data
+
+# How Python reaches the parser of a target. Targets without a line here have tests of their own that replay their seeds.
+READERS: dict[str, Callable[[bytes], object]] = {
+    "spirv": pumice.reflect,
+    "onnx_skeleton": lambda data: _pumice.onnx_skeleton(data, "weights"),
+}
+
+PLANTED = r"""
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  uint32_t words[2];
+  if (size != sizeof words) return 0;
+  std::memcpy(words, data, size);
+  if (words[0] == 0x5eed1234 && words[1] == words[0] + 77) std::abort();
+  return 0;
+}
+"""
+
+
+def seeds(target: str) -> list[Path]:
+    return sorted((FUZZ / "corpus" / target).iterdir())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_target_has_small_seeds(target: str) -> None:
+    found = seeds(target)
+    assert found
+    assert all(0 < path.stat().st_size <= MAX_SEED_BYTES for path in found)
+
+
+def test_each_folder_of_seeds_has_a_target() -> None:
+    assert sorted(path.name for path in (FUZZ / "corpus").iterdir()) == TARGETS
+
+
+@pytest.mark.parametrize("target", sorted(READERS))
+def test_seeds_are_read_or_refused_with_an_error_of_pumice(target: str) -> None:
+    for path in seeds(target):
+        data = path.read_bytes()
+        if path.name.startswith(("crash-", "timeout-")):
+            try:
+                READERS[target](data)
+            except (pumice.Error, ValueError):
+                continue
+        else:
+            assert READERS[target](data), path.name
+
+
+def test_skeletons_of_the_seeds_lack_the_data() -> None:
+    for path in seeds("onnx_skeleton"):
+        if path.name.startswith(("crash-", "timeout-")):
+            continue
+        data = path.read_bytes()
+        skeleton = _pumice.onnx_skeleton(data, "weights")
+        assert skeleton is not None
+        assert (len(skeleton) < len(data) - 900) == (path.name not in LEFT_WHOLE), path.name
+
+
+@pytest.mark.slow
+def test_the_driver_finds_a_planted_fault(tmp_path: Path) -> None:
+    """The fault needs two words of 32 bits, which only the operands of the comparisons tell."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    source, program = tmp_path / "planted.cpp", tmp_path / "planted"
+    source.write_text(PLANTED)
+    flags = ["-std=c++20", "-O1"]
+    traced = [*flags, "-fsanitize-coverage=trace-pc,trace-cmp", "-c", source, "-o", tmp_path / "planted.o"]
+    subprocess.run([compiler, *traced], check=True)
+    subprocess.run([compiler, *flags, FUZZ / "driver.cpp", tmp_path / "planted.o", "-o", program], check=True)
+    seed = tmp_path / "seed"
+    seed.write_bytes(bytes(8))
+    replayed = subprocess.run([program, "-runs=0", seed], capture_output=True, text=True, check=True)
+    assert replayed.stdout.startswith("1 seeds, 1 runs")
+    given = [program, "-max_total_time=120", "-seed=1", f"-artifact_prefix={tmp_path}/", seed]
+    assert subprocess.run(given, capture_output=True).returncode != 0
+    (crash,) = tmp_path.glob("crash-*")
+    words = [int.from_bytes(crash.read_bytes()[at : at + 4], "little") for at in (0, 4)]
+    assert words == [0x5EED1234, 0x5EED1234 + 77]
