@@ -1,4 +1,5 @@
 #include <cmath>
+#include <set>
 
 #include "bindings.h"
 #include "core/error.h"
@@ -258,14 +259,19 @@ Given given_of(const PyKernel& kernel, const py::args& positional, py::kwargs by
 
 ConvertedArguments convert(const PyKernel& kernel, const Given& given) {
   ConvertedArguments converted;
+  std::set<std::string> names;
+  const auto add = [&](const std::string& text, const py::handle& value) {
+    const std::string name = kernel.interface().argument_name(text);
+    if (!names.insert(name).second)
+      throw BindingError("K4", "argument '" + text + "'", text, "one value for '" + name + "'", "two of them");
+    add_argument(converted, kernel, name, value);
+  };
   for (const auto& [name, value] : given.in_dict) {
     if (!py::isinstance<py::str>(name))
       throw BindingError("K4", "arguments", kernel.kernel->name(), "names of arguments", py::repr(name).cast<std::string>());
-    if (given.by_name.contains(name))
-      throw BindingError("K4", "argument '" + name.cast<std::string>() + "'", name.cast<std::string>(), "one value", "two of them");
-    add_argument(converted, kernel, name.cast<std::string>(), value);
+    add(name.cast<std::string>(), value);
   }
-  for (const auto& [name, value] : given.by_name) add_argument(converted, kernel, name.cast<std::string>(), value);
+  for (const auto& [name, value] : given.by_name) add(name.cast<std::string>(), value);
   return converted;
 }
 
@@ -392,7 +398,8 @@ SpecValues spec_values(const py::dict& spec) {
   return values;
 }
 
-py::dtype element_dtype(const PyKernel& self, const std::string& name, std::optional<uint32_t> length) {
+py::dtype element_dtype(const PyKernel& self, const std::string& given_name, std::optional<uint32_t> length) {
+  const std::string name = self.interface().argument_name(given_name);
   const auto* binding = self.interface().find_binding(name);
   const auto refuse = [&](const std::string& expected, const std::string& given) {
     throw BindingError("K4", "argument '" + name + "'", name, expected, given);

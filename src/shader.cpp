@@ -22,6 +22,7 @@ Record entry_of(const BindingInterface& binding) {
   entry["binding"] = binding.binding;
   entry["name"] = binding.name;
   entry["block"] = binding.block;
+  entry["member"] = binding.member;
   entry["aliases"] = binding.aliases;
   entry["access"] = text_of(binding.access);
   entry["type"] = name(binding.scalar);

@@ -51,6 +51,21 @@ Show = Callable[[str], list[dict[str, Any]]]
 
 
 @pytest.fixture
+def failed(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Show:
+    """Run a cell that must raise ShaderCompileError; return what it displayed, by MIME type."""
+
+    def run(cell: str) -> list[dict[str, Any]]:
+        displayed: list[dict[str, Any]] = []
+        monkeypatch.setattr(shell.display_pub, "publish", lambda data, **_: displayed.append(data))
+        result = shell.run_cell(cell)
+        assert isinstance(result.error_in_exec, pumice.ShaderCompileError)
+        assert not result.success  # what stops "Run all" and makes nbconvert exit with 1
+        return displayed
+
+    return run
+
+
+@pytest.fixture
 def shown(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Show:
     """Runs a cell; what it displayed, by MIME type."""
 
@@ -114,12 +129,15 @@ def test_options_are_the_kernels(shell: InteractiveShell, shown: Show) -> None:
     assert y.tolist() == [30, 30]
 
 
-def test_an_error_shows_its_line_and_leaves_the_name_alone(shell: InteractiveShell, shown: Show) -> None:
+def test_an_error_shows_its_line_and_leaves_the_name_alone(
+    shell: InteractiveShell, shown: Show, failed: Show, capsys: pytest.CaptureFixture[str]
+) -> None:
     shown(f"%%glsl double --context context\n{DOUBLE}")
     before = shell.user_ns["double"]
     broken = DOUBLE.replace("uint i =", "uint j =").replace("P {", "P { /* <b>&amp;</b> */")
-    (displayed,) = shown(f"%%glsl double --context context\n{broken}")
+    (displayed,) = failed(f"%%glsl double --context context\n{broken}")
     assert shell.user_ns["double"] is before
+    assert "undeclared" not in "".join(capsys.readouterr())  # displayed once, not printed as a traceback as well
     page = Strict(displayed["text/html"])
     assert "double:8:17: 'i' : undeclared identifier" in page.text  # the line of the cell, whose first is the magic's
     assert "buffer_st1(y, i, buffer_ld1(x, i)" in page.text
@@ -128,14 +146,14 @@ def test_an_error_shows_its_line_and_leaves_the_name_alone(shell: InteractiveShe
     assert plain[3].index("^") == plain[2].index("i,")
     assert "Traceback" not in displayed["text/plain"]
     assert len(plain) < 12
-    shown(f"%%glsl new --context context\n{broken}")
+    failed(f"%%glsl new --context context\n{broken}")
     assert "new" not in shell.user_ns
 
 
 @pytest.mark.parametrize("before", ["", "\t", "/* \u00e9\u00e8 */ ", "float a = 1.0; /* <b> & */ "])
-def test_the_caret_stands_below_what_it_means_in_letters_of_one_width(shown: Show, before: str) -> None:
+def test_the_caret_stands_below_what_it_means_in_letters_of_one_width(failed: Show, before: str) -> None:
     text = f"%%glsl k --context context\nvoid main() {{\n  {before}uint x = missing;\n}}"
-    (displayed,) = shown(text)
+    (displayed,) = failed(text)
     page = Strict(displayed["text/html"])
     for tag, attributes in page.elements:
         if tag in ("pre", "span"):
@@ -162,8 +180,8 @@ def test_what_is_printed_names_the_lines_of_the_cell(shell: InteractiveShell, sh
     assert cell.splitlines()[message.line - 1] == '  printf("here");'
 
 
-def test_what_an_error_quotes_is_escaped(shown: Show) -> None:
-    (displayed,) = shown("%%glsl k --context context\nvoid main() { a<script>alert(1)</script>; }")
+def test_what_an_error_quotes_is_escaped(failed: Show) -> None:
+    (displayed,) = failed("%%glsl k --context context\nvoid main() { a<script>alert(1)</script>; }")
     page = Strict(displayed["text/html"])
     assert "script" not in page.tags
     assert "<script>alert(1)</script>" in page.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,19 @@ def test_notebook_is_committed_without_outputs(path: Path) -> None:
     assert not [cell for cell in code_cells(path) if cell["outputs"] or cell["execution_count"] is not None]
 
 
-def run(cells: list[str]) -> None:
-    """Cell after cell in one IPython shell, as a kernel does."""
+RAISES = "raises-exception"  # the tag with which nbclient and Jupyter go on after a cell's error
+
+
+def run(cells: list[str], raising: Collection[int] = ()) -> None:
+    """Run the cells in one IPython shell, as a kernel does. raising: indices of cells that must fail."""
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     try:
-        for cell in cells:
-            shell.run_cell(cell).raise_error()
+        for index, cell in enumerate(cells):
+            result = shell.run_cell(cell)
+            if index in raising:
+                assert result.error_in_exec is not None, cell
+            else:
+                result.raise_error()
     finally:
         InteractiveShell.clear_instance()
 
@@ -58,7 +66,9 @@ def test_notebook_runs(path: Path, context: pumice.Context, tmp_path: Path, monk
     with warnings.catch_warnings():
         if path.stem in NEEDS:
             warnings.simplefilter("ignore")  # torch's exporter warns of its own deprecated parts
-        run(["".join(cell["source"]) for cell in code_cells(path)])
+        cells = code_cells(path)
+        raising = [i for i, cell in enumerate(cells) if RAISES in cell["metadata"].get("tags", ())]
+        run(["".join(cell["source"]) for cell in cells], raising)
 
 
 def test_the_cells_of_the_tutorial_run(context: pumice.Context, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,6 +70,7 @@ class Reflector {
     read_spec_constants();
     read_local_size();
     read_capabilities();
+    check_argument_names();
     const std::map<uint32_t, uint64_t> defaults;
     const VariableBytes bytes(module_, defaults);
     result_.variables = {bytes.of(kWorkgroup), bytes.of(kPrivate) + bytes.of(kFunction)};
@@ -106,6 +107,7 @@ class Reflector {
   bool read_workgroup_size_constant();
   void set_local_size(size_t axis, uint32_t constant_id);
   void read_capabilities();
+  void check_argument_names() const;
   void add_feature(const std::string& feature, const std::string& capability);
 
   Module module_;
@@ -213,8 +215,13 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
     buffer.scalar = buffer.layout->scalar;  // arrays of arrays; vectors of the extension that are structures
     buffer.components = static_cast<uint32_t>(buffer.layout->count());
   }
-  buffer.name = module_.member_name(variable.type, member);
-  if (buffer.name.empty()) throw ShaderCompileError("a buffer of the shader has no name: the SPIR-V was stripped of its debug names");
+  buffer.name = module_.name(variable.id);
+  const std::string array = module_.member_name(variable.type, member);
+  if (buffer.name.empty())
+    buffer.name = array;
+  else
+    buffer.member = array;
+  if (array.empty()) throw ShaderCompileError("a buffer of the shader has no name: the SPIR-V was stripped of its debug names");
   const auto binding = module_.value(variable.id, Binding);
   if (!binding) throw ShaderCompileError("buffer '" + buffer.name + "' has no layout(binding = N)");
   buffer.binding = *binding;
@@ -421,6 +428,24 @@ void Reflector::read_capabilities() {
   }
 }
 
+// A call gives each argument by its name, so that two arguments of one name could not be told apart. GLSL lets a buffer's instance have the
+// name of a push constant in a block with an instance name.
+void Reflector::check_argument_names() const {
+  std::map<std::string, std::string> owners;
+  const auto add = [&](const std::string& name, const std::string& owner) {
+    const auto [found, is_new] = owners.emplace(name, owner);
+    if (!is_new)
+      throw ShaderCompileError("two arguments of this kernel are named '" + name + "': " + found->second + " and " + owner +
+                               ". Rename one of them, for a call gives arguments by name");
+  };
+  for (const BindingInterface& buffer : result_.bindings) {
+    add(buffer.name, "the buffer at binding " + text_of(buffer.binding));
+    for (const std::string& alias : buffer.aliases) add(alias, "another block at binding " + text_of(buffer.binding));
+  }
+  for (const ImageInterface& image : result_.images) add(image.name, "the image at binding " + text_of(image.binding));
+  for (const PushConstant& member : result_.push_constants) add(member.name, "the push constant at byte " + text_of(member.offset));
+}
+
 void Reflector::add_feature(const std::string& feature, const std::string& capability) {
   if (!feature.empty() && std::ranges::find(result_.features, feature, &NeededFeature::feature) == result_.features.end())
     result_.features.push_back({feature, capability});
@@ -439,6 +464,19 @@ const BindingInterface* Interface::find_binding(std::string_view name) const {
   for (const auto& binding : bindings)
     if (std::ranges::find(binding.aliases, name) != binding.aliases.end()) return &binding;
   return nullptr;
+}
+
+std::string Interface::argument_name(const std::string& given) const {
+  if (find_binding(given) || find_image(given) || find_push_constant(given)) return given;
+  const BindingInterface* found = nullptr;
+  for (const BindingInterface& buffer : bindings) {
+    if (buffer.member.empty()) continue;
+    if (given == buffer.name + "." + buffer.member) return buffer.name;
+    if (given != buffer.member) continue;
+    if (found) return given;  // of two buffers; the call is refused with the names that it can use
+    found = &buffer;
+  }
+  return found ? found->name : given;
 }
 
 const PushConstant* Interface::find_push_constant(std::string_view name) const {

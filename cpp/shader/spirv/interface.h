@@ -17,13 +17,15 @@ namespace pumice {
 
 enum class Access : uint8_t { read = 1, write = 2, read_write = 3 };
 
-// One buffer: `name` is the name of the block's array member ("x" in `buffer X { float x[]; }`). Access is as declared; the atomic
-// scalar stores of the packed modes also read where the shader says `writeonly`.
+// One buffer. `name` is the instance name of its block ("src" in `buffer A { float data[]; } src`), or the name of the array member of a
+// block without an instance name ("x" in `buffer X { float x[]; }`). Access is as declared; the atomic scalar stores of the packed modes
+// also read where the shader says `writeonly`.
 struct BindingInterface {
   uint32_t binding = 0;
   std::string name;
   std::string block;
-  std::vector<std::string> aliases;  // array names of further blocks at the same binding (`sfp x[]` and `sfpvec4 x4[]`)
+  std::string member;                // the array member of a block with an instance name; else empty
+  std::vector<std::string> aliases;  // names of further blocks at the same binding (`sfp x[]` and `sfpvec4 x4[]`)
   Access access = Access::read_write;
   ScalarType scalar = ScalarType::other;       // the array's elements; vectors and matrices give their scalar
   uint32_t element_bytes = 0;                  // array stride
@@ -98,6 +100,9 @@ struct Interface {
   const PushConstant* find_push_constant(std::string_view name) const;
   const SpecConstant* find_spec_constant(std::string_view name) const;
   const ImageInterface* find_image(std::string_view name) const;
+
+  // The name of the argument that a caller means by `given`: "src" for "src.data", and for "data" if no other argument has that name.
+  std::string argument_name(const std::string& given) const;
 };
 
 // Reads the interface of a compute shader out of SPIR-V. Throws ShaderCompileError for malformed or stripped modules.

@@ -110,10 +110,10 @@ class GlslMagics(Magics):
     @argument("--disassemble", action="store_true", help="show what the driver made of it, else its SPIR-V")
     @line_cell_magic
     def glsl(self, line: str, cell: str | None = None) -> None:
-        """Makes a Kernel of the cell's GLSL and puts it into a variable.
+        """Compile the cell's GLSL to a Kernel and assign it to a variable.
 
-        Values with spaces stand in quotes: -D "SUM=a + b". Where the text does not compile the errors are shown, and the
-        variable stays as it was.
+        Quote values that contain spaces: -D "SUM=a + b". A compile error is displayed and raised as ShaderCompileError, so that the
+        notebook stops; the variable keeps its old value.
         """
         assert self.shell is not None
         namespace = self.shell.user_ns
@@ -146,7 +146,9 @@ class GlslMagics(Magics):
             )
         except ShaderCompileError as error:
             display(_Failure(error))
-            return
+            # IPython prints what this returns in place of a traceback: the error is on display already.
+            error._render_traceback_ = list  # type: ignore[attr-defined]
+            raise
         except Error as error:
             raise UsageError(f"%%glsl: {type(error).__name__}: {error}") from None
         namespace[options.name] = kernel
