@@ -33,6 +33,7 @@ class MadeUp:
     closed: set[str] = field(default_factory=set)
     told: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=lambda: {"HOME": "/people/ann"})
+    user: int = field(default_factory=os.geteuid)
 
     def put(self, path: str, text: str = "") -> None:
         file = self.root / path.lstrip("/")
@@ -56,6 +57,7 @@ class MadeUp:
             self.unloadable.get,
             lambda path: "/" + str(path.relative_to(self.root)) not in self.closed,
             lambda: {**answer, **self.told},
+            self.user,
         )
 
     def wrong(self) -> list[Finding]:
@@ -71,6 +73,9 @@ def made_up(tmp_path: Path) -> MadeUp:
     made = MadeUp(tmp_path)
     made.driver("lvp_icd.json", "libvulkan_lvp.so")
     made.put("/people/ann/.cache/pumice/kept")
+    made.put("/people/ann/.cache/pumice/spirv/ab/kept.spv")
+    for folder in ("pumice", "pumice/spirv", "pumice/spirv/ab"):
+        (tmp_path / "people/ann/.cache" / folder).chmod(0o700)
     return made
 
 
@@ -110,7 +115,7 @@ def _closed_node(made: MadeUp) -> None:
 
 def _full_path_is_a_file(made: MadeUp) -> None:
     made.put("/scratch/kept")
-    made.environment["PUMICE_CACHE_DIR"] = "/scratch/kept/pumice"
+    made.environment["PUMICE_CACHE_DIR"] = "/scratch/kept"
 
 
 # What is broken, the subject of the one finding, words of its sentence, and its line.
@@ -129,7 +134,7 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
     ),
     "a second manifest is no JSON": (
         lambda made: made.put("/etc/vulkan/icd.d/b.json", "{"),
-        *("drivers", "b.json is no manifest of a driver", "install its package again"),
+        *("drivers", "b.json is no manifest of a driver", "install the package of b.json again"),
     ),
     "a variable names a file that is gone": (
         lambda made: made.environment.update(VK_DRIVER_FILES="/usr/share/vulkan/icd.d/lvp_icd.json:/gone.json"),
@@ -177,7 +182,30 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
     ),
     "a cache below a file": (
         _full_path_is_a_file,
-        *("cache", "The cache /scratch/kept/pumice cannot be made", "rm "),
+        *("cache", "The cache /scratch/kept/pumice cannot be made", "export PUMICE_CACHE_DIR="),
+    ),
+    "a cache in whose place is a file": (
+        lambda made: (made.put("/scratch/pumice"), made.environment.update(PUMICE_CACHE_DIR="/scratch")),
+        *("cache", "The cache /scratch/pumice cannot be made", "export PUMICE_CACHE_DIR="),
+    ),
+    "a cache of another user": (
+        lambda made: setattr(made, "user", made.user + 1),
+        *("cache", f"it belongs to uid {os.geteuid()}, and you are uid {os.geteuid() + 1}", "export PUMICE_CACHE_DIR="),
+    ),
+    "a cache that others may write": (
+        lambda made: (made.root / "people/ann/.cache/pumice").chmod(0o777),
+        *("cache", "other users may write to it", "chmod go-w /people/ann/.cache/pumice,"),
+    ),
+    "a folder of the cache that others may write": (
+        lambda made: (made.root / "people/ann/.cache/pumice/spirv/ab").chmod(0o720),
+        *("cache", "other users may write to it", "chmod go-w /people/ann/.cache/pumice/spirv/ab,"),
+    ),
+    "a cache that is a link": (
+        lambda made: (
+            (made.root / "people/ann/.cache/pumice").rename(made.root / "elsewhere"),
+            (made.root / "people/ann/.cache/pumice").symlink_to(made.root / "elsewhere"),
+        ),
+        *("cache", "it is a symbolic link", "export PUMICE_CACHE_DIR="),
     ),
     "no context": (
         lambda made: made.told.update(devices=[], error="there is no Vulkan 1.2 device with a compute queue"),
@@ -204,6 +232,25 @@ def test_one_thing_that_is_wrong_is_found_alone_with_its_line(
     text = capsys.readouterr().out
     assert f"-> {found.mend}" in text
     assert text.endswith("\n1 thing is wrong.\n")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_no_line_removes_a_file_or_names_a_folder_that_everybody_may_write(made_up: MadeUp, name: str) -> None:
+    BROKEN[name][0](made_up)
+    for found in made_up.wrong():
+        assert not re.search(r"\brm\b|\bremove\b|\bdelete\b|/tmp|777", found.mend), found.mend
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_root_makes_no_cache_in_the_home_of_another_user(made_up: MadeUp) -> None:
+    (made_up.root / "people/bob").mkdir()
+    os.chown(made_up.root / "people/bob", 65534, 65534)
+    made_up.environment["HOME"] = "/people/bob"
+    found = made_up.only()
+    assert (found.subject, "sudo -H" in found.mend) == ("cache", True)
+    assert "root makes none in a folder of another user, uid 65534" in found.text
+    made_up.environment["PUMICE_CACHE_DIR"] = "/people/bob"
+    assert not made_up.wrong()
 
 
 def test_only_software_beside_a_gpu_is_wrong_unless_the_gpu_is_hidden(made_up: MadeUp) -> None:

@@ -98,8 +98,8 @@ class Machine:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     loading_error: Callable[[str], str | None] = loading_error
     may_open: Callable[[Path], bool] = may_open
-    user: int = field(default_factory=os.geteuid)  # whose files the cache trusts
     probe: Callable[[], dict[str, Any]] = probed_devices
+    user: int = field(default_factory=os.geteuid)  # whose files the cache trusts
 
     def path(self, absolute: str | Path) -> Path:
         """An absolute path, below the machine's root."""
