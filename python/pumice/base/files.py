@@ -1,4 +1,4 @@
-"""Atomic replacement of files."""
+"""Replace files atomically, and read files of other packages' formats."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import os
 import stat
 from collections.abc import Iterator
 from typing import IO, TypeAlias
+
+from .._pumice import Error
+from .errors import InputError
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -58,3 +61,32 @@ def _is_stream(target: str) -> bool:
         absolute = os.path.abspath(target)
         return absolute.startswith(("/dev/", "/proc/")) and not absolute.startswith("/dev/shm/")
     return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISBLK(mode)
+
+
+@contextlib.contextmanager
+def readable(path: Path, member: str = "", kind: str = "NumPy arrays") -> Iterator[None]:
+    """Raise an InputError that names the file, and the member of an archive, in place of what other packages raise for its content.
+
+    An OSError of the system passes: there is no such file, or it may not be read.
+    """
+    try:
+        yield
+    except Error:
+        raise
+    except (
+        Exception
+    ) as error:  # zipfile, zlib, NumPy, Pillow and protobuf raise a dozen classes, of which some are not documented
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        where = f"'{os.fspath(path)}'" + (f", member '{member}'" if member else "")
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise InputError(f"{where}: expected {kind} ({reason}){_hint(error)}") from None
+
+
+def _hint(error: Exception) -> str:
+    text = str(error).lower()
+    if "password" in text or "encrypted" in text:
+        return ": write it again without a password"
+    if "pickle" in text or "object arrays" in text:
+        return ": arrays of Python objects are not read; write numbers, or strings as dtype str"
+    return ""

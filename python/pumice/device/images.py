@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..base.element_types import Array
 from ..base.errors import InputError
+from ..base.files import readable
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -33,12 +34,9 @@ def _pillow() -> Any:
 
 def _opened(path: str | os.PathLike[str], mode: str) -> Image.Image:
     image_module, operations = _pillow()
-    try:
-        with image_module.open(path) as image:
-            upright: Image.Image = operations.exif_transpose(image)
-            return _eight_bits(upright, path).convert("L" if mode == "L" else "RGB")
-    except (image_module.UnidentifiedImageError, image_module.DecompressionBombError, SyntaxError) as error:
-        raise InputError(f"'{os.fspath(path)}': expected a picture ({error})") from None
+    with readable(path, kind="a picture"), image_module.open(path) as image:
+        upright: Image.Image = operations.exif_transpose(image)
+        return _eight_bits(upright, path).convert("L" if mode == "L" else "RGB")
 
 
 def _eight_bits(image: Image.Image, path: str | os.PathLike[str]) -> Image.Image:

@@ -19,6 +19,7 @@ from ..base.element_types import BITS, Bytes, byte_count
 from .build.builder import build
 from .file.model_file import Folder, ModelFile, Source
 from .file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Place, Recipe
+from .file.weight_files import states_key
 
 if TYPE_CHECKING:
     from .build.builder import Composed
@@ -67,12 +68,13 @@ def _modules_in(folder: str) -> list[str]:
 def _entry_name(file: ModelFile, overridable: Overridable) -> str | None:
     """Return the name of a model's cache entry; None without a cache.
 
-    It is a hash of the file without the elements of large tensors, for which a recipe keeps only offsets.
+    It is a hash of the file without the elements of large tensors, for which a recipe keeps only offsets, and of the sizes and times of its
+    weight files, from which the importer reads small tensors.
     """
     if cache_directory() is None:
         return None
     wanted = overridable is True or sorted(set(overridable or ()))
-    return sha256(file.skeleton, f"{_importer_version()} {wanted}".encode())
+    return sha256(file.skeleton, f"{_importer_version()} {wanted} {states_key(file)}".encode())
 
 
 # ---- constants as places
@@ -240,7 +242,7 @@ def load_recipe(source: Source, folder: Folder | None = None, overridable: Overr
     from .parse import parse, recipe_of
 
     recipe = recipe_of(parse(file), file, overridable)
-    if name is not None and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
+    if name is not None and file.is_cacheable and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
         write_cache_entry(_KIND, name, entry)
     return recipe
 

@@ -15,6 +15,7 @@ from .composed.table import COMPOSED
 from .file.foreign_files import kind_of
 from .file.model_file import ModelFile
 from .file.recipe import Overridable, Recipe
+from .file.weight_files import check_locations
 from .graph_importer import GraphImporter
 from .onnx_functions import expanded
 from .onnx_values import ONNX_DOMAINS
@@ -37,6 +38,7 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
             "model", file.name, f"expected an ONNX model, given {_told(file) or 'a file that holds no graph'}"
         )
     _check_text(model, file)
+    check_locations(file)
     return expanded(model, _is_claimed, file.name, in_place=file.proto is None)
 
 

@@ -14,9 +14,10 @@ from ..base.element_types import PRECISIONS, Array
 from ..base.errors import InputError, binding_error
 from ..base.log import log_warning
 from ..importer.file.model_file import Folder, Source, portable, reread
+from ..importer.file.weight_files import model_digests, model_states
 from .batches import Batch, Layout, batch_of, checked_rows, layout_of, rows_of
 from .model import Model
-from .opened_models import ModelKey, OpenedModel, digest_of, keep, opened_model, state_of
+from .opened_models import Digests, ModelKey, OpenedModel, keep, opened_model
 from .options import refuse_unknown
 from .policy import Precision, policy_of
 from .runs import MOST_IN_FLIGHT
@@ -74,9 +75,9 @@ class BatchPredictor:
     last one's model stays open until the next comes, since engines unpickle a predictor for each task: see release(). All methods may
     be called from several threads.
 
-    model: as for load(). A path is read by every worker, and must name there the file that it named here, by its SHA-256, when the
-    predictor was pickled; bytes travel in the pickle. A file that was written since a model of it was opened, or whose weights were in a
-    file beside it with its name, is opened anew by the next predictor; one that is open goes on with its model, and where memory is short
+    model: as for load(). A path is read by every worker, and must name there the file that it named here, with the same files of weights,
+    by their SHA-256, when the predictor was pickled; bytes travel in the pickle, their files of weights do not. A model with a file that
+    was written since it was opened is opened anew by the next predictor; one that is open goes on with its model, and where memory is short
     and the file has to be read again, it raises InputError in place of results of two models.
     device: what Context takes; "" follows PUMICE_DEVICE and the GPUs that an engine assigns, see docs/devices.md.
     precision, folder, and the options seed, fuse, check_indices, deterministic, tuned: as for load(). kernels= and operators= are refused:
@@ -118,8 +119,9 @@ class BatchPredictor:
         self._source = portable(reread(model))
         if isinstance(self._source, str) and not os.path.exists(self._source):
             raise FileNotFoundError(2, os.strerror(2), self._source)
-        self._digest = ""  # of the file that a worker must find; "" in the process where the predictor was made
-        self._own_digest = ""  # the same where the predictor was made, once it has been pickled
+        # Of the files that a worker must find; none in the process where the predictor was made.
+        self._digests: Digests = ()
+        self._is_unpickled = False
         self._device, self._precision = device, precision
         self._folder = None if folder is None else os.path.abspath(folder)
         self._options = options
@@ -259,11 +261,11 @@ class BatchPredictor:
     def _open(self) -> tuple[Model, Layout]:
         opened = self._opened
         if opened is None or opened.process != os.getpid():
-            state = state_of(self._source, self._folder)
+            state = model_states(self._source, self._folder)
             told = (repr(self._precision), repr(self._options))
-            key = ModelKey(self._source, self._digest, state, self._folder, self._device, *told)
+            key = ModelKey(self._source, self._digests, state, self._folder, self._device, *told)
             opened = self._opened = opened_model(key, self._precision, self._folder, self._options)
-            if self._digest:
+            if self._is_unpickled:
                 keep(opened)
         model = opened.model()
         if self._layout is None:
@@ -289,7 +291,7 @@ class BatchPredictor:
         again. Idempotent.
         """
         self._opened = None
-        if self._digest:
+        if self._is_unpickled:
             keep(None)
 
     @staticmethod
@@ -306,11 +308,14 @@ class BatchPredictor:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state that travels to a worker says how to open the model, and holds no device. Raises OSError for a file that is gone."""
-        source = self._source
-        if not self._own_digest:
-            self._own_digest = self._digest or (digest_of(source) if isinstance(source, str) else "bytes")
-        return {**self.__dict__, "_digest": self._own_digest, "_opened": None, "_layout": None, "notes": []}
+        """The state that travels to a worker says how to open the model, and holds no device.
+
+        It has the SHA-256 of every file of the model; a file is read again only when its size, time or inode changed.
+        Raises OSError and GraphError for a file that is gone.
+        """
+        digests = self._digests if self._is_unpickled else model_digests(self._source, self._folder)
+        travels = {"_digests": digests, "_is_unpickled": True, "_opened": None, "_layout": None, "notes": []}
+        return {**self.__dict__, **travels}
 
     def __repr__(self) -> str:
         source = repr(self._source) if isinstance(self._source, str) else f"{len(self._source)} bytes"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ..base.errors import InputError
+from ..base.files import readable
+from .array_files import npz_arrays, tensor_array
 
 if TYPE_CHECKING:
     from .model import Model
@@ -80,11 +79,7 @@ def read(path: Path, model: Model) -> DataSet:
 
 
 def _archive(path: Path, model: Model) -> DataSet:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"'{path}': {error}") from None
+    arrays = npz_arrays(path)
     inputs = [value.name for value in (*model.inputs, *model.overridable)]
     outputs = [value.name for value in model.outputs]
     if unknown := [name for name in arrays if name not in inputs and name not in outputs]:
@@ -132,11 +127,9 @@ def _value(text: bytes, kind: str, path: Path) -> Any:
     import onnx
     from onnx import numpy_helper
 
-    try:
+    with readable(path, kind=f"a {kind} of ONNX"):
         if kind == "tensor":
-            return numpy_helper.to_array(onnx.TensorProto.FromString(text), str(path.parent))
+            return tensor_array(onnx.TensorProto.FromString(text), path)
         if kind == "sequence":
             return numpy_helper.to_list(onnx.SequenceProto.FromString(text))
         return numpy_helper.to_optional(onnx.OptionalProto.FromString(text))
-    except Exception as error:  # protobuf's and NumPy's
-        raise InputError(f"'{path}': expected a {kind} of ONNX; {error}") from None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import tokenize
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,6 +12,7 @@ import numpy as np
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.plain_text import plain, shell_word
+from .array_files import npy_array, npz_arrays, tensor_file
 from .model import Model
 from .values import ModelValue
 
@@ -143,45 +141,20 @@ def _split(entry: str, names: list[str]) -> tuple[str | None, str]:
 
 
 def _named_arrays(path: str, names: list[str]) -> dict[str, Array]:
-    with npz(path) as archive, readable(path):
-        unknown = [name for name in archive.files if name not in names]
-        if unknown:
-            raise InputError(f"'{path}': no input {', '.join(unknown)}; the model has {', '.join(names)}")
-        return {name: archive[name] for name in archive.files}
-
-
-def npz(path: str) -> Any:
-    """An .npz file, opened. Raises InputError, OSError."""
-    archive = _loaded(path)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputError(f"'{path}': expected an .npz file")
-    return archive
-
-
-def _loaded(path: str) -> Any:
-    with readable(path):
-        return np.load(path, allow_pickle=False)
-
-
-@contextlib.contextmanager
-def readable(path: str) -> Iterator[None]:
-    """Turns what NumPy and zipfile raise for unreadable files into an InputError that names the file."""
-    try:
-        yield
-    except (ValueError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile, tokenize.TokenError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"'{path}': expected NumPy arrays ({error})") from None
+    arrays = npz_arrays(path)
+    if unknown := [name for name in arrays if name not in names]:
+        raise InputError(f"'{path}': no input {', '.join(unknown)}; the model has {', '.join(names)}")
+    return arrays
 
 
 def _read(path: str, value: ModelValue, image_options: Mapping[str, Any]) -> Array:
     suffix = os.path.splitext(path)[1].lower()
     if suffix == ".npy":
-        return np.asarray(_loaded(path))
+        return npy_array(path)
     if suffix == ".npz":
-        return _only_array(path, value.name)
+        return next(iter(npz_arrays(path, value.name).values()))
     if suffix == ".pb":
-        return tensor_proto(path)
+        return tensor_file(path)
     from ..device.images import load_image
 
     return load_image(path, dtype=value.dtype, **{**_image_defaults(value), **image_options})
@@ -189,29 +162,6 @@ def _read(path: str, value: ModelValue, image_options: Mapping[str, Any]) -> Arr
 
 def _is_picture(path: str) -> bool:
     return os.path.splitext(path)[1].lower() not in (".npy", ".npz", ".pb")
-
-
-def _only_array(path: str, name: str) -> Array:
-    with npz(path) as archive, readable(path):
-        if name in archive.files:
-            return np.asarray(archive[name])
-        if len(archive.files) == 1:
-            return np.asarray(archive[archive.files[0]])
-        raise InputError(f"'{path}': expected an array '{name}' or a single one, given {', '.join(archive.files)}")
-
-
-def tensor_proto(path: str) -> Array:
-    """The array of a file that holds an ONNX TensorProto. Raises InputError, OSError."""
-    from onnx import TensorProto, numpy_helper
-
-    tensor = TensorProto()
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
-        tensor.ParseFromString(data)
-        return np.asarray(numpy_helper.to_array(tensor))
-    except Exception as error:  # the class differs between versions of protobuf
-        raise InputError(f"'{path}': expected an ONNX TensorProto ({error})") from None
 
 
 def _image_defaults(value: ModelValue) -> dict[str, Any]:

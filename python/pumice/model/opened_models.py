@@ -4,57 +4,25 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
-from .._pumice import Context, sha256
+from .._pumice import Context
 from ..base.errors import InputError, graph_error
 from ..device.context import made_default_context
-from ..importer.file.model_file import Folder, mapped
+from ..importer.file.model_file import Folder
+from ..importer.file.weight_files import FileState, model_digests, model_states
 from .model import Model
 
-# Names that exporters give to a model's file of weights, behind the model's whole name or its stem.
-_WEIGHTS_BEHIND_NAME = (".data", "_data")
-_WEIGHTS_BEHIND_STEM = (".data", ".bin", ".weights")
-
-
-class FileState(NamedTuple):
-    """What tells cheaply whether a file was written since."""
-
-    path: str
-    size: int  # bytes; -1: there is no such file
-    changed: int  # nanoseconds
-
-
-def state_of(source: str | bytes, folder: str | None) -> tuple[FileState, ...]:
-    """The states of a model's file and of files of weights in its folder that have one of their usual names; nothing of bytes."""
-    found = []
-    if isinstance(source, str):
-        found.append(_file_state(source))
-        name = os.path.basename(source)
-        beside = [name + end for end in _WEIGHTS_BEHIND_NAME]
-        beside += [os.path.splitext(name)[0] + end for end in _WEIGHTS_BEHIND_STEM]
-        states = (_file_state(os.path.join(folder or os.path.dirname(source), one)) for one in dict.fromkeys(beside))
-        found += [one for one in states if one.size >= 0]
-    return tuple(found)
-
-
-def _file_state(path: str) -> FileState:
-    try:
-        told = os.stat(path)
-    except OSError:
-        return FileState(path, -1, 0)
-    return FileState(path, told.st_size, told.st_mtime_ns)
+Digests: TypeAlias = "tuple[tuple[str, str], ...]"  # SHA-256 by the name of a file; "" for the model's own
 
 
 class ModelKey(NamedTuple):
     """What a model is opened from: equal keys share one model."""
 
     source: str | bytes  # an absolute path, or the file's bytes
-    digest: str  # SHA-256 of the file; "" where it is read as it is
-    state: tuple[
-        FileState, ...
-    ]  # of the file and of files of weights beside it, when the first predictor opened the model
+    digests: Digests  # of all its files; none where they are read as they are
+    state: tuple[FileState, ...]  # of all its files, when the first predictor opened the model
     folder: str | None
     device: str | int
     precision: str  # as repr() writes it
@@ -95,12 +63,9 @@ class OpenedModel:
             self._model = None
 
     def _check(self) -> None:
-        if self._key.digest and isinstance(self._key.source, str):
-            digest = digest_of(self._key.source)
-            if digest != self._key.digest:
-                told = f"expected the file that the predictor was pickled with (SHA-256 {self._key.digest}), given {digest}"
-                raise graph_error("model", self._key.source, told)
-        before, now = {*self._key.state}, {*state_of(self._key.source, self._key.folder)}
+        if self._key.digests:
+            check_digests(self._key.source, self._key.folder, self._key.digests)
+        before, now = {*self._key.state}, {*model_states(self._key.source, self._key.folder)}
         if changed := sorted({one.path for one in before ^ now}):
             raise InputError(
                 f"BatchPredictor: expected '{changed[0]}' as it was when the model was opened, so that no results of two models are "
@@ -108,9 +73,17 @@ class OpenedModel:
             )
 
 
-def digest_of(path: str) -> str:
-    """The SHA-256 of a file. Raises OSError."""
-    return sha256(mapped(path))
+def check_digests(source: str | bytes, folder: str | None, expected: Digests) -> None:
+    """Raises GraphError naming the first of a model's files that is not the one that a predictor was pickled with, OSError."""
+    given = dict(model_digests(source, folder))
+    for name, digest in expected:
+        if given.get(name) == digest:
+            continue
+        path = name or (source if isinstance(source, str) else "model")
+        what = f"weight file '{name}'" if name else "file"
+        told = f"expected the {what} that the predictor was pickled with (SHA-256 {digest}), given {given.get(name, 'none')}"
+        hint = "copy all files of the model to this machine, or pickle the predictor again"
+        raise graph_error("model", path, f"{told}: {hint}")
 
 
 class _Process:

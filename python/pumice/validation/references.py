@@ -13,6 +13,7 @@ from ..base.element_types import PRECISIONS, Array
 from ..base.errors import InputError
 from ..importer.file.model_file import ModelFile, portable
 from ..importer.load import load_graph
+from ..model.array_files import npz_arrays
 from ..model.model import Model
 from .against import Against, Expected, Tolerance, Valued, array_of
 from .bounds.bounded import Bounded
@@ -357,13 +358,12 @@ def _loaded(given: Any) -> dict[str, Array]:
     if isinstance(given, Mapping):
         made = {str(name): np.asarray(array) for name, array in given.items()}
     else:
+        if not isinstance(given, str | os.PathLike):
+            raise InputError(f"validate: reference: expected an .npz file of tensors, given {given!r:.200}")
         try:
-            with np.load(given, allow_pickle=False) as file:
-                made = {name: file[name] for name in file.files}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"validate: reference: expected an .npz file of tensors, given {given!r}: {error}"
-            ) from None
+            made = npz_arrays(given)
+        except (InputError, OSError) as error:
+            raise InputError(f"validate: reference: expected an .npz file of tensors: {error}") from None
     if not made or any(array.dtype == object for array in made.values()):
         raise InputError("validate: reference: expected arrays by the names of tensors, given none or other objects")
     return made

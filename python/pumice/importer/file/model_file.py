@@ -123,6 +123,7 @@ class ModelFile:
         self.name = "model"
         self.data: Bytes | None = None
         self.proto: ModelProto | None = None
+        self.is_cacheable = True  # whether a recipe of it is right as long as its skeleton is the same
         self._beside: dict[str, Bytes] = {}
         source = reread(source)
         if isinstance(source, str | os.PathLike):
@@ -147,7 +148,7 @@ class ModelFile:
         folder.
         """
         if location not in self._beside:
-            path = self._path_beside(location, tensor)
+            path = self.path_beside(location, tensor)
             try:
                 self._beside[location] = mapped(path)
             except OSError as error:
@@ -156,7 +157,7 @@ class ModelFile:
                 ) from None
         return self._beside[location]
 
-    def _path_beside(self, location: str, tensor: str) -> str:
+    def path_beside(self, location: str, tensor: str) -> str:
         normal = os.path.normpath(location)
         if not location or os.path.isabs(normal) or normal.split(os.sep)[0] == os.pardir or "\0" in location:
             raise graph_error("tensor", tensor, f"expected a weight file in the model's own folder, given '{location}'")

@@ -102,6 +102,9 @@ def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) ->
     Raises GraphError, NotExpressible.
     """
     values, indices = constant_of(sparse.values, name, file), constant_of(sparse.indices, f"{name} (indices)", file)
+    file.is_cacheable &= (
+        values.place is None and indices.place is None
+    )  # the recipe holds what the cache's key leaves out
     shape, count = list(sparse.dims), element_count(values.shape)
     if any(not 0 <= size < _MOST_ELEMENTS for size in shape) or len(values.shape) != 1:
         raise graph_error(

@@ -1,0 +1,81 @@
+"""Read arrays from files that somebody else wrote: .npy, .npz, and ONNX tensors."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..base.element_types import Array, array_of
+from ..base.errors import InputError
+from ..base.files import Path, readable
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+
+def npz_arrays(path: Path, only: str | None = None) -> dict[str, Array]:
+    """Return the arrays of an .npz file by name; only: that one alone, or the single one there is. Raises InputError, OSError."""
+    with open(path, "rb") as file:  # NumPy leaves a file open whose content it refuses
+        with readable(path):
+            archive: Any = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InputError(f"'{os.fspath(path)}': expected an .npz file, given a single array")
+        return {name: _member(archive, path, name) for name in _names(archive.files, path, only)}
+
+
+def _names(names: list[str], path: Path, only: str | None) -> list[str]:
+    if only is None or len(names) == 1:
+        return names
+    if only not in names:
+        given = ", ".join(names) or "none"
+        raise InputError(f"'{os.fspath(path)}': expected an array '{only}' or a single one, given {given}")
+    return [only]
+
+
+def _member(archive: Any, path: Path, name: str) -> Array:
+    with readable(path, name):
+        array = archive[name]
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"'{os.fspath(path)}', member '{name}': expected a NumPy array, given a file that is none")
+    return array
+
+
+def npy_array(path: Path) -> Array:
+    """Return the array of an .npy file. Raises InputError, OSError."""
+    with open(path, "rb") as file, readable(path):
+        array: Any = np.load(file, allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"'{os.fspath(path)}': expected one NumPy array, given an .npz file: call it NAME.npz")
+    return array
+
+
+def tensor_file(path: Path) -> Array:
+    """Return the array of a file that holds an ONNX TensorProto. Raises InputError, OSError."""
+    from onnx import TensorProto
+
+    with open(path, "rb") as file:
+        data = file.read()
+    with readable(path, kind="an ONNX TensorProto"):
+        return tensor_array(TensorProto.FromString(data), path)
+
+
+def tensor_array(tensor: TensorProto, path: Path) -> Array:
+    """Return a tensor's elements; external data is looked up in the folder of the file `path`.
+
+    Raises GraphError, InputError, and protobuf's errors.
+    """
+    from onnx import TensorProto, numpy_helper
+
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return np.asarray(numpy_helper.to_array(tensor))
+    from ..importer.file.model_file import ModelFile
+    from ..importer.file.onnx_tensor import constant_of
+    from ..importer.file.weight_files import external_tensors
+
+    if any("\0" in location for _, location in external_tensors(tensor)):
+        raise InputError(f"'{os.fspath(path)}': expected the name of a file as location of its data, given a NUL byte")
+    file = ModelFile(b"", os.path.dirname(os.fspath(path)) or os.curdir)
+    constant = constant_of(tensor, tensor.name, file)
+    return array_of(constant.raw, constant.dtype, constant.shape)
