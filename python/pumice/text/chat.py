@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextvars
 import datetime
 import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from .._pumice import Error
 from ..base.errors import InputError
 from .errors import FolderError
 from .folder import Folder, Settings
 
 _TOKENIZER, _TEMPLATE, _FIELD = "tokenizer_config.json", "chat_template.jinja", "chat_template"
 _MOST_BYTES = 1 << 20  # of a template
-_MOST_CHARACTERS = 1 << 24  # of the text that a template makes
 
 Message = Mapping[str, Any]
 
@@ -40,19 +41,16 @@ class ChatTemplate:
 
     def _compiled(self, source: str) -> Any:
         try:
-            from jinja2 import TemplateError
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
+            from . import sandbox
         except ImportError as error:
             raise InputError(f"chat templates need the package jinja2 (pip install 'pumice[text]'): {error}") from None
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = _as_json
+        environment = sandbox.LimitedEnvironment({"tojson": _as_json})
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
         try:
             return environment.from_string(source)
-        except (TemplateError, RecursionError) as error:
-            raise FolderError(self._file, _FIELD, f"expected a template in Jinja: {error}") from None
+        except Exception as error:  # Jinja's, or of Python's compiler: too many blocks in one another
+            what = f"expected a template in Jinja: {type(error).__name__}: {error}"
+            raise FolderError(self._file, _FIELD, what) from None
 
     def text(self, messages: Sequence[Message], answer: bool, variables: Mapping[str, Any]) -> str:
         """The text of the messages; answer: with what begins the model's own one.
@@ -62,21 +60,27 @@ class ChatTemplate:
         checked = _checked(messages)
         if self._template is None:
             return self._by_roles(checked)
-        from jinja2 import TemplateError
+        from . import sandbox
 
         given = {**self._special, **variables, "messages": checked, "add_generation_prompt": answer}
-        parts, count = [], 0
         try:
-            for part in self._template.generate(**given):
-                count += len(part)
-                if count > _MOST_CHARACTERS:
-                    what = f"expected a text of at most {_MOST_CHARACTERS} characters, given a longer one"
-                    raise FolderError(self._file, _FIELD, what)
-                parts.append(part)
-        except (FolderError, InputError):
+            return contextvars.copy_context().run(self._rendered, given)
+        except Error:
             raise
-        except (TemplateError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except sandbox.LimitError as error:
+            raise FolderError(self._file, _FIELD, f"the template is beyond a limit: {error}") from None
+        except Exception as error:  # what a template does may fail in any way
             raise FolderError(self._file, _FIELD, f"the template failed: {type(error).__name__}: {error}") from None
+
+    def _rendered(self, given: Mapping[str, Any]) -> str:
+        from . import sandbox
+
+        sandbox.start()
+        parts, count = [], 0
+        for part in self._template.generate(**given):
+            count += len(part)
+            sandbox.check_size(count)
+            parts.append(part)
         return "".join(parts)
 
     def _by_roles(self, messages: Sequence[Message]) -> str:

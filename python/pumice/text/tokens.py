@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _UNFINISHED = "\ufffd"  # what a decoder gives for bytes that are no whole character (yet)
+_LONGEST = 500  # characters of a reason
 _LOOK_BACK = 6  # tokens before the new ones that their text may depend on
 
 
@@ -21,10 +23,21 @@ def _tokenizer_of(folder: Folder) -> Tokenizer:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise InputError(f"pumice.text needs the package tokenizers (pip install 'pumice[text]'): {error}") from None
-    try:
+    with _checked("expected a tokenizer of the package tokenizers"):
         return Tokenizer.from_file(folder.tokenizer)
-    except Exception as error:  # the package raises Exception itself
-        raise FolderError("tokenizer.json", "", f"expected a tokenizer of the package tokenizers: {error}") from None
+
+
+@contextlib.contextmanager
+def _checked(what: str) -> Iterator[None]:
+    """Raises FolderError in place of what the package raises: Exception itself, and for a panic in its Rust code a BaseException."""
+    try:
+        yield
+    except FolderError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # the user's interrupt, or the end of the process
+        raise FolderError("tokenizer.json", "", f"{what}: {str(error)[:_LONGEST]}") from None
 
 
 class Tokens:
@@ -32,7 +45,8 @@ class Tokens:
 
     def __init__(self, folder: Folder) -> None:
         self._tokenizer: Any = _tokenizer_of(folder)
-        self.words: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        with _checked("expected a vocabulary"):
+            self.words: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         named = {"eos_token_id": folder.ends, "bos_token_id": () if folder.begin is None else (folder.begin,)}
         for field, tokens in named.items():
             for token in tokens:
@@ -41,11 +55,13 @@ class Tokens:
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """The tokens of a text; special: with those that the tokenizer adds at its ends."""
-        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        with _checked(f"the tokenizer fails on a text of {len(text)} characters"):
+            return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
-        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+        with _checked(f"the tokenizer fails on {len(tokens)} tokens"):
+            return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 class Pieces:

@@ -1,0 +1,204 @@
+"""A Jinja sandbox with limits: a template of a folder cannot run for ever, or fill the memory.
+
+Jinja's own sandbox keeps templates away from Python's internals. It does not limit strings, lists, loops and recursion.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Callable, Iterable, Sized
+from contextvars import ContextVar
+from typing import Any
+
+from jinja2 import nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_CHARACTERS = 1 << 24  # of one value, with all that is in it
+MAX_PRODUCED = 1 << 28  # characters of all values that a template makes
+MAX_STEPS = 1 << 22  # iterations, branches and calls
+MAX_SECONDS = 10.0
+_MAX_NUMBER = 1_000_000  # an integer argument: a width, a count, an indent
+_MAX_BITS = 1 << 14  # of an integer
+_ITEM = 32  # characters that an element of a list counts as: to look at them takes time as well
+_WIDE = re.compile(r"\d{7}|[*]|\{[^{}]*\{")  # of a format: a width beyond _MAX_NUMBER, or one that an argument gives
+# Filters and methods whose result may be as long as the product of the lengths of their arguments.
+_PRODUCTS = frozenset({"replace", "join", "indent", "wordwrap", "expandtabs", "tojson", "translate", "xmlattr"})
+
+
+class LimitError(Exception):
+    """A template is beyond a limit, which the message names."""
+
+
+class Budget:
+    """What one run of a template has used."""
+
+    def __init__(self) -> None:
+        self._steps = self._produced = 0
+        self._end = time.monotonic() + MAX_SECONDS
+
+    def step(self) -> None:
+        """Counts a step. Raises LimitError."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise LimitError(f"expected at most {MAX_STEPS} loop iterations, branches and calls, given more")
+        if time.monotonic() > self._end:
+            raise LimitError(f"expected an end within {MAX_SECONDS:g} seconds, given a longer run")
+
+    def spend(self, size: int) -> None:
+        """Counts characters that were made. Raises LimitError."""
+        check_size(size)
+        self._produced += size
+        if self._produced > MAX_PRODUCED:
+            raise LimitError(f"expected values of at most {MAX_PRODUCED} characters in all, given more")
+        self.step()
+
+
+_budget: ContextVar[Budget] = ContextVar("_budget")
+
+
+def start() -> None:
+    """Begins a new budget, in the current context."""
+    _budget.set(Budget())
+
+
+def check_size(size: int) -> None:
+    """Raises LimitError for more characters than a value may have."""
+    if size > MAX_CHARACTERS:
+        raise LimitError(f"expected values of at most {MAX_CHARACTERS} characters, given one of {size} or more")
+
+
+def size_of(value: Any) -> int:
+    """The characters of a value and of all that is in it, anything else as _ITEM. Stops at the limit."""
+    size, waiting = 0, [value]
+    while waiting and size <= MAX_CHARACTERS:
+        one = waiting.pop()
+        size += _ITEM
+        if isinstance(one, str | bytes | range):
+            size += len(one)
+        elif isinstance(one, dict):
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple | set | frozenset):
+            waiting += one
+        elif isinstance(one, int):
+            size += one.bit_length() // 8
+    return size
+
+
+def _measured(value: Any) -> Any:
+    _budget.get().spend(size_of(value))
+    return value
+
+
+def _check_call(name: str, values: list[Any]) -> None:
+    """Raises LimitError for arguments of which a function would make too much. values: what it works on, then its arguments."""
+    for one in values[1:]:
+        if isinstance(one, int) and abs(one) > _MAX_NUMBER and name != "safe_range":  # which has its own limit
+            raise LimitError(f"{name}: expected numbers of at most {_MAX_NUMBER}, given a larger one")
+    if name in ("format", "format_map", "%") and isinstance(values[0], str) and _WIDE.search(values[0]):
+        raise LimitError(f"{name}: expected widths of at most 6 digits in the format itself, given others")
+    if name == "replace" and len(values) > 2 and isinstance(values[0], str):
+        check_size(len(values[0]) + values[0].count(str(values[1])) * len(str(values[2])))
+    elif name in _PRODUCTS:
+        sizes = [abs(one) if isinstance(one, int) else size_of(one) for one in values[1:]]
+        own = size_of(values[0]) if not isinstance(values[0], Iterable) or isinstance(values[0], Sized) else _MAX_NUMBER
+        check_size(own * max(sizes, default=1) // 16)  # an estimate: text has a line or a word in 16 characters at most
+
+
+def _power_bits(base: Any, exponent: Any) -> int:
+    return base.bit_length() * abs(exponent) if isinstance(base, int) and isinstance(exponent, int) else 0
+
+
+class _LimitedCode(CodeGenerator):
+    """Code that counts its steps, and measures the values that it makes."""
+
+    def blockvisit(self, body: Iterable[nodes.Node], frame: Frame) -> None:
+        self.writeline("environment.step()")
+        super().blockvisit(body, frame)
+
+    def _visit_measured(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame) -> None:
+        self.write("environment.measured(")
+        visit(node, frame)
+        self.write(")")
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:
+        self._visit_measured(super().visit_List, node, frame)
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
+        self._visit_measured(super().visit_Dict, node, frame)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
+        if node.ctx == "load":
+            self._visit_measured(super().visit_Tuple, node, frame)
+        else:
+            super().visit_Tuple(node, frame)
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
+        self.write("environment.concat(map(str, (")
+        for one in node.nodes:
+            self.visit(one, frame)
+            self.write(", ")
+        self.write(")))")
+
+
+class LimitedEnvironment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox for templates that may be hostile; start() comes before every run and every compilation."""
+
+    code_generator_class = _LimitedCode
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    measured = staticmethod(_measured)
+
+    def __init__(self, filters: dict[str, Callable[..., Any]]) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"], optimized=False)
+        self.filters |= filters
+        self.filters = {name: _limited_filter(name, one) for name, one in self.filters.items()}
+        del self.globals["lipsum"]
+
+    def step(self) -> None:
+        """Counts a step."""
+        _budget.get().step()
+
+    def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
+        """The text of the parts, whose length is known to be allowed before it is made."""
+        kept: list[str] = []
+        size = 0
+        for one in parts:
+            size += len(one)
+            check_size(size)
+            kept.append(one)
+        _budget.get().spend(size)
+        return "".join(kept)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function or a method of a value."""
+        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
+        owner = getattr(method, "__self__", None)
+        _check_call(getattr(method, "__name__", ""), [owner, *args, *kwargs.values()])
+        return _measured(super().call(__context, __obj, *args, **kwargs))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Applies an operator whose result may be large."""
+        if operator == "*":
+            for one, count in ((left, right), (right, left)):
+                if isinstance(count, int) and isinstance(one, Sized):
+                    check_size((len(one) if isinstance(one, str | bytes) else size_of(one)) * max(count, 0))
+        if operator in ("**", "*") and isinstance(left, int) and isinstance(right, int):
+            bits = _power_bits(left, right) if operator == "**" else left.bit_length() + right.bit_length()
+            if bits > _MAX_BITS:
+                raise LimitError(f"expected integers of at most {_MAX_BITS} bits, given a larger one")
+        if operator == "%" and isinstance(left, str):
+            _check_call("%", [left, *(right if isinstance(right, tuple) else (right,))])
+        return _measured(super().call_binop(context, operator, left, right))
+
+
+def _limited_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)  # with the mark that says which of Jinja's objects comes first
+    def limited(*args: Any, **kwargs: Any) -> Any:
+        own = args[1:] if getattr(function, "jinja_pass_arg", None) is not None else args
+        _check_call(name, [*own, *kwargs.values()])
+        return _measured(function(*args, **kwargs))
+
+    return limited
