@@ -198,7 +198,12 @@ def test_bodies_keep_what_they_read(context: pumice.Context, mistaken: Callable[
 
 
 def test_what_has_no_rule_is_unproved(context: pumice.Context) -> None:
-    made = model([node("RandomNormalLike", ["x"], ["r"], name="draw"), node("Add", ["x", "r"], name="add")])
+    nodes = [
+        node("RandomNormalLike", ["x"], ["r"], name="draw"),
+        node("Add", ["x", "r"], name="add"),
+        node("Neg", ["x"], ["z"], name="neg"),
+    ]
+    made = model(nodes, outputs=["y", "z"])
     report = bisected(context, made)
     assert report.state == "unproved"
     assert "rests on node 'draw'" in report.summary

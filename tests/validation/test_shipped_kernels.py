@@ -298,8 +298,8 @@ def test_kernels_of_control_flow_say_that_the_rules_judge_them(context: pumice.C
         node("Neg", ["i"], ["y"], name="neg"),
     ]
     source = model(nodes, [value("c", [], TensorProto.BOOL), value("x", [4])])
-    case = (np.array(True), np.ones(4, FLOAT))
-    report = pumice.validate(source, [case], context=context, reference="onnx")
+    cases = [(np.array(taken), np.ones(4, FLOAT)) for taken in (True, False)]
+    report = pumice.validate(source, cases, context=context, reference="onnx")
     assert report.ok and report.kernels
     notes = {row.note.removeprefix("run 1: ") for row in report.kernels}
     assert notes == {"by the rules, not by onnx: the program has control flow"}

@@ -18,6 +18,7 @@ class Collected:
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.found: dict[tuple[str, str], Finding] = {}
         self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
+        self._positions: dict[tuple[str, str, str], int] = {}  # by key of a row, in the order of the first judgement
         self._before = dict(self.rows), dict(self.found)
         self._fixed: tuple[list[ValidationRow], list[Finding]] = ([], [])
         self._own: list[ValidationRow] = []
@@ -58,8 +59,14 @@ class Collected:
             self._fixed[0].append(row)
         self._own.append(row)
         key = (row.program + row.op, row.node, row.output)
+        self._positions.setdefault(key, len(self._positions))
         if key not in self.rows or (row.severity, -row.case) > (self.rows[key].severity, -self.rows[key].case):
             self.rows[key] = row
+
+    def in_order(self) -> list[ValidationRow]:
+        """The rows in graph order, the outputs of the program as it ships last."""
+        keys = sorted(self.rows, key=lambda key: (self.rows[key].op == "output", self._positions[key]))
+        return [self.rows[key] for key in keys]
 
     def at_fault(self, step: RacingStep, case: int) -> ValidationRow:
         """The row of the tensor that a step has stored, with what is wrong with the step."""

@@ -231,10 +231,11 @@ class Proof:
         # Where tensors are many they are kept in few bytes.
         packed = ours if isinstance(ours, Windowed) and not self.against.reads_values else {}
         local: dict[str, Value] | None = None
+        kernels: list[ValidationRow] = []
         if self._is_again:
             self.against.follow(node)
         else:
-            local = self._judge_alone(node, ours, alone, packed, case)
+            local, kernels = self._judge_alone(node, ours, alone, packed, case)
         known = self._local[node.name]
         missing = chain.missing(node)
         far, far_note = self._from_inputs(node, chain, packed, case)
@@ -264,14 +265,15 @@ class Proof:
                 and name in self._read
                 and isinstance(made := (local or far or {}).get(name), Bounded)
             ):
-                self._keep(
-                    _row(node, name, made.value, case)._replace(note=self.tensors.absent, waived=True), fixed=True
-                )
+                row = _row(node, name, made.value, case)
+                self._keep(row._replace(note=self.tensors.absent, waived=True), fixed=True)
+        for row in kernels:
+            self._keep(row, fixed=True)
 
     def _judge_alone(
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, packed: dict[str, Array], case: int
-    ) -> dict[str, Value] | None:
-        """Judges a node, and the kernels that end at it, on what the device has given them. Gives what the rules make of it."""
+    ) -> tuple[dict[str, Value] | None, list[ValidationRow]]:
+        """Judges a node on what the device has given it. Gives what the rules make of it, and the rows of the kernels that end there."""
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
         for one in self.ranges.of_node(node, alone, local or {}, ours):
             self._find(one._replace(case=case), fixed=True)
@@ -289,11 +291,10 @@ class Proof:
         del expected  # of which values that nothing reads are let go below
         if packed and local is not None and not node.folded:  # a value that nothing reads goes before others are made
             local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
-        for row in self._kernels(node, ours, local if referred is None else referred, case):
-            self._keep(row, fixed=True)
+        kernels = self._kernels(node, ours, local if referred is None else referred, case)
         if packed and self.options.mode == "both" and local is not None and not node.folded:
             local = {name: None if name in ours else one for name, one in local.items()}
-        return local
+        return local, kernels
 
     def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
         """The part of a judged value that is read later: all of it, or its type alone."""

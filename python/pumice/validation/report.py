@@ -301,6 +301,8 @@ def _name(row: ValidationRow) -> str:
         return f"tensor {tensor_of(row)}"
     if row.op == CASE:
         return plain(row.node)
+    if row.program == "kernels" and not row.kernel:
+        return f"node '{plain(row.node)}' ({plain(row.op)})"
     if row.op == "output" or row.program == "stored":
         return f"{plain(row.op)} '{plain(row.output)}'"
     return f"node '{plain(row.node)}' ({plain(row.op)}), output '{plain(row.output)}'"

@@ -168,7 +168,7 @@ def _not_finite(one: Deviation) -> str:
 
 def tensor_of(row: ValidationRow) -> str:
     """The row's tensor as text, for a kernel's with the kernel and the nodes in it."""
-    if row.program != "kernels":
+    if row.program != "kernels" or not row.kernel:
         return f"'{plain(row.output)}'"
     members = ", ".join(f"'{plain(one)}'" for one in row.members[:6])
     rest = f" and {len(row.members) - 6} more" if len(row.members) > 6 else ""

@@ -254,7 +254,7 @@ def _report_of(proof: Proof, cases: int) -> ValidationReport:
     collected = proof.collected
     for row in proof.flow_kernels.idle(proof.options) if proof.flow_kernels else ():
         collected.keep(row)
-    rows = sorted(collected.rows.values(), key=lambda row: row.op == "output")
+    rows = collected.in_order()
     for node, (case, fault) in collected.faults.items():
         own = [i for i, row in enumerate(rows) if row.node == node and row.program == "nodes"]
         for i in own:
