@@ -1,0 +1,40 @@
+"""Answers of workers on file, one line of JSON each, so that a run that was interrupted goes on where it ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fault_worker import Worker
+
+Key = tuple[Any, ...]
+
+
+class Records:
+    """The answers in a file, by task. ask() answers a task from the file, or by the worker, and keeps it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.answers: dict[Key, dict[str, Any]] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            record = json.loads(line)
+            self.answers[_key(record["task"])] = record
+
+    def ask(self, worker: Worker, **task: Any) -> dict[str, Any]:
+        key = _key(task)
+        if key not in self.answers:
+            record = {"task": task, **worker.ask(**task)}
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            self.answers[key] = json.loads(json.dumps(record))
+        return self.answers[key]
+
+
+def _key(task: dict[str, Any]) -> Key:
+    return tuple(sorted((name, json.dumps(value)) for name, value in task.items()))
+
+
+def share(part: int, of: int) -> str:
+    """A share as a table has it."""
+    return f"{part} of {of} ({100 * part / of:.1f}%)" if of else "none"

@@ -1,0 +1,64 @@
+"""Processes with the fault layer that answer tasks, each a line of JSON, and are started again if one crashes or does not end."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import fault_layer
+
+
+class Worker:
+    """A process of a program. seconds: how long one task may take. variables: of its environment."""
+
+    def __init__(self, program: str | Path, folder: Path, seconds: float = 60, **variables: str) -> None:
+        self._command = [sys.executable, str(program)]
+        paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        self._environment = {**os.environ, **paths, **fault_layer.environment(folder), **variables}
+        self._seconds = seconds
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, **task: Any) -> dict[str, Any]:
+        """The answer to a task; `failed` in it says why there is none."""
+        process = self._process or self._started()
+        assert process.stdin and process.stdout
+        try:
+            process.stdin.write(json.dumps(task) + "\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            return self._lost("the process has ended")
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            if not selector.select(self._seconds):
+                return self._lost(f"no answer in {self._seconds} s")
+        line = process.stdout.readline()
+        return json.loads(line) if line else self._lost("the process has ended")
+
+    def _started(self) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True, env=self._environment)
+        return self._process
+
+    def _lost(self, reason: str) -> dict[str, Any]:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            status = process.wait()
+            assert process.stdin and process.stdout
+            process.stdout.close()
+            if not process.stdin.closed:
+                process.stdin.close()
+            reason = f"{reason}, status {status}"
+        return {"failed": reason}
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._lost("closed")
