@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support")]
 
+from onnx.numpy_helper import to_array  # noqa: E402
+
 import onnx_node_tests  # noqa: E402
 import pumice  # noqa: E402
 from corpus import run as corpus_run  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
-from onnx.numpy_helper import to_array  # noqa: E402
 from random_models import random_model, run_seed  # noqa: E402
 
 SOURCES = ("random", "node", "corpus")
@@ -187,7 +188,10 @@ def table(lines: list[dict[str, Any]]) -> str:
     """Markdown: models by state, then every wrong verdict, then the reasons of what is unproved or has no verdict."""
     states: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
-    text = ["| models | precision | right | unproved | wrong | refused | error | not right | tensors |", "|---|---|" + "---|" * 7]
+    text = [
+        "| models | precision | right | unproved | wrong | refused | error | not right | tensors |",
+        "|---|---|" + "---|" * 7,
+    ]
     for line in lines:
         states[line["source"], line["precision"]] += Counter({line["state"]: 1, "tensors": line.get("rows", 0)})
         for reason, count in line.get("unproved", {}).items():

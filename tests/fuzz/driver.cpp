@@ -31,7 +31,9 @@ __attribute__((weak)) size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
 __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 __attribute__((weak)) int __lsan_do_recoverable_leak_check();
 size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
-const char* __asan_default_options() { return "max_allocation_size_mb=2048:detect_leaks=1"; }
+const char* __asan_default_options() {
+  return "max_allocation_size_mb=2048:detect_leaks=1";
+}
 }
 
 namespace {
@@ -59,7 +61,9 @@ std::string artifact_prefix = "./";
 volatile uint64_t num_runs = 0;
 std::mt19937_64 random_bits;
 
-uint64_t below(uint64_t bound) { return bound == 0 ? 0 : random_bits() % bound; }
+uint64_t below(uint64_t bound) {
+  return bound == 0 ? 0 : random_bits() % bound;
+}
 
 // ---- crashes
 
@@ -78,7 +82,9 @@ void save_input(const char* kind) {
   current_input = nullptr;
 }
 
-void save_crash() { save_input("crash"); }
+void save_crash() {
+  save_input("crash");
+}
 
 [[noreturn]] void save_and_abort() {
   save_input("crash");
@@ -135,7 +141,9 @@ bool found_new_edges() {
 
 // ---- mutations
 
-void copy_number(uint8_t* target, uint64_t value, size_t bytes) { std::memcpy(target, &value, bytes); }
+void copy_number(uint8_t* target, uint64_t value, size_t bytes) {
+  std::memcpy(target, &value, bytes);
+}
 
 // Replaces a number by the one that it was compared with.
 bool mutate_by_comparison(uint8_t* data, size_t size) {
@@ -181,7 +189,8 @@ size_t erase_bytes(uint8_t* data, size_t size) {
 }
 
 size_t insert_bytes(uint8_t* data, size_t size, size_t max_size) {
-  const size_t bytes = std::min<size_t>(1 + below(64), max_size - size), at = below(size + 1), from = below(size - std::min(size, bytes) + 1);
+  const size_t bytes = std::min<size_t>(1 + below(64), max_size - size), at = below(size + 1),
+               from = below(size - std::min(size, bytes) + 1);
   Input inserted(data + from, data + from + std::min(bytes, size));
   inserted.resize(bytes);
   std::memmove(data + at + bytes, data + at, size - at);
@@ -288,14 +297,30 @@ static void note_comparison(uint64_t a, uint64_t b, uint8_t bytes) {
   if (is_tracing && a != b) comparisons[num_comparisons++ % kComparisons] = {a, b, bytes};
 }
 
-void __sanitizer_cov_trace_cmp1(uint8_t a, uint8_t b) { note_comparison(a, b, 1); }
-void __sanitizer_cov_trace_cmp2(uint16_t a, uint16_t b) { note_comparison(a, b, 2); }
-void __sanitizer_cov_trace_cmp4(uint32_t a, uint32_t b) { note_comparison(a, b, 4); }
-void __sanitizer_cov_trace_cmp8(uint64_t a, uint64_t b) { note_comparison(a, b, a > UINT32_MAX || b > UINT32_MAX ? 8 : 4); }
-void __sanitizer_cov_trace_const_cmp1(uint8_t a, uint8_t b) { note_comparison(a, b, 1); }
-void __sanitizer_cov_trace_const_cmp2(uint16_t a, uint16_t b) { note_comparison(a, b, 2); }
-void __sanitizer_cov_trace_const_cmp4(uint32_t a, uint32_t b) { note_comparison(a, b, 4); }
-void __sanitizer_cov_trace_const_cmp8(uint64_t a, uint64_t b) { __sanitizer_cov_trace_cmp8(a, b); }
+void __sanitizer_cov_trace_cmp1(uint8_t a, uint8_t b) {
+  note_comparison(a, b, 1);
+}
+void __sanitizer_cov_trace_cmp2(uint16_t a, uint16_t b) {
+  note_comparison(a, b, 2);
+}
+void __sanitizer_cov_trace_cmp4(uint32_t a, uint32_t b) {
+  note_comparison(a, b, 4);
+}
+void __sanitizer_cov_trace_cmp8(uint64_t a, uint64_t b) {
+  note_comparison(a, b, a > UINT32_MAX || b > UINT32_MAX ? 8 : 4);
+}
+void __sanitizer_cov_trace_const_cmp1(uint8_t a, uint8_t b) {
+  note_comparison(a, b, 1);
+}
+void __sanitizer_cov_trace_const_cmp2(uint16_t a, uint16_t b) {
+  note_comparison(a, b, 2);
+}
+void __sanitizer_cov_trace_const_cmp4(uint32_t a, uint32_t b) {
+  note_comparison(a, b, 4);
+}
+void __sanitizer_cov_trace_const_cmp8(uint64_t a, uint64_t b) {
+  __sanitizer_cov_trace_cmp8(a, b);
+}
 void __sanitizer_cov_trace_cmpf(float, float) {}
 void __sanitizer_cov_trace_cmpd(double, double) {}
 
@@ -337,7 +362,7 @@ int main(int count, char** arguments) {
   if (!only_replay) fuzz(corpus, seconds, max_bytes);
   check_leaks();
   const auto num_edges = std::ranges::count_if(seen, [](uint8_t bits) { return bits != 0; });
-  std::printf("%zu seeds, %llu runs, %td edges, %zu inputs in the corpus\n", num_seeds, static_cast<unsigned long long>(num_runs), num_edges,
-              corpus.size());
+  std::printf("%zu seeds, %llu runs, %td edges, %zu inputs in the corpus\n", num_seeds, static_cast<unsigned long long>(num_runs),
+              num_edges, corpus.size());
   return 0;
 }

@@ -2,6 +2,8 @@
 //
 // Besides memory errors it checks that a skeleton of a skeleton is the skeleton itself, that a skeleton is no longer than its file plus
 // the references to the tensors' data, and that a mapped file gives the same result as its bytes.
+#include "core/files/onnx_skeleton.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,8 +11,6 @@
 #include <cstdlib>
 #include <span>
 #include <string>
-
-#include "core/files/onnx_skeleton.h"
 
 namespace {
 
@@ -20,7 +20,9 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 std::optional<std::string> skeleton_of_file(std::span<const std::byte> bytes) {
   static const int descriptor = memfd_create("fuzz", 0);

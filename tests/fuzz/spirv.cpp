@@ -2,6 +2,8 @@
 // words, and the bounds checks of debugged shaders. Modules come from glslang, from the cache on disk, and from users of pumice.reflect().
 //
 // The mutator works on whole instructions most of the time, because a wrong length ends the reading of a module.
+#include "shader/spirv/spirv.h"
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -16,7 +18,6 @@
 #include "shader/pairs/word_pairs.h"
 #include "shader/spirv/containment.h"
 #include "shader/spirv/interface.h"
-#include "shader/spirv/spirv.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 

@@ -18,6 +18,8 @@ namespace {
 
 using namespace spirv;
 
+constexpr size_t kMaxWords = size_t{1} << 24;  // of checked functions: zeros are stored element by element
+
 // The index of an instruction's pointer operand; none for an instruction that is not handled here.
 std::optional<size_t> pointer_operand(uint16_t op) {
   if (op == OpStore || op == OpAtomicStore) return 0;
@@ -255,7 +257,10 @@ void BoundsChecker::append_zeros(uint32_t type, uint32_t storage, uint32_t point
     for (uint32_t member = 0; member + 1 < definition.size(); ++member) part(definition[member + 1], member);
   } else if (definition.op == OpTypeArray || definition.op == OpTypeMatrix) {
     const uint32_t count = definition.op == OpTypeArray ? module_.constant(definition[2]) : definition[2];
-    for (uint32_t i = 0; i < count; ++i) part(definition[1], i);
+    for (uint32_t i = 0; i < count; ++i) {
+      if (body.size() > kMaxWords) throw ShaderCompileError("a store has too many elements for bounds checks");
+      part(definition[1], i);
+    }
   } else if (!is_storage_only(type)) {
     append(body, OpStore, {pointer, declarations_.null(type)});
   } else {
@@ -420,7 +425,7 @@ void place_debug_bindings(std::vector<uint32_t>& spirv) {
     if (!ours) next = std::max(next, *binding + 1);
   }
   for (const auto& instruction : module.all()) {
-    if (instruction.op != OpDecorate || instruction[1] != Binding || !is_ours[instruction[0]]) continue;
+    if (instruction.op != OpDecorate || instruction[1] != Binding || !is_ours[instruction[0]] || instruction.size() < 3) continue;
     spirv[static_cast<size_t>(&instruction.operands[2] - spirv.data())] = next++;
   }
 }

@@ -13,6 +13,12 @@ int64_t extended(uint64_t value, uint32_t width) {
   return static_cast<int64_t>(value << above) >> above;
 }
 
+// The remainder with the sign of the divisor.
+int64_t modulo(int64_t a, int64_t b) {
+  const int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 // The result of an operation on two integers of `width` bits; none where SPIR-V does not define it.
 std::optional<uint64_t> calculated(uint32_t op, uint64_t a, uint64_t b, uint32_t width) {
   const int64_t signed_a = extended(a, width), signed_b = extended(b, width);
@@ -40,7 +46,7 @@ std::optional<uint64_t> calculated(uint32_t op, uint64_t a, uint64_t b, uint32_t
     case OpSRem:
       return static_cast<uint64_t>(signed_a % signed_b);
     case OpSMod:
-      return static_cast<uint64_t>((signed_a % signed_b + signed_b) % signed_b);
+      return static_cast<uint64_t>(modulo(signed_a, signed_b));
     case OpShiftRightLogical:
       return a >> b;
     case OpShiftRightArithmetic:
@@ -89,7 +95,10 @@ std::optional<uint64_t> Pairing::value_of(uint32_t id) const {
   const auto& constant = module_.definition(id);
   const uint32_t width = width_of(constant[0]);
   if (width == 0) return {};
-  if (constant.op == OpSpecConstantOp) return evaluated(constant);
+  if (constant.op == OpSpecConstantOp) {
+    const auto known = computed_.find(id);
+    return known != computed_.end() ? known->second : computed_[id] = evaluated(constant);
+  }
   if (const auto number = module_.value(id, SpecId))
     if (const auto given = constants_.find(*number); given != constants_.end()) return cut(given->second, width);
   switch (constant.op) {
@@ -111,13 +120,17 @@ std::optional<uint64_t> Pairing::value_of(uint32_t id) const {
 // The value of an OpSpecConstantOp; none where an operand's value is not known.
 std::optional<uint64_t> Pairing::evaluated(const Instruction& instruction) const {
   const uint32_t width = width_of(instruction[0]), op = instruction[2];
-  const auto a = value_of(instruction[3]);
+  const auto operand = [&](size_t i) {
+    module_.definition_before(instruction, instruction[i]);  // so that the recursion ends
+    return value_of(instruction[i]);
+  };
+  const auto a = operand(3);
   if (width == 0 || !a) return {};
   const uint32_t given_width = width_of(module_.definition(instruction[3])[0]);
   if (op == OpUConvert) return cut(*a, width);
   if (op == OpSConvert) return cut(static_cast<uint64_t>(extended(*a, given_width)), width);
-  if (op == OpSelect) return value_of(instruction[*a != 0 ? 4 : 5]);
-  const auto b = instruction.size() > 4 ? value_of(instruction[4]) : std::optional<uint64_t>(1);
+  if (op == OpSelect) return operand(*a != 0 ? 4 : 5);
+  const auto b = instruction.size() > 4 ? operand(4) : std::optional<uint64_t>(1);
   const auto result = b ? calculated(op, *a, *b, given_width) : std::nullopt;
   return result ? std::optional(cut(*result, width)) : std::nullopt;
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/error.h"
 #include "shader/pairs/word_pairing.h"
 
 namespace pumice::spirv {
@@ -82,13 +83,21 @@ uint32_t Pairing::pointee_type(uint32_t pointer_type) {
 std::vector<uint32_t> Pairing::parts(uint32_t vector) {
   const auto [entry, is_new] = parts_.try_emplace(vector);
   if (is_new) {
-    const auto& type = module_.definition(types_of_values_.at(vector));
+    const auto& type = module_.definition(type_of(vector));
     for (uint32_t k = 0; k < type[2]; ++k) {
       entry->second.push_back(globals_.new_id());
       types_of_values_[entry->second.back()] = type[1];
     }
   }
   return parts_.at(vector);
+}
+
+// One of them: operands may be shorter vectors than the instruction needs.
+uint32_t Pairing::part(uint32_t vector, size_t k) {
+  const auto all = parts(vector);
+  if (k >= all.size())
+    throw ShaderCompileError("malformed SPIR-V: component " + std::to_string(k) + " of a vector of " + std::to_string(all.size()));
+  return all[k];
 }
 
 uint32_t Pairing::whole(uint32_t vector, uint32_t array_type) {
@@ -124,14 +133,14 @@ void Pairing::rewrite_vectors(const Instruction& instruction) {
       return;
     case OpLoad: {
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-      operands[0] = pointee_type(types_of_values_.at(instruction[2]));
+      operands[0] = pointee_type(type_of(instruction[2]));
       operands[1] = globals_.new_id();
       emit(OpLoad, operands);
       return take_parts(operands[1], instruction[1]);
     }
     case OpStore: {
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-      operands[1] = whole(instruction[1], pointee_type(types_of_values_.at(instruction[0])));
+      operands[1] = whole(instruction[1], pointee_type(type_of(instruction[0])));
       return emit(OpStore, operands);
     }
     case OpFunctionCall: {
@@ -142,7 +151,7 @@ void Pairing::rewrite_vectors(const Instruction& instruction) {
       return take_parts(operands[1], instruction[1]);
     }
     case OpReturnValue:
-      return emit(OpReturnValue, {whole(instruction[0], mapped(types_of_values_.at(instruction[0])))});
+      return emit(OpReturnValue, {whole(instruction[0], mapped(type_of(instruction[0])))});
     case OpUndef:
       for (const uint32_t part : parts(instruction[1])) emit(OpUndef, {pair_, part});
       return;
@@ -167,19 +176,18 @@ void Pairing::rewrite_phi(const Instruction& instruction) {
   const auto results = parts(instruction[1]);
   for (size_t k = 0; k < results.size(); ++k) {
     std::vector<uint32_t> words{pair_, results[k]};
-    for (size_t i = 2; i + 1 < instruction.size(); i += 2) words.insert(words.end(), {parts(instruction[i])[k], instruction[i + 1]});
+    for (size_t i = 2; i + 1 < instruction.size(); i += 2) words.insert(words.end(), {part(instruction[i], k), instruction[i + 1]});
     emit(OpPhi, words);
   }
 }
 
 void Pairing::rewrite_shuffle(const Instruction& instruction) {
   constexpr uint32_t kAny = 0xffffffff;
-  auto from = parts(instruction[2]);
-  const auto more = parts(instruction[3]), results = parts(instruction[1]);
-  from.insert(from.end(), more.begin(), more.end());
+  const auto results = parts(instruction[1]);
+  const size_t first = parts(instruction[2]).size();
   for (size_t k = 0; k < results.size(); ++k) {
-    const uint32_t index = instruction[4 + k];
-    emit(OpCopyObject, {pair_, results[k], from.at(index == kAny ? 0 : index)});
+    const size_t index = instruction[4 + k] == kAny ? 0 : instruction[4 + k];
+    emit(OpCopyObject, {pair_, results[k], index < first ? part(instruction[2], index) : part(instruction[3], index - first)});
   }
 }
 
@@ -198,11 +206,12 @@ void Pairing::rewrite_construct(const Instruction& instruction) {
   }
   if (!makes_vector) return emit(OpCompositeConstruct, words);
   const auto results = parts(instruction[1]);
-  for (size_t k = 0; k < results.size(); ++k) emit(OpCopyObject, {pair_, results[k], words.at(k + 2)});
+  if (words.size() != results.size() + 2) throw ShaderCompileError("malformed SPIR-V: a vector of too few or too many components");
+  for (size_t k = 0; k < results.size(); ++k) emit(OpCopyObject, {pair_, results[k], words[k + 2]});
 }
 
 void Pairing::rewrite_extract(const Instruction& instruction) {
-  if (is_vector(instruction[2])) return emit(OpCopyObject, {pair_, instruction[1], parts(instruction[2]).at(instruction[3])});
+  if (is_vector(instruction[2])) return emit(OpCopyObject, {pair_, instruction[1], part(instruction[2], instruction[3])});
   std::vector<uint32_t> words(instruction.operands.begin(), instruction.operands.end());
   words.push_back(0);
   words[0] = pair_;
@@ -215,13 +224,14 @@ void Pairing::rewrite_extract(const Instruction& instruction) {
 
 void Pairing::rewrite_insert(const Instruction& instruction) {
   if (is_vector(instruction[3])) {
-    const auto results = parts(instruction[1]), from = parts(instruction[3]);
-    for (uint32_t k = 0; k < results.size(); ++k) emit(OpCopyObject, {pair_, results[k], k == instruction[4] ? instruction[2] : from[k]});
+    const auto results = parts(instruction[1]);
+    for (uint32_t k = 0; k < results.size(); ++k)
+      emit(OpCopyObject, {pair_, results[k], k == instruction[4] ? instruction[2] : part(instruction[3], k)});
     return;
   }
   uint32_t into = instruction[3];
   std::vector<uint32_t> words{mapped(instruction[0]), 0, 0, into};
-  words.insert(words.end(), instruction.operands.begin() + 4, instruction.operands.end());
+  for (size_t i = 4; i < instruction.size(); ++i) words.push_back(instruction[i]);
   words.push_back(0);
   const auto given = parts(instruction[2]);
   for (size_t k = 0; k < given.size(); ++k) {
@@ -237,7 +247,7 @@ void Pairing::rewrite_insert(const Instruction& instruction) {
 void Pairing::rewrite_extract_dynamic(const Instruction& instruction) {
   const auto from = parts(instruction[2]);
   const uint32_t index = as_uint(instruction[3]);
-  uint32_t found = from[0];
+  uint32_t found = part(instruction[2], 0);
   for (uint32_t k = 1; k < from.size(); ++k) {
     const uint32_t is_it = made(OpIEqual, bool_type(), {index, globals_.word(k)});
     const uint32_t both = made(OpCompositeConstruct, bool_pair(), {is_it, is_it});
@@ -255,7 +265,7 @@ void Pairing::rewrite_by_components(const Instruction& instruction) {
     return definition.op == OpTypeVector ? definition[2] : 0;
   };
   const uint32_t length = result_type && result_type->op == OpTypeVector ? (*result_type)[2] : 0;
-  for (size_t i = 2; i < instruction.size(); ++i)
+  for (size_t i = 0; i < instruction.size(); ++i)
     if (length == 0 || (!is_literal(instruction, i) && length_of(instruction[i]) != 0 && length_of(instruction[i]) != length)) {
       lacks_.insert("vectors in " + name_of_use(instruction.op));
       return;
@@ -263,7 +273,7 @@ void Pairing::rewrite_by_components(const Instruction& instruction) {
   const bool makes_wide = is_wide((*result_type)[1]);
   std::vector<uint32_t> results;
   for (uint32_t k = 0; k < length; ++k) {
-    results.push_back(makes_wide ? parts(instruction[1])[k] : globals_.new_id());
+    results.push_back(makes_wide ? part(instruction[1], k) : globals_.new_id());
     types_of_values_[results[k]] = (*result_type)[1];
     std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
     operands[0] = (*result_type)[1];
@@ -271,10 +281,10 @@ void Pairing::rewrite_by_components(const Instruction& instruction) {
     for (size_t i = 2; i < operands.size(); ++i) {
       if (is_literal(instruction, i) || length_of(operands[i]) == 0) continue;
       if (is_vector(operands[i])) {
-        operands[i] = parts(operands[i])[k];
+        operands[i] = part(operands[i], k);
         continue;
       }
-      const uint32_t type = module_.definition(types_of_values_.at(operands[i]))[1];
+      const uint32_t type = module_.definition(type_of(operands[i]))[1];
       operands[i] = made(OpCompositeExtract, mapped(type), {operands[i], k});
       types_of_values_[operands[i]] = type;
     }

@@ -62,7 +62,9 @@ class Pairing {
   bool holds_vectors(uint32_t type) const;
   void check_pointer(const Instruction& pointer);
   uint32_t pointee_type(uint32_t pointer_type);
+  uint32_t type_of(uint32_t value) const;  // throws ShaderCompileError for what has none
   std::vector<uint32_t> parts(uint32_t vector);
+  uint32_t part(uint32_t vector, size_t k);
   uint32_t whole(uint32_t vector, uint32_t array_type);
   void take_parts(uint32_t array, uint32_t vector);
   void note_constant_vector(const Instruction& instruction);
@@ -112,6 +114,7 @@ class Pairing {
   std::map<std::pair<uint32_t, bool>, uint32_t> arrays_;           // arrays that stand for vectors, by length and whether they are laid out
   std::unordered_map<uint32_t, std::vector<uint32_t>> parts_;      // pairs of a vector's components
   std::vector<uint32_t> annotations_, body_;
+  mutable std::unordered_map<uint32_t, std::optional<uint64_t>> computed_;  // values of OpSpecConstantOp
   std::set<std::string> lacks_;
 };
 

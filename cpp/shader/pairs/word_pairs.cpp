@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/error.h"
 #include "shader/pairs/word_pairing.h"
 
 namespace pumice::spirv {
@@ -133,7 +134,7 @@ bool Pairing::touches_pairs(const Instruction& instruction) const {
 void Pairing::pass_on(const Instruction& instruction) {
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
   if (has_type(instruction)) operands[0] = mapped(operands[0]);
-  if (instruction.op == OpFunction) operands[3] = mapped(operands[3]);
+  if (instruction.op == OpFunction) operands[3] = mapped(instruction[3]);
   emit(instruction.op, operands);
 }
 
@@ -178,9 +179,15 @@ void Pairing::declare(const Instruction& instruction) {
 
 // --- Functions
 
+uint32_t Pairing::type_of(uint32_t value) const {
+  const auto found = types_of_values_.find(value);
+  if (found == types_of_values_.end()) throw ShaderCompileError("malformed SPIR-V: %" + std::to_string(value) + " has no type");
+  return found->second;
+}
+
 // A number of 32 bits or fewer, or the low word of more, as uint.
 uint32_t Pairing::as_uint(uint32_t integer) {
-  const auto& type = module_.definition(types_of_values_.at(integer));
+  const auto& type = module_.definition(type_of(integer));
   if (type[1] == 64) return low_word(integer);
   if (type[2] == 0) return type[1] == 32 ? integer : made(OpUConvert, uint_, {integer});
   if (type[1] < 32) integer = made(OpSConvert, globals_.type(OpTypeInt, {32, 1}), {integer});
@@ -224,7 +231,7 @@ bool Pairing::rewrite_comparison(const Instruction& instruction) {
 
 void Pairing::to_pair(const Instruction& instruction) {
   const uint32_t result = instruction[1], from = instruction[2];
-  const auto& type = module_.definition(types_of_values_.at(from));
+  const auto& type = module_.definition(type_of(from));
   switch (instruction.op) {
     case OpUConvert:
       made(OpCompositeConstruct, pair_, {as_uint(from), globals_.word(0)}, result);
@@ -272,7 +279,7 @@ void Pairing::from_pair(const Instruction& instruction) {
 
 bool Pairing::rewrite_conversion(const Instruction& instruction) {
   if (instruction.op == OpBitcast) {
-    const bool is_same = mapped(instruction[0]) == mapped(types_of_values_.at(instruction[2]));
+    const bool is_same = mapped(instruction[0]) == mapped(type_of(instruction[2]));
     made(is_same ? OpCopyObject : OpBitcast, mapped(instruction[0]), {instruction[2]}, instruction[1]);
     return true;
   }
@@ -336,6 +343,7 @@ std::vector<uint32_t> Pairing::run() {
     note(instruction);
     if (instruction.op == OpExtInstImport && instruction.text(1) == "GLSL.std.450") math_ = instruction[0];
   }
+  if (first_type > first_function) throw ShaderCompileError("malformed SPIR-V: a function comes before all types");
   for (auto at = first_type; at != first_function; ++at) declare(*at);
   for (auto at = first_function; at != all.end(); ++at) rewrite(*at);
   const std::vector<uint32_t> functions = functions_.definitions(math_);

@@ -30,15 +30,15 @@ class IndexClamps {
     for (const auto& instruction : module_.all()) {
       in_function = in_function || instruction.op == OpFunction;
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-      if (instruction.op == OpAccessChain || instruction.op == OpInBoundsAccessChain) clamp(operands, body);
+      if (instruction.op == OpAccessChain || instruction.op == OpInBoundsAccessChain) clamp(instruction[2], operands, body);
       append(in_function ? body : head, instruction.op, operands);
     }
     return declarations_.module_of(std::move(head), body);
   }
 
  private:
-  void clamp(std::vector<uint32_t>& chain, std::vector<uint32_t>& body) {
-    const auto& pointer = module_.definition(declarations_.type_of(chain[2]));
+  void clamp(uint32_t base, std::vector<uint32_t>& chain, std::vector<uint32_t>& body) {
+    const auto& pointer = module_.definition(declarations_.type_of(base));
     if (!is_local(pointer[1])) return;
     uint32_t type = pointer[2];
     for (size_t i = 3; i < chain.size(); ++i) {

@@ -1,8 +1,13 @@
 #include "shader/spirv/declarations.h"
 
+#include "core/error.h"
+
 namespace pumice::spirv {
 
 void append(std::vector<uint32_t>& words, uint16_t op, const std::vector<uint32_t>& operands) {
+  if (operands.size() >= UINT16_MAX)
+    throw ShaderCompileError("instruction " + std::to_string(op) + " has " + std::to_string(operands.size()) +
+                             " operands: expected fewer than 65535");
   words.push_back(static_cast<uint32_t>(operands.size() + 1) << 16 | op);
   words.insert(words.end(), operands.begin(), operands.end());
 }
@@ -24,6 +29,12 @@ Declarations::Declarations(const Module& module, uint32_t bound) : next_id_(boun
       if (!in_function) global_.insert(instruction[1]);
     }
   }
+}
+
+uint32_t Declarations::type_of(uint32_t id) const {
+  const auto found = types_of_values_.find(id);
+  if (found == types_of_values_.end()) throw ShaderCompileError("malformed SPIR-V: %" + std::to_string(id) + " has no type");
+  return found->second;
 }
 
 uint32_t Declarations::type(uint16_t op, const std::vector<uint32_t>& operands) {

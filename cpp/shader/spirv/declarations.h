@@ -11,7 +11,7 @@
 
 namespace pumice::spirv {
 
-// Appends one instruction.
+// Appends one instruction. Throws ShaderCompileError if it is longer than SPIR-V allows.
 void append(std::vector<uint32_t>& words, uint16_t op, const std::vector<uint32_t>& operands);
 
 class Declarations {
@@ -20,8 +20,8 @@ class Declarations {
 
   uint32_t new_id() { return next_id_++; }
 
-  bool is_global(uint32_t id) const { return global_.contains(id); }       // defined outside functions
-  uint32_t type_of(uint32_t id) const { return types_of_values_.at(id); }  // the type of anything with a result
+  bool is_global(uint32_t id) const { return global_.contains(id); }  // defined outside functions
+  uint32_t type_of(uint32_t id) const;                                // the type of anything with a result; throws ShaderCompileError
 
   // The id of such a type, which is added where the module has none: types other than arrays and structures must not be declared twice.
   uint32_t type(uint16_t op, const std::vector<uint32_t>& operands);

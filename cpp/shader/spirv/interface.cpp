@@ -14,6 +14,8 @@ namespace {
 
 using namespace spirv;
 
+constexpr uint32_t kMaxPushMembers = 1 << 17;  // more than 65,536 bytes can hold, unless elements of arrays overlap
+
 // A buffer or push-constant variable, with the type of the block that it points to.
 struct BlockVariable {
   uint32_t id, type, storage_class;
@@ -114,6 +116,7 @@ class Reflector {
   std::map<uint32_t, std::string> normalized_uses_;  // by variable
   std::set<uint32_t> used_;
   uint32_t entry_point_ = 0;
+  uint32_t num_push_members_ = 0;
   Interface result_;
 };
 
@@ -318,6 +321,7 @@ Reflector::NumberAxes Reflector::number_axes(uint32_t type, uint32_t matrix_stri
 }
 
 void Reflector::add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride) {
+  if (++num_push_members_ > kMaxPushMembers) throw ShaderCompileError("malformed SPIR-V: push constants overlap");
   const TypeLayout layout = module_.layout(type, matrix_stride);
   if (offset + layout.bytes > 65536 || layout.runtime_array) throw ShaderCompileError("push constant '" + name + "' ends past 65536 bytes");
   const auto& definition = module_.definition(type);

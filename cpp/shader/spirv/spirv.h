@@ -35,6 +35,7 @@ enum Op : uint16_t {
   OpTypeStruct = 30,
   OpTypePointer = 32,
   OpTypeFunction = 33,
+  OpTypeForwardPointer = 39,
   OpConstantTrue = 41,
   OpConstantFalse = 42,
   OpConstant = 43,

@@ -88,13 +88,55 @@ void Module::index(const Instruction& instruction) {
     case OpMemberDecorate:
       member_decorations_[{instruction[0], instruction[1], instruction[2]}] = instruction.size() > 3 ? instruction[3] : 1;
       return;
+    case OpTypeForwardPointer:
+      nesting_[instruction[0]] = 0;
+      return;
     default:
+      if (is_type(instruction.op)) check_type(instruction);
       if (const auto operand = result_operand(instruction.op)) define(instruction[*operand], instruction);
   }
 }
 
 void Module::define(uint32_t id, const Instruction& instruction) {
   if (!definitions_.emplace(id, &instruction).second) throw malformed(id_text(id) + " is defined twice");
+}
+
+int Module::nesting_of(uint32_t component) const {
+  const auto found = nesting_.find(component);
+  if (found == nesting_.end()) throw malformed("type " + id_text(component) + " is used before its definition");
+  return found->second;
+}
+
+void Module::check_type(const Instruction& type) {
+  int nesting = 0;
+  switch (type.op) {
+    case OpTypeInt:
+    case OpTypeFloat:
+      if (type[1] < 1 || type[1] > 64) throw malformed("a number of " + std::to_string(type[1]) + " bits");
+      break;
+    case OpTypeVector:
+    case OpTypeMatrix:
+      if (type[2] < 2 || type[2] > 16) throw malformed("a vector or matrix of " + std::to_string(type[2]) + " components");
+      nesting = nesting_of(type[1]);
+      break;
+    case OpTypeArray:
+    case OpTypeRuntimeArray:
+      nesting = nesting_of(type[1]);
+      break;
+    case OpTypeStruct:
+      for (size_t member = 1; member < type.size(); ++member) nesting = std::max(nesting, nesting_of(type[member]));
+      break;
+    default:
+      break;
+  }
+  if (nesting >= kMaxTypeNesting) throw malformed("types nest deeper than " + std::to_string(kMaxTypeNesting));
+  nesting_[type[0]] = nesting + 1;
+}
+
+const Instruction& Module::definition_before(const Instruction& user, uint32_t id) const {
+  const Instruction& found = definition(id);
+  if (&found >= &user) throw malformed(id_text(id) + " is used before its definition");
+  return found;
 }
 
 const Instruction& Module::definition(uint32_t id) const {
@@ -162,7 +204,6 @@ TypeLayout Module::new_layout(uint32_t type, uint32_t matrix_stride, int depth) 
     case OpTypeMatrix: {
       TypeLayout vector = layout(definition[1], 0, depth + 1);
       const uint32_t columns = definition[2];
-      if (columns < 2 || columns > 16) throw malformed("a vector or matrix of " + std::to_string(columns) + " components");
       vector.bytes = checked_bytes(uint64_t{columns} * (definition.op == OpTypeMatrix && matrix_stride ? matrix_stride : vector.bytes));
       vector.components *= columns;
       return vector;

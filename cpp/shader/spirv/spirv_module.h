@@ -17,7 +17,8 @@
 
 namespace pumice::spirv {
 
-inline constexpr int kMaxTypeDepth = 16;  // nested types; a module may claim that a type holds itself
+inline constexpr int kMaxTypeDepth = 16;     // nested types in memory
+inline constexpr int kMaxTypeNesting = 256;  // nested types
 
 // The size and element type of a type in memory.
 struct TypeLayout {
@@ -30,13 +31,15 @@ struct TypeLayout {
 };
 
 // An index over the instructions of a module, which must outlive it. Every look-up of something missing throws ShaderCompileError.
+// Types are defined after the types that they consist of, so that recursion over them ends; pointers may be an exception.
 class Module {
  public:
   explicit Module(std::span<const uint32_t> words);
 
   const std::vector<Instruction>& all() const { return instructions_; }
   const Instruction& definition(uint32_t id) const;
-  std::string name(uint32_t id) const;  // empty where it was stripped
+  const Instruction& definition_before(const Instruction& user, uint32_t id) const;  // throws if the definition comes later
+  std::string name(uint32_t id) const;                                               // empty where it was stripped
   std::string member_name(uint32_t type, uint32_t member) const;
   bool has(uint32_t id, Decoration decoration) const { return value(id, decoration).has_value(); }
   std::optional<uint32_t> value(uint32_t id, Decoration decoration) const;
@@ -52,12 +55,15 @@ class Module {
  private:
   void index(const Instruction& instruction);
   void define(uint32_t id, const Instruction& instruction);
+  void check_type(const Instruction& type);
+  int nesting_of(uint32_t component) const;
   TypeLayout new_layout(uint32_t type, uint32_t matrix_stride, int depth) const;
   TypeLayout struct_layout(uint32_t type, const Instruction& definition, int depth) const;
   TypeLayout array_layout(uint32_t type, const Instruction& definition, uint32_t matrix_stride, int depth) const;
 
   std::vector<Instruction> instructions_;
   std::unordered_map<uint32_t, const Instruction*> definitions_;
+  std::unordered_map<uint32_t, int> nesting_;  // levels of a type; 0 for a pointer that is declared before its type
   std::unordered_map<uint32_t, std::string> names_;
   std::map<std::pair<uint32_t, uint32_t>, std::string> member_names_;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> decorations_;        // (id, decoration) -> first operand or 1
