@@ -32,9 +32,12 @@ int64_t scales_of(const NodeContext& node) {
   return std::max<int64_t>(kChunk / node.attributes->integer("block_size"), 1);
 }
 
-// Whether the node's matrices are laid out for block_quads: integers of 4 or 8 bits whose scales are halves, where floats are.
+// Whether the node's matrices are packed for block_quads: integers of 4 or 8 bits whose scales are halves, where floats are. Codes, scales
+// and zero points are packed together, at load: what is packed at a call, where no shapes are given, keeps the order of the file. So does
+// everything where one of them is not known at load.
 bool takes_fragments(const PackContext& node) {
   const auto given = [&](size_t input) { return input < node.inputs.size() && node.inputs[input]; };
+  if (node.shapes.empty() || (has_points(node) && !given(kZero))) return false;
   const auto has_halves = [&](size_t input) { return !given(input) || node.input(input).dtype == DType::float16; };
   if (!node.has_fragments() || node.float_dtype != DType::float16 || !given(kW) || !given(kScale)) return false;
   const TensorDesc& w = node.input(kW);
@@ -44,8 +47,20 @@ bool takes_fragments(const PackContext& node) {
          block % 32 == 0 && (kChunk % block == 0 || block % kChunk == 0) && static_cast<int64_t>(bytes) <= largest_range(*node.context);
 }
 
+bool is_packed_at_load(const LowerContext& node, size_t input) {
+  return input < node.constant_packed.size() && node.constant_packed[input];
+}
+
+// Codes are packed for block_quads alone.
 bool is_in_fragments(const LowerContext& node) {
-  return kW < node.constant_packed.size() && node.constant_packed[kW];
+  return is_packed_at_load(node, kW);
+}
+
+// An input that is in fragments where the codes are. Throws Error where it is not: its kernel would read other numbers.
+Operand fragments_of(LowerContext& node, size_t input) {
+  if (!is_packed_at_load(node, input))
+    throw Error("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is not packed as input 1 is");
+  return node.in(input);
 }
 
 constexpr int64_t kMostRows = 16, kMostRowsOnSoftware = 128;  // past which the matrix is made floats first, for all of them
@@ -149,14 +164,19 @@ Macros block_macros(const NodeContext& node, const TensorDesc& w) {
 
 // Integers of a matrix, or its zero points, as the kernels that can be taken read them.
 Operand codes(LowerContext& node, size_t input) {
-  return is_in_fragments(node) ? node.packed(input) : node.in(input);
+  return is_in_fragments(node) ? fragments_of(node, input) : node.in(input);
+}
+
+// Scales of a matrix, likewise.
+Operand scales(LowerContext& node, size_t input) {
+  return is_in_fragments(node) ? fragments_of(node, input) : node.packed(input);
 }
 
 // Binds a matrix, its scales and its zero points.
 StepBuilder& set_matrix(LowerContext& node, StepBuilder& step, const BlockMatrix& matrix) {
   const TensorDesc& w = node.input(matrix.w);
   const int64_t block = node.attributes->integer("block_size"), depth = w.shape[1];
-  step.bind("w", codes(node, matrix.w)).bind("scale", node.packed(matrix.scale));
+  step.bind("w", codes(node, matrix.w)).bind("scale", scales(node, matrix.scale));
   if (has_points(node)) step.bind("zero", codes(node, matrix.zero));
   return step.set("depth", depth).set("columns", w.shape[0]).set("block", block).set("blocks", ceil_div(depth, block));
 }
@@ -184,7 +204,7 @@ void add_kernel(LowerContext& node, const BlockTiling& tiling, const BlockProduc
   step.bind("x", product.x.operand).bind("y", product.y.operand);
   if (product.residual) step.bind("residual", *product.residual);
   if (gated) {
-    step.bind("gate_w", codes(node, kGateW)).bind("gate_scale", node.packed(kGateScale));
+    step.bind("gate_w", codes(node, kGateW)).bind("gate_scale", scales(node, kGateScale));
     if (has_points(node)) step.bind("gate_zero", codes(node, kGateZero));
   }
   if (normed) step.bind("gain", node.packed(kGain)).set("epsilon", node.attributes->real("epsilon", 0));
