@@ -284,6 +284,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
       sentences.push_back("'" + name_ + "' compiles as the extension was in 2024: ShaderOptions(generation=\"2024\") takes such texts");
     throw with_reasons(error, std::move(sentences));
   }
+  if (origin_ == KernelOrigin::user) check_argument_names(shader->interface);
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec, origin_);
   if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
   const std::lock_guard guard(mutex_);

@@ -72,7 +72,6 @@ class Reflector {
     read_spec_constants();
     read_local_size();
     read_capabilities();
-    check_argument_names();
     const std::map<uint32_t, uint64_t> defaults;
     const VariableBytes bytes(module_, defaults);
     result_.variables = {bytes.of(kWorkgroup), bytes.of(kPrivate) + bytes.of(kFunction)};
@@ -109,7 +108,6 @@ class Reflector {
   bool read_workgroup_size_constant();
   void set_local_size(size_t axis, uint32_t constant_id);
   void read_capabilities();
-  void check_argument_names() const;
   void add_feature(const std::string& feature, const std::string& capability);
 
   Module module_;
@@ -432,24 +430,6 @@ void Reflector::read_capabilities() {
   }
 }
 
-// A call gives each argument by its name, so that two arguments of one name could not be told apart. GLSL lets a buffer's instance have the
-// name of a push constant in a block with an instance name.
-void Reflector::check_argument_names() const {
-  std::map<std::string, std::string> owners;
-  const auto add = [&](const std::string& name, const std::string& owner) {
-    const auto [found, is_new] = owners.emplace(name, owner);
-    if (!is_new)
-      throw ShaderCompileError("two arguments of this kernel are named '" + name + "': " + found->second + " and " + owner +
-                               ". Rename one of them, for a call gives arguments by name");
-  };
-  for (const BindingInterface& buffer : result_.bindings) {
-    add(buffer.name, "the buffer at binding " + text_of(buffer.binding));
-    for (const std::string& alias : buffer.aliases) add(alias, "another block at binding " + text_of(buffer.binding));
-  }
-  for (const ImageInterface& image : result_.images) add(image.name, "the image at binding " + text_of(image.binding));
-  for (const PushConstant& member : result_.push_constants) add(member.name, "the push constant at byte " + text_of(member.offset));
-}
-
 void Reflector::add_feature(const std::string& feature, const std::string& capability) {
   if (!feature.empty() && std::ranges::find(result_.features, feature, &NeededFeature::feature) == result_.features.end())
     result_.features.push_back({feature, capability});
@@ -481,6 +461,23 @@ std::string Interface::argument_name(const std::string& given) const {
     found = &buffer;
   }
   return found ? found->name : given;
+}
+
+void check_argument_names(const Interface& interface) {
+  std::map<std::string, std::string> owners;
+  const auto add = [&](const std::string& name, const std::string& owner) {
+    const auto [found, is_new] = owners.emplace(name, owner);
+    if (!is_new)
+      throw ShaderCompileError("two arguments of this kernel are named '" + name + "': " + found->second + " and " + owner +
+                               ". Rename one of them, for a call gives arguments by name");
+  };
+  for (const BindingInterface& buffer : interface.bindings) {
+    add(buffer.name, "the buffer at binding " + std::to_string(buffer.binding));
+    for (const std::string& alias : buffer.aliases) add(alias, "another block at binding " + std::to_string(buffer.binding));
+  }
+  for (const ImageInterface& image : interface.images) add(image.name, "the image at binding " + std::to_string(image.binding));
+  for (const PushConstant& member : interface.push_constants)
+    add(member.name, "the push constant at byte " + std::to_string(member.offset));
 }
 
 const PushConstant* Interface::find_push_constant(std::string_view name) const {

@@ -108,6 +108,10 @@ struct Interface {
 // Reads the interface of a compute shader out of SPIR-V. Throws ShaderCompileError for malformed or stripped modules.
 Interface reflect(const std::vector<uint32_t>& spirv);
 
+// Throws ShaderCompileError if two arguments have one name, as a call gives arguments by name. GLSL lets a buffer's instance have the name
+// of a push constant in a block with an instance name.
+void check_argument_names(const Interface& interface);
+
 // The sizes of the variables where specialization constants of these ids have these values.
 VariableSizes variable_sizes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants);
 
