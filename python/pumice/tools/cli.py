@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,7 @@ _WRONG_USE = 2
 _INTERRUPTED = 130
 _TOP = 5
 _LONGEST_LINE = 1 << 14
+_LONGEST_NAME = 180  # bytes of a file's name, of the 255 that file systems allow
 
 
 # ---- info
@@ -197,12 +199,13 @@ def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:
     os.makedirs(folder, exist_ok=True)
     files: dict[str, str] = {}
     for name, array in outputs.items():
-        stem = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
+        stem = re.sub(r"[^\w.-]", "_", name).lstrip(".").encode()[:_LONGEST_NAME].decode(errors="ignore") or "output"
         while os.path.join(folder, f"{stem}.npy") in files.values():
             stem += "_"
         files[name] = os.path.join(folder, f"{stem}.npy")
         with replaced(files[name]) as file:
-            np.save(file, array)
+            # NumPy writes to a file of the system by itself, and then does not say why that failed.
+            np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)  # type: ignore[call-overload]
     return files
 
 
