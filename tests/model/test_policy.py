@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from onnx_models import model, node, value
-from pumice.model.policy import Policy
+from pumice.model.policy import Policy, literal, policy_of
+from pumice.validation.cut import part_precision
 
 X = np.full((2, 4), 300, np.float32)
 
@@ -156,3 +157,37 @@ def test_names_with_marks_of_patterns_are_names_too() -> None:
     assert policy.of("a[0]", "Mul") == policy.of("a0", "Mul") == "fp32"
     assert policy.of("a1", "Mul") == "fp16"
     assert policy.of("norm (Function)/Mul_1", "Mul") == "fp16"
+
+
+@pytest.mark.parametrize("name", ["default", "op:Relu", "a*", "a[b]", "?", "[", "]", "!", "plain", "a\\b"])
+def test_a_literal_entry_matches_nodes_of_its_name_alone(name: str) -> None:
+    policy = policy_of({"default": "fp16", literal(name): "fp32"})
+    assert policy.of(name, "Relu") == "fp32"
+    for other in ("default", "op:Relu", "ab", "a*b", "b", "x"):
+        assert other == name or policy.of(other, "Relu") == "fp16", other
+    policy.check_met("m")
+
+
+def test_a_node_called_default_has_a_precision_of_its_own(context: pumice.Context) -> None:
+    """The entry "default" is of all nodes; "[d]efault" names the node."""
+    nodes = [node("Softmax", ["x"], ["h"], name="default"), node("Softmax", ["h"], ["y"], name="other")]
+    made = model(nodes)
+
+    def precisions(policy: dict[str, str]) -> dict[str, str]:
+        with pumice.load(made, context, policy, fuse=False) as loaded:
+            loaded(np.ones((2, 4), np.float32))
+            return {row["node"]: row["precision"].split()[0] for row in loaded.report() if not row["added"]}
+
+    one = precisions({"default": "fp16", "other": "fp32"})
+    two = precisions({"default": "fp16", "[d]efault": "fp32"})
+    assert (one["default"], one["other"]) == (two["other"], two["default"])
+    assert one["default"] != one["other"]
+
+
+def test_the_policy_of_a_part_keeps_its_default() -> None:
+    """A node called "default" in fp32 does not put the whole part in fp32."""
+    made = model([node("Relu", ["x"], ["h"], name="default"), node("Relu", ["h"], ["y"], name="a*")])
+    part = part_precision({"default": "fp16", "[d]efault": "fp32"}, made)
+    policy = policy_of(part)
+    assert policy.default == "fp16"
+    assert (policy.of("default", "Relu"), policy.of("a*", "Relu"), policy.of("ab", "Relu")) == ("fp32", "fp16", "fp16")

@@ -44,5 +44,13 @@ def shell_word(text: str) -> str:
     shown = printable(text)
     if shown == text:
         return shlex.quote(text)
-    escaped = "".join("\\" + c if c in "\\'" else printable(c) for c in text)
-    return f"$'{escaped}'"
+    return f"$'{''.join(map(_in_quotes, text))}'"
+
+
+def _in_quotes(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    shown = printable(character)
+    return (
+        f"\\u00{shown[2:]}" if shown.startswith("\\x") and not character.isascii() else shown
+    )  # \x is a byte, not a character

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .._pumice import DeviceLostError
-from ..base.plain_text import printable
+from ..base.plain_text import plain, printable
 from .model import Model
 from .runs import ModelRun, start_case
 
@@ -30,7 +30,7 @@ class LostDevice(NamedTuple):
 
     def __str__(self) -> str:
         cases = "1 case" if self.redone == 1 else f"{self.redone} cases"
-        return f"device {self.place} ('{self.name}') was lost: {printable(self.error)}; {cases} in flight went to the others"
+        return f"device {self.place} ('{plain(self.name)}') was lost: {printable(self.error)}; {cases} in flight went to the others"
 
 
 @dataclass

@@ -1,0 +1,36 @@
+"""A process that is short of memory: said so, and not that there is no driver."""
+
+from __future__ import annotations
+
+import pytest
+
+from process import python
+
+CODE = """
+import resource, sys
+import pumice
+def used():
+    return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used() + (int(sys.argv[1]) << 20), -1))
+try:
+    {call}
+    print("opened")
+except pumice.OutOfMemoryError as error:
+    print("OutOfMemoryError", error)
+except MemoryError:
+    print("MemoryError")
+except pumice.Error as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("call", ["pumice.Context()", "pumice.devices()", "pumice.zeros(4)"])
+@pytest.mark.parametrize("mebibytes", [4, 32, 64, 128, 192, 320])
+def test_short_memory_is_no_missing_driver(call: str, mebibytes: int) -> None:
+    """The loader maps a driver or does not, depending on how much memory is left."""
+    done = python("-c", CODE.replace("{call}", call), str(mebibytes))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(("opened", "OutOfMemoryError", "MemoryError")), done.stdout
+    if mebibytes <= 64:
+        assert done.stdout.startswith("OutOfMemoryError"), done.stdout
+        assert "memory is short or limited" in done.stdout
