@@ -139,7 +139,7 @@ def test_other_bits_in_another_run_are_a_finding_and_no_fault(
             results["sum"][2, 1] = np.nextafter(results["sum"][2, 1], FLOAT(np.inf))
 
     spoil(change)
-    report = pumice.validate(gemm(), [X], context=context, reference="run")
+    report = pumice.validate(gemm(), [X], context=context, reference="run", allow_nondeterministic=True)
     assert report.ok, report.summary
     assert [(one.kind, one.node, one.number) for one in report.findings] == [("not deterministic", "gemm.sum", 1)]
 

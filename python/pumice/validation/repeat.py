@@ -18,6 +18,7 @@ from ..base.errors import InputError
 from ..base.host_arrays import differing, same_bits
 from ..base.plain_text import LONG, plain
 from ..model.model import Model
+from .case_runs import compared
 from .cut import cut, part_precision
 from .proof import Proof
 from .rows import Finding
@@ -182,7 +183,7 @@ class Tallies(dict[str, Tally]):
 
 def _runner(program: Program, inputs: Results) -> Callable[[], Results]:
     """A call that runs the program on these inputs by the list that its first run has recorded, and waits."""
-    execution = program.execution(filled=True)
+    execution = program.execution()
     for name, array in inputs.items():
         execution.set(name, array)
     return lambda: execution.compute(loop_timeout=None)
@@ -337,8 +338,12 @@ class Repeats:
                     distinct.append(results)
         except IndexRangeError:  # of a model that was loaded so; it is among the faults
             return
+        judged = self.proof.runs.results(inputs)
+        others = compared(distinct[0], judged, "the run that is judged, which begins on filled memory", case)
+        for finding in others:
+            self.proof.collected.find(finding)
         for results in distinct:
-            if tallies.differ and self.proof.judge_results:
+            if (tallies.differ or others) and self.proof.judge_results:
                 self.proof.judge_results(results)
         differing = {name: tally for name, tally in tallies.items() if tally.differs}
         node, tried = self._traced(inputs, tallies) if differing else ("", {})
