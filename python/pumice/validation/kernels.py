@@ -21,7 +21,7 @@ from .bounds.types import HALVES, Types, is_float
 from .carried import Carried, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
 from .kernel_members import Members, Missing
-from .reference import Reference, ReferenceNode
+from .reference import PRODUCTS, SCALES, Reference, ReferenceNode
 from .statistics import Statistics, statistics
 
 _READS_WITHOUT = (
@@ -29,8 +29,6 @@ _READS_WITHOUT = (
     "Shape",
     "Size",
 )  # parts of the first are written where they belong; the others read sizes alone
-_PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-_SCALES = {"BatchNormalization", "Div", "Mul"}  # whose constants may be multiplied into those of products
 
 
 _ABSENT, _DONE = np.zeros(0), np.zeros(0)  # in place of tensors that are not kept yet, or no longer
@@ -96,13 +94,16 @@ class ShippedKernels:
         self.refused = ""
         self._position = {node.name: i for i, node in enumerate(reference.nodes)}
         self._producer = {name: node for node in reference.nodes for name in node.outputs}
-        # One for each view of what is rounded inside a kernel, the usual ones first.
+        # One for each view of what is rounded inside a kernel, the usual ones first, and one for a Gelu written with Erf.
         self._runners = [reference.runner]
         if self.types.precision != "fp32":
             views = [
                 reference.runner.with_types(self.types.within_kernel(one)) for one in ("exact", "rounded", "scaled")
             ]
             self._runners = [*views[:2], reference.runner, views[2]]
+        if any(node.op == "Erf" for node in reference.nodes):
+            view = reference.runner.with_types(self._runners[0].types.with_erf_by_cdf())
+            self._runners.insert(max(len(self._runners) - 1, 1), view)
         # The values that need no kernel, by runner: inputs, constants and what follows from them.
         self._known: list[Carried] = []
         self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
@@ -319,10 +320,11 @@ class ShippedKernels:
             return self._verdict(blank, node, local.get(name), False, allowed)
         found = []
         ops = {member.op for member in members}
-        is_scaled = bool(ops & _SCALES and ops & _PRODUCTS)
+        is_scaled = bool(ops & SCALES and ops & PRODUCTS)
         last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
         for known in self._known:
-            if known.runner.types.constants == "scaled" and not is_scaled:
+            types = known.runner.types
+            if (types.constants == "scaled" and not is_scaled) or (types.erf_by_cdf and "Erf" not in ops):
                 continue
             told = self._told(members, stored)
             inside = Members(self.reference, self.choices, known, self._held, told, self._allowed(members))

@@ -18,7 +18,7 @@ from ..importer.parse import opsets, parse
 from ..model.policy import Policy, Precision, policy_of
 from .bounds.bounded import Bounded, apart
 from .bounds.registry import Value
-from .bounds.run import NOTHING, Evaluation, Runner, Told, constant, constant_of
+from .bounds.run import NOTHING, Evaluation, Runner, Told, constant, constant_of, scaled_constant
 from .bounds.types import Types
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..importer.kernel_operator import KernelTable
 
 
+PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+SCALES = {"BatchNormalization", "Div", "Mul"}  # whose constants may be multiplied into those of products
 # Operators of one tensor of floats, whose elements they put elsewhere: a program leaves them in the type that it finds them in.
 _MOVES = {
     *("DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "Slice"),
@@ -58,6 +60,9 @@ class ReferenceNode:
         self.domain = "" if node.domain == "ai.onnx" else node.domain
         self.inputs = list(dict.fromkeys(filter(None, _reads(node))))
         self.outputs = [output for output in node.output if output]
+        self.is_scaled = (
+            False  # a product whose constant matrix may be multiplied by what the next node multiplies it with
+        )
         self.folded = False  # whether constants alone make it, so that it may be computed before the program runs
         self.proto = node
         self.precision = "fp32"
@@ -125,6 +130,7 @@ class Reference:
                 self.constants[node.outputs[0]] = constant_of(protos[node.name])
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self._mark_folded()
+        self._mark_scaled()
         self.precision = self._mark_policy(policy)  # in words
 
     def last_readers(self, results: Collection[str]) -> dict[int, list[str]]:
@@ -161,6 +167,8 @@ class Reference:
 
     def read(self, node: ReferenceNode, name: str, value: Value, types: Types) -> Value:
         """A value as a node has it: some round what is in float32, and it is not known which of those that may."""
+        if node.is_scaled and types.independent and name in self.constants and isinstance(value, Bounded):
+            return scaled_constant(value, types)
         if (
             node.precision == "fp32"
             or name not in self.narrowed
@@ -175,6 +183,16 @@ class Reference:
 
         made = Bounded(value.value, rounded(value.value, value.error), value.dtype, True, value.constant)
         return made if value.sides is None else made.with_sides(value.sides.stored(rounded, kept))
+
+    def _mark_scaled(self) -> None:
+        """Mark products that only a multiplication by constants reads, which the program may fold into their weights."""
+        readers: dict[str, list[ReferenceNode]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+        for node in self.nodes:
+            after = readers.get(node.outputs[0], []) if node.op in PRODUCTS and node.outputs else []
+            node.is_scaled = len(after) == 1 and after[0].op in SCALES and node.outputs[0] not in self.outputs
 
     def _mark_folded(self) -> None:
         given = set(self.constants)

@@ -91,7 +91,7 @@ def attend(
     scores.dtype = np.dtype(dtype)
     kept.append(scores)
     all_hidden = np.all(np.isneginf(scores.value), axis=-1, keepdims=True)
-    shares = softmax(call, scores, -1)
+    shares = softmax(call, scores, -1, factors=2)
     shares = Bounded(np.where(all_hidden, 0.0, shares.value), np.where(all_hidden, 0.0, shares.errors()), dtype)
     kept.append(shares)
     y = contracted(np.matmul, shaken(call, shares), v, v.shape[2], types, dtype)

@@ -293,7 +293,7 @@ def _multi_head(call: Call) -> list[Any]:
     if not in_heads:
         k, v = apart(k, heads), apart(v, heads)
     k, v = joined_rows(past_k, k), joined_rows(past_v, v)
-    masks = _masks(call, q, k, padding, more, m)
+    masks = _masks(call, q, k, 0 if past_k is None else past_k.shape[2], padding, more)
     y, scores = attend(call, (q, k, v), masks, call.attribute("scale"))
     return [merged(y), k, v, scores[1]][: call.outputs]
 
@@ -303,7 +303,8 @@ def _part(packed: Bounded, index: int) -> Bounded:
     return packed.moved(lambda v: v[:, :, :, index].reshape(v.shape[0], v.shape[1], -1))
 
 
-def _masks(call: Call, q: Bounded, k: Bounded, padding: Any, more: Any, m: Arithmetic) -> list[Any]:
+def _masks(call: Call, q: Bounded, k: Bounded, past: int, padding: Any, more: Any) -> list[Any]:
+    m = call.arithmetic()
     rows, keys = q.shape[2], k.shape[2]
     masks: list[Any] = []
     total = more
@@ -313,7 +314,7 @@ def _masks(call: Call, q: Bounded, k: Bounded, padding: Any, more: Any, m: Arith
     if total is not None:
         masks.append(Bounded(total.value, total.error, q.dtype))
     if call.attribute("unidirectional", 0):
-        masks.append(np.arange(keys) > np.arange(rows)[:, None] + (keys - rows))
+        masks.append(np.arange(keys) > np.arange(rows)[:, None] + past)
     return masks
 
 
@@ -335,7 +336,7 @@ def _self_attention(call: Call) -> list[Any]:
     if padding is not None and padding.ndim == 4:
         first = k.shape[2] - q.shape[2]
         padding = padding.moved(lambda a: a[:, 0, first : k.shape[2], : k.shape[2]])
-    y, _ = attend(call, (q, k, v), _masks(call, q, k, padding, more, m), call.attribute("scale"))
+    y, _ = attend(call, (q, k, v), _masks(call, q, k, k.shape[2] - q.shape[2], padding, more), call.attribute("scale"))
     return [merged(y), joined([k, v], 0, new=True)][: call.outputs]
 
 

@@ -27,14 +27,14 @@ def _if(call: Call) -> list[Any]:
     return list(call.run_graph(call.attribute(branch), [], call.outer))[: call.outputs]
 
 
-def _like(body: Any, index: int, shape: tuple[int, ...] = ()) -> Bounded:
-    """What a scan output is made of where there was no iteration."""
+def _like(body: Any, index: int, made: Any = None) -> Bounded:
+    """Return a scan output of no iterations. made: what one iteration makes, which has the sizes that the body leaves open."""
     from .decisions import dtype_of
 
     number = body.output[index].type.tensor_type.elem_type
     dtype = dtype_of(number) if number else np.dtype(np.float32)
     dims = body.output[index].type.tensor_type.shape.dim
-    sizes = (0, *[one.dim_value for one in dims])
+    sizes = (0, *(made.shape if isinstance(made, Bounded) else [one.dim_value for one in dims]))
     value = Bounded(np.zeros(0), None, dtype)
     return Bounded(np.zeros(sizes, np.float64 if value.is_float else dtype), None, dtype, stored=True)
 
@@ -59,8 +59,21 @@ def _loop(call: Call) -> list[Any]:
         for kept, one in zip(scanned, results[1 + states :], strict=True):
             kept.append(one)
         count += 1
-    stacked = [joined(kept, 0, new=True) if kept else _like(body, 1 + states + i) for i, kept in enumerate(scanned)]
+    trial = _trial(call, body, carried) if scanned and not count else []
+    stacked = [
+        joined(kept, 0, new=True) if kept else _like(body, 1 + states + i, trial[1 + states + i] if trial else None)
+        for i, kept in enumerate(scanned)
+    ]
     return [*carried, *stacked][: call.outputs]
+
+
+def _trial(call: Call, body: Any, carried: list[Any]) -> list[Any]:
+    """Return what one iteration would make, for the sizes of scan outputs; nothing if that cannot be told."""
+    begin = [Bounded(np.asarray(0, np.int64), None, np.int64), Bounded(np.asarray(True), None, bool)]
+    try:
+        return list(call.run_graph(body, [*begin, *carried], call.outer))
+    except (Undecided, Unproved, IndexError, ValueError):
+        return []
 
 
 @rule("Scan")

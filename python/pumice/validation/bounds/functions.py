@@ -66,7 +66,7 @@ FUNCTIONS: dict[str, Function] = {
     "log1p": Function(np.log1p, 2, low=-1.0),
     "sqrt": Function(np.sqrt, 0.5, low=0.0),
     "erf": Function(erf, 2, 2.0**-20, 5e-7),
-    "normal_cdf": Function(normal_cdf, 4e-6 * 2.0**23, 1e-5),  # see _normal_cdf
+    "normal_cdf": Function(normal_cdf, 10, 1e-5),  # see _normal_cdf
     "sigmoid": Function(sigmoid, 3, 2.0**-16),
     "softplus": Function(softplus, 3, 2.0**-17),
     "tanh": Function(np.tanh, 3, 2.0**-16),
@@ -108,9 +108,11 @@ def apply(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
         if math_type.types.brief(math_type.dtype) and function.brief:
             relative = _brief(name, function, x)
         if name == "normal_cdf":
-            relative = _normal_cdf(x, value, relative, math_type.types.brief(math_type.dtype))
+            relative = _normal_cdf(x, value, math_type.types.brief(math_type.dtype))
         size = np.abs(value) if moved is None else np.abs(value) + moved
         own = size * relative + function.absolute * bool(function.brief and math_type.types.brief(math_type.dtype))
+        if name == "erf" and math_type.types.erf_by_cdf:
+            own = np.maximum(own, _erf_by_cdf(x))
         if math_type.types.foreign:
             own = own * (math_type.type.unit / 2.0**-24) + (name not in _RELATIVE) * _FOREIGN * math_type.type.unit
         own = np.where(size < 2.0**-126, np.maximum(own, size + 2.0**-126), own)
@@ -127,15 +129,34 @@ def _brief(name: str, function: Function, x: Bounded) -> Array | float:
     return np.asarray(function.brief + (3.0 + 4.0 * size) * 2.0**-23)
 
 
-def _normal_cdf(x: Bounded, value: Array, widest: Array | float, is_brief: bool) -> Array:
-    """10 units for |x| < 3, else what is stated of any x. From 0 on it is 1 - y, y being what it is of -x: y's error, and a rounding."""
+def _cdf_units(size: Array) -> Array:
+    """Return the relative error of pm_normal_cdf below 0: 10 units for |x| < 3, beyond that x^2 / 2 more.
+
+    The exponent, about x^2 / 2, is rounded twice, by 2^-24 of itself each.
+    """
+    return np.asarray((10.0 + np.where(size < 3.0, 0.0, np.square(np.minimum(size, 40.0)) / 2)) * 2.0**-23)
+
+
+def _normal_cdf(x: Bounded, value: Array, is_brief: bool) -> Array:
+    """Return the relative error of pm_normal_cdf. From 0 on it is 1 - y, y being what it is of -x: y's error, and a rounding.
+
+    The brief form takes the driver's exp2, to which Vulkan allows 3 + 2 |x| units in the last place.
+    """
     reach = x.errors()
-    near = (np.abs(x.value) + reach < 3.0) & (not is_brief)
-    stated = np.where(near, 10.0 * 2.0**-23, widest)
+    size = np.abs(x.value) + reach
+    stated = _cdf_units(size)
+    if is_brief:
+        stated = 1e-5 + (3.0 + 4.0 * np.minimum(np.square(size) * 0.7213475, 256.0)) * 2.0**-23
     rest = normal_cdf(reach - x.value)
     return np.asarray(
         np.where(x.value >= reach, np.minimum(stated, stated * rest / value + 2.0**-24 * (1 + 2.0**-10)), stated)
     )
+
+
+def _erf_by_cdf(x: Bounded) -> Array:
+    """Return the absolute error of erf(x) = 2 cdf(x sqrt(2)) - 1 in a kernel that computes the cdf: a Gelu written with Erf."""
+    size = np.abs(x.value) * math.sqrt(2)
+    return np.asarray(2 * (normal_cdf(-size) * _cdf_units(size) + (x.value > 0) * 2.0**-24))
 
 
 def _is_simple(name: str, x: Array, value: Array) -> Array:

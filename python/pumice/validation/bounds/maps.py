@@ -86,7 +86,9 @@ def _integer_pair(op: str, a: Bounded, b: Bounded) -> Bounded:
             quotient = np.where(y == 0, 0, np.trunc(x / np.where(y == 0, 1, y)))
             small = (np.abs(x.astype(np.float64)) < 2.0**53) & (np.abs(y.astype(np.float64)) < 2.0**53)
             safe = np.where(y == 0, np.ones_like(y), y)
-            whole = np.sign(x) * np.sign(safe) * (np.abs(x) // np.abs(safe)) if dtype.kind == "i" else x // safe
+            whole = x // safe  # rounded down; the magnitude of the smallest integer would overflow
+            if dtype.kind == "i":
+                whole = whole + ((x % safe != 0) & ((x < 0) != (safe < 0))).astype(dtype)
             value = np.where(small, quotient, np.where(y == 0, 0, whole))
         else:
             value = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](x, y)

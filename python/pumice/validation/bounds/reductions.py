@@ -95,12 +95,16 @@ def _reduce(call: Call) -> list[Any]:
     return [apply("log", made, m) if op == "ReduceLogSum" and m else made]
 
 
-def exp_error(call: Call, distance: Array, dtype: Any) -> Array:
-    """The relative error of exp of -distance, as a kernel has it: its own, and that of the rounded difference."""
+def exp_error(call: Call, distance: Array, dtype: Any, factors: int = 1) -> Array:
+    """Return the relative error of exp(-distance): its own, and that of the rounded difference.
+
+    These kernels call the driver's exp, to which Vulkan allows 3 + 2 |x| units in the last place. factors: exponentials whose product it
+    is, where a kernel rescales what it has when a larger score comes.
+    """
     unit = call.types.accumulation(dtype).unit
     if str(dtype) == "float64":
         return 32 * unit + (distance + 1) * unit
-    own = 1.5 * 2.0**-23
+    own = (3 * factors + 2 * np.minimum(distance, 200.0)) * 2.0**-23 + (factors - 1) * unit
     if call.types.brief(dtype):
         return 2.0**-17 + (3 + 4 * 1.4427 * np.minimum(distance, 200.0)) * 2.0**-23 + (distance + 1) * unit
     return own + (distance + 1) * unit
@@ -125,7 +129,7 @@ def _log_sum_exp(call: Call, x: Bounded, axes: tuple[int, ...], keepdims: bool) 
         top = np.max(x.value, axis=axes, keepdims=True, initial=-np.inf)
         weight = np.exp(x.value - top)
         distance = np.where(weight > 0, top - x.value, 0.0)
-        own = np.sum(weight * exp_error(call, distance, x.dtype), axis=axes, keepdims=True)
+        own = np.sum(weight * exp_error(call, distance, x.dtype, 2), axis=axes, keepdims=True)
         own = own / np.maximum(np.sum(weight, axis=axes, keepdims=True), 1e-300)
         own = (
             own + call.types.sum_factor(count, x.dtype) + 4 * m.unit * np.log(max(count, 2)) + 2 * m.unit * np.abs(top)
@@ -149,8 +153,8 @@ def _softmax(call: Call) -> list[Any]:
     return [softmax(call, x, axis, call.op == "LogSoftmax")]
 
 
-def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False) -> Bounded:
-    """The softmax along an axis. A row that is all -inf is 0/0: NaN, as exp(x) / sum(exp(x)) says."""
+def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False, factors: int = 1) -> Bounded:
+    """The softmax along an axis. A row that is all -inf is 0/0: NaN, as exp(x) / sum(exp(x)) says. factors: see exp_error."""
     if not x.size:
         return Bounded(x.value, None, x.dtype)
     with np.errstate(all="ignore"):
@@ -160,7 +164,7 @@ def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False) -> Bounded:
         total = np.sum(weight, axis=axis, keepdims=True)
         value = shifted - np.log(total) if is_log else weight / total
         distance = np.where(weight > 0, -shifted, 0.0)
-        each = exp_error(call, distance, x.dtype)
+        each = exp_error(call, distance, x.dtype, factors)
         terms = call.types.longest(x.shape[axis])
         of_sum = np.sum(weight * each, axis=axis, keepdims=True) / total + call.types.sum_factor(terms, x.dtype)
         unit = call.arithmetic(x.dtype).unit

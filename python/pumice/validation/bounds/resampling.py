@@ -40,7 +40,11 @@ def _coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float
         return x / scale
     if mode == "tf_crop_and_resize":
         step = (end - start) * (size - 1)
-        return start * (size - 1) + x * step / (out - 1) if out > 1 else np.full(out, 0.5 * (start + end) * (size - 1))
+        if output_size == 1:
+            return np.full(out, 0.5 * (start + end) * (size - 1))
+        return start * (size - 1) + x * step / (
+            output_size - 1
+        )  # the size before it is rounded down, as in ONNX's reference
     if mode == "pytorch_half_pixel" and output_size == 1:
         return np.zeros(out) - 0.0
     if mode == "half_pixel_symmetric":

@@ -83,6 +83,14 @@ def constant(array: Array, types: Types) -> Bounded:
     return Bounded(exact, _apart(array, exact, kept), array.dtype, stored=True, constant=True)
 
 
+def scaled_constant(value: Bounded, types: Types) -> Bounded:
+    """Return a constant that may be rounded once it is multiplied with another one, in place of a constant that is rounded as it is."""
+    kept = types.storage(value.dtype)
+    if not value.is_float or kept.unit <= 2.0**-24:
+        return value
+    return Bounded(value.value, np.abs(value.value) * kept.unit + kept.step, value.dtype, stored=True)
+
+
 def constant_of(node: NodeProto) -> Array:
     """The array of a Constant node."""
     (attribute,) = node.attribute

@@ -109,6 +109,7 @@ class Types:
         self.constants = "either"  # exact or rounded
         self.values_only = False
         self.wide = False  # the node at hand has a constant beyond float16: all of its constants are kept in float32
+        self.erf_by_cdf = False  # a kernel may compute erf as the normal distribution: a Gelu written with Erf
         self.additions = 0  # of the longest chain in the sums of the node at hand, where its kernel tells; 0: as many as there are terms
 
     def as_independent(self) -> Types:
@@ -121,6 +122,12 @@ class Types:
         """The same types for what nobody asks the errors of: sums leave them out, which take as long as the values."""
         made = copy(self)
         made.values_only = True
+        return made
+
+    def with_erf_by_cdf(self) -> Types:
+        """Return the same types for kernels that may compute erf as the normal distribution."""
+        made = copy(self)
+        made.erf_by_cdf = True
         return made
 
     def with_additions(self, most: int) -> Types:
