@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from types import MappingProxyType
 from typing import Any
 
@@ -50,6 +51,12 @@ class Carried:
         self.samples = Samples() if sampled else None
         if self.samples is not None:
             self.samples.begin(self.held, types)
+
+    def with_types(self, types: Types) -> Carried:
+        """Return the same values for nodes that are computed in other types."""
+        made = copy(self)
+        made.runner = self.runner.with_types(types)
+        return made
 
     def __getitem__(self, name: str) -> Value:
         return self._value(name, self.runner)

@@ -318,35 +318,57 @@ class ShippedKernels:
             return self._cast(blank, node, allowed)
         if local is not None and self._is_alone(node, members):
             return self._verdict(blank, node, local.get(name), False, allowed)
-        found = []
+        found: list[Judged] = []
+        for known in self._views(members):
+            verdict, value, is_chosen = self._tried(blank, node, members, known, allowed)
+            if verdict.verdict == RIGHT:
+                return self._referred(verdict, members, value, is_chosen, allowed)
+            found.append(verdict)
+            del value
+        worst = min(found, key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict))
+        if worst.verdict == WRONG and len(members) > 1:
+            # A result between two members may be beyond float32.
+            known = self._known[0].with_types(self._known[0].runner.types.with_overflow())
+            verdict, _, _ = self._tried(blank, node, members, known, allowed)
+            return verdict if verdict.verdict == RIGHT else worst
+        return worst
+
+    def _views(self, members: Sequence[ReferenceNode]) -> Iterator[Carried]:
+        """Yield the known values, once for each view of roundings that applies to a kernel of these members."""
         ops = {member.op for member in members}
         is_scaled = bool(ops & SCALES and ops & PRODUCTS)
-        last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
         for known in self._known:
             types = known.runner.types
-            if (types.constants == "scaled" and not is_scaled) or (types.erf_by_cdf and "Erf" not in ops):
-                continue
-            told = self._told(members, stored)
-            inside = Members(self.reference, self.choices, known, self._held, told, self._allowed(members))
-            value: Value = None
-            try:
-                begin = len(members) - self._maps_at_end(members)
-                has_product = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
-                for i, member in enumerate(members):
-                    if i == begin or (has_product and i == begin - 1):
-                        first = member if i < begin else None
-                        if (value := inside.run_maps(members[begin:], name, stored.array, first)) is not None:
-                            break
-                    value = inside.run(member, member is node).get(name)
-                    inside.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
-            except Missing as error:
-                found.append(blank._replace(note=str(error), unproved=(error.node,)))
-                continue
-            found.append(self._verdict(blank, node, value, inside.is_chosen, allowed))
-            if found[-1].verdict == RIGHT:
-                return self._referred(found[-1], members, value, inside.is_chosen, allowed)
-            del inside, value
-        return min(found, key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict))
+            if (types.constants != "scaled" or is_scaled) and (not types.erf_by_cdf or "Erf" in ops):
+                yield known
+
+    def _tried(
+        self,
+        blank: Judged,
+        node: ReferenceNode,
+        members: Sequence[ReferenceNode],
+        known: Carried,
+        allowed: float | None,
+    ) -> tuple[Judged, Value, bool]:
+        """Judge a kernel by one view of its roundings. Return also the value, and whether it rests on a choice."""
+        name, stored = blank.name, blank.stored
+        last = {one: i for i, member in enumerate(members) for one in [*member.inputs, *member.outputs]}
+        told = self._told(members, stored)
+        inside = Members(self.reference, self.choices, known, self._held, told, self._allowed(members))
+        value: Value = None
+        try:
+            begin = len(members) - self._maps_at_end(members)
+            has_product = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
+            for i, member in enumerate(members):
+                if i == begin or (has_product and i == begin - 1):
+                    first = member if i < begin else None
+                    if (value := inside.run_maps(members[begin:], name, stored.array, first)) is not None:
+                        break
+                value = inside.run(member, member is node).get(name)
+                inside.forget(one for one in [*member.inputs, *member.outputs] if last[one] == i)
+        except Missing as error:
+            return blank._replace(note=str(error), unproved=(error.node,)), None, False
+        return self._verdict(blank, node, value, inside.is_chosen, allowed), value, inside.is_chosen
 
     def _referred(
         self, found: Judged, members: Sequence[ReferenceNode], value: Value, is_chosen: bool, allowed: float | None

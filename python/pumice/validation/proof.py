@@ -146,7 +146,9 @@ class Proof:
         """Whether errors from the model's inputs on are told by samples, and what else adds them."""
         independent, together = self.reference.chained, self.reference.runner
         ways = [(False, independent), (True, independent)]
-        return [*ways, (False, together)] if self.types.storage(np.dtype(np.float32)).unit <= _FLOAT32 else ways
+        if self.types.storage(np.dtype(np.float32)).unit <= _FLOAT32:
+            ways.append((False, together))
+        return [*ways, (False, independent.with_types(independent.types.with_overflow()))]
 
     def _run(
         self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None], sampled: bool

@@ -242,6 +242,8 @@ def stored(result: Bounded, types: Types) -> Bounded:
     if not result.is_float:
         return result
     kept = types.storage(result.dtype)
+    if types.overflows and str(result.dtype) != "float64":
+        result = _overflowed(result)
     with np.errstate(all="ignore"):
         # A tensor that was moved is rounded only where it lay in a wider type.
         moved = result.stored
@@ -254,6 +256,16 @@ def stored(result: Bounded, types: Types) -> Bounded:
         return np.asarray(stored(Bounded(value, error, result.dtype, moved), types).errors())
 
     return made.with_sides(result.sides.stored(store, kept))
+
+
+def _overflowed(result: Bounded) -> Bounded:
+    """Return the value with infinity in place of numbers that float32 does not hold."""
+    beyond = np.isfinite(result.value) & (np.abs(result.value) > FLOAT32.largest)
+    if not beyond.any():
+        return result
+    value = np.where(beyond, np.copysign(np.inf, result.value), result.value)
+    error = None if result.error is None else np.where(beyond, 0.0, result.error)
+    return Bounded(value, error, result.dtype, result.stored, result.constant).with_sides(result.sides)
 
 
 def apart(value: Array, kept: FloatType) -> Array | None:

@@ -83,13 +83,11 @@ def _integer_pair(op: str, a: Bounded, b: Bounded) -> Bounded:
     x, y = a.value, b.value.astype(dtype, copy=False)
     with np.errstate(all="ignore"):
         if op == "Div":
-            quotient = np.where(y == 0, 0, np.trunc(x / np.where(y == 0, 1, y)))
-            small = (np.abs(x.astype(np.float64)) < 2.0**53) & (np.abs(y.astype(np.float64)) < 2.0**53)
             safe = np.where(y == 0, np.ones_like(y), y)
             whole = x // safe  # rounded down; the magnitude of the smallest integer would overflow
             if dtype.kind == "i":
                 whole = whole + ((x % safe != 0) & ((x < 0) != (safe < 0))).astype(dtype)
-            value = np.where(small, quotient, np.where(y == 0, 0, whole))
+            value = np.where(y == 0, np.zeros_like(whole), whole)
         else:
             value = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](x, y)
     error = None

@@ -80,7 +80,10 @@ def summed(x: Bounded, axes: tuple[int, ...], types: Types, keepdims: bool = Tru
         sizes = np.sum(x.magnitude(), axis=axes, keepdims=keepdims)
         own = types.sum_factor(types.longest(terms - 1), x.dtype) * sizes if terms > 1 else None
         moved = None if x.error is None else total_error(x.error, axes, types, keepdims)
-        return Bounded(value, known(types.joined(own, moved)), x.dtype)
+        error = types.joined(own, moved)
+        if error is not None and np.isinf(value).any():  # one term is infinite, and the others are numbers
+            error = np.where(np.isinf(value) & np.isfinite(0.0 if moved is None else moved), 0.0, error)
+        return Bounded(value, known(error), x.dtype)
 
 
 def total_error(error: Array, axes: tuple[int, ...], types: Types, keepdims: bool = True) -> Array:

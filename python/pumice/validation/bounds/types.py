@@ -109,6 +109,7 @@ class Types:
         self.constants = "either"  # exact or rounded
         self.values_only = False
         self.wide = False  # the node at hand has a constant beyond float16: all of its constants are kept in float32
+        self.overflows = False  # float32 numbers that the type does not hold are infinite, as in ONNX
         self.erf_by_cdf = False  # a kernel may compute erf as the normal distribution: a Gelu written with Erf
         self.additions = 0  # of the longest chain in the sums of the node at hand, where its kernel tells; 0: as many as there are terms
 
@@ -122,6 +123,12 @@ class Types:
         """The same types for what nobody asks the errors of: sums leave them out, which take as long as the values."""
         made = copy(self)
         made.values_only = True
+        return made
+
+    def with_overflow(self) -> Types:
+        """Return the same types for programs in which results beyond float32 are infinite before the next operation reads them."""
+        made = copy(self)
+        made.overflows = True
         return made
 
     def with_erf_by_cdf(self) -> Types:
