@@ -89,18 +89,32 @@ bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>&
   return true;
 }
 
-ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
+// A node of one input that the passes add. verb: of its name.
+ProgramNode added_node(ProgramGraph& graph, std::string_view op, const std::string& verb, const Attributes& attributes, ValueId from,
+                       ValueId to) {
   GraphNode node;
-  node.name = "cast '" + graph.value(from).name + "' to " + std::string(name(graph.value(to).dtype));
-  node.row = find_operator("Cast");
-  Attributes attributes;
-  attributes.set("to", onnx_number(graph.value(to).dtype));
+  node.name = verb + " '" + graph.value(from).name + "' to " + std::string(name(graph.value(to).dtype));
+  node.row = find_operator(op);
   node.attributes = checked_attributes(*node.row, node.name, attributes);
   node.inputs = {from};
   node.outputs = {to};
   graph.report.push_back(
       {.node = node.name, .op = std::string(node.row->name), .note = "at the border", .added = true, .dtype = graph.value(to).dtype});
   return {std::move(node), static_cast<uint32_t>(graph.report.size() - 1)};
+}
+
+ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
+  Attributes attributes;
+  attributes.set("to", onnx_number(graph.value(to).dtype));
+  return added_node(graph, "Cast", "cast", attributes, from, to);
+}
+
+// Converts to float16 as cast_node() does, but finite numbers beyond it become its largest: a row of scores that are all masked with
+// -3.4e38 would be minus infinity, of which Softmax makes NaN.
+ProgramNode saturating_node(ProgramGraph& graph, ValueId from, ValueId to) {
+  ProgramNode node = added_node(graph, "Clip", "saturate", {}, from, to);
+  node.expression = Expression::parse("abs(x) > 65504.0 && !isinf(x) ? (x > 0 ? 65504.0 : -65504.0) : x");
+  return node;
 }
 
 }  // namespace
@@ -180,18 +194,14 @@ bool is_kept(const ProgramGraph& graph, const ProgramNode& node, const std::set<
   return keeps_bits(*node.row) && std::ranges::any_of(node.read(), [&](ValueId input) { return kept.contains(input); });
 }
 
-// Casts of the inputs of a node that reads one kind of floats, which `fits` not: made once each.
-template <typename Fits, typename Copy>
-void cast_inputs(ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& made, const Copy& copy,
-                 std::vector<ProgramNode>& nodes) {
+// Converts the inputs of a node that reads one kind of floats, which `fits` not: once each, by what `convert` adds.
+template <typename Fits, typename Convert>
+void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& made, const Convert& convert) {
   for (size_t k = 0; k < node.read().size(); ++k) {
     ValueId& input = node.inputs[k];
     if (input == kAbsent || is_host_input(node, k) || !is_working_float(graph.value(input).dtype) || fits(input, k)) continue;
     const auto [found, added] = made.try_emplace(input, kAbsent);
-    if (added) {
-      found->second = copy(input);
-      nodes.push_back(cast_node(graph, input, found->second));
-    }
+    if (added) found->second = convert(input);
     input = found->second;
   }
 }
@@ -280,6 +290,7 @@ class PrecisionPass {
     }
     const DType made = float_made(graph_, node, kept_);
     const bool keeps = made != inside_ && is_kept(graph_, node, kept_);
+    note_beyond(node, made);
     cast_node_inputs(node, made);
     for (const ValueId output : node.outputs)
       if (output != kAbsent && is_working_float(graph_.value(output).dtype)) {
@@ -297,12 +308,38 @@ class PrecisionPass {
   void cast_node_inputs(ProgramNode& node, DType made) {
     const auto is_wide_one = [&](ValueId value, size_t) { return is_wide(graph_, value); };
     const auto is_narrow_one = [&](ValueId value, size_t k) { return !is_wide(graph_, value) || mixed_.takes_wide(node, k); };
-    const auto inner_copy = [&](ValueId value) { return copy_as(value, inside_); };
-    const auto wide_copy = [&](ValueId value) { return copy_as(value, DType::float32); };
+    const auto narrow = [&](ValueId value) {
+      const ValueId copy = copy_as(value, inside_);
+      nodes_.push_back(beyond_.contains(value) ? saturating_node(graph_, value, copy) : cast_node(graph_, value, copy));
+      return copy;
+    };
+    const auto widen = [&](ValueId value) {
+      const ValueId copy = copy_as(value, DType::float32);
+      nodes_.push_back(cast_node(graph_, value, copy));
+      return copy;
+    };
     if (node.wide)
-      cast_inputs(graph_, node, is_wide_one, widened_, wide_copy, nodes_);
+      cast_inputs(graph_, node, is_wide_one, widened_, widen);
     else if (made == inside_ && !node.row->mixes_floats)
-      cast_inputs(graph_, node, is_narrow_one, narrowed_, inner_copy, nodes_);
+      cast_inputs(graph_, node, is_narrow_one, narrowed_, narrow);
+  }
+
+  // Whether the node computes in float32 because of a number that float16 does not hold; not one that the caller wants in float32 alone.
+  bool has_number_beyond(const ProgramNode& node) const {
+    const ReportRow& row = graph_.report[node.report];
+    if (!row.is_float32) return node.wide || !row.wide.empty();
+    return std::ranges::any_of(node.read(), [&](ValueId input) {
+      return input != kAbsent && graph_.value(input).constant && beyond_float16(*graph_.value(input).constant);
+    });
+  }
+
+  // Notes results that may be finite and beyond float16: those of such nodes, and what maps and views make of these in float32.
+  void note_beyond(const ProgramNode& node, DType made) {
+    const auto is_beyond = [&](ValueId input) { return input != kAbsent && beyond_.contains(input); };
+    if (inside_ != DType::float16 || made != DType::float32) return;
+    if (!has_number_beyond(node) && std::ranges::none_of(node.read(), is_beyond)) return;
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent) beyond_.insert(output);
   }
 
   bool is_made_inside(ValueId value) const {
@@ -333,6 +370,7 @@ class PrecisionPass {
   std::map<ValueId, ValueId> replaced_;            // inputs of the graph -> the values used inside
   std::map<ValueId, ValueId> narrowed_, widened_;  // copies of the other dtype
   std::set<ValueId> kept_;                         // see float_made
+  std::set<ValueId> beyond_;                       // see note_beyond
   std::vector<ProgramNode> first_, nodes_, last_;  // casts of inputs; the nodes; casts of outputs
 };
 
