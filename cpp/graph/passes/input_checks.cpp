@@ -11,8 +11,14 @@ namespace {
 
 constexpr size_t kMostChain = 32;  // nodes that are evaluated at every call
 
-// How the value follows from inputs and constants; false where the host cannot tell.
-bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, InputCheck& check) {
+// Whether the node moves elements or changes their type, which costs the host little at every call.
+bool moves_elements(const ProgramNode& node) {
+  return node.row->casts || node.row->skeleton == Skeleton::view;
+}
+
+// Finds the nodes by which the value follows from inputs and constants, all of them or those that move elements (`moves`). False where
+// there are others, or the host cannot evaluate one.
+bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, bool moves, InputCheck& check) {
   if (value == kAbsent || graph.value(value).constant) return true;
   if (const auto input = std::ranges::find(graph.inputs, value); input != graph.inputs.end()) {
     const auto at = static_cast<size_t>(input - graph.inputs.begin());
@@ -20,11 +26,11 @@ bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>
     return true;
   }
   const ProgramNode* node = producers[index(value)];
-  if (!node || !node->row->evaluate || check.chain.size() >= kMostChain) return false;
+  if (!node || !node->row->evaluate || check.chain.size() >= kMostChain || (moves && !moves_elements(*node))) return false;
   const auto is_node = [&](const GraphNode& one) { return one.name == node->name; };
   if (std::ranges::any_of(check.chain, is_node)) return true;
   for (const ValueId input : node->read())
-    if (!find_chain(graph, producers, input, check)) return false;
+    if (!find_chain(graph, producers, input, moves, check)) return false;
   check.chain.push_back(*node);
   return true;
 }
@@ -52,20 +58,22 @@ void check_given(const ProgramGraph& graph, const InputCheck& check, const Check
 std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
   std::vector<InputCheck> checks;
   std::vector<const ProgramNode*> producers;  // most graphs need none
-  const auto add = [&](const ProgramNode& node, size_t list) -> InputCheck* {
+  const auto add = [&](const ProgramNode& node, size_t list, bool moves) -> InputCheck* {
     if (producers.empty()) producers = producers_of(graph);
     InputCheck check{node, list, {}, {}};
-    if (!find_chain(graph, producers, node.inputs[list], check) || check.inputs.empty()) return nullptr;
+    if (!find_chain(graph, producers, node.inputs[list], moves, check) || check.inputs.empty()) return nullptr;
     return &checks.emplace_back(std::move(check));
   };
   for (const ProgramNode& node : graph.nodes) {
-    if (!node.row->refuses_indices) continue;
-    InputCheck* const check = add(node, node.row->indices(node.attributes, {}).input);
+    if (!node.row->indices) continue;
+    const size_t input = node.row->indices(node.attributes, {}).input;
+    if (input >= node.inputs.size() || node.inputs[input] == kAbsent || !is_integer(graph.value(node.inputs[input]).dtype)) continue;
+    InputCheck* const check = add(node, input, !node.row->refuses_indices);
     if (check) check->node.name = graph.report[node.report].node;
   }
   for (const ProgramNode& node : graph.nodes)
     if (node.requirement)
-      for (const size_t i : node.requirement->unread_lists(node.inputs.size())) add(node, i);
+      for (const size_t i : node.requirement->unread_lists(node.inputs.size())) add(node, i, false);
   return checks;
 }
 
@@ -95,13 +103,14 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
     known.set(graph.inputs[i], desc);
     known.set_host(graph.inputs[i], {desc, {}, values[i]});
   }
+  const int64_t most = check.node.requirement ? kMostHostElements : kMaxElements;
   for (const GraphNode& node : check.chain) {
     for (const ValueId input : node.inputs) {
       if (input == kAbsent || !graph.value(input).constant) continue;
       known.set(input, graph.value(input).constant->desc);
       known.set_constant(input, *graph.value(input).constant);
     }
-    if (!known.run(node) || !known.evaluate(node)) return;
+    if (!known.run(node) || !known.evaluate(node, most)) return;
   }
   const HostTensor* given = known.host(list);
   if (!given) return;

@@ -27,8 +27,9 @@ _FAMILIES = {
     "floats": "float32 float16 bfloat16",
 }
 
-_INDICES = """Indices count from the end where they are negative. One that the host knows and that is out of range is refused (GraphError):
-at load where the sizes are known, else at the call. Of those that only the device knows, one out of range is counted as 0 by
+_INDICES = """Indices count from the end where they are negative. A constant one out of range is refused (GraphError): at load where the
+sizes are known, else at the call. A call with an array of integers that is an operator's indices, directly or after casts and views, raises
+IndexRangeError, which names the input, the index and the range. Of those that only the device knows, one out of range is counted as 0 by
 Gather, GatherElements, GatherND, RotaryEmbedding, RoiAlign and MaxRoiPool, is left out by ScatterElements, ScatterND, TensorScatter
 and MaxUnpool and is nowhere in OneHot; a length beyond its axis (ReverseSequence, RNN, LSTM, GRU, Attention) is that of the axis.
 `pumice.load(model, check_indices=True)` reports them at the call, by node, index and element (IndexRangeError), and so does
