@@ -58,9 +58,13 @@ def test_one_argument_by_two_of_its_names_is_refused(context: pumice.Context) ->
         "layout(binding = 0) buffer A { float n[]; };\nlayout(push_constant) uniform P { uint n; } p;\nvoid main() { n[0] = p.n; }",
     ],
 )
-def test_two_arguments_of_one_name_are_refused_when_the_source_is_compiled(context: pumice.Context, source: str) -> None:
+def test_two_arguments_of_one_name_are_refused_when_the_source_is_compiled(
+    context: pumice.Context, source: str
+) -> None:
     source = source.replace("= p.n", "= float(p.n)")
-    with pytest.raises(pumice.ShaderCompileError, match=r"two arguments of this kernel are named 'n': the buffer at binding 0"):
+    with pytest.raises(
+        pumice.ShaderCompileError, match=r"two arguments of this kernel are named 'n': the buffer at binding 0"
+    ):
         pumice.Kernel(source, context)
 
 

@@ -75,6 +75,7 @@ class ChatTemplate:
     def _rendered(self, given: Mapping[str, Any]) -> str:
         from . import sandbox
 
+        assert self._template is not None
         sandbox.start()
         parts, count = [], 0
         for part in self._template.generate(**given):

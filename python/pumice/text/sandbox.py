@@ -161,7 +161,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         """Counts a step."""
         _budget.get().step()
 
-    def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
+    def concat(self, parts: Iterable[str]) -> str:
         """The text of the parts, whose length is known to be allowed before it is made."""
         kept: list[str] = []
         size = 0

@@ -205,7 +205,7 @@ def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:
         files[name] = os.path.join(folder, f"{stem}.npy")
         with replaced(files[name]) as file:
             # NumPy writes to a file of the system by itself, and then does not say why that failed.
-            np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)  # type: ignore[call-overload]
+            np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
     return files
 
 
