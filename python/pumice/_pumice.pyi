@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'SharedTimeline', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'another_context', 'begin_order', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'empty_shared', 'end_order', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'json_text', 'keep_spare', 'lose_device_after', 'nnapi_operations', 'nnapi_rules', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'parse_json', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_file', 'reflect', 'sha256', 'shared_tensor', 'spills_of', 'strides', 'take_log', 'take_spare', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_file']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'SharedTimeline', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'another_context', 'begin_order', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_entries', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'empty_shared', 'end_order', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'json_text', 'keep_spare', 'lose_device_after', 'nnapi_operations', 'nnapi_rules', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'parse_json', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_entry', 'reflect', 'sha256', 'shared_tensor', 'spills_of', 'strides', 'take_log', 'take_spare', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_entry']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -203,23 +203,27 @@ class TensorDesc:
         ...
 class CacheState:
     """
-    The cache on disk: shaders, pipelines and graphs.
+    The cache on disk: shaders, pipelines, graphs and measurements.
     """
     def __repr__(self) -> str:
         ...
     @property
     def bytes(self) -> int:
-        ...
+        """
+        The disk space that the entries occupy.
+        """
     @property
     def files(self) -> int:
-        ...
+        """
+        The number of entries. Files that pumice has not written are not counted.
+        """
     @property
     def folder(self) -> str:
         ...
     @property
     def limit(self) -> int:
         """
-        The most bytes of the cache; beyond them the entries that were not used for longest are removed. PUMICE_CACHE_MB sets it.
+        The maximum size in bytes. Above it the least recently used entries are removed. PUMICE_CACHE_MB sets it.
         """
 class MatrixShape:
     """
@@ -2191,11 +2195,15 @@ def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.Suppor
     """
 def cache_directory() -> str | None:
     """
-    PUMICE_CACHE_DIR, else pumice in XDG_CACHE_HOME or ~/.cache; None where PUMICE_NO_CACHE is set (and not "0").
+    The folder `pumice` in PUMICE_CACHE_DIR, else in XDG_CACHE_HOME, else in ~/.cache; None if PUMICE_NO_CACHE is set (and not "0").
+    """
+def cache_entries(kind: str, folder: str = '') -> list[str]:
+    """
+    The names of the entries of a kind, sorted; folder: only those in this folder of a nested kind.
     """
 def cache_state() -> CacheState | None:
     """
-    The state of the cache on disk; None where there is none (PUMICE_NO_CACHE).
+    The state of the cache on disk; None if PUMICE_NO_CACHE is set.
     """
 def choose_device(devices: collections.abc.Sequence[DeviceInfo], variables: collections.abc.Mapping[str, str], nvml: str, kfd: str, wanted: str, environment: str) -> tuple[int, str]:
     """
@@ -2373,7 +2381,7 @@ def precision_support(device: DeviceInfo) -> list[PrecisionSupport]:
     """
 def prune_cache() -> None:
     """
-    Brings the cache under its limit, the least recently used entries first, and removes what killed writers left.
+    Remove the least recently used entries of a cache above its limit, and temporary files of killed writers. Files that pumice has not written stay.
     """
 def quantize_weights(weights: np.typing.NDArray[typing.Any]) -> tuple[np.typing.NDArray[typing.Any], np.typing.NDArray[typing.Any]]:
     """
@@ -2383,9 +2391,9 @@ def quantize_weights(weights: np.typing.NDArray[typing.Any]) -> tuple[np.typing.
     they are. weights: float16, or float32, which is rounded. Raises BindingError (D3; D7 for what float16 does not hold, NaN
     and infinity).
     """
-def read_cache_file(path: str, kind: str) -> bytes | None:
+def read_cache_entry(kind: str, name: str) -> bytes | None:
     """
-    The content of an entry of this kind; None where it is missing, truncated, corrupt or of another kind.
+    The payload of an entry; None if it is missing, truncated, corrupt, owned by another user, or writable by others.
     """
 def reflect(spirv: bytes) -> dict[str, typing.Any]:
     """
@@ -2456,8 +2464,8 @@ def whc8_index(shape: typing.Annotated[collections.abc.Sequence[typing.SupportsI
     """
     Where an element of one image stands in WHC8; shape: (channels, height, width). Raises BindingError (D6).
     """
-def write_cache_file(path: str, kind: str, payload: bytes) -> bool:
+def write_cache_entry(kind: str, name: str, payload: bytes) -> bool:
     """
-    Writes an entry by atomic rename, and makes the folder where needed. False where the file could not be written.
+    Replace an entry atomically. False if the file could not be written.
     """
 __version__: str = '0.1.0'

@@ -70,19 +70,23 @@ CONTENTS = st.sampled_from(
 )
 KINDS = ["link to a file", "link to an entry", "link to a folder", "link to nothing", "sparse", "fifo", "folder"]
 KINDS += ["entry of another user"] if os.geteuid() == 0 else []
-# Names like ours need a content or a type that is not ours; other names may have any content.
-FOREIGN = st.one_of(
-    st.builds(
-        Foreign,
-        st.sampled_from(FOLDERS),
-        st.sampled_from(OUR_NAMES),
-        st.just("file"),
-        CONTENTS.filter(lambda c: c != b"pumice"),
-    ),
-    st.builds(
-        Foreign, st.sampled_from(FOLDERS), st.sampled_from(OTHER_NAMES), st.just("file"), st.just(ENTRY) | CONTENTS
-    ),
-    st.builds(Foreign, st.sampled_from(FOLDERS), st.sampled_from(OUR_NAMES + OTHER_NAMES), st.sampled_from(KINDS)),
+# Where entries are. Files there need a content or a type that is not the cache's; files elsewhere may have any content.
+PLACES = [("pumice/graphs", "ab.graph"), ("pumice/spirv/ab", "ab.spv"), ("pumice/tuning/ab", "ab.tuning")]
+PLACES += [(folder, f"{name}.0123456789abcdef.tmp") for folder, name in PLACES]
+
+
+def foreign(
+    places: st.SearchStrategy[tuple[str, str]], contents: st.SearchStrategy[bytes]
+) -> st.SearchStrategy[Foreign]:
+    types = st.tuples(st.just("file"), contents) | st.tuples(st.sampled_from(KINDS), st.just(b""))
+    return st.builds(lambda place, type: Foreign(*place, *type), places, types)
+
+
+FOREIGN = foreign(st.sampled_from(PLACES), CONTENTS.filter(lambda content: content != b"pumice"))
+FOREIGN |= foreign(st.tuples(st.sampled_from(FOLDERS), st.sampled_from(OTHER_NAMES)), CONTENTS | st.just(ENTRY))
+FOREIGN |= foreign(
+    st.tuples(st.sampled_from(FOLDERS), st.sampled_from(OUR_NAMES)),
+    CONTENTS.filter(lambda content: content != b"pumice"),
 )
 OPERATIONS = st.one_of(
     st.tuples(st.just("write"), st.sampled_from(OWN), st.sampled_from([0, 100, 300_000])),
@@ -164,7 +168,7 @@ def perform(operation: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> N
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(FOREIGN, max_size=12), LINKED, st.lists(OPERATIONS, min_size=1, max_size=8))
-def test_foreign_files_survive(foreign: list[Foreign], linked: str, operations: list[tuple[object, ...]]) -> None:
+def test_foreign_files_survive(files: list[Foreign], linked: str, operations: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
         root, outside = Path(folder) / "chosen", Path(folder) / "outside"
         root.mkdir(mode=0o700)
@@ -172,7 +176,7 @@ def test_foreign_files_survive(foreign: list[Foreign], linked: str, operations: 
         if linked:
             (root / linked).parent.mkdir(parents=True, mode=0o700)
             (root / linked).symlink_to(outside / "folder")
-        for one in foreign:
+        for one in files:
             make(root, outside, one)
         monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
         monkeypatch.setenv("PUMICE_CACHE_DIR", str(root))

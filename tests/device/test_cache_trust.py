@@ -339,3 +339,32 @@ def test_hashes_are_those_of_kind_name_and_payload(cache: Path) -> None:
     fields = b"".join(len(text).to_bytes(8, "little") + text for text in (b"tuning", b"ab/12"))
     digest = bytes.fromhex(sha256(fields + b"payload"))
     assert entry == b"pumice02" + (7).to_bytes(8, "little") + digest + b"payload"
+
+
+SEEDS = sorted((Path(__file__).resolve().parents[1] / "fuzz" / "corpus" / "cache_entry").iterdir())
+
+
+@pytest.mark.parametrize("seed", [path for path in SEEDS if path.name.startswith("file_")], ids=lambda path: path.name)
+def test_seeds_that_are_files_are_entries_or_not(cache: Path, seed: Path) -> None:
+    entry = put(cache, "graphs", name="ab")
+    entry.write_bytes(seed.read_bytes()[1:])
+    expected = b"payload" if seed.name == "file_whole" else None
+    assert read_cache_entry("graphs", "ab") == expected
+    state = pumice.cache_state()
+    assert state is not None
+    assert state.files == (seed.name not in ("file_foreign", "file_begun")), "files of other versions count too"
+
+
+@pytest.mark.parametrize(
+    "seed", [path for path in SEEDS if path.name.startswith("shader_")], ids=lambda path: path.name
+)
+def test_seeds_that_are_shaders_are_used_or_not(cache: Path, seed: Path) -> None:
+    """If this fails since the payload has changed, run tests/support/cache_seeds.py."""
+    source = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 0.125; }"
+    pumice.compile(source, name="seed")
+    (name,) = cache_entries("spirv")
+    assert write_cache_entry("spirv", name, seed.read_bytes()[1:])
+    done = python(
+        "-c", f"import pumice\npumice.compile({source!r}, name='seed')\nprint(pumice.compile_counts().from_disk)"
+    )
+    assert done.stdout == ("0\n" if seed.name == "shader_begun" else "1\n"), done.stderr

@@ -194,11 +194,11 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
     ),
     "a cache that others may write": (
         lambda made: (made.root / "people/ann/.cache/pumice").chmod(0o777),
-        *("cache", "other users may write to it", "chmod go-w /people/ann/.cache/pumice,"),
+        *("cache", "other users may write to it", "chmod -R go-w /people/ann/.cache/pumice,"),
     ),
     "a folder of the cache that others may write": (
         lambda made: (made.root / "people/ann/.cache/pumice/spirv/ab").chmod(0o720),
-        *("cache", "other users may write to it", "chmod go-w /people/ann/.cache/pumice/spirv/ab,"),
+        *("cache", "other users may write to it", "chmod -R go-w /people/ann/.cache/pumice/spirv/ab,"),
     ),
     "a cache that is a link": (
         lambda made: (

@@ -50,9 +50,10 @@ std::string distrust(const struct stat& status) {
 }
 
 std::string remedy(const fs::path& path, const struct stat& status) {
-  const bool is_ours = status.st_uid == geteuid() && !S_ISLNK(status.st_mode);
-  if (is_ours) return "chmod go-w " + path.string() + " if no other user has written there, or set PUMICE_CACHE_DIR to a folder of yours.";
-  return "Set PUMICE_CACHE_DIR to a folder of yours.";
+  const std::string another = "set PUMICE_CACHE_DIR to a folder of yours.";
+  if (status.st_uid != geteuid() || S_ISLNK(status.st_mode)) return "To keep a cache, " + another;
+  return std::string(S_ISDIR(status.st_mode) ? "chmod -R" : "chmod") + " go-w " + path.string() +
+         " if no other user has written there, or " + another;
 }
 
 int make_folders(const fs::path& path) {
@@ -71,7 +72,7 @@ bool is_home_of_another(const fs::path& cache) {
   for (fs::path at = cache; at.has_relative_path(); at = at.parent_path()) {
     if (::stat(at.c_str(), &status) != 0) continue;
     if (status.st_uid == 0) return false;
-    warn_of_refusal(at, status.st_uid, "root makes no cache in a folder of another user", "Set HOME=/root (sudo -H) or PUMICE_CACHE_DIR.");
+    warn_of_refusal(at, status.st_uid, "root makes no cache in a folder of another user", "Use sudo -H, or set PUMICE_CACHE_DIR.");
     return true;
   }
   return false;

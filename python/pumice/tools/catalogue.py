@@ -447,7 +447,9 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 if __name__ == "__main__":
     from pathlib import Path
 
+    from ..base.files import write_whole
+
     target = Path("docs/operators.md")
     target.parent.mkdir(exist_ok=True)
-    target.write_text(page())
+    write_whole(target, page())
     print(f"written: {target}")

@@ -69,7 +69,7 @@ def _ownership(machine: Machine, folder: str, existing: Path) -> Finding | None:
             return wrong("cache", text, _NAME_ANOTHER)
         if stat.S_ISDIR(status.st_mode) and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             text = f"The cache ignores {shown}: other users may write to it."
-            return wrong("cache", text, f"chmod go-w {shown}, if no other user has written there")
+            return wrong("cache", text, f"chmod -R go-w {shown}, if no other user has written there")
     return None
 
 
