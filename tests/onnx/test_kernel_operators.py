@@ -321,7 +321,11 @@ def test_without_a_reference_nothing_is_green(context: pumice.Context) -> None:
     found = pumice.validate(one, [X], progress=None)
     assert not found.ok and "not checked" in str(found)
     assert all(row.verdict == "unproved" for row in found.rows)
-    assert pumice.validate(one, [X], allow_unchecked=["my.domain::Softcap"], progress=None).ok
+    allowed = ["my.domain::Softcap"]
+    assert not pumice.validate(one, [X], allow_unchecked=allowed, progress=None).ok  # there is nothing else to check
+    nodes = [node("Softcap", outputs=["s"], name="cap_it"), helper.make_node("Neg", ["s"], ["y"], "neg")]
+    more = loaded(context, model(nodes), Softcap=softcap(reference=None))
+    assert pumice.validate(more, [X], allow_unchecked=allowed, progress=None).ok
 
 
 @pytest.mark.parametrize(

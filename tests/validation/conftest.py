@@ -31,8 +31,9 @@ class Faulty:
         self, inputs: tuple[Any, ...], names: set[str] | None = None, steps: int | None = None
     ) -> dict[str, Any]:
         found = dict(self._program.observe(inputs, names, steps))
-        if self._observed:
-            self._change({one["name"]: one["array"] for one in found["tensors"] if one["array"] is not None})
+        stored = {one["name"]: one["array"] for one in found["tensors"] if one["array"] is not None}
+        if self._observed and stored:
+            self._change(stored)
         return found
 
     def __getattr__(self, name: str) -> Any:

@@ -341,7 +341,8 @@ class Repeats:
         judged = self.proof.runs.results(inputs)
         others = compared(distinct[0], judged, "the run that is judged, which begins on filled memory", case)
         for finding in others:
-            self.proof.collected.find(finding)
+            if not tallies[finding.node].differs:  # of those a Repeatability tells
+                self.proof.collected.find(finding)
         for results in distinct:
             if (tallies.differ or others) and self.proof.judge_results:
                 self.proof.judge_results(results)

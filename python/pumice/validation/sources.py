@@ -107,8 +107,6 @@ class DeviceTensors:
         self._graph: Graph = graph
         self._every: Program | None = None
         self._windows: Windows | None = None
-        # The inputs of another case, on which the fused program runs before the first one: memory that is not filled holds those.
-        self.before: Mapping[str, Array] | None = None
         self._checking: Program | None = self.compiled(check_indices=True)
         if not self._checking.checks_indices:
             self._checking.close()
@@ -176,11 +174,12 @@ class DeviceTensors:
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of the fused program."""
-        if self.before is not None:
-            with suppress(IndexRangeError):  # a fault of that case
-                self._ran(self._model.program, self.before)
-            self.before = None
         return self._ran(self._model.program, inputs)
+
+    def run_before(self, inputs: Mapping[str, Array]) -> None:
+        """Runs the fused program on another case than the first one that is judged: memory that is not filled holds its values then."""
+        with suppress(IndexRangeError):  # a fault of that case
+            self._ran(self._model.program, inputs)
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
         """Raises IndexRangeError, which names the node."""

@@ -212,8 +212,6 @@ def _opened(against: Against, make: Callable[[], Proof]) -> Proof:
 def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> ValidationReport:
     order = _order(len(inputs))
     repeats = Repeats(proof, inputs[order[0]][0])
-    if len(inputs) > 1 and isinstance(proof.tensors, DeviceTensors):
-        proof.tensors.before = inputs[order[-1]][0]
     total = len(inputs) * (len(proof.reference.nodes) + 1 + bool(proof.options.repeat))
     done = 0
 
@@ -226,6 +224,8 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
     with ExitStack() as ends:
         for end in (forward_log, proof.close, repeats.close):  # the last one first
             ends.callback(end)
+        if len(inputs) > 1 and isinstance(proof.tensors, DeviceTensors):
+            proof.tensors.run_before(inputs[order[-1]][0])
         for index in order:
             arrays, given = inputs[index]
             proof.run(arrays, given, index, step)

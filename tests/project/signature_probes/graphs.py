@@ -351,10 +351,9 @@ def verdicts(context: pumice.Context) -> None:
             len(pumice.validate(model, [x], mode="isolated", inputs=one).kernels) for one in ("device", "reference")
         ]
         assert kernels[0] > kernels[1] == 0
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
-    graph = helper.make_graph(
-        [helper.make_node("RandomNormalLike", ["x"], ["y"], "draw")], "random", values[:1], values[1:]
-    )
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xyz"]
+    nodes = [helper.make_node("RandomNormalLike", ["x"], ["y"], "draw"), helper.make_node("Neg", ["x"], ["z"], "neg")]
+    graph = helper.make_graph(nodes, "random", values[:1], values[1:])
     random = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     oks = [pumice.validate(random, [x[0]], context=context, allow_unchecked=names).ok for names in ((), ["draw"], True)]
     assert oks == [False, True, True]
