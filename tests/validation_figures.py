@@ -202,6 +202,8 @@ def checked(work: tuple[str, str]) -> tuple[str, str, Counter[str], list[str]]:
         found[f"{row.program} {row.verdict}"] += 1
         if row.verdict == "wrong":
             wrong.append(f"{row.program} {row.node}: {row.output} ({row.judged.severity if row.judged else row.fault})")
+        if row.verdict == "ill-conditioned":
+            wrong.append(f"{row.program} {row.node}: {row.note}")
     return name, precision, found, wrong
 
 
@@ -218,7 +220,7 @@ def alarms(_: pumice.Context, options: argparse.Namespace) -> bool:
                 print(f"  {name} at {precision}: {one}", flush=True)
     for precision, found in total.items():
         print(f"alarms {precision}, {len(names)} models: {dict(sorted(found.items()))}")
-    return not any(key.endswith("wrong") for found in total.values() for key in found)
+    return not any(key.endswith(("wrong", "ill-conditioned")) for found in total.values() for key in found)
 
 
 # ---- tightness

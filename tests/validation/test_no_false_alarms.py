@@ -46,6 +46,7 @@ def test_nothing_right_is_called_wrong(name: str, precision: str, context: pumic
     cases = [arrays(stored.inputs, sizes) for sizes in stored.sizes]
     report = pumice.validate(stored.model, cases, context=context, precision=precision)
     assert report.first_divergence is None, report.summary
+    assert not [row.note for row in report.rows if row.verdict == "ill-conditioned"]
     proved = sum(row.verdict == "right" for row in report.rows)
     few = name.startswith(("sklearn_", "script_")) or name.endswith(
         "dynamic_int8"

@@ -31,6 +31,8 @@ _READS_WITHOUT = (
 )  # parts of the first are written where they belong; the others read sizes alone
 
 
+# Operators whose result may be a view of what they read.
+_VIEWS = {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 _ABSENT, _DONE = np.zeros(0), np.zeros(0)  # in place of tensors that are not kept yet, or no longer
 
 
@@ -160,7 +162,7 @@ class ShippedKernels:
                 reads = frozenset(self._reads(one["reads"], own))
                 # Kernels that write parts of words read their own result.
                 is_cast = bool(tensors_before) and name in reads
-                reads = reads if is_cast else reads - {name}
+                reads = reads if is_cast else (reads - {name} | self._viewed(name) if name in reads else reads)
                 array = _ABSENT if one["array"] is None else one["array"]
                 facts = one["kernel"], reads, one["additions"], one["name"], one["bytes"]
                 tensors_before.append(Stored(array, *facts))
@@ -186,6 +188,14 @@ class ShippedKernels:
                 yield found
             else:
                 left.extend(own.get(name, ()))
+
+    def _viewed(self, name: str) -> set[str]:
+        """Return the stored tensor of which this name is a view: that before an Identity or a Reshape; nothing if there is none."""
+        while name in self._producer and self._producer[name].op in _VIEWS:
+            name = self._producer[name].inputs[0]
+            if name in self._stored:
+                return {name}
+        return set()
 
     def _plan_freeing(self) -> None:
         """Notes by position of a node which tensors no kernel behind it reads."""

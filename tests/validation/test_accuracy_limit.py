@@ -1,0 +1,155 @@
+"""The accuracy limit: an output that rounding explains, and that no caller would accept, is not right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import pumice
+from onnx_models import model, node, value
+from precision_models import precision_model
+from pumice.base.errors import InputError
+from pumice.validation.accuracy import inaccuracy, loosest, sample_scale
+from pumice.validation.bounds.bounded import Bounded
+
+Array = np.ndarray[Any, Any]
+FLOAT = np.float32
+
+
+def detector(end: list[onnx.NodeProto], rows: int = 8) -> tuple[onnx.ModelProto, Array]:
+    """Boxes of about 500, and scores in 0..1 that lose their digits where 30,000 is added and taken off; `end` joins both."""
+    random = np.random.default_rng(0)
+    nodes = [
+        node("MatMul", ["x", "wb"], ["boxes"]),
+        node("MatMul", ["x", "ws"], ["s0"]),
+        node("Add", ["s0", "c"], ["s1"]),
+        node("Transpose", ["s1"], ["st"], perm=[0, 1]),
+        node("Sub", ["st", "c"], ["s2"]),
+        node("Sigmoid", ["s2"], ["scores"]),
+        *end,
+    ]
+    constants = {
+        "wb": random.uniform(0, 80, (16, 4)).astype(FLOAT),
+        "ws": random.standard_normal((16, 4)).astype(FLOAT),
+        "c": np.array(30000, FLOAT),
+        "k": np.array([2, 2, 2, 2, 1, 1, 1, 1], FLOAT),
+        "shape": np.array([-1, 2, 4]),
+    }
+    made = model(end and nodes, [value("x", [rows, 16])], constants=constants)
+    return made, random.uniform(0, 1, (rows, 16)).astype(FLOAT)
+
+
+JOINED = {
+    "side by side": [node("Concat", ["boxes", "scores"], axis=1)],
+    "in rows": [node("Concat", ["boxes", "scores"], axis=0)],
+    "turned": [node("Concat", ["boxes", "scores"], ["j"], axis=1), node("Transpose", ["j"], perm=[1, 0])],
+    "in another shape": [node("Concat", ["boxes", "scores"], ["j"], axis=1), node("Reshape", ["j", "shape"])],
+    "scaled and clipped": [
+        node("Concat", ["boxes", "scores"], ["j"], axis=1),
+        node("Mul", ["j", "k"], ["m"]),
+        node("Relu", ["m"]),
+    ],
+}
+
+
+@pytest.mark.parametrize("rows", [8, 1])
+@pytest.mark.parametrize("name", JOINED)
+def test_large_numbers_beside_scores_do_not_hide_their_error(name: str, rows: int, context: pumice.Context) -> None:
+    source, x = detector(JOINED[name], rows)
+    report = pumice.validate(source, [(x,)], context=context, precision="fp16")
+    assert (report.state, report.ok, report.first_divergence) == ("ill-conditioned", False, None)
+    row = report.rows[-1]
+    assert row.verdict == "ill-conditioned" and row.inaccuracy is not None
+    assert row.inaccuracy.error > 0.1 > row.inaccuracy.limit
+    assert [one.node for one in report.findings if one.kind == "ill-conditioned"] == ["y"]
+    assert "1 ill-conditioned; first output 'y': off by" in report.summary
+    with pytest.raises(pumice.ValidationError, match="off by"):
+        report.raise_if_failed()
+    pumice.validate(source, [(x,)], context=context).raise_if_failed()
+
+
+def test_a_caller_may_accept_it(context: pumice.Context) -> None:
+    source, x = detector(JOINED["side by side"])
+
+    def state(**options: Any) -> tuple[str, bool]:
+        report = pumice.validate(source, [(x,)], context=context, precision="fp16", mode="chained", **options)
+        return report.rows[-1].verdict, report.ok
+
+    for allowed in (True, ["y"]):
+        assert state(allow_ill_conditioned=allowed) == ("ill-conditioned", True)
+    assert state(allow_unchecked=True) == ("ill-conditioned", False)
+    for accuracy in (1.0, {"y": 1.0}):
+        assert state(accuracy=accuracy) == ("right", True)
+    assert state(tolerances={"y": 1.0}) == ("right", True)
+    assert state(accuracy={"y": 0.1}) == ("ill-conditioned", False)
+    searched = pumice.validate(source, [(x,)], context=context, precision="fp16", mode="bisect")
+    assert (searched.state, searched.first_divergence) == ("ill-conditioned", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"accuracy": -1}, "accuracy: expected a number of at least 0"),
+        ({"accuracy": {"y": "2%"}}, r"accuracy\['y'\]: expected a number"),
+        ({"accuracy": {"boxes": 1}}, "accuracy: expected outputs of the model, given 'boxes'"),
+        ({"allow_ill_conditioned": "y"}, "allow_ill_conditioned: expected True or a list"),
+        ({"allow_ill_conditioned": ["boxes"]}, "allow_ill_conditioned: expected outputs of the model, given 'boxes'"),
+        ({"accuracy": 1, "mode": "isolated"}, "accuracy: mode 'isolated' judges no outputs"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], text: str, context: pumice.Context) -> None:
+    source, x = detector(JOINED["side by side"])
+    with pytest.raises(InputError, match=text):
+        pumice.validate(source, [(x,)], context=context, **options)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_angles_that_lose_their_digits_are_not_right(precision: str, context: pumice.Context) -> None:
+    """Rotary angles of positions up to 1,000: a cosine that is off by 0.16 is within 2 of every other."""
+    frequencies = (1 / 10000 ** (np.arange(0, 64, 2) / 64)).astype(FLOAT)[None, :, None]
+    nodes = [
+        node("Unsqueeze", ["p", "one"], ["u"]),
+        node("Cast", ["u"], ["f"], to=1),
+        node("MatMul", ["k", "f"], ["a"]),
+        node("Cos", ["a"], ["y"]),
+    ]
+    source = model(nodes, [value("p", [1, "t"], 7)], constants={"k": frequencies, "one": np.array([1])})
+    places = np.arange(1001)[None]
+    report = pumice.validate(source, [(places,)], context=context, precision=precision)
+    with pumice.load(source, context, precision) as loaded:
+        off = np.abs(loaded(places) - np.cos(frequencies.astype(float) * places[0])).max()
+    assert off > 0.02 and not report.ok and report.state in ("ill-conditioned", "unproved")
+
+
+@pytest.mark.parametrize("name", ["large_offset", "angles", "softmax_of_close_scores", "underflow"])
+def test_traps_without_fusion_are_not_right(name: str, context: pumice.Context) -> None:
+    """Without the bounded layers behind a trap, whose rules have no finite bound."""
+    proto, case = precision_model(name)
+    with pumice.load(proto, context, "fp16", fuse=False) as loaded:
+        report = pumice.validate(loaded, [case], mode="chained")
+    assert not report.ok
+
+
+def test_a_scale_is_that_of_the_sample_and_not_of_an_element() -> None:
+    """A logit near zero in a row of large ones is measured by these, and so is a small probability."""
+    logits = Bounded(np.linspace(-20, 20, 64).reshape(2, 32) + 0.01, np.full((2, 32), 9.0), FLOAT)
+    assert sample_scale(logits).shape == (2, 1)
+    actual = logits.value.astype(FLOAT)
+    actual[0, 31] += 0.3
+    assert inaccuracy(actual, logits, 0.02) is None
+    actual[1, 0] += 0.5
+    found = inaccuracy(actual, logits, 0.02)
+    assert found is not None and (found.at, found.elements) == ((1, 0), 1)
+    assert found.error == pytest.approx(0.5, abs=1e-5) and found.scale == pytest.approx(20.01)
+    assert loosest(logits)[0] == 9
+
+
+def test_infinity_in_the_place_of_a_number_is_above_every_limit() -> None:
+    expected = Bounded(np.array([1.0, 70000.0]), np.array([0.0, 40.0]), FLOAT)
+    found = inaccuracy(np.array([1, np.inf], FLOAT), expected, 0.02)
+    assert found is not None and found.at == (1,) and np.isinf(found.error)
+    same = Bounded(np.array([np.inf, np.nan]), None, FLOAT)
+    assert inaccuracy(np.array([np.inf, np.nan], FLOAT), same, 0.0) is None
