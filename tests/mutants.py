@@ -43,7 +43,7 @@ def run(records: Records, worker: Worker, per_kernel: int) -> None:
                 if module in seen:
                     continue
                 seen.add(module)
-                task = {**subject, "module": module, "count": per_kernel, "seed": SEED}
+                task = {**subject, "module": module, "seed": SEED}
                 for number in range(per_kernel):
                     if records.ask(worker, **task, number=number).get("ended"):
                         break
@@ -101,7 +101,8 @@ def main() -> int:
     if not options.table:
         with TemporaryDirectory() as folder:
             built = fault_layer.build(Path(folder))
-            with Worker(mutant_trials.__file__, built, SECONDS) as worker:
+            # The driver compiles each mutant once, for which optimizing it takes too long.
+            with Worker(mutant_trials.__file__, built, SECONDS, GALLIVM_PERF="nopt") as worker:
                 run(records, worker, options.mutants)
     print("\n".join([*table(records), *survivors(records)]))
     changed = [

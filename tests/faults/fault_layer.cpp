@@ -31,14 +31,15 @@ uint64_t hash_bytes(const void* data, size_t size, uint64_t hash = 0xcbf29ce4842
   return hash;
 }
 
-#define DEVICE_FUNCTIONS(X)                                                                                                         \
-  X(DestroyDevice)                                                                                                                  \
-  X(CreateShaderModule) X(CreateComputePipelines) X(CreateDescriptorSetLayout) X(CreatePipelineLayout) X(AllocateDescriptorSets)    \
-      X(UpdateDescriptorSets) X(BindBufferMemory) X(MapMemory) X(CreateCommandPool) X(DestroyCommandPool) X(AllocateCommandBuffers) \
-          X(BeginCommandBuffer) X(EndCommandBuffer) X(CmdBindPipeline) X(CmdBindDescriptorSets) X(CmdPushConstants) X(CmdDispatch)  \
-              X(CmdDispatchBase) X(CmdDispatchIndirect) X(CmdPipelineBarrier) X(CmdCopyBuffer) X(CmdFillBuffer) X(CmdUpdateBuffer)  \
-                  X(CmdCopyBufferToImage) X(CmdCopyImageToBuffer) X(CmdResetQueryPool) X(CmdWriteTimestamp)                         \
-                      X(CmdBeginConditionalRenderingEXT) X(CmdEndConditionalRenderingEXT) X(QueueSubmit) X(DeviceWaitIdle)
+#define DEVICE_FUNCTIONS(X)                                                                                                             \
+  X(DestroyDevice)                                                                                                                      \
+  X(CreateShaderModule)                                                                                                                 \
+  X(CreateComputePipelines) X(CreateDescriptorSetLayout) X(CreatePipelineLayout) X(AllocateDescriptorSets) X(UpdateDescriptorSets)      \
+      X(BindBufferMemory) X(MapMemory) X(CreateCommandPool) X(DestroyCommandPool) X(AllocateCommandBuffers) X(BeginCommandBuffer)       \
+          X(EndCommandBuffer) X(CmdBindPipeline) X(CmdBindDescriptorSets) X(CmdPushConstants) X(CmdDispatch) X(CmdDispatchBase)         \
+              X(CmdDispatchIndirect) X(CmdPipelineBarrier) X(CmdCopyBuffer) X(CmdFillBuffer) X(CmdUpdateBuffer) X(CmdCopyBufferToImage) \
+                  X(CmdCopyImageToBuffer) X(CmdResetQueryPool) X(CmdWriteTimestamp) X(CmdBeginConditionalRenderingEXT)                  \
+                      X(CmdEndConditionalRenderingEXT) X(QueueSubmit) X(DeviceWaitIdle)
 
 struct Device {
   VkDevice handle = VK_NULL_HANDLE;
@@ -88,7 +89,7 @@ struct Fault {
   int32_t dispatch;        // its index in the target
   uint32_t a, b, mask;     // see put_fault
   uint32_t period, phase;  // of the submissions that match, those numbered phase, phase + period, ... have the fault
-  int32_t exact;           // whether a list has to be the target, or may have more dispatches in between, as an observed program has
+  int32_t exact;           // whether there may be no other dispatches in between, as in lists with copies after each step
 };
 
 std::recursive_mutex mutex;
@@ -228,16 +229,19 @@ bool without_barrier(std::vector<Item>& items, size_t at) {
   return true;
 }
 
-// The index of the item that is the fault's dispatch, in a list that is the target or contains it; else the number of items.
+// The index of the item that is the fault's dispatch, in a list that contains the target, or if the fault is exact begins as it does; else
+// the number of items.
 size_t place_in(const std::vector<Item>& items) {
-  size_t seen = 0, dispatches = 0, place = items.size();
-  for (size_t i = 0; i < items.size(); ++i) {
+  const auto wanted = static_cast<size_t>(fault.dispatch);
+  size_t seen = 0, place = items.size();
+  for (size_t i = 0; i < items.size() && seen < target.size(); ++i) {
     if (items[i].kind != Item::dispatch) continue;
-    ++dispatches;
-    if (seen == target.size() || items[i].signature != target[seen]) continue;
-    if (seen++ == static_cast<size_t>(fault.dispatch)) place = i;
+    const bool same = items[i].signature == target[seen];
+    if (!same && fault.exact) return items.size();
+    if (same && seen++ == wanted) place = i;
+    if (fault.exact && place < items.size()) return place;
   }
-  return seen == target.size() && (!fault.exact || dispatches == seen) ? place : items.size();
+  return seen == target.size() ? place : items.size();
 }
 
 // Puts the fault into the items. False if it does not fit them.

@@ -52,7 +52,7 @@ def environment(folder: Path) -> dict[str, str]:
 class LayerFault(NamedTuple):
     """A fault of one dispatch. a, b, mask: the group, word or binding, the word in the binding, and the bits that change.
 
-    Of the submissions that match, those numbered phase, phase + period, ... have it. exact: in the plain program alone.
+    Of the submissions that match, those numbered phase, phase + period, ... have it. exact: only in lists without copies after each step.
     """
 
     kind: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import pumice
@@ -16,7 +17,7 @@ from fault_models import SAMPLES, Sample
 from layer_faults import LayerSubject, change_of, named
 from layer_models import LAYER_MODELS
 from pumice.base.host_arrays import same_bits
-from spirv_mutants import Mutant, mutants
+from spirv_mutants import Mutant, Words, mutants
 
 MODELS: dict[str, Callable[[], Sample]] = {**SAMPLES, **LAYER_MODELS}
 
@@ -64,29 +65,38 @@ def _outcome(subject: LayerSubject, context: pumice.Context, nodes: list[str]) -
     }
 
 
+class Drawn:
+    """The mutants of a module, made when they are first asked for."""
+
+    def __init__(self, module: Words, seed: int) -> None:
+        self._left = mutants(module, seed)
+        self._made: list[Mutant] = []
+
+    def get(self, number: int) -> Mutant | None:
+        """The mutant of that number; None if there are not so many."""
+        self._made += islice(self._left, number + 1 - len(self._made)) if number >= len(self._made) else ()
+        return self._made[number] if number < len(self._made) else None
+
+
 def answered(tasks: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """What comes of each task: model and precision give its modules; with module, count, seed and number, one mutant of these is tried."""
+    """What comes of each task: model and precision give the modules; with module, seed and number, one mutant is tried."""
     layer = Layer()
     subject, key = None, None
-    by_module: dict[tuple[int, int, int], list[Mutant]] = {}
+    drawn: dict[tuple[int, int], Drawn] = {}
     for line in tasks:
         task = json.loads(line)
-        if key != (task["model"], task["precision"]):
+        if subject is None or key != (task["model"], task["precision"]):
             key = task["model"], task["precision"]
-            subject, by_module = LayerSubject(layer, MODELS[key[0]](), key[1]), {}
-        assert subject is not None
+            subject, drawn = LayerSubject(layer, MODELS[key[0]](), key[1]), {}
         nodes = modules(subject)
         if "module" not in task:
             yield {"modules": list(nodes)}
             continue
-        drawn = task["module"], task["count"], task["seed"]
-        if drawn not in by_module:
-            by_module[drawn] = mutants(layer.code(drawn[0]), *drawn[1:])
-        found = by_module[drawn]
-        if task["number"] >= len(found):
-            yield {"ended": True}
-        else:
-            yield tried(subject, drawn[0], nodes[drawn[0]], found[task["number"]])
+        module, seed = task["module"], task["seed"]
+        if (module, seed) not in drawn:
+            drawn[module, seed] = Drawn(layer.code(module), seed)
+        mutant = drawn[module, seed].get(task["number"])
+        yield {"ended": True} if mutant is None else tried(subject, module, nodes[module], mutant)
 
 
 if __name__ == "__main__":

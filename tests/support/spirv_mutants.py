@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from glsl_modes import SPIRV_VAL
 
 Words = np.ndarray[Any, Any]
 
@@ -111,38 +111,24 @@ def instructions(module: Words) -> Iterator[Instruction]:
         at += length
 
 
-@cache
-def _validator() -> str:
-    import cmeel
-
-    found = sorted(Path(root) / "cmeel.prefix" / "bin" / "spirv-val" for root in map(_site, cmeel.__path__))
-    return str(found[0])
-
-
-def _site(path: str) -> Path:
-    return Path(path).parent
-
-
 def is_valid(module: Words) -> bool:
     """Whether spirv-val accepts the module for Vulkan."""
-    command = [_validator(), "--target-env", "vulkan1.3", "-"]
+    command = [SPIRV_VAL, "--target-env", "vulkan1.3", "-"]
     return subprocess.run(command, input=module.tobytes(), capture_output=True).returncode == 0
 
 
-def mutants(module: Words, count: int, seed: int) -> list[Mutant]:
-    """So many mutants that are valid, or all there are, of the kinds in turn."""
+def mutants(module: Words, seed: int) -> Iterator[Mutant]:
+    """All mutants that are valid, in an order drawn by the seed, of the kinds in turn."""
     random = np.random.default_rng(seed)
     by_kind: dict[str, list[tuple[str, Instruction, list[int]]]] = defaultdict(list)
     for kind, instruction, words in _changes(module):
         by_kind[kind].append((kind, instruction, words))
     for changes in by_kind.values():
         random.shuffle(changes)
-    found: list[Mutant] = []
-    while len(found) < count and any(by_kind.values()):
+    while any(by_kind.values()):
         for changes in by_kind.values():
-            if changes and len(found) < count and (made := _mutant(module, *changes.pop())):
-                found.append(made)
-    return found
+            if changes and (made := _mutant(module, *changes.pop())):
+                yield made
 
 
 def _mutant(module: Words, kind: str, instruction: Instruction, words: list[int]) -> Mutant | None:

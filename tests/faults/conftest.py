@@ -1,0 +1,21 @@
+"""The fault layer, built once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import fault_layer
+import pumice
+
+
+@pytest.fixture(scope="session")
+def layer_folder(pumice_context: pumice.Context, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the layer. Skips without lavapipe, g++ or the headers of Vulkan."""
+    if "llvmpipe" not in pumice_context.info.name:
+        pytest.skip("the layer maps memory and orders dispatches as lavapipe allows")
+    if shutil.which("g++") is None or not Path("/usr/include/vulkan/vk_layer.h").exists():
+        pytest.skip("the layer needs g++ and the Vulkan headers (libvulkan-dev)")
+    return fault_layer.build(tmp_path_factory.mktemp("layer"))
