@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import false_alarms
 import pumice
 from corpus import store
 from corpus.case import arrays
@@ -52,6 +53,15 @@ def test_nothing_right_is_called_wrong(name: str, precision: str, context: pumic
         "dynamic_int8"
     )  # trees, loops that end by a number, scales
     assert proved >= 0.9 * len(report.rows) or few, report.summary
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_right_models_have_no_wrong_verdict(seed: int, context: pumice.Context) -> None:
+    """Each in one precision. tests/false_alarms.py runs a thousand in all three, ONNX's node tests and the whole corpus."""
+    precision = false_alarms.PRECISIONS[seed % len(false_alarms.PRECISIONS)]
+    (line,) = false_alarms.results_of("random", str(seed), [precision], context)
+    assert line["state"] in ("right", "unproved", "refused"), line
+    assert not line.get("wrong"), line
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
