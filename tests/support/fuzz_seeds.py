@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,9 +124,29 @@ def models() -> Iterator[tuple[str, bytes]]:
     yield "external", serialized([add], [external])
 
 
+def capsules() -> Iterator[tuple[str, bytes]]:
+    """Inputs of tests/fuzz/dlpack.cpp, which says how they are laid out. Code 2 is float, 0 a signed integer."""
+    cpu, cuda, versioned, has_strides, raw_address = (1, 0), (2, 0), 1, 4, 16
+
+    def capsule(
+        choice: int, numbers: list[int], *, device: tuple[int, int] = cpu, code: int = 2, offset: int = 0
+    ) -> bytes:
+        rank = len(numbers) // (2 if choice & has_strides else 1)
+        head = struct.pack("<B2i2IQ2ii2BHQQ", choice, *device, 1, 0, 0, *device, rank, code, 32, 1, offset, 0)
+        return head + struct.pack(f"<{len(numbers)}q", *numbers)
+
+    yield "packed", capsule(0, [2, 3])
+    yield "versioned", capsule(versioned, [4], code=0)
+    yield "strided", capsule(versioned | has_strides, [2, 3, 4, 1], offset=64)
+    yield "reversed", capsule(has_strides, [8, -1], offset=28)
+    yield "empty", capsule(0, [3, 0])
+    yield "scalar", capsule(0, [])
+    yield "cuda", capsule(versioned | raw_address, [16], device=cuda)
+
+
 def main() -> None:
     dv_samples.main()
-    for target, seeds in (("spirv", shaders()), ("onnx_skeleton", models())):
+    for target, seeds in (("spirv", shaders()), ("onnx_skeleton", models()), ("dlpack", capsules())):
         (CORPUS / target).mkdir(parents=True, exist_ok=True)
         for name, data in seeds:
             (CORPUS / target / name).write_bytes(data)
