@@ -4,7 +4,7 @@ python tests/false_alarms.py --results alarms.jsonl                          1,0
 python tests/false_alarms.py --results alarms.jsonl --random 0:20 --sources random
 python tests/false_alarms.py --results alarms.jsonl --table                  the table of what there is
 
-Each line of the file is one model at one precision. A second run with the same file continues after the last line. A model is right if its
+Each model has a line when it begins and one with its result. A second run with the same file continues the first. A model is right if its
 fp32 results agree with an independent implementation: random models with ONNX Runtime or onnx's reference node by node, node tests with
 their expected outputs, the corpus with ONNX Runtime. Models that are not right in this sense are listed and not counted. The exit status is
 1 if a verdict is wrong.
@@ -155,13 +155,18 @@ def results_of(source: str, name: str, precisions: list[str], context: pumice.Co
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The results so far. What was begun last and has no result ended the process."""
+    """The results so far. A model that was begun twice and has no result ended the process; one that was begun once is run again."""
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
+    begun: Counter[tuple[str, ...]] = Counter()
     for text in path.read_text().splitlines() if path.exists() else ():
         line = json.loads(text)
-        lines[line["source"], line["name"], line["precision"]] = line
-    for line in lines.values():
-        if line["state"] == "begun":
+        key = line["source"], line["name"], line["precision"]
+        begun[key] += line["state"] == "begun"
+        lines[key] = line
+    for key, line in list(lines.items()):
+        if line["state"] == "begun" and begun[key] == 1:
+            del lines[key]
+        elif line["state"] == "begun":
             line |= {"state": "error", "reason": "ended the process"}
     return list(lines.values())
 
@@ -177,11 +182,11 @@ def run(options: argparse.Namespace, context: pumice.Context) -> None:
             precisions = [one for one in options.precision.split(",") if (source, name, one) not in done]
             if time.monotonic() > end:
                 break
+            results = results_of(source, name, precisions, context)
             for precision in precisions:
                 begun = {"source": source, "name": name, "precision": precision, "state": "begun"}
                 print(json.dumps(begun), file=file, flush=True)
-            for line in results_of(source, name, precisions, context):
-                print(json.dumps(line), file=file, flush=True)
+                print(json.dumps(next(results)), file=file, flush=True)
 
 
 def table(lines: list[dict[str, Any]]) -> str:
