@@ -64,12 +64,14 @@ REFUSED = ("lstm_tagger.dynamic_int8", "sklearn_dictionaries")
 class Bert:
     """Its nodes and weights: 12 layers of 768, 12 heads, 3,072 inside, on 128 tokens."""
 
-    def __init__(self, layers: int, width: int = 768, heads: int = 12, tokens: int = 128) -> None:
+    def __init__(
+        self, layers: int, width: int = 768, heads: int = 12, tokens: int = 128, vocabulary: int = 30522
+    ) -> None:
         self.random = np.random.default_rng(0)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, Any] = {}
-        self.width, self.heads, self.tokens = width, heads, tokens
-        x = self.add("Gather", self.weight(30522, width, scale=0.02), "ids")
+        self.width, self.heads, self.tokens, self.vocabulary = width, heads, tokens, vocabulary
+        x = self.add("Gather", self.weight(vocabulary, width, scale=0.02), "ids")
         x = self.norm(self.add("Add", x, self.weight(tokens, width, scale=0.02)))
         for _ in range(layers):
             x = self.layer(x)
@@ -81,7 +83,7 @@ class Bert:
         return made
 
     def ids(self) -> Any:
-        return self.random.integers(0, 30522, (1, self.tokens))
+        return self.random.integers(0, self.vocabulary, (1, self.tokens))
 
     def constant(self, array: Any) -> str:
         name = f"c{len(self.constants)}"

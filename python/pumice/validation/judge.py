@@ -14,7 +14,7 @@ from .bounds.cuts import BLOCK, blocks
 from .bounds.groups import OneSided
 from .bounds.sides import as_options
 from .bounds.types import SPREAD, Types, is_float
-from .statistics import ratio_counts
+from .statistics import ratio_counts, ratios_counted
 
 RIGHT, WRONG, UNPROVED, ILL = "right", "wrong", "unproved", "ill-conditioned"
 
@@ -174,6 +174,8 @@ def _compared(actual: Array, expected: Bounded, types: Types, allowed: float | N
 def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation:
     """The deviation of numbers few enough for all that is made of them on the way."""
     actual = np.asarray(actual)
+    if (plain := _plain(actual, expected, types, allowed)) is not None:
+        return plain
     with np.errstate(all="ignore"):
         chosen = expected.sides.mask if expected.sides is not None else np.zeros(actual.shape, bool)
         expected = expected.at(actual, SPREAD if types.independent else 1.0)
@@ -208,6 +210,32 @@ def _not_finite(actual: Array, expected: Bounded, errors: Array) -> tuple[int, i
         return 0, 0
     nans = int(np.isnan(np.asarray(actual, np.float64)[far]).sum())
     return nans, int(far.sum()) - nans
+
+
+def _plain(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation | None:
+    """The same in a few passes where each number is finite, decided, far from the type's limit and within its bound; else None."""
+    if allowed is not None or expected.sides is not None or not is_float(actual.dtype) or not actual.ndim:
+        return None
+    kept, read = types.storage(expected.dtype), types.read_back(expected.dtype)
+    value, error = expected.value, expected.error
+    with np.errstate(all="ignore"):
+        errors = np.subtract(actual, value, dtype=np.float64)
+        np.abs(errors, out=errors)
+        farthest, reach = float(errors.max()), 0.0 if error is None else float(types.reach(error.max()))
+        largest = max(abs(float(value.max())), abs(float(value.min())))
+        # Not so where any of them is infinite or NaN. Half the limit leaves room for every rounding.
+        if not (farthest < math.inf and largest + reach < min(kept.largest, read.largest) / 2):
+            return None
+        bounds = np.zeros(value.shape) if error is None else np.broadcast_to(types.reach(error), value.shape)
+        if read.unit > kept.unit or read.largest < kept.largest or read.normal > kept.normal:
+            bounds = bounds + ((np.abs(value) + bounds) * read.unit + read.step)
+        if not (errors <= bounds).all():
+            return None
+        ratio = np.divide(errors, bounds, out=np.zeros(errors.shape), where=bounds > 0)
+    place = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
+    counts = ratios_counted(errors, ratio)
+    found = Deviation(float(errors[place]), float(bounds[place]), place, actual[place], _shown(expected, place))
+    return found._replace(elements=actual.size, ratios=counts)
 
 
 def zero_signs(actual: Array, expected: Bounded, found: Deviation) -> Deviation:
@@ -322,6 +350,8 @@ def overflowing(expected: Bounded, types: Types) -> float | None:
     worst = 0.0
     for index in blocks(expected.shape):
         value = (expected.part(index) if expected.size > BLOCK else expected).value
+        if value.size and max(float(value.max()), -float(value.min())) <= kept.largest:  # not so where one is NaN
+            continue
         with np.errstate(all="ignore"):
             size = np.where(np.isfinite(value), np.abs(value), 0.0)
             size = np.where(size <= read.largest, size, 0.0)

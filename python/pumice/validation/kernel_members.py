@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from .bounds.blocks import Collector, Fed
 from .bounds.blockwise import blocks_of
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import NOTHING, Runner, Told, from_device
+from .bounds.run import NOTHING, REREAD, Runner, Told, from_device
 from .carried import Carried, decided, widened
 from .reference import Reference, ReferenceNode
 
@@ -26,6 +27,13 @@ class Missing(Exception):
     def __init__(self, node: str, note: str) -> None:
         super().__init__(note)
         self.node = node
+
+
+class Alone(NamedTuple):
+    """What the rules made of a node that was judged alone, on tensors that the kernel reads too. additions: of its own kernel there."""
+
+    values: Mapping[str, Value]
+    additions: int
 
 
 class Members:
@@ -51,6 +59,7 @@ class Members:
         self._known = known
         self._made: dict[str, Value] = {}
         self._held = held
+        self.alone: Mapping[str, Alone] = {}  # of the members, in the types of this view
         self.is_chosen = False  # it rests on a choice that the program of single nodes made
 
     def __getitem__(self, name: str) -> Value:
@@ -59,13 +68,18 @@ class Members:
             return self._made[name]
         return self._held[name] if name in self._held else self._known[name]
 
+    def has(self, node: ReferenceNode) -> bool:
+        """Whether a member was evaluated already, on the same tensors and with as long sums."""
+        one = self.alone.get(node.name)
+        is_same = one is not None and one.additions == self._told.get(node.name, NOTHING).additions
+        return is_same and self._made.keys().isdisjoint(node.inputs) and node.op not in REREAD
+
     def run(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
         """A member's results. Raises Missing."""
         runner = self._reference.runner if is_last else self._known.runner
         choices = self._choices
         try:
-            given = {name: self._read(node, name, runner) for name in node.inputs}
-            made = node.run(given, runner, self._told.get(node.name, NOTHING))
+            made = dict(self.alone[node.name].values) if self.has(node) else self._evaluated(node, runner)
         except Undecided as error:
             if is_last or not set(node.outputs) <= set(choices):
                 raise Missing(node.name, f"undecided: {error}") from None
@@ -84,6 +98,10 @@ class Members:
             made = {name: widened(value, allowed.get(name), types) for name, value in made.items()}
             self._made.update({name: self._agreed(name, value) for name, value in made.items()})
         return made
+
+    def _evaluated(self, node: ReferenceNode, runner: Runner) -> dict[str, Value]:
+        given = {name: self._read(node, name, runner) for name in node.inputs}
+        return node.run(given, runner, self._told.get(node.name, NOTHING))
 
     def run_maps(
         self, nodes: Sequence[ReferenceNode], name: str, beside: Array, first: ReferenceNode | None = None

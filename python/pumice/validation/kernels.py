@@ -17,10 +17,10 @@ from .bounds.bounded import Bounded
 from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import REREAD, TOLD, Told, from_device
-from .bounds.types import HALVES, Types, is_float
+from .bounds.types import HALVES, Types, is_float, name_of
 from .carried import Carried, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
-from .kernel_members import Members, Missing
+from .kernel_members import Alone, Members, Missing
 from .reference import PRODUCTS, SCALES, Reference, ReferenceNode
 from .statistics import Statistics, statistics
 
@@ -116,6 +116,12 @@ class ShippedKernels:
         self._freed: dict[int, list[str]] = {}
         self._same: set[str] = set()  # tensors that are bit for bit those of the program of single nodes
         self._load: Callable[[ReferenceNode], None] = _nothing  # has a node's tensors before they are judged
+        # What the rules made of nodes inside kernels where these were judged alone, as long as a kernel may have them as members.
+        self._alone: dict[str, Alone] = {}
+        self._inside: set[str] = set()  # of which nodes that is so
+        self._first: dict[
+            tuple[str, ...], int
+        ] = {}  # by the operators of members, the view by which a kernel of these was right
 
     # ---- what the program has stored
 
@@ -130,6 +136,7 @@ class ShippedKernels:
         self.outputs = found["outputs"]
         self.take(found["tensors"], given, by_parts=window is not None)
         if window is not None:
+            self._inside = set()
             self._load = lambda node: self._window(node, arrays, window)
 
     def _window(self, node: ReferenceNode, arrays: tuple[Array, ...], window: int) -> None:
@@ -154,7 +161,7 @@ class ShippedKernels:
         self._known = [Carried(self.reference, runner, given, by_parts=by_parts) for runner in self._runners]
         self._stored, self._held, self.choices, self._freed = {}, {}, {}, {}
         self._same = {*given, *self.reference.constants}
-        self._load = _nothing
+        self._load, self._alone = _nothing, {}
         own = {one["name"]: one["reads"] for one in tensors if not self._name(one["name"])}
         for one in tensors:
             if name := self._name(one["name"]):
@@ -198,14 +205,21 @@ class ShippedKernels:
         return set()
 
     def _plan_freeing(self) -> None:
-        """Notes by position of a node which tensors no kernel behind it reads."""
+        """Notes by position of a node which tensors no kernel behind it reads, and which nodes are members of none."""
         last: dict[str, int] = {}
+        self._inside = set()
         for name, tensors in self._stored.items():
             node = self._producer[name]
-            for read in {name}.union(*(self._kernel(node, one.reads, self._stored)[1] for one in tensors)):
+            kernels = [self._kernel(node, one.reads, self._stored) for one in tensors]
+            members = {member.name for found, _ in kernels for member in found if len(found) > 1}
+            self._inside |= members
+            for read in {name, *members}.union(*(begins for _, begins in kernels)):
                 last[read] = max(last.get(read, 0), self._position[node.name])
         for name, end in last.items():
             self._freed.setdefault(end, []).append(name)
+        # Kernels in 16 bits have types of their own, other references values; and what is read by parts is not kept.
+        if self._runners[0] is not self.reference.runner or self._against is not None:
+            self._inside = set()
 
     def _kernel(
         self, node: ReferenceNode, reads: frozenset[str], stored: Container[str]
@@ -239,14 +253,17 @@ class ShippedKernels:
         other: Mapping[str, Array],
         local: Mapping[str, Value] | None,
         tolerances: Mapping[str, float | None],
+        additions: int = 0,
     ) -> list[Judged]:
         """What the kernels that end at this node have stored.
 
         `other` and `local`: the tensors of the program of single nodes, and what the rules made of them there. `tolerances`: absolute
-        errors that the caller gives, by output.
+        errors that the caller gives, by output. `additions`: of the node's kernel in the program of single nodes.
         """
         if self.refused:
             return []
+        if node.name in self._inside and local is not None and self._same.issuperset(node.inputs):
+            self._alone[node.name] = Alone(local, additions)
         self._load(node)
         if not any(name in self._stored for name in node.outputs):
             self._pass(node, other)
@@ -261,8 +278,8 @@ class ShippedKernels:
         for name in self._stored.keys() & set(node.outputs):
             self._stored[name] = [one._replace(array=_DONE) for one in self._stored[name]]
         for name in self._freed.get(self._position[node.name], ()):
-            self._held.pop(name, None)
-            self._stored.pop(name, None)
+            for kept in (self._held, self._stored, self._alone):
+                kept.pop(name, None)
         return found
 
     def reads(self, node: ReferenceNode, name: str) -> bool:
@@ -307,7 +324,7 @@ class ShippedKernels:
 
         def held(part: Array) -> Bounded:
             # The program keeps these numbers as they are here: halves among them are no more than that.
-            wide = dtype or (np.dtype("float32") if str(part.dtype) in HALVES else part.dtype)
+            wide = dtype or (np.dtype("float32") if name_of(part.dtype) in HALVES else part.dtype)
             made = from_device(_as(part, wide), types)
             return Bounded(made.value, made.error, dtype or part.dtype, stored=True)
 
@@ -328,14 +345,16 @@ class ShippedKernels:
             return self._cast(blank, node, allowed)
         if local is not None and self._is_alone(node, members):
             return self._verdict(blank, node, local.get(name), False, allowed)
-        found: list[Judged] = []
-        for known in self._views(members):
-            verdict, value, is_chosen = self._tried(blank, node, members, known, allowed)
+        ops = tuple(member.op for member in members)
+        found: dict[int, Judged] = {}
+        for view in self._views(ops):
+            verdict, value, is_chosen = self._tried(blank, node, members, self._known[view], allowed)
             if verdict.verdict == RIGHT:
+                self._first[ops] = view
                 return self._referred(verdict, members, value, is_chosen, allowed)
-            found.append(verdict)
+            found[view] = verdict
             del value
-        worst = min(found, key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict))
+        worst = min((found[view] for view in sorted(found)), key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict))
         if worst.verdict == WRONG and len(members) > 1:
             # A result between two members may be beyond float32.
             known = self._known[0].with_types(self._known[0].runner.types.with_overflow())
@@ -343,14 +362,16 @@ class ShippedKernels:
             return verdict if verdict.verdict == RIGHT else worst
         return worst
 
-    def _views(self, members: Sequence[ReferenceNode]) -> Iterator[Carried]:
-        """Yield the known values, once for each view of roundings that applies to a kernel of these members."""
-        ops = {member.op for member in members}
-        is_scaled = bool(ops & SCALES and ops & PRODUCTS)
-        for known in self._known:
-            types = known.runner.types
-            if (types.constants != "scaled" or is_scaled) and (not types.erf_by_cdf or "Erf" in ops):
-                yield known
+    def _views(self, ops: tuple[str, ...]) -> list[int]:
+        """Return the views of roundings that apply to a kernel of these operators; the one by which such a kernel was right comes first."""
+        is_scaled = not (SCALES.isdisjoint(ops) or PRODUCTS.isdisjoint(ops))
+        views = [
+            view
+            for view, types in enumerate(known.runner.types for known in self._known)
+            if (types.constants != "scaled" or is_scaled) and (not types.erf_by_cdf or "Erf" in ops)
+        ]
+        first = self._first.get(ops, 0)
+        return sorted(views, key=lambda view: view != first)
 
     def _tried(
         self,
@@ -361,24 +382,31 @@ class ShippedKernels:
         allowed: float | None,
     ) -> tuple[Judged, Value, bool]:
         """Judge a kernel by one view of its roundings. Return also the value, and whether it rests on a choice."""
-        name, stored = blank.name, blank.stored
-        last = {one: i for i, member in enumerate(members) for one in [*member.inputs, *member.outputs]}
-        told = self._told(members, stored)
+        told = self._told(members, blank.stored)
         inside = Members(self.reference, self.choices, known, self._held, told, self._allowed(members))
-        value: Value = None
+        if known.runner is self.reference.runner:  # the runner that judged the nodes alone
+            inside.alone = self._alone
         try:
-            begin = len(members) - self._maps_at_end(members)
-            has_product = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
-            for i, member in enumerate(members):
-                if i == begin or (has_product and i == begin - 1):
-                    first = member if i < begin else None
-                    if (value := inside.run_maps(members[begin:], name, stored.array, first)) is not None:
-                        break
-                value = inside.run(member, member is node).get(name)
-                inside.forget(one for one in [*member.inputs, *member.outputs] if last[one] == i)
+            value = self._value(inside, members, blank.name, blank.stored.array)
         except Missing as error:
             return blank._replace(note=str(error), unproved=(error.node,)), None, False
         return self._verdict(blank, node, value, inside.is_chosen, allowed), value, inside.is_chosen
+
+    def _value(self, inside: Members, members: Sequence[ReferenceNode], name: str, beside: Array) -> Value:
+        """What the members make of the tensor of that name, of which the kernel has `beside`. Raises Missing."""
+        last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
+        begin = len(members) - self._maps_at_end(members)
+        has_product = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
+        has_product = has_product and not inside.has(members[begin - 1])
+        value: Value = None
+        for i, member in enumerate(members):
+            if i == begin or (has_product and i == begin - 1):
+                first = member if i < begin else None
+                if (value := inside.run_maps(members[begin:], name, beside, first)) is not None:
+                    break
+            value = inside.run(member, member is members[-1]).get(name)
+            inside.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
+        return value
 
     def _referred(
         self, found: Judged, members: Sequence[ReferenceNode], value: Value, is_chosen: bool, allowed: float | None
@@ -465,7 +493,7 @@ def _as(array: Array, dtype: Any) -> Array:
     """An array as the program keeps it in a type of floats that has all of its numbers, where the model's type is another."""
     if array.dtype == dtype or not (is_float(array.dtype) and is_float(dtype)):
         return array
-    return array.astype(np.float64 if "float64" in (str(array.dtype), str(dtype)) else np.float32)
+    return array.astype(np.float64 if "float64" in (name_of(array.dtype), name_of(dtype)) else np.float32)
 
 
 def _is_moved(value: Value, other: Array | None) -> bool:

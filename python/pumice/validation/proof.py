@@ -18,7 +18,7 @@ from .against import Against
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import Runner
-from .bounds.types import Types, is_float
+from .bounds.types import Types, is_float, name_of
 from .carried import Carried, decided, folded, read, widened
 from .case_runs import CaseRuns
 from .chain import Drifts, ill_conditioned, overflow_of
@@ -315,7 +315,8 @@ class Proof:
         if not self.kernels:
             return []
         tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
-        return [self._kernel_row(node, one, case) for one in self.kernels.judged(node, ours, local, tolerances)]
+        judged = self.kernels.judged(node, ours, local, tolerances, self.alone.additions.get(node.name, 0))
+        return [self._kernel_row(node, one, case) for one in judged]
 
     def _kernel_row(self, node: ReferenceNode, one: Judged, case: int) -> ValidationRow:
         row = _row(node, one.name, one.stored.array, case)
@@ -451,7 +452,7 @@ class Proof:
         chain: Carried,
         drifts: Drifts,
     ) -> None:
-        row = ValidationRow(name, "output", name, str(result.dtype), result.shape, self._case, None, None)
+        row = ValidationRow(name, "output", name, name_of(result.dtype), result.shape, self._case, None, None)
         row = row._replace(program="outputs", statistics=statistics(result, expected))
         missing = chain.unproved.get(name, ())
         if not isinstance(expected, Bounded):
@@ -504,7 +505,7 @@ def _nothing() -> None:
 
 
 def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
-    return ValidationRow(node.name, node.op, output, str(array.dtype), array.shape, case, None, None)
+    return ValidationRow(node.name, node.op, output, name_of(array.dtype), array.shape, case, None, None)
 
 
 def _rests_on(nodes: tuple[str, ...]) -> str:

@@ -75,7 +75,9 @@ class RangeFindings:
             if name not in constants or not is_float(constants[name].dtype):
                 continue
             kept = types.constant(constants[name].dtype)
-            lost = self._lost.setdefault((name, kept.name), _lost(constants[name], kept))
+            if (name, kept.name) not in self._lost:
+                self._lost[name, kept.name] = _lost(constants[name], kept)
+            lost = self._lost[name, kept.name]
             yield from _told(node.name, name, lost, constants[name].size, kept)
             if lost.coarse:
                 coarse[name] = kept
@@ -186,6 +188,8 @@ def _dominating(
 def _flushed(node: str, name: str, actual: Array, value: Bounded, kept: FloatType) -> Iterator[Finding]:
     """Zeros of the device where the type has a number, below the normal ones."""
     count, largest = 0, 0.0
+    if np.count_nonzero(actual) == actual.size:
+        return
     for _, array, block in pairs(actual, value):
         zero = np.asarray(array) == 0
         if not zero.any():

@@ -17,9 +17,10 @@ from ..importer.file.recipe import NodeRecipe
 from ..importer.parse import opsets, parse
 from ..model.policy import Policy, Precision, policy_of
 from .bounds.bounded import Bounded, apart
+from .bounds.recent import Recent
 from .bounds.registry import Value
 from .bounds.run import NOTHING, Evaluation, Runner, Told, constant, constant_of, scaled_constant
-from .bounds.types import Types
+from .bounds.types import Types, is_float
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -116,6 +117,7 @@ class Reference:
 
             for runner in (self.runner, self.chained):
                 runner.operators.update(rules_of(kernels.operators))
+        self._recent = Recent()
         self.constants: dict[str, Array] = {
             tensor.name: numpy_helper.to_array(tensor, os.fspath(file.folder or ""))
             for tensor in model.graph.initializer
@@ -203,7 +205,15 @@ class Reference:
 
     def held(self, name: str, runner: Runner | None = None) -> Value:
         """A constant as the program holds it."""
-        return constant(self.constants[name], (runner or self.runner).types)
+        array, types = self.constants[name], (runner or self.runner).types
+
+        def make() -> Bounded:
+            made = constant(array, types)
+            made.memo = {}
+            return made
+
+        kept = types.constant(array.dtype).name if is_float(array.dtype) else ""
+        return self._recent.of((name, kept, types.constants), make)
 
 
 class BodyReference(Reference):
@@ -214,6 +224,7 @@ class BodyReference(Reference):
         self.opsets, self.precision = outer.opsets, node.precision
         self.runner, self.chained = outer.runner.at(node.precision), outer.chained.at(node.precision)
         own = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        self._recent = Recent()
         self.constants = {**outer.constants, **own}
         self.outputs = [value.name for value in graph.output]
         self.nodes = []

@@ -107,14 +107,19 @@ class DeviceTensors:
         self._graph: Graph = graph
         self._every: Program | None = None
         self._windows: Windows | None = None
-        self._checking: Program | None = self.compiled(check_indices=True)
-        if not self._checking.checks_indices:
-            self._checking.close()
-            self._checking = None
+        # Which look at indices too; of a model without any the first one is `_every`. The second is for tensors that are too many to keep.
+        self._every_checked: Program | None = None
+        self._checking: Program | None = None
+        self._checked: dict[str, Array] | None = None  # inputs whose indices are right
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Every tensor of the program without fusion."""
-        return self._ran(self._single_nodes(), inputs)
+        try:
+            made = self._ran(self._checked_nodes(), inputs)
+        except IndexRangeError:  # which `check_indices` says of them too
+            return self._ran(self._single_nodes(), inputs)
+        self._checked = inputs
+        return made
 
     def _ran(self, program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The results of a run on filled memory: what a run on the same inputs has left there would hide a missing barrier."""
@@ -125,6 +130,13 @@ class DeviceTensors:
         if self._every is None:
             self._every = self.compiled(keep_all=True, fuse=False)
         return self._every
+
+    def _checked_nodes(self) -> Program:
+        if self._every_checked is None:
+            self._every_checked = self.compiled(keep_all=True, fuse=False, check_indices=True)
+            if not self._every_checked.checks_indices and self._every is None:
+                self._every = self._every_checked
+        return self._every_checked
 
     def compiled(self, context: Context | None = None, **options: Any) -> Program:
         """The model's graph, which is read once, compiled for a context, by default the model's, at its precision."""
@@ -142,11 +154,12 @@ class DeviceTensors:
         """The additions of the program without fusion, or of its parts. A program with control flow has no one plan, and tells nothing."""
         if self._windows is not None and self._windows.additions is not None:
             return self._windows.additions
-        return told_additions(self._every, inputs) if self._every is not None else {}
+        program = self._every or self._every_checked
+        return told_additions(program, inputs) if program is not None else {}
 
     def narrowed(self) -> set[str]:
         """Values in float32 that the program rounds for some of the nodes which read them."""
-        casts = [row["node"] for row in self._single_nodes().report() if row["added"]]
+        casts = [row["node"] for row in self._checked_nodes().report() if row["added"]]
         return {one[6 : one.rindex("' to ")] for one in casts if one.startswith("cast '")}
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
@@ -170,7 +183,9 @@ class DeviceTensors:
 
     def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
         """The work of each node of the program without fusion; not known where that is run in parts."""
-        return work_of(self._every, inputs, self.loop_timeout) if self._every is not None else {}
+        if self._every is None and self._checked is None:
+            return {}
+        return work_of(self._single_nodes(), inputs, self.loop_timeout)
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of the fused program."""
@@ -183,12 +198,15 @@ class DeviceTensors:
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
         """Raises IndexRangeError, which names the node."""
-        if self._checking:
+        if self._checked is inputs:
+            return
+        if self._checking is None:
+            self._checking = self.compiled(check_indices=True)
+        if self._checking.checks_indices:
             self._checking(inputs, loop_timeout=self.loop_timeout)
 
     def close(self) -> None:
         """Closes the programs that were compiled for it."""
-        if self._every:
-            self._every.close()
-        if self._checking:
-            self._checking.close()
+        for program in (self._every, self._every_checked, self._checking):
+            if program is not None:
+                program.close()

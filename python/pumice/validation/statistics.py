@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ def statistics(actual: Array, expected: object = None) -> Statistics | None:
 
 def _range_of(value: Bounded) -> Range | None:
     wide = _floats(value.value)
-    return None if wide is None else _range(wide[np.isfinite(wide)])
+    return None if wide is None else _finite_range(wide)
 
 
 def _statistics(actual: Array, expected: Any) -> Statistics | None:
@@ -74,19 +75,39 @@ def _statistics(actual: Array, expected: Any) -> Statistics | None:
     if given is None:
         return None
     with np.errstate(all="ignore"):
-        finite = np.isfinite(given)
-        nans = int(np.isnan(given).sum())
-        kept = given if finite.all() else given[finite]
-        size = np.abs(kept)
-        nonzero = size[size > 0]
-        octave = np.frexp(nonzero)[1] - 1  # floor of log2
-        bins = np.clip((octave - FIRST_OCTAVE) // OCTAVES, 0, MAGNITUDES - 1)
-        counts = np.bincount(bins, minlength=MAGNITUDES)
+        kept, nans = given, 0
+        made = _range(kept)
+        if not _is_finite(made):
+            finite = np.isfinite(given)
+            nans = int(np.isnan(given).sum())
+            kept = given[finite]
+            made = _range(kept)
         wide = None if expected is None else _floats(expected)
-        reference = None if wide is None else _range(wide[np.isfinite(wide)])
-    made = _range(kept, nonzero)
+        reference = None if wide is None else _finite_range(wide)
     infinities = given.size - kept.size - nans
-    return Statistics(made, kept.size - nonzero.size, nans, infinities, tuple(map(int, counts)), reference)
+    zeros = kept.size - int(np.count_nonzero(kept))
+    return Statistics(made, zeros, nans, infinities, _octaves(kept, zeros), reference)
+
+
+def _octaves(finite: Array, zeros: int) -> tuple[int, ...]:
+    """How many numbers other than zero have which magnitude, by the exponents in their bits."""
+    mantissa, bias = (23, 127) if finite.dtype.itemsize == 4 else (_MANTISSA_BITS, _BIAS)
+    bits = np.ascontiguousarray(finite).view(f"u{finite.dtype.itemsize}") >> mantissa
+    bits &= 2 * bias + 1
+    found = np.bincount(bits.astype(np.intp, copy=False), minlength=2 * bias + 2)
+    found[0] -= zeros  # what is left there is below the first bin
+    bins = np.clip((np.arange(found.size) - bias - FIRST_OCTAVE) // OCTAVES, 0, MAGNITUDES - 1)
+    return tuple(map(int, np.bincount(bins, found, MAGNITUDES)))
+
+
+def _is_finite(one: Range) -> bool:
+    """Whether all numbers of that range are; NaN is the least and the largest where there is one."""
+    return one.least is None or (math.isfinite(one.least) and math.isfinite(one.most or 0.0))
+
+
+def _finite_range(wide: Array) -> Range:
+    found = _range(wide)
+    return found if _is_finite(found) else _range(wide[np.isfinite(wide)])
 
 
 def _both(first: Statistics, second: Statistics) -> Statistics:
@@ -118,25 +139,33 @@ def ratio_counts(errors: Array, allowed: Array) -> tuple[int, ...]:
     wrong = errors > 0
     with np.errstate(all="ignore"):
         ratio = np.divide(errors, allowed, out=np.zeros(errors.shape), where=wrong)
+    return ratios_counted(errors, ratio)
+
+
+def ratios_counted(errors: Array, ratio: Array) -> tuple[int, ...]:
+    """The same of ratios in a new array, in which no error is 0 and none is without a bound."""
     # The exponent is read from the bits, after a step down that leaves a power of two in the bin that it ends.
     bins = ratio.view(np.int64)
     bins -= 1
     bins >>= _MANTISSA_BITS
-    bins -= _BIAS + FIRST_RATIO - 2
-    counts = np.bincount(np.clip(bins, 1, RATIOS - 1, out=bins).ravel(), minlength=RATIOS)
-    counts[0] = errors.size - np.count_nonzero(wrong)
-    counts[1] -= counts[0]
-    return tuple(map(int, counts))
+    bins += 1
+    found = np.bincount(bins.ravel(), minlength=2 * _BIAS + 3)
+    none = errors.size - int(np.count_nonzero(errors))
+    first = _BIAS + FIRST_RATIO + 1  # the end of the first bin
+    last = first + RATIOS - 3
+    least, most = int(found[:first].sum()), int(found[last:].sum())
+    return (none, least - none, *map(int, found[first:last]), most)
 
 
-def _range(finite: Array, nonzero: Array | None = None) -> Range:
-    if not finite.size:
+def _range(numbers: Array) -> Range:
+    if not numbers.size:
         return Range()
-    if nonzero is None:
-        size = np.abs(finite)
-        nonzero = size[size > 0]
-    smallest = float(nonzero.min()) if nonzero.size else None
-    return Range(float(finite.min()), float(finite.max()), smallest)
+    least, most = float(numbers.min()), float(numbers.max())
+    if least > 0 or most < 0:
+        return Range(least, most, min(abs(least), abs(most)))
+    size = np.abs(numbers)
+    smallest = float(np.min(size, initial=np.inf, where=size > 0))
+    return Range(least, most, smallest if smallest < np.inf else None)
 
 
 def _floats(given: Any) -> Array | None:

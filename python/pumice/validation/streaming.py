@@ -123,10 +123,29 @@ def told_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, i
 CANNOT = (UnsupportedError, GraphError, KeyError)  # what a part raises that does not run by itself
 
 
+_FEW = 1024  # numbers of a constant that may be a shape
+
+
+def _without_weights(source: onnx.ModelProto) -> onnx.ModelProto:
+    """A model whose large constants are inputs, which onnx need not read to infer shapes."""
+    proto = onnx.ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
+    proto.functions.extend(source.functions)
+    graph, given = source.graph, {value.name for value in source.graph.input}
+    proto.graph.name = graph.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(proto.graph, field).extend(getattr(graph, field))
+    for tensor in graph.initializer:
+        if math.prod(tensor.dims) <= _FEW:
+            proto.graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            proto.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    proto.graph.sparse_initializer.extend(graph.sparse_initializer)
+    return proto
+
+
 def tensor_bytes(model: Model, inputs: Mapping[str, Array]) -> dict[str, int]:
     """The sizes of tensors for inputs of such shapes, as far as onnx infers them."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(parse(ModelFile(model.source, model.folder)))
+    proto = _without_weights(parse(ModelFile(model.source, model.folder)))
     for i, value in enumerate(proto.graph.input):
         if value.name in inputs and value.type.HasField("tensor_type"):
             proto.graph.input[i].CopyFrom(declared(value.name, inputs[value.name]))

@@ -19,6 +19,7 @@ from .sides import Joined, Sides
 from .types import is_float
 
 FEW = 1 << 12  # numbers of a tensor that is kept as it is
+_ALL = slice(None)  # of an axis of one element
 
 
 class Deferred(Bounded):
@@ -30,6 +31,7 @@ class Deferred(Bounded):
         self._shape = shape
         self.dtype, self.stored, self.constant = np.dtype(dtype), stored, constant
         self.sides: Sides | None = None
+        self.memo = None
 
     def part(self, index: Index) -> Bounded:
         """The numbers that an index selects."""
@@ -135,9 +137,9 @@ class Fed(Deferred):
 
     def part(self, index: Index) -> Bounded:
         """The numbers that an index selects, all of which are in the block that is there."""
-        return self._block.part(
-            tuple(slice(one.start - at.start, one.stop - at.start) for one, at in zip(index, self._at, strict=True))
-        )
+        pairs_of = zip(index, self._at, strict=True)
+        inner = (one if one == _ALL else slice(one.start - at.start, one.stop - at.start) for one, at in pairs_of)
+        return self._block.part(tuple(inner))
 
 
 class Retyped(Deferred):

@@ -20,9 +20,10 @@ class Bounded:
     that nothing is rounded where it is stored again. `constant`: it is a constant, or was moved from one, which kernels of products have
     in the storage type, whatever others have. An error of infinity says that nothing is known. `sides`: what else numbers may be that rest
     on a choice which rounding may turn, of which `error` covers all; None where there are none, or where they are not told apart.
+    `memo`: what has been computed of a constant that several nodes or several views read; None where nothing is kept.
     """
 
-    __slots__ = ("constant", "dtype", "error", "sides", "stored", "value")
+    __slots__ = ("constant", "dtype", "error", "memo", "sides", "stored", "value")
 
     def __init__(
         self, value: Any, error: Array | None = None, dtype: Any = None, stored: bool = False, constant: bool = False
@@ -34,6 +35,7 @@ class Bounded:
         self.stored = stored
         self.constant = constant
         self.sides: Sides | None = None
+        self.memo: dict[str, Any] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,6 +65,14 @@ class Bounded:
     def errors(self) -> Array:
         """The errors as an array, which need not be writable."""
         return np.broadcast_to(np.float64(0), self.shape) if self.error is None else self.error
+
+    def once(self, key: str, make: Callable[[], Any]) -> Any:
+        """What `make` makes of it, which is kept where it has a memo."""
+        if self.memo is None:
+            return make()
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]
 
     def magnitude(self) -> Array:
         """The largest that the device's value may be."""

@@ -20,7 +20,7 @@ from .choices import with_choices
 from .cuts import Index
 from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
 from .standard import definition
-from .types import FLOAT16, FloatType, Types, is_float
+from .types import FLOAT16, FloatType, Types, is_float, name_of
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, NodeProto
@@ -64,7 +64,7 @@ _HELD = {"float32": ("float16", "bfloat16", "float32"), "float16": ("float16",),
 
 def _apart(array: Array, exact: Array, kept: FloatType) -> Array | None:
     """How far the numbers of an array are from the nearest ones of the type; None where all of them are of it."""
-    return None if str(array.dtype) in _HELD.get(kept.name, ()) else apart(exact, kept)
+    return None if name_of(array.dtype) in _HELD.get(kept.name, ()) else apart(exact, kept)
 
 
 def constant(array: Array, types: Types) -> Bounded:
@@ -166,6 +166,9 @@ class Runner:
         self.types = types
         self.operators: dict[str, Rule] = {}  # rules of the caller's, in place of those of the table
         self._others: dict[str, Runner] = {}
+        self._attributes: dict[
+            int, tuple[NodeProto, dict[str, Any]]
+        ] = {}  # by the identity of a node, which is kept for that
 
     def at(self, precision: str) -> Runner:
         """A runner of nodes that compute at another precision."""
@@ -176,8 +179,14 @@ class Runner:
     def with_types(self, types: Types) -> Runner:
         """A runner of the same operators for other types."""
         made = Runner(self.opsets, types)
-        made.operators = self.operators
+        made.operators, made._attributes = self.operators, self._attributes
         return made
+
+    def _attributes_of(self, node: NodeProto) -> dict[str, Any]:
+        """The attributes of a node, which are read once."""
+        if id(node) not in self._attributes:
+            self._attributes[id(node)] = node, attributes_of(node)
+        return self._attributes[id(node)][1]
 
     def node(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told = NOTHING
@@ -210,7 +219,7 @@ class Runner:
         """How to evaluate a node a block at a time; None where it is evaluated at once. A block raises what `node` does."""
         if node.domain not in ("", "ai.onnx") or node.op_type in self.operators or not node.output[0]:
             return None
-        attributes = attributes_of(node) if node.op_type in READS_ATTRIBUTES else {}
+        attributes = self._attributes_of(node) if node.op_type in READS_ATTRIBUTES else {}
         plan = blockwise(node.op_type, self.opsets.get("", 1), attributes, inputs, len([*filter(None, node.output)]))
         if plan is None:
             return None
@@ -235,7 +244,7 @@ class Runner:
         is_scaled = name == "Gemm" and len(inputs) > 1
         if types.is_float16 and (any(map(_is_wide, inputs)) or (is_scaled and _scales_beyond(node, inputs[1]))):
             types = types.with_wide()
-        call = Call(name, inputs, attributes_of(node), opset, types, len(node.output))
+        call = Call(name, inputs, self._attributes_of(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
         call.stored = [told.stored.get(output) for output in node.output]
         is_map = node.op_type in MAPS and not domain and opset >= _OLDEST and name not in self.operators
@@ -316,8 +325,12 @@ def _is_wide(value: Value) -> bool:
     """Whether a constant has a finite number beyond float16."""
     if not isinstance(value, Bounded) or not value.constant or not value.is_float:
         return False
-    sizes = np.abs(value.value)
-    return bool((np.isfinite(sizes) & (sizes >= _BEYOND_FLOAT16)).any())
+
+    def found() -> bool:
+        sizes = np.abs(value.value)
+        return bool((np.isfinite(sizes) & (sizes >= _BEYOND_FLOAT16)).any())
+
+    return bool(value.once("wide", found))
 
 
 def _scales_beyond(node: NodeProto, b: Value) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from ...base.element_types import Array
 from .bounded import Bounded, stored
 from .registry import Call, rule
-from .types import Types
+from .types import FloatType, Types, name_of
 
 Product = Callable[[Array, Array], Array]
 _SMALLEST = 2.0**-126  # a product below it may be flushed
@@ -37,7 +37,7 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
             error = product(weight, size_b)
             if b.error is not None:
                 error = error + product(np.abs(a.value), b.error)
-        if str(dtype) != "float64":
+        if name_of(dtype) != "float64":
             error = error + np.where(error > 0, terms * _SMALLEST, 0.0)
     return Bounded(value, known(error), dtype)
 
@@ -48,9 +48,14 @@ def as_kept(value: Bounded, types: Types) -> Bounded:
     Of what is infinite in bfloat16 nothing is known: some kernels hold its limit, others infinity. All constants of a node that has one
     beyond float16 are kept in float32.
     """
-    kept = types.storage(value.dtype)
     if not value.constant or value.error is None or types.wide:
         return value
+    kept = types.storage(value.dtype)
+    made: Bounded = value.once(kept.name, lambda: _as_kept(value, kept))
+    return made
+
+
+def _as_kept(value: Bounded, kept: FloatType) -> Bounded:
     is_matrix = value.size > max(value.shape, default=1)
     with np.errstate(all="ignore"):
         beyond = np.isinf(kept.rounded(value.value)) & np.isfinite(value.value)
@@ -226,29 +231,35 @@ def taps(shape: tuple[int, ...]) -> Any:
     return np.ndindex(*shape)
 
 
+_COLUMNS = 1 << 18  # numbers of a block of columns, which fits into a processor's cache
+
+
 def convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: int) -> Product:
-    """x [N, C, ...] and w [M, C / groups, ...] -> [N, M, ...], one kernel element after the other."""
+    """x [N, C, ...] and w [M, C / groups, ...] -> [N, M, ...]: a product of weights and windows, some rows of these at a time."""
 
     def run(x: Array, w: Array) -> Array:
-        x = np.pad(x, [(0, 0), (0, 0), *zip(begins, ends, strict=True)])
-        kernel = w.shape[2:]
-        out = [
-            (size - (k - 1) * d - 1) // s + 1
-            for size, k, d, s in zip(x.shape[2:], kernel, dilations, strides, strict=True)
-        ]
-        n, m = x.shape[0], w.shape[0]
-        each = w.shape[1]
-        pixels = int(np.prod(out, dtype=int))
-        total = np.zeros((n, groups, m // groups, pixels))
-        for tap in taps(kernel):
-            cut = tuple(
-                slice(t * d, t * d + (o - 1) * s + 1, s)
-                for t, d, o, s in zip(tap, dilations, out, strides, strict=True)
-            )
-            part = x[(slice(None), slice(None), *cut)].reshape(n, groups, each, pixels)
-            weight = w[(slice(None), slice(None), *tap)].reshape(groups, m // groups, each)
-            total += part * weight if each == 1 else np.matmul(weight, part)
-        return total.reshape(n, m, *out)
+        if any(begins) or any(ends):
+            x = np.pad(x, [(0, 0), (0, 0), *zip(begins, ends, strict=True)])
+        kernel, rank = w.shape[2:], w.ndim - 2
+        extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+        windows = np.lib.stride_tricks.sliding_window_view(x, extents, axis=tuple(range(2, 2 + rank)))
+        steps = [slice(None, None, one) for one in (*strides, *dilations)]
+        # [N, C, out..., kernel...] -> [N, C, kernel..., out...]
+        windows = np.moveaxis(windows[(slice(None), slice(None), *steps)], range(2, 2 + rank), range(-rank, 0))
+        out, n, m = windows.shape[2 + rank :], x.shape[0], w.shape[0]
+        total = np.empty((n, m, *out))
+        weight = w.reshape(groups, m // groups, -1)
+        row = max(x.shape[1] * int(np.prod([*kernel, *out[1:]], dtype=int)), 1)
+        rows = max(1, _COLUMNS // row)
+        images = max(1, rows // max(out[0], 1)) if rank else rows
+        for image in range(0, n, images):
+            for start in range(0, out[0] if rank else 1, rows):
+                here = (slice(start, start + rows),) if rank else ()
+                part = windows[(slice(image, image + images), *[slice(None)] * (1 + rank), *here)]
+                columns = part.reshape(len(part), groups, weight.shape[2], -1)
+                made = np.matmul(weight, columns).reshape(len(part), m, *part.shape[2 + rank :])
+                total[(slice(image, image + images), slice(None), *here)] = made
+        return total
 
     return run
 

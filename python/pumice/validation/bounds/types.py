@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import copy
 from functools import cache
 from typing import Any, NamedTuple
@@ -81,6 +82,11 @@ def float_type(name: str) -> FloatType:
     return _TYPES[name]
 
 
+# NumPy composes the name of an element type anew each time, and a validation asks for it some hundred times a node.
+name_of: Callable[[Any], str] = cache(str)
+
+
+@cache
 def is_float(dtype: Any) -> bool:
     """Whether it is a type of floats of 16 bits or more."""
     return str(dtype) in _TYPES
@@ -205,24 +211,24 @@ class Types:
 
     def storage(self, dtype: Any) -> FloatType:
         """The type in which the program keeps tensors that the model declares so."""
-        return FLOAT64 if str(dtype) == "float64" else self._stored
+        return FLOAT64 if name_of(dtype) == "float64" else self._stored
 
     def constant(self, dtype: Any) -> FloatType:
         """The type to which constants that the model declares so are rounded, if they are."""
         kept = self._stored if self.constants == "exact" else self._program
-        return FLOAT64 if str(dtype) == "float64" else kept
+        return FLOAT64 if name_of(dtype) == "float64" else kept
 
     def read_back(self, dtype: Any) -> FloatType:
         """The type in which a result of that declared type reaches the host."""
-        return _TYPES[str(dtype)]
+        return _TYPES[name_of(dtype)]
 
     def accumulation(self, dtype: Any) -> FloatType:
         """The type in which kernels compute and sum such numbers."""
-        return FLOAT64 if str(dtype) == "float64" else self._summed
+        return FLOAT64 if name_of(dtype) == "float64" else self._summed
 
     def brief(self, dtype: Any) -> bool:
         """Whether the engine may take its shorter elementary functions, which are for results of 16 bits (PM_BRIEF in math.glsl)."""
-        return str(dtype) in HALVES or (self._program.is_half and str(dtype) != "float64")
+        return name_of(dtype) in HALVES or (self._program.is_half and name_of(dtype) != "float64")
 
     def sum_factor(self, n: int, dtype: Any) -> float:
         """The relative error of a sum of n products, in parts of the sum of their magnitudes. With it that of the reference itself."""
@@ -245,11 +251,11 @@ class DeclaredTypes(Types):
 
     def storage(self, dtype: Any) -> FloatType:
         """The declared type."""
-        return _TYPES[str(np.dtype(dtype))]
+        return _TYPES[name_of(np.dtype(dtype))]
 
     def accumulation(self, dtype: Any) -> FloatType:
         """Float32 at least, unless sums are in the declared type."""
-        return _TYPES[str(np.dtype(dtype))] if self._narrow else super().accumulation(np.dtype(dtype))
+        return _TYPES[name_of(np.dtype(dtype))] if self._narrow else super().accumulation(np.dtype(dtype))
 
 
 @cache
