@@ -161,6 +161,8 @@ class Arithmetic:
         with np.errstate(all="ignore"):
             size = np.abs(value) if error is None else np.abs(value) + error
             own = size * (self.unit * units) + self.type.step
+            if size.size and size.min() >= self.type.normal and own.max() < np.inf:  # not so where a number is NaN
+                return self.of(value, self.types.joined(error, own))
             own = np.where(size < self.type.normal, size + self.type.step, own)  # may be flushed
             own = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
             own = np.where(np.isfinite(value), own, 0.0)
@@ -180,7 +182,7 @@ class Arithmetic:
         """The product, rounded once."""
         with np.errstate(all="ignore"):
             error = self.types.joined(_times(a.error, b.magnitude()), _times(b.error, np.abs(a.value)))
-            if error is not None:
+            if error is not None and (np.isinf(a.value).any() or np.isinf(b.value).any()):
                 error = np.where(self._infinite(a, b) | self._infinite(b, a), 0.0, error)
             return self.rounded(a.value * b.value, error)
 
@@ -301,6 +303,10 @@ def rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
 
 def _rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
     size = np.abs(result.value)
+    if result.error is not None and result.size and np.min(result.error) > 0:
+        own = (size + result.error) * kept.unit + kept.step
+        if np.max(own) < np.inf:  # not so where a number is NaN
+            return types.joined(result.error, own)
     exact = np.abs(kept.rounded(result.value) - result.value)
     exact = np.where(size < kept.normal, np.maximum(exact, size if kept.name != "float16" else exact), exact)
     exact = np.where(np.isfinite(exact), exact, 0.0)  # infinity, and overflow, which is looked for elsewhere
