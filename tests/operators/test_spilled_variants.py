@@ -4,6 +4,8 @@ keeps what was told, and Model.tune() rejects them. A quirk tells it here of all
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,45 @@ def test_another_variant_stands_for_one_that_spills(rows: int, plain: pumice.Con
     assert taken != own
     assert f"{taken} does not" in note
     assert "spills" not in right.report()[0]["note"]
+
+
+def tile_of(variant: str) -> list[int]:
+    """Pixels, channels, split, and the pixels and channels of an invocation, of "conv_tiled 128x64 split 1 registers 8x4"."""
+    found = re.fullmatch(r"conv_tiled (\d+)x(\d+) split (\d+) registers (\d+)(?:x(\d+))?", variant)
+    assert found
+    return [int(one or found[4]) for one in found.groups()]
+
+
+def apart(one: str, other: str) -> float:
+    """The doublings from one tile to another."""
+    pairs = zip(tile_of(one), tile_of(other), strict=True)
+    return sum(abs(math.log2(a / b)) for a, b in pairs)
+
+
+def spills(variant: str) -> bool:
+    """As the quirk tells it: workgroups of 256 invocations and more."""
+    pixels, channels, split, held_pixels, held_channels = tile_of(variant)
+    return pixels * channels * split >= 256 * held_pixels * held_channels
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(512, 512), (2048, 2048), (4096, 64), (300, 4096)])
+def test_the_nearest_tile_stands_for_one_that_spills(
+    rows: int, columns: int, plain: pumice.Context, spilling: pumice.Context
+) -> None:
+    """Not the next one of a list, which goes round to the smallest tile behind the largest one."""
+    choices = []
+    for context in (plain, spilling):
+        graph = pumice.Graph("product")
+        a, b = graph.input("a", "float32", [rows, 512]), graph.input("b", "float32", [512, columns])
+        graph.output("y", graph.add("MatMul", a, b))
+        with graph.compile(context, "fp32", list_variants=True) as program:
+            (step,) = [one for one in program.plan([[rows, 512], [512, columns]]) if one["choice"]]
+        choices.append(step["choice"])
+    own, taken = choices[0]["own"], choices[1]["own"]
+    others = [one for one in choices[0]["variants"] if one.startswith("conv_tiled ") and not spills(one)]
+    assert spills(own)
+    assert taken in others
+    assert apart(taken, own) == min(apart(one, own) for one in others)
 
 
 def test_what_was_told_is_kept_in_the_cache(pumice_context: pumice.Context, cache: Path) -> None:
