@@ -327,6 +327,8 @@ def test_images_of_unequal_lengths_go_on_each_from_its_own(context: pumice.Conte
         (multi({**APART, "m": random(1, 1, 1, 1, 1)}, "q,k,v,,m"), "a mask of rank 5"),
         (multi({**APART, "m": np.arange(8, dtype="int32")}, "q,k,v,,m"), "a mask of 8 numbers for 2 images"),
         (multi({**APART, "at": np.array([1], "int32")}, "q,k,v,,,,,,at"), "the input 'past_sequence_length'"),
+        (multi({**APART, **PASTS}, "q,k,v,,,,past_k,past_v"), "without the outputs present_key and present_value"),
+        (multi({**APART, **PASTS}, "q,k,v,,,,past_k,past_v", "y,present_k"), "without the outputs present_key"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

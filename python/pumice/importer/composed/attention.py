@@ -56,6 +56,11 @@ class _Attention:
             if self.node.attributes.get(name, 0) not in (0, "NONE"):
                 raise self.refuse(f"{name}={self.node.attributes[name]}")
 
+    def refuse_past_alone(self, *past: Value | None) -> None:
+        """Refuse a past without both present outputs: ONNX Runtime then reads memory that it has not written."""
+        if any(one is not None for one in past) and len([name for name in self.node.outputs[1:3] if name]) < 2:
+            raise self.refuse("past_key and past_value without the outputs present_key and present_value; add both outputs")
+
     def rank(self, value: Value, what: str) -> int:
         if value.shape is None:
             raise self.refuse(f"{what} of unknown rank")
@@ -193,6 +198,7 @@ def _multi_head(builder: Builder, node: NodeRecipe) -> None:
     heads = it.heads("num_heads")
     q, k, v = _rows(it)
     bias, padding, more, past_k, past_v = (it.given(i) for i in range(3, 8))
+    it.refuse_past_alone(past_k, past_v)
     in_heads = k.shape is not None and len(k.shape) == 4
     if bias is not None:
         known = q.shape[-1] if q.shape is not None else None
