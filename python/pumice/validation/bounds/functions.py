@@ -44,7 +44,7 @@ class Function(NamedTuple):
 
 @cache
 def _erf_series() -> list[Array]:
-    """The coefficients of the Taylor series of erf around each point of the grid, by power: Hermite polynomials times the slope."""
+    """The Taylor coefficients of erf around each point of the grid, by power; those after the first from Hermite polynomials."""
     at = np.arange(int(_ONE * _GRID) + 1) / _GRID
     before, hermite = np.zeros(at.shape), np.ones(at.shape)
     slope = 2 / math.sqrt(math.pi) * np.exp(-np.square(at))
