@@ -360,7 +360,8 @@ def test_seeds_that_are_files_are_entries_or_not(cache: Path, seed: Path) -> Non
 )
 def test_seeds_that_are_shaders_are_used_or_not(cache: Path, seed: Path) -> None:
     """If this fails since the payload has changed, run tests/support/cache_seeds.py."""
-    source = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 0.125; }"
+    text = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 0.125; }"
+    source = f"{text}  // {seed.name}: not in the memory of this process"
     pumice.compile(source, name="seed")
     (name,) = cache_entries("spirv")
     assert write_cache_entry("spirv", name, seed.read_bytes()[1:])
