@@ -202,6 +202,10 @@ def test_tolerances_and_what_may_be_unproved(capsys: pytest.CaptureFixture[str],
     run(capsys, noise, status=1)
     for names in (["*"], ["RandomUniformLike", "y"]):
         run(capsys, noise, *(part for name in names for part in ("--allow-unchecked", name)))
+    run(capsys, small, "--precision", "fp16", "--accuracy", "1e-9", status=1)
+    for names in (["*"], ["y"]):
+        allowed = (part for name in names for part in ("--allow-ill-conditioned", name))
+        run(capsys, small, "--precision", "fp16", "--accuracy", "1e-9", *allowed)
     record = json.loads(run(capsys, small, "--mode", "isolated", "--json"))
     assert {row["program"] for row in record["rows"]} == {"nodes", "kernels"}
 
@@ -209,6 +213,10 @@ def test_tolerances_and_what_may_be_unproved(capsys: pytest.CaptureFixture[str],
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        (("--accuracy", "y=x"), "expected X or OUTPUT=X"),
+        (("--accuracy", "1", "--accuracy", "y=1"), "given both"),
+        (("--accuracy", "ghost=1"), "given 'ghost'"),
+        (("--allow-ill-conditioned", "ghost"), "given 'ghost'"),
         (("--tolerance", "gemm.sum"), "expected NODE=X"),
         (("--tolerance", "gemm.sum=-1"), "expected NODE=X"),
         (("--tolerance", "gemm.sum=1", "--tolerance", "gemm.sum=2"), "given twice"),

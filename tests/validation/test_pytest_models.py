@@ -136,6 +136,17 @@ def test_what_no_rule_covers_has_to_be_allowed(plugin_project: PluginProject) ->
         plugin_project.run("--pumice-models=models", f"--pumice-allow-unchecked={names}").assert_outcomes(passed=1)
 
 
+def test_outputs_above_the_accuracy_limit_have_to_be_allowed(plugin_project: PluginProject) -> None:
+    plugin_project.model("models/model.onnx", model([node("Exp", ["x"])]))
+    np.savez(plugin_project.path / "models/one.npz", x=X)
+    options = ("--pumice-models=models", "--pumice-precision=fp16", "--pumice-accuracy=1e-9")
+    result = plugin_project.run(*options)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*1 ill-conditioned*"])
+    for names in ("y", "all"):
+        plugin_project.run(*options, f"--pumice-allow-ill-conditioned={names}").assert_outcomes(passed=1)
+
+
 def test_the_pretrained_models_give_what_was_stored_of_them(plugin_project: PluginProject, shared_models: Path) -> None:
     for name, picture, output in (("mnist", "mnist_image1", "probabilities"), ("superres", "dog2_64", "luma_x3")):
         folder = plugin_project.path / "models" / name

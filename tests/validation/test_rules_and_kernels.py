@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 import pumice
@@ -201,3 +202,82 @@ def onnx_reference(one: onnx.NodeProto, arrays: dict[str, Array]) -> Array:
     inputs = [value(name, arrays[name].shape) for name in one.input]
     proto = model([one], inputs, list(one.output), opset=20)
     return np.asarray(ReferenceEvaluator(proto).run(None, {name: arrays[name] for name in one.input})[0])
+
+
+# ---- kernels of several nodes
+
+
+def small(
+    nodes: list[onnx.NodeProto], x: Array, outputs: tuple[str, ...] = ("y",), **constants: Array
+) -> onnx.ModelProto:
+    return model(nodes, [value("x", x.shape)], outputs, constants)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_gelu_written_with_erf_is_right(precision: str, context: pumice.Context) -> None:
+    """Its kernel computes the normal distribution, whose error is not that of 1 + erf(x)."""
+    nodes = [
+        node("Div", ["x", "s"], ["d"]),
+        node("Erf", ["d"], ["e"]),
+        node("Add", ["e", "o"], ["a"]),
+        node("Mul", ["x", "a"], ["m"]),
+        node("Mul", ["m", "h"]),
+    ]
+    x = np.random.default_rng(0).standard_normal((128, 768)).astype(FLOAT)
+    constants = {"s": np.array(2**0.5, FLOAT), "o": np.array(1, FLOAT), "h": np.array(0.5, FLOAT)}
+    report = pumice.validate(small(nodes, x, **constants), [x], context=context, precision=precision)
+    assert report.ok and len(report.kernels) == 1, report.summary
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_weights_that_are_rounded_once_they_are_folded_are_right(
+    seed: int, precision: str, context: pumice.Context
+) -> None:
+    random = np.random.default_rng(seed)
+    constants = {"w": 0.3 * random.standard_normal((64, 8, 1, 1)), "g": random.uniform(0.5, 2, 64)}
+    constants |= {"b": random.standard_normal(64), "m": random.standard_normal(64), "v": random.uniform(0.2, 2, 64)}
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("BatchNormalization", ["c", "g", "b", "m", "v"])]
+    x = random.standard_normal((1, 8, 60, 60)).astype(FLOAT)
+    source = small(nodes, x, **{name: array.astype(FLOAT) for name, array in constants.items()})
+    report = pumice.validate(source, [x], context=context, precision=precision)
+    assert report.ok, report.summary
+
+
+def test_squares_beyond_float32_are_infinite_inside_a_kernel_too(context: pumice.Context) -> None:
+    nodes = [
+        node("Mul", ["x", "x"], ["s"]),
+        node("ReduceMean", ["s"], ["m"], axes=[-1]),
+        node("Add", ["m", "e"], ["a"]),
+        node("Sqrt", ["a"], ["q"]),
+        node("Div", ["x", "q"], ["d"]),
+        node("Mul", ["d", "w"]),
+    ]
+    x = (np.random.default_rng(0).standard_normal((4, 64)) * 1e20).astype(FLOAT)
+    constants = {"e": np.array(1e-5, FLOAT), "w": np.full(64, 2, FLOAT)}
+    with pumice.load(small(nodes, x, **constants), context) as loaded:
+        assert not np.any(loaded(x))
+        report = pumice.validate(loaded, [x])
+    assert report.ok and "layer_norm" in report.kernels[-1].kernel, report.summary
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_whole_numbers_stay_exact_where_floats_count(precision: str, context: pumice.Context) -> None:
+    nodes = [
+        node("Add", ["x", "o"], ["a"]),
+        node("Cast", ["a"], ["i"], to=onnx.TensorProto.INT64),
+        node("Gather", ["t", "i"]),
+    ]
+    x = np.array([0, 3, 17], FLOAT)
+    constants = {"o": np.array(1, FLOAT), "t": np.random.default_rng(0).standard_normal((20, 4)).astype(FLOAT)}
+    report = pumice.validate(small(nodes, x, **constants), [x], context=context, precision=precision)
+    assert report.ok and not report.undecided, report.summary
+
+
+def test_a_loop_without_iterations_has_sizes_of_its_own(context: pumice.Context) -> None:
+    body = onnx.parser.parse_graph(
+        "b (int64 i, bool c, float[n] s) => (bool d, float[n] t, float[n] o) { d = Identity(c) t = Add(s, s) o = Mul(t, s) }"
+    )
+    x = np.ones(5, FLOAT)
+    source = small([node("Loop", ["k", "", "x"], ["f", "y"], body=body)], x, ("f", "y"), k=np.array(0))
+    pumice.validate(source, [x], context=context).raise_if_failed()

@@ -36,6 +36,16 @@ def chain(step: int = 1) -> bytes:
     return made
 
 
+@pytest.mark.parametrize("op", ["Identity", "Flatten", "Unsqueeze"])
+def test_a_cast_behind_a_view_has_that_node_alone(op: str, context: pumice.Context) -> None:
+    nodes = [node("Softmax", ["x"], ["s"]), node("MatMul", ["s", "w"], ["m"], name="product")]
+    nodes.append(node(op, ["m", "axes"] if op == "Unsqueeze" else ["m"], name="view"))
+    constants = {"w": RANDOM.standard_normal((8, 8)).astype(FLOAT), "axes": np.array([0])}
+    source = model(nodes, [value("x", [4, 8])], constants=constants)
+    report = pumice.validate(source, [RANDOM.standard_normal((4, 8)).astype(FLOAT)], context=context, precision="fp16")
+    assert report.ok and {row.members for row in report.kernels if row.output == "y"} <= {("view",)}
+
+
 def image() -> Any:
     return RANDOM.standard_normal((1, 3, 8, 8)).astype(FLOAT)
 

@@ -401,6 +401,17 @@ def indices_and_sources(context: pumice.Context) -> None:
     assert [pumice.Graph().input("x", "float32", [4], assumed=one).shape for one in (False, True)]
 
 
+@covers("validate.accuracy", "validate.allow_ill_conditioned")
+def accuracy_of_outputs(context: pumice.Context) -> None:
+    from onnx_models import gemm
+
+    options = {"context": context, "precision": "fp16", "mode": "chained"}
+    cases = [np.linspace(0.1, 1, 8, dtype="float32").reshape(2, 4)]
+    assert [pumice.validate(gemm(), cases, accuracy=limit, **options).ok for limit in (1e-9, 0.1)] == [False, True]
+    for allowed in (True, ["sum"]):
+        assert pumice.validate(gemm(), cases, accuracy=1e-9, allow_ill_conditioned=allowed, **options).ok
+
+
 @covers("validate.repeat", "validate.allow_nondeterministic")
 def repeated_validations(context: pumice.Context) -> None:
     """As many runs as asked for are reported; that their bits may differ changes what passes where they do."""

@@ -166,6 +166,9 @@ class Arithmetic:
             own = np.where(size < self.type.normal, size + self.type.step, own)  # may be flushed
             own = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
             own = np.where(np.isfinite(value), own, 0.0)
+            if units <= 1.0:  # sums and products of exact numbers that are integers are exact, in any order
+                is_whole = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
+                own = np.where(is_whole & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
         return self.of(value, _finite(self.types.joined(error, own)))
 
     def add(self, a: Bounded, b: Bounded) -> Bounded:
