@@ -29,6 +29,7 @@ from datetime import date
 from pathlib import Path
 
 from rest_of_a_run import Case, case_of
+from tested_commit import commit
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "drivers"
@@ -196,12 +197,6 @@ def run(driver: Driver, arguments: list[str], is_rest: bool) -> int:
         [*words, f"--junitxml={report}", *arguments], cwd=ROOT, env=driver.environment | chosen, check=False
     ).returncode
     return 0 if status == NO_TESTS and is_rest else status
-
-
-def commit() -> str:
-    """The commit that the tests are of, shortened; "?" outside a clone."""
-    words = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "?"
 
 
 def outcome(reports: Path) -> Outcome:

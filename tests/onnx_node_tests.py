@@ -22,6 +22,7 @@ from onnx.numpy_helper import to_array
 
 import pumice.onnx.backend
 from pumice import BindingError, GraphError, UnsupportedError
+from tested_commit import commit_line
 
 PAGE = Path(__file__).parents[1] / "docs" / "onnx_node_tests.md"
 # Expected to be what float32 leaves of a zero among numbers of up to 45: the transform of ours gives the zero.
@@ -110,7 +111,7 @@ def page(all_of_them: list[Outcome]) -> str:
         f"{counts[RANDOM]} make other random numbers, of the right shapes and types, {counts[REFUSED]} are refused and "
         f"{counts[WRONG]} are wrong.",
         f"{' and '.join(LEFT_OVER)} expect what rounding left of zeros; they are compared within 1e-6.",
-        "`python tests/onnx_node_tests.py --write` makes this page.",
+        commit_line("python tests/onnx_node_tests.py --write"),
         "",
         "| test | refused because |",
         "|---|---|",

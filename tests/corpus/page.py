@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pumice
+from tested_commit import commit_line
 
 from .case import arrays
 from .run import dispatches, reference, tolerance, worst_error
@@ -50,8 +51,8 @@ def page(rows: list[Row]) -> str:
         f"{len(rows)} files of {models} models with random weights, exported by PyTorch's two exporters and skl2onnx: {passed} run "
         f"in fp32 on the software driver and agree with ONNX Runtime, {refused} are refused.",
         "Dispatches are those of one call with the first sizes, where it is a single list. The error is the largest over all outputs "
-        "and sizes, in parts of the output's largest number. `python -m corpus.page --write`, run in the folder `tests`, makes this "
-        "page.",
+        "and sizes, in parts of the output's largest number.",
+        commit_line("PYTHONPATH=tests:tests/support python -m corpus.page --write"),
         "",
         "| model | exporter | opset | nodes | dispatches | error against ONNX Runtime |",
         "|---|---|---|---|---|---|",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -11,34 +13,41 @@ import onnx_node_tests
 import pumice
 import pumice.onnx.backend
 from features import lacking_features
-from onnx_node_tests import PAGE, PASSED, RANDOM, REFUSED, WRONG
+from onnx_node_tests import PAGE, REFUSED, WRONG
 
-EACH = 8  # tests, of which the fast tier takes one
-
-
-def sample() -> list[str]:
-    return sorted(onnx_node_tests.all_tests())[::EACH]
+PARTS = 16  # of the node tests, so that the workers of a run share them
 
 
-def refused_on_the_page() -> set[str]:
-    return {line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if line.startswith("| test_")}
+def part(k: int) -> list[str]:
+    return sorted(onnx_node_tests.all_tests())[k::PARTS]
+
+
+def rows(text: str) -> dict[str, str]:
+    """The reasons on a page by test."""
+    cells = [line.split(" | ", 1) for line in text.splitlines() if line.startswith("| test_")]
+    return {name.removeprefix("| "): reason for name, reason in cells}
 
 
 @pytest.mark.skipif(onnx.__version__ not in PAGE.read_text().splitlines()[2], reason="the page is of another onnx")
-def test_a_sample_of_the_node_tests(context: pumice.Context) -> None:
-    known = refused_on_the_page()
-    for outcome in onnx_node_tests.outcomes(sample()):
-        if outcome.kind == REFUSED and lacking_features(outcome.reason, context):
-            continue
-        assert outcome.kind in ((REFUSED,) if outcome.name in known else (PASSED, RANDOM)), outcome
+@pytest.mark.parametrize("k", range(PARTS))
+def test_all_node_tests_pass_or_are_refused_as_the_page_says(context: pumice.Context, k: int) -> None:
+    names = part(k)
+    outcomes = list(onnx_node_tests.outcomes(names))
+    assert [outcome for outcome in outcomes if outcome.kind == WRONG] == []
+    lacking = {one.name for one in outcomes if one.kind == REFUSED and lacking_features(one.reason, context)}
+    expected = {name: reason for name, reason in rows(PAGE.read_text()).items() if name in names}
+    assert rows(onnx_node_tests.page([one for one in outcomes if one.name not in lacking])) == expected
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(onnx.__version__ not in PAGE.read_text().splitlines()[2], reason="the page is of another onnx")
-def test_all_node_tests_and_their_page() -> None:
-    everything = list(onnx_node_tests.outcomes(onnx_node_tests.all_tests()))
-    assert [outcome for outcome in everything if outcome.kind == WRONG] == []
-    assert onnx_node_tests.page(everything) == PAGE.read_text()
+def test_the_counts_of_the_page_are_those_of_its_rows() -> None:
+    text = PAGE.read_text()
+    total, passed, random, refused, wrong = (
+        int(number.replace(",", ""))
+        for number in re.findall(r"(?<![.\d])\d[\d,]*(?= (?:node|pass|make|are))", text.splitlines()[2])
+    )
+    assert total == len(onnx_node_tests.all_tests()) == passed + random + refused + wrong
+    assert (len(rows(text)), wrong) == (refused, 0)
 
 
 def test_the_interface_of_backends() -> None:
