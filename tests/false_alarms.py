@@ -160,7 +160,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     begun: Counter[tuple[str, ...]] = Counter()
     for text in path.read_text().splitlines() if path.exists() else ():
         line = json.loads(text)
-        key = line["source"], line["name"], line["precision"]
+        key: tuple[str, ...] = line["source"], line["name"], line["precision"]
         begun[key] += line["state"] == "begun"
         lines[key] = line
     for key, line in list(lines.items()):

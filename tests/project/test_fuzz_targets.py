@@ -85,14 +85,14 @@ def test_the_driver_finds_a_planted_fault(tmp_path: Path) -> None:
     source, program = tmp_path / "planted.cpp", tmp_path / "planted"
     source.write_text(PLANTED)
     flags = ["-std=c++20", "-O1"]
-    traced = [*flags, "-fsanitize-coverage=trace-pc,trace-cmp", "-c", source, "-o", tmp_path / "planted.o"]
+    traced = [*flags, "-fsanitize-coverage=trace-pc,trace-cmp", "-c", str(source), "-o", str(tmp_path / "planted.o")]
     subprocess.run([compiler, *traced], check=True)
     subprocess.run([compiler, *flags, FUZZ / "driver.cpp", tmp_path / "planted.o", "-o", program], check=True)
     seed = tmp_path / "seed"
     seed.write_bytes(bytes(8))
     replayed = subprocess.run([program, "-runs=0", seed], capture_output=True, text=True, check=True)
     assert replayed.stdout.startswith("1 seeds, 1 runs")
-    given = [program, "-max_total_time=120", "-seed=1", f"-artifact_prefix={tmp_path}/", seed]
+    given = [str(program), "-max_total_time=120", "-seed=1", f"-artifact_prefix={tmp_path}/", str(seed)]
     assert subprocess.run(given, capture_output=True).returncode != 0
     (crash,) = tmp_path.glob("crash-*")
     words = [int.from_bytes(crash.read_bytes()[at : at + 4], "little") for at in (0, 4)]
