@@ -366,7 +366,7 @@ def test_a_model_with_control_flow_comes_back_from_the_cache(tmp_path: Any, monk
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
     data = choice().SerializeToString()
     first, second = load_recipe(data), load_recipe(data)
-    assert list(tmp_path.glob("graphs/*.graph"))
+    assert list(tmp_path.glob("pumice/graphs/*.graph"))
     assert [node.reads for node in first.nodes] == [node.reads for node in second.nodes]
     (branch, other) = (recipe.nodes[1].subgraphs["then_branch"] for recipe in (first, second))
     assert list(branch.captured) == list(other.captured) == ["x", "doubled", "w"]

@@ -152,7 +152,7 @@ def test_they_come_back_from_the_cache(
         with pumice.load(path, context) as loaded, pytest.raises(pumice.BindingError, match="overridable"):
             loaded(X, w=w)
     np.testing.assert_array_equal(results[0], results[1])
-    assert len(list((tmp_path / "cache" / "graphs").iterdir())) == 2
+    assert len(list((tmp_path / "cache" / "pumice" / "graphs").iterdir())) == 2
 
 
 def test_they_are_validated_with_what_is_given(context: pumice.Context) -> None:

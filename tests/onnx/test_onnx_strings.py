@@ -347,7 +347,7 @@ def test_strings_come_back_from_the_cache_and_are_defaults(
         loaded = pumice.load(path, context, overridable=True)
         assert loaded(np.array(["x", "fig"])).tolist() == ["ü", "fig", "x", "fig"]
         assert loaded(np.array(["x", "fig"]), c=np.array(["own"])).tolist() == ["own", "x", "fig"]
-    assert len(list((tmp_path / "cache" / "graphs").iterdir())) == 1
+    assert len(list((tmp_path / "cache" / "pumice" / "graphs").iterdir())) == 1
 
 
 LEARNT = ["logistic", "neighbours", "forest", "machine", "bayes", "one-hot", "ordinal"]

@@ -24,7 +24,7 @@ RANDOM = np.random.default_rng(3)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
-    return tmp_path / "spills"
+    return tmp_path / "pumice" / "spills"
 
 
 def made(of: pumice.Context, quirks: list[str]) -> pumice.Context:
