@@ -92,7 +92,7 @@ def test_a_fault_of_fusion_takes_both_nodes_and_goes_without_fusion(
 
 def test_fp32_is_tried_beside_fp16(explained: dict[tuple[int, str], dict[str, Any]]) -> None:
     assert explained[9, "fp16"]["trials"]["fp32"].startswith("wrong")
-    assert 'precision="fp16"' in explained[9, "fp16"]["line"]
+    assert "precision='fp16'" in explained[9, "fp16"]["line"]
     assert "fp32" not in explained[9, "fp32"]["trials"]
 
 
@@ -189,7 +189,7 @@ def test_parts_keep_what_the_policy_says_of_their_nodes(context: pumice.Context)
     }
     explanation = pumice.validate(proto, [X], tolerances={"tanh": 0.0}, **options).explain()
     assert (explanation.part.nodes, explanation.precision) == (["tanh"], {"default": "fp16", "tanh": "fp16"})
-    assert 'precision={"default": "fp16", "tanh": "fp16"}' in explanation.line
+    assert "precision={'default': 'fp16', 'tanh': 'fp16'}" in explanation.line
 
     def fails(proto: onnx.ModelProto, inputs: dict[str, Any]) -> bool:
         return {"Exp", "Softmax"} <= {one.op_type for one in proto.graph.node}
