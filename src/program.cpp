@@ -180,7 +180,7 @@ Submission start(const Program& self, Lease& lease, std::optional<double> timeou
 }
 
 Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
-            const std::optional<MaybeArrays>& out, bool filled = false) {
+            const std::optional<MaybeArrays>& out, bool filled) {
   const HostSpan span("model", self.name());
   const Deadline deadline(timeout);
   const GivenOutputs given = out ? GivenOutputs(self, *out) : GivenOutputs();
@@ -379,8 +379,7 @@ Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t most, std:
   py::dict outputs;
   for (size_t j = 0; j < found.outputs.size(); ++j)
     outputs[py::str(self.outputs()[j].name)] = packed_array({{}, {}, {}, {}, found.outputs[j].desc, 0, found.outputs[j].data});
-  result["outputs"] = outputs;
-  result["runs"] = runs, result["regions"] = regions, result["single_loops"] = found.single_loops;
+  result["runs"] = runs, result["regions"] = regions, result["single_loops"] = found.single_loops, result["outputs"] = outputs;
   return result;
 }
 
@@ -441,13 +440,11 @@ void bind_program(py::module_& module) {
           "are overwritten before the run, with bits that are NaN in all types of floats, so that a result which is not computed shows.\n"
           "Raises TimeoutError, after which the program is as usable as before; BindingError naming the input, what it expects and what it "
           "was given.")
-      .def(
-          "call",
-          [](Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
-             const std::optional<MaybeArrays>& out) { return call(self, inputs, timeout, loop_timeout, out); },
-          py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds, py::arg("out") = py::none(),
-          "Runs the program on arrays in graph order, and gives arrays in graph order. out: for each output an array that it is written\n"
-          "to, or None: of the output's dtype and shape, writable, C-contiguous and apart from the others. Raises BindingError.")
+      .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+           py::arg("out") = py::none(), py::arg("filled") = false,
+           "Runs the program on arrays in graph order, and gives arrays in graph order. out: for each output an array that it is written\n"
+           "to, or None: of the output's dtype and shape, writable, C-contiguous and apart from the others. filled: see __call__. Raises "
+           "BindingError.")
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {

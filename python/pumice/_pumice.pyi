@@ -1602,10 +1602,10 @@ class Program:
         """
         A Burst of this program.
         """
-    def call(self, inputs: tuple[typing.Any, ...], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0, out: collections.abc.Sequence[np.typing.NDArray[typing.Any] | None] | None = None) -> tuple[np.typing.NDArray[typing.Any], ...]:
+    def call(self, inputs: tuple[typing.Any, ...], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0, out: collections.abc.Sequence[np.typing.NDArray[typing.Any] | None] | None = None, filled: bool = False) -> tuple[np.typing.NDArray[typing.Any], ...]:
         """
         Runs the program on arrays in graph order, and gives arrays in graph order. out: for each output an array that it is written
-        to, or None: of the output's dtype and shape, writable, C-contiguous and apart from the others. Raises BindingError.
+        to, or None: of the output's dtype and shape, writable, C-contiguous and apart from the others. filled: see __call__. Raises BindingError.
         """
     def close(self) -> None:
         """

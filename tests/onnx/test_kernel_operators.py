@@ -323,7 +323,7 @@ def test_without_a_reference_nothing_is_green(context: pumice.Context) -> None:
     assert all(row.verdict == "unproved" for row in found.rows)
     allowed = ["my.domain::Softcap"]
     assert not pumice.validate(one, [X], allow_unchecked=allowed, progress=None).ok  # there is nothing else to check
-    nodes = [node("Softcap", outputs=["s"], name="cap_it"), helper.make_node("Neg", ["s"], ["y"], "neg")]
+    nodes = [node("Softcap", outputs="s", name="cap_it"), helper.make_node("Neg", ["s"], ["y"], "neg")]
     more = loaded(context, model(nodes), Softcap=softcap(reference=None))
     assert pumice.validate(more, [X], allow_unchecked=allowed, progress=None).ok
 

@@ -206,7 +206,10 @@ class _Search:
             return [], None
         found = compared(results, observed_outputs(program, inputs), OBSERVED, self.case)
         arrays = [inputs[value.name] for value in program.inputs]
-        return found, racing_step(program, arrays, self.reference.nodes) if found else None
+        step = racing_step(program, arrays, self.reference.nodes) if found else None
+        if step is not None:
+            found.append(Finding(RACE, step.node, str(step), step.number, self.case))
+        return found, step
 
     def choose(self, count: int, names: list[str]) -> Mapping[str, Array]:
         """Values that the first nodes make on the device; none where they cannot run by themselves."""
@@ -327,11 +330,9 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
         differing, racing = search.race(arrays)
         for one in differing:
             findings.setdefault((one.kind, one.node), one)
-        if racing is not None:
-            findings.setdefault((RACE, racing.node), Finding(RACE, racing.node, str(racing), racing.number, case))
-            if whole.wrong:
-                row = ValidationRow(racing.node, "kernel", racing.tensor, "", (racing.size,), case, None, None)
-                outputs[racing.node, racing.tensor] = row._replace(fault=str(racing))
+        if racing is not None and whole.wrong:
+            row = ValidationRow(racing.node, "kernel", racing.tensor, "", (racing.size,), case, None, None)
+            outputs[racing.node, racing.tensor] = row._replace(fault=str(racing))
         elif whole.wrong and found is None and not any(row.fault for row in whole.rows):
             found = search
             place = search.run(walk, step)

@@ -232,12 +232,7 @@ class Proof:
     ) -> None:
         # Where tensors are many they are kept in few bytes.
         packed = ours if isinstance(ours, Windowed) and not self.against.reads_values else {}
-        local: dict[str, Value] | None = None
-        kernels: list[ValidationRow] = []
-        if self._is_again:
-            self.against.follow(node)
-        else:
-            local, kernels = self._judge_alone(node, ours, alone, packed, case)
+        local, kernels = self._judge_alone(node, ours, alone, packed, case)
         known = self._local[node.name]
         missing = chain.missing(node)
         far, far_note = self._from_inputs(node, chain, packed, case)
@@ -276,6 +271,9 @@ class Proof:
         self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, packed: dict[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, list[ValidationRow]]:
         """Judges a node on what the device has given it. Gives what the rules make of it, and the rows of the kernels that end there."""
+        if self._is_again:
+            self.against.follow(node)
+            return None, []
         local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
         for one in self.ranges.of_node(node, alone, local or {}, ours):
             self._find(one._replace(case=case), fixed=True)

@@ -208,7 +208,7 @@ def program_calls(context: pumice.Context) -> None:
     times_out(lambda: program.call(in_order, timeout=0.05, loop_timeout=None))
 
 
-@covers("Program.__call__.filled", "Program.execution.filled")
+@covers("Program.__call__.filled", "Program.call.filled", "Program.execution.filled")
 def filled_memory(context: pumice.Context) -> None:
     """A program writes all that it reads, so that its results are the same."""
     program, given = product(context)
@@ -217,6 +217,7 @@ def filled_memory(context: pumice.Context) -> None:
     execution = program.execution(filled=True)
     for name, array in inputs.items():
         execution.set(name, array)
+    assert program.call(given, filled=True)[0].tobytes() == expected
     assert program(inputs, filled=True)["y"].tobytes() == execution.compute()["y"].tobytes() == expected
 
 
