@@ -66,16 +66,16 @@ def facts_of(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -
 
 
 def option_facts(options: Options) -> dict[str, Any]:
-    """The caller's options as JSON has them."""
-    limits = options.accuracy
-    return {
+    """The caller's options as JSON has them; those about the accuracy of outputs if they are given."""
+    made = {
         "mode": options.mode,
         "inputs": options.inputs,
         "tolerances": dict(options.tolerances),
         "allow_unchecked": _names(options.allowed),
-        "accuracy": dict(limits) if isinstance(limits, Mapping) else limits,
-        "allow_ill_conditioned": _names(options.allowed_ill),
     }
+    if options.accuracy is not None:
+        made["accuracy"] = dict(options.accuracy) if isinstance(options.accuracy, Mapping) else options.accuracy
+    return {**made, "allow_ill_conditioned": _names(options.allowed_ill)} if options.allowed_ill else made
 
 
 def _names(allowed: bool | Collection[str]) -> bool | list[str]:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .._pumice import __version__
+from .judge import ILL
 
 if TYPE_CHECKING:
     from .accuracy import Inaccuracy
@@ -20,6 +21,7 @@ def report_record(report: ValidationReport) -> dict[str, Any]:
     """All that a report says."""
     first = report.first_divergence
     verdicts = [row.verdict for row in report.rows]
+    counted = ["right", "wrong", "unproved", *(["ill-conditioned"] if ILL in verdicts else [])]
     return {
         "schema": SCHEMA,
         "pumice": __version__,
@@ -29,7 +31,7 @@ def report_record(report: ValidationReport) -> dict[str, Any]:
         "cases": report.cases,
         "ok": report.ok,
         "verdict": report.state,
-        "counts": {verdict: verdicts.count(verdict) for verdict in ("right", "wrong", "unproved", "ill-conditioned")},
+        "counts": {verdict: verdicts.count(verdict) for verdict in counted},
         "undecided": report.undecided,
         "unknown": report.unknown,
         "summary": report.summary,

@@ -43,7 +43,7 @@ def facts_table(report: Record) -> Markup:
     pairs["precision"] = str(report["precision"])
     pairs["cases"] = str(report["cases"])
     counts = report["counts"]
-    pairs["tensors"] = ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in SIGNS)
+    pairs["tensors"] = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS if verdict in counts)
     if options:
         pairs["options"] = _options(options)
     pairs.update({f"input '{plain(name, 60)}' generated": how for name, how in (report.get("generated") or {}).items()})
