@@ -67,7 +67,7 @@ def facts_of(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -
 
 def option_facts(options: Options) -> dict[str, Any]:
     """The caller's options as JSON has them; those about the accuracy of outputs if they are given."""
-    made = {
+    made: dict[str, Any] = {
         "mode": options.mode,
         "inputs": options.inputs,
         "tolerances": dict(options.tolerances),
