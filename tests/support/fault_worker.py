@@ -17,7 +17,7 @@ import fault_layer
 class Worker:
     """A process of a program. seconds: how long one task may take. variables: of its environment."""
 
-    def __init__(self, program: str | Path, folder: Path, seconds: float = 60, **variables: str) -> None:
+    def __init__(self, program: str | Path, folder: Path, seconds: float = 180, **variables: str) -> None:
         self._command = [sys.executable, str(program)]
         paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
         self._environment = {**os.environ, **paths, **fault_layer.environment(folder), **variables}

@@ -69,6 +69,7 @@ class LayerSubject:
         self.source = sample.proto.SerializeToString()
         self.model = pumice.Model(self.source, precision=precision)
         self.inputs = list(sample.inputs)
+        self.cases = [sample.inputs, *sample.more]
         layer.clear()
         self.clean = self.results()  # kernels and weights are made in the first run
         layer.begin_log()
@@ -85,7 +86,7 @@ class LayerSubject:
         return [np.array(one) for one in (made if isinstance(made, tuple | list) else [made])]
 
     def validated(self, repeat: int = 0) -> Any:
-        return pumice.validate(self.model, [tuple(self.inputs)], repeat=repeat)
+        return pumice.validate(self.model, self.cases, repeat=repeat)
 
     @property
     def places(self) -> list[Place]:
@@ -125,7 +126,10 @@ def candidates(subject: LayerSubject) -> Iterator[Candidate]:
     for place in places:
         target, index = place.signatures, place.index
         if not has_plan and len(target) > 2:  # the host observes loops in other lists, which have the same dispatches
-            target, index = [place.dispatch["signature"]], 0
+            signature = place.dispatch["signature"]
+            target, index = [signature], 0
+            owners = sorted({one for other in places if signature in other.signatures for one in other.nodes})
+            place = place._replace(nodes=owners)
         for fault in _faults(place, index, random, has_plan):
             nodes = _racing(places, place.index, fault.exact) if fault.kind == "no barrier" else place.nodes
             yield Candidate(fault, target, nodes)

@@ -109,7 +109,7 @@ def recurrent() -> Sample:
 
 
 def control_flow() -> Sample:
-    """A loop of three iterations, and a branch that depends on its result."""
+    """A loop of three iterations, and a branch that depends on its result; of two cases each takes another."""
     state = value("v", [3, 8])
     body = [
         node("MatMul", ["v", "bw"], ["u"], name="body.product"),
@@ -138,8 +138,9 @@ def control_flow() -> Sample:
         node("If", ["large"], ["c"], name="if", then_branch=then, else_branch=other),
         node("Softmax", ["c"], ["y"], name="softmax"),
     ]
-    constants = {"trips": np.int64(3), "limit": np.float32(-1e3)}
-    return Sample(model(nodes, [value("x", [3, 8])], constants=constants), (numbers(3, 8),))
+    proto = model(nodes, [value("x", [3, 8]), value("limit", [])], constants={"trips": np.int64(3)})
+    x = numbers(3, 8)
+    return Sample(proto, (x, np.array(-1e3, np.float32)), ((x, np.array(1e3, np.float32)),))
 
 
 LAYER_MODELS: dict[str, Callable[[], Sample]] = {

@@ -55,7 +55,7 @@ def _outcome(subject: LayerSubject, context: pumice.Context, nodes: list[str]) -
     if all(map(same_bits, subject.clean, results)):
         return {}
     record: dict[str, Any] = {"effect": True, "change": change_of(subject.clean, results), "seen": subject.layer.count}
-    report = pumice.validate(model, [tuple(subject.inputs)], context=context)
+    report = pumice.validate(model, subject.cases, context=context)
     accused = named(report)
     return record | {
         "state": report.state,
