@@ -58,11 +58,8 @@ def _input_dtypes() -> dict[str, set[str]]:
 
 def _check_text(message: Any, file: ModelFile) -> None:
     """Raises GraphError for text that is no UTF-8, which protobuf gives as bytes."""
-    for field in message.DESCRIPTOR.fields:
-        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
-            continue
-        value = getattr(message, field.name)
-        if isinstance(value, str) or (hasattr(value, "DESCRIPTOR") and not message.HasField(field.name)):
+    for field, value in message.ListFields():
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE) or isinstance(value, str):
             continue
         for item in [value] if isinstance(value, bytes) or hasattr(value, "DESCRIPTOR") else value:
             if isinstance(item, bytes):

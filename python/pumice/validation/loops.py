@@ -21,7 +21,12 @@ LONGEST = 15.0  # seconds, the most that a program takes for a limit
 
 def loop_timeout(source: Source, folder: Folder | None) -> float | None:
     """Seconds for each Loop of a model; None where all of them have a count of iterations, and end."""
-    return LONGEST if any(_uncounted(parse(ModelFile(source, folder)).graph, {})) else None
+    return timeout_of(parse(ModelFile(source, folder)).graph)
+
+
+def timeout_of(graph: GraphProto) -> float | None:
+    """The same of a model's graph."""
+    return LONGEST if any(_uncounted(graph, {})) else None
 
 
 def _uncounted(graph: GraphProto, outer: Mapping[str, TensorProto | NodeProto]) -> Iterator[bool]:

@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 from .._pumice import Context, Graph, IndexRangeError, Program
 from ..base.element_types import Array
+from ..importer.file.model_file import ModelFile
+from ..importer.parse import parse
 from ..model.model import Model
 from ..model.policy import Precision
 from .bounds.types import Types
-from .loops import loop_timeout
+from .loops import timeout_of
 from .reference import Reference
 from .streaming import CANNOT, Held, Windowed, Windows, told_additions
 from .work import Work, work_of
@@ -103,7 +105,8 @@ class DeviceTensors:
         self.types: Precision | Types = model.policy
         self._model = model
         self._load = load
-        self.loop_timeout = loop_timeout(model.source, model.folder)
+        self._proto = parse(ModelFile(model.source, model.folder))
+        self.loop_timeout = timeout_of(self._proto.graph)
         self._graph: Graph = graph
         self._every: Program | None = None
         self._windows: Windows | None = None
@@ -165,7 +168,7 @@ class DeviceTensors:
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
         """Streams by windows of nodes where all tensors are more than WINDOW bytes."""
         if self._windows is None:
-            self._windows = Windows(self._model, self._load, reference)
+            self._windows = Windows(self._model, self._load, reference, self._proto)
         windows = self._windows
         windows.additions = None  # those of a case before may be of other sizes
         ends = windows.ends(inputs)

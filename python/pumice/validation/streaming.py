@@ -13,10 +13,9 @@ from onnx import helper
 from .._pumice import GraphError, Program, UnsupportedError
 from ..base.element_types import Array
 from ..importer.file.model_file import ModelFile
-from ..importer.parse import parse
 from ..model.model import Model
 from .cut import declared
-from .loops import loop_timeout
+from .loops import timeout_of
 from .model_parts import ModelParts
 from .reference import Reference
 
@@ -53,11 +52,12 @@ class Windowed(Held):
 class Windows:
     """The parts of a model and their programs, without fusion and with every tensor kept."""
 
-    def __init__(self, model: Model, load: Callable[..., Any], reference: Reference) -> None:
+    def __init__(self, model: Model, load: Callable[..., Any], reference: Reference, proto: onnx.ModelProto) -> None:
         self._model = model
         self._load = load
         self._reference = reference
-        self._loop_timeout = loop_timeout(model.source, model.folder)
+        self._loop_timeout = timeout_of(proto.graph)
+        self._proto = proto
         self._folded = [node for node in reference.nodes if node.folded]
         self._cuts: ModelParts | None = None
         self._ends: dict[Any, list[int]] = {}  # by the shapes of inputs
@@ -67,7 +67,7 @@ class Windows:
         """Where each part ends, for inputs of such shapes; none where all tensors fit into one window."""
         shapes = tuple(sorted((name, array.shape) for name, array in inputs.items()))
         if shapes not in self._ends:
-            self._ends[shapes] = self._placed(tensor_bytes(self._model, inputs))
+            self._ends[shapes] = self._placed(tensor_bytes(self._proto, inputs))
         return list(self._ends[shapes])
 
     def _placed(self, sizes: Mapping[str, int]) -> list[int]:
@@ -143,9 +143,9 @@ def _without_weights(source: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def tensor_bytes(model: Model, inputs: Mapping[str, Array]) -> dict[str, int]:
+def tensor_bytes(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, int]:
     """The sizes of tensors for inputs of such shapes, as far as onnx infers them."""
-    proto = _without_weights(parse(ModelFile(model.source, model.folder)))
+    proto = _without_weights(model)
     for i, value in enumerate(proto.graph.input):
         if value.name in inputs and value.type.HasField("tensor_type"):
             proto.graph.input[i].CopyFrom(declared(value.name, inputs[value.name]))
