@@ -59,7 +59,9 @@ class _Attention:
     def refuse_past_alone(self, *past: Value | None) -> None:
         """Refuse a past without both present outputs: ONNX Runtime then reads memory that it has not written."""
         if any(one is not None for one in past) and len([name for name in self.node.outputs[1:3] if name]) < 2:
-            raise self.refuse("past_key and past_value without the outputs present_key and present_value; add both outputs")
+            raise self.refuse(
+                "past_key and past_value without the outputs present_key and present_value; add both outputs"
+            )
 
     def rank(self, value: Value, what: str) -> int:
         if value.shape is None:
