@@ -318,6 +318,18 @@ def test_images_of_unequal_lengths_go_on_each_from_its_own(context: pumice.Conte
             np.testing.assert_allclose(one[image, :, :length], other[image, :, :length], rtol=2e-5, atol=2e-5)
 
 
+def test_present_outputs_that_nothing_reads(context: pumice.Context) -> None:
+    """A past needs them, read or not."""
+    case = CASES["past"]
+    unread = copy.deepcopy(case.model)
+    del unread.graph.output[1:]
+    results = []
+    for proto in (case.model, unread):
+        with pumice.load(proto, context) as loaded:
+            results.append(loaded(*(case.inputs[one.name] for one in loaded.inputs)))
+    np.testing.assert_array_equal(results[1], results[0][0])
+
+
 @pytest.mark.parametrize(
     ("case", "reason"),
     [

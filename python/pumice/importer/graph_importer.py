@@ -318,9 +318,12 @@ class GraphImporter:
 def _optional_outputs(node: NodeRecipe, version: int) -> set[int]:
     """Indices of the outputs that a node may leave out.
 
-    ONNX Runtime's own operators have no schema here; their first output is needed.
+    ONNX Runtime's own operators have no schema here; their first output is needed. MultiHeadAttention with a past needs
+    those of the present too, whether they are read or not.
     """
     if node.domain == CONTRIB_DOMAIN:
+        if node.op == "MultiHeadAttention":
+            return set(range(3, len(node.outputs)))
         return set(range(1, len(node.outputs)))
     schema = None if node.domain else schema_of(node.op, version, "")
     return {i for i, role in enumerate(schema.outputs) if role.option == role.option.Optional} if schema else set()
