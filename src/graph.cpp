@@ -410,7 +410,7 @@ void bind_graph_programs(GraphClass& graph_class) {
       });
 }
 
-using TriedSizes = std::array<int64_t, kTrials>;
+using TriedSizes = std::array<int64_t, kTrialCount>;
 
 void set_trial_sizes_of(const std::optional<TriedSizes>& sizes, const std::optional<TriedSizes>& batches) {
   set_trial_sizes(sizes ? std::optional(TrialSizes{*sizes, batches.value_or(*sizes)}) : std::nullopt);

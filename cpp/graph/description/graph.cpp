@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
-#include "graph/description/trial_sizes.h"
+#include "graph/description/trial_desc.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/reduction/non_zero.h"
 #include "operators/row/host_elements.h"

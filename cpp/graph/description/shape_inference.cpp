@@ -10,12 +10,7 @@
 namespace pumice {
 namespace {
 
-// The sizes tried for an unknown one. Multiples of 32 pass through a network's halvings; primes have a remainder by whatever divides them;
-// large ones are not shorter than a kernel over samples of sound, and reach past the limits that sizes are held to. The first axis is most
-// often the batch; it is none where it is the only one, and the last two large trials take it for such. Of random expressions of a size
-// (tests/graph/test_shape_trials.py), one in 1,600 gives the same for all of these by chance; with 96, 160, 2 and 0 one in 30 did.
-constexpr TrialSizes kDefaultSizes = {{96, 160, 1049, 1728, 132640, 92831, 3, 0}, {2, 3, 7, 4, 9, 11, 5, 0}};
-TrialSizes tried_sizes = kDefaultSizes;
+static_assert(kTrialCount == kTrials);
 constexpr size_t kFirstOfLong = 4;
 constexpr uint64_t kMostTried = uint64_t{1} << 26;  // elements of an input, so that what nodes make of it can be counted too
 constexpr auto kMostElements = static_cast<uint64_t>(kMaxElements);
@@ -39,26 +34,16 @@ Shape filled(const Shape& shape, int64_t batch, int64_t size) {
 
 }  // namespace
 
-void set_trial_sizes(const std::optional<TrialSizes>& tried) {
-  tried_sizes = tried.value_or(kDefaultSizes);
-}
-
 Shape trial_shape(const Shape& shape, size_t trial) {
-  int64_t size = tried_sizes.sizes[trial];
+  int64_t size = trial_sizes().sizes[trial];
   const bool is_long = trial >= kFirstOfLong && trial < kLargeTrials;
-  const int64_t batch = is_long && shape.size() == 1 ? size : tried_sizes.batches[trial];
+  const int64_t batch = is_long && shape.size() == 1 ? size : trial_sizes().batches[trial];
   Shape sizes = filled(shape, batch, size);
   while (size > 3 && has_more(sizes, kMostTried)) {  // several axes of a large size are more than a tensor holds
     size = std::max<int64_t>(size / 4 | (size & 1), 2);
     sizes = filled(shape, batch, size);
   }
   return has_more(sizes, kMostElements) ? filled(shape, static_cast<int64_t>(1 + trial % 2), size) : sizes;
-}
-
-std::optional<TensorDesc> trial_desc(DType dtype, const Shape& shape, size_t trial) {
-  Shape sizes = trial_shape(shape, trial);
-  if (has_more(sizes, kMostElements)) return {};
-  return TensorDesc(dtype, std::move(sizes));
 }
 
 std::array<Shape, kTrials> NamedTrials::of(const Shape& shape, const std::vector<std::string>& names) {
@@ -120,10 +105,6 @@ std::optional<Shape> broadcast_unknown(const std::vector<const Shape*>& shapes) 
 
 void ShapeInference::set(ValueId value, TensorDesc desc) {
   descs_.set(value, std::move(desc));
-}
-
-void set_trial(ShapeInference& known, ValueId value, DType dtype, const Shape& shape, size_t trial) {
-  if (auto desc = trial_desc(dtype, shape, trial)) known.set(value, std::move(*desc));
 }
 
 void ShapeInference::set_host(ValueId value, HostTensor host) {
@@ -246,8 +227,10 @@ bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
   const bool copies = node.attributes.integer("allowzero") == 0;
   for (int64_t& size : shape)
     if (size < 0 || (size == 0 && copies)) size = kUnknownSize;  // the rest, or a size of the input
-  set_trial(*this, node.outputs[0], dtype, shape, trial);
-  return desc(node.outputs[0]) != nullptr;
+  Shape sizes_of_trial = trial_shape(shape, trial);
+  if (has_more(sizes_of_trial, kMostElements)) return false;
+  set(node.outputs[0], TensorDesc(dtype, std::move(sizes_of_trial)));
+  return true;
 }
 
 // Whether what evaluate() needs is known. Most nodes of a network end here, before anything is allocated for them.
