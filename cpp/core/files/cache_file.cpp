@@ -9,29 +9,19 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <system_error>
 
 #include "core/error.h"
-#include "core/files/cache_folder.h"
 #include "core/files/hash.h"
 #include "core/log.h"
 
 namespace pumice {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::array<char, 8> kMagic = {'p', 'u', 'm', 'i', 'c', 'e', '0', '2'};
 constexpr uint64_t kMaxEntryBytes = uint64_t{1} << 30;  // the default limit of the whole cache
 constexpr uint32_t kWritesBetweenPrunes = 64;
 constexpr auto kUseInterval = std::chrono::hours(1);
-
-const char* environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : nullptr;
-}
 
 // Where an entry is: its folder below the cache's, and its file there.
 struct EntryLocation {
@@ -115,15 +105,6 @@ int replace_file(const FileDescriptor& folder, const std::string& name, const Ca
 }
 
 }  // namespace
-
-std::optional<fs::path> cache_directory() {
-  const char* off = environment("PUMICE_NO_CACHE");
-  if (off && std::strcmp(off, "0") != 0) return {};
-  if (const char* chosen = environment("PUMICE_CACHE_DIR")) return fs::path(chosen) / "pumice";
-  if (const char* xdg = environment("XDG_CACHE_HOME")) return fs::path(xdg) / "pumice";
-  if (const char* home = environment("HOME")) return fs::path(home) / ".cache" / "pumice";
-  return {};
-}
 
 CacheHeader cache_header(std::string_view kind, std::string_view name, std::span<const std::byte> payload) {
   return {kMagic, payload.size(), Sha256().field(kind).field(name).bytes(payload).digest()};

@@ -11,11 +11,9 @@
 #include <string_view>
 #include <vector>
 
-namespace pumice {
+#include "core/files/cache_folder.h"
 
-// The folder `pumice` in PUMICE_CACHE_DIR, else in XDG_CACHE_HOME, else in ~/.cache; none if PUMICE_NO_CACHE is set (and not "0") or there
-// is no home.
-std::optional<std::filesystem::path> cache_directory();
+namespace pumice {
 
 // The beginning of every entry; the payload follows it.
 struct CacheHeader {

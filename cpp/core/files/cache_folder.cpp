@@ -10,12 +10,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "core/error.h"
-#include "core/files/cache_file.h"
 #include "core/log.h"
 
 namespace pumice {
@@ -24,6 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr mode_t kFolderMode = 0700;
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : nullptr;
+}
 
 std::string owner_text(uid_t user) {
   std::array<char, 4096> texts;
@@ -66,8 +70,7 @@ int make_folders(const fs::path& path) {
 // Whether root is about to make a cache in the home of another user, since sudo may keep HOME: that user could not write there any more. A
 // folder that PUMICE_CACHE_DIR names is used, as containers run as root on mounted folders.
 bool is_home_of_another(const fs::path& cache) {
-  const char* chosen = std::getenv("PUMICE_CACHE_DIR");
-  if (geteuid() != 0 || (chosen && *chosen)) return false;
+  if (geteuid() != 0 || environment("PUMICE_CACHE_DIR")) return false;
   struct stat status;
   for (fs::path at = cache; at.has_relative_path(); at = at.parent_path()) {
     if (::stat(at.c_str(), &status) != 0) continue;
@@ -79,6 +82,15 @@ bool is_home_of_another(const fs::path& cache) {
 }
 
 }  // namespace
+
+std::optional<fs::path> cache_directory() {
+  const char* off = environment("PUMICE_NO_CACHE");
+  if (off && std::strcmp(off, "0") != 0) return {};
+  if (const char* chosen = environment("PUMICE_CACHE_DIR")) return fs::path(chosen) / "pumice";
+  if (const char* xdg = environment("XDG_CACHE_HOME")) return fs::path(xdg) / "pumice";
+  if (const char* home = environment("HOME")) return fs::path(home) / ".cache" / "pumice";
+  return {};
+}
 
 FileDescriptor::FileDescriptor(int result) : value_(result < 0 ? -errno : result) {}
 

@@ -5,12 +5,17 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace pumice {
+
+// The folder `pumice` in PUMICE_CACHE_DIR, else in XDG_CACHE_HOME, else in ~/.cache; none if PUMICE_NO_CACHE is set (and not "0") or there
+// is no home.
+std::optional<std::filesystem::path> cache_directory();
 
 // A descriptor that closes itself, or the errno of the call that should have opened it.
 class FileDescriptor {
