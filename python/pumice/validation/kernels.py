@@ -109,7 +109,9 @@ class ShippedKernels:
         # The values that need no kernel, by runner: inputs, constants and what follows from them.
         self._known: list[Carried] = []
         self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
-        self.outputs: dict[str, Array] = {}  # of the program, in the run that is judged
+        self.outputs: dict[str, Array] | None = (
+            None  # of the program, in the run that is judged; None where a model is streamed
+        )
         self._stored: dict[str, list[Stored]] = {}
         # Tensors that kernels have stored, as those behind them read them; where a model is streamed they are made when they are read.
         self._held: dict[str, Value] = {}
@@ -133,7 +135,7 @@ class ShippedKernels:
             found = self.program.observe(arrays, None if window is None else set())
         except UnsupportedError as error:
             self.refused = str(error)
-        self.outputs = found["outputs"]
+        self.outputs = found["outputs"] if window is None else None
         self.take(found["tensors"], given, by_parts=window is not None)
         if window is not None:
             self._inside = set()
