@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
 
@@ -77,15 +77,8 @@ def reduce(
     """
     if fails and repeat:
         raise InputError(f"reduce: expected `fails` or `repeat`, given both (repeat={repeat})")
-    report = validate(
-        model,
-        cases,
-        context=context,
-        precision=precision,
-        allow_unchecked=True,
-        allow_ill_conditioned=True,
-        repeat=repeat,
-    )
+    allowed: dict[str, Any] = {"allow_unchecked": True, "allow_ill_conditioned": True}
+    report = validate(model, cases, context=context, precision=precision, repeat=repeat, **allowed)
     assert report.origin is not None
     wrong = [row for row in deciding_rows([*report.rows, *report.kernels]) if row.verdict == WRONG]
     restless = [] if wrong else [one for one in report.repeats if not one.deterministic]
