@@ -75,7 +75,8 @@ def judged(records: Records, repeat: int, always: bool) -> Iterator[tuple[dict[s
 
 
 def is_red(one: dict[str, Any]) -> bool:
-    return one["state"] in ("wrong", "raised")
+    """Whether a validation does not pass: it is wrong, or unproved because runs differ."""
+    return one["state"] != "right"
 
 
 def rows(records: Records, key: Callable[[dict[str, Any]], str]) -> Iterator[str]:

@@ -48,7 +48,7 @@ def test_every_fault_is_found(tried: list[dict[str, Any]]) -> None:
     assert len(tried) == FAULTS * len(SUBJECTS)
     for answer in tried:
         assert "failed" not in answer, answer
-        assert answer["validations"][0]["state"] in ("wrong", "raised"), answer
+        assert answer["validations"][0]["state"] != "right", answer
 
 
 def test_faults_are_found_at_their_nodes(tried: list[dict[str, Any]]) -> None:
@@ -68,4 +68,4 @@ def test_a_fault_of_some_runs_is_not_right_if_a_run_had_it(worker: Worker, model
     for one in answer["validations"]:
         assert not one["seen"] or one["state"] != "right", one
     repeated = worker.ask(**subject, number=answer["number"], repeat=20, shares=shares[:1] + shares[-1:])
-    assert [one["state"] for one in repeated["validations"]] == ["wrong", "wrong"], repeated
+    assert all(one["seen"] and one["state"] != "right" for one in repeated["validations"]), repeated
