@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/files/cache_file.h"
+#include "device/driver/short_memory.h"
 
 namespace pumice {
 namespace {
@@ -25,7 +26,9 @@ VkPipelineCache load_pipeline_cache(DeviceTable& vk, const DeviceInfo& info) {
     create.pInitialData = data->data();
   }
   VkPipelineCache cache = VK_NULL_HANDLE;
-  check(vk.vkCreatePipelineCache(vk.device, &create, nullptr, &cache), "vkCreatePipelineCache");
+  const VkResult result = vk.vkCreatePipelineCache(vk.device, &create, nullptr, &cache);
+  if (result == VK_ERROR_UNKNOWN) check_memory_for_driver("vkCreatePipelineCache");  // what NVIDIA's driver returns when memory is short
+  check(result, "vkCreatePipelineCache");
   return cache;
 }
 

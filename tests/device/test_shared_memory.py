@@ -13,6 +13,7 @@ import pytest
 
 import pumice
 import pumice._pumice as engine
+from dlpack_devices import on_device
 from pumice.device import cuda, sharing
 from stand_in_cuda import StandInCuda
 
@@ -166,7 +167,8 @@ class OfCuda:
         return 2, self.number
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self.tensor.__dlpack__(max_version=options["max_version"])
+        capsule = self.tensor.__dlpack__(max_version=options["max_version"])
+        return on_device(capsule, self.__dlpack_device__())
 
 
 def test_a_kernel_takes_arrays_of_cuda(stand_in: StandInCuda, context: pumice.Context) -> None:

@@ -228,8 +228,7 @@ def test_a_loaded_model_reports_indices_out_of_range_where_it_is_asked_to() -> N
     with pumice.load(lookup(), check_indices=True) as model, pumice.load(lookup()) as plain:
         assert model.check_indices and not plain.check_indices
         np.testing.assert_array_equal(model(tokens, columns), plain(tokens, columns))
-        np.testing.assert_array_equal(plain(wrong, columns)[1:], plain(np.array([0, 0, 0]), columns)[1:])
-        for call in (model, lambda *given: model.run_async(*given).result()):
+        for call in (model, lambda *given: model.run_async(*given).result(), plain):
             with pytest.raises(
                 pumice.IndexRangeError, match=r"'embedding'.*'tokens', has the index 6 at \[1\]"
             ) as caught:

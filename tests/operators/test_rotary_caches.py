@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
+from small_programs import of_the_device
 
 PLACES = 9
 FIRSTS = (
@@ -37,6 +38,7 @@ def cached(
         "firsts": chance.integers(0, room - rows + 1, batch),
     }
     given = {name: graph.input(name, str(one.dtype), list(one.shape)) for name, one in arrays.items()}
+    given["firsts"] = of_the_device(graph, given["firsts"], "found")  # a call checks those of an input
     apart = graph.add("Reshape", given["rows"], np.array([0, 0, heads + 2 * groups, size]))
     apart = graph.add("Transpose", apart, perm=[0, 2, 1, 3])
     q, k, v = graph.add("Split", apart, np.array([heads, groups, groups]), outputs=3, axis=1)
@@ -96,7 +98,7 @@ def test_first_rows_are_numbers_of_64_bits(mode: str, context: pumice.Context) -
     for first in FIRSTS:
         graph = pumice.Graph("scattered")
         given = [graph.input("cache", "float32", [1, 7, 4]), graph.input("update", "float32", [1, 3, 4])]
-        firsts = graph.input("firsts", "int64", [1])
+        firsts = of_the_device(graph, graph.input("firsts", "int64", [1]), "found")
         graph.output("y", graph.add("TensorScatter", *given, firsts, axis=1, mode=mode))
         made = graph.compile(context)({"cache": cache, "update": update, "firsts": np.array([first])})["y"]
         rows = [first + i for i in range(3)]

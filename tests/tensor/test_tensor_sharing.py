@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pumice
+from dlpack_devices import on_device
 from tensor_arrays import WHOLE_BYTES, Array, counted, page_aligned
 
 
@@ -273,7 +274,7 @@ class Legacy:
         return self.device
 
     def __dlpack__(self) -> Any:
-        return self.array.__dlpack__()
+        return on_device(self.array.__dlpack__(), self.device)
 
 
 def test_libraries_from_before_version_1_are_understood(context: pumice.Context) -> None:

@@ -65,7 +65,9 @@ std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
     return &checks.emplace_back(std::move(check));
   };
   for (const ProgramNode& node : graph.nodes) {
-    if (!node.row->indices) continue;
+    // The engine's own operators are parts of others, which state their rules themselves.
+    const bool is_part = node.row->name.starts_with("pumice::") && !node.row->refuses_indices;
+    if (!node.row->indices || is_part) continue;
     const size_t input = node.row->indices(node.attributes, {}).input;
     if (input >= node.inputs.size() || node.inputs[input] == kAbsent || !is_integer(graph.value(node.inputs[input]).dtype)) continue;
     InputCheck* const check = add(node, input, !node.row->refuses_indices);
@@ -103,7 +105,9 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
     known.set(graph.inputs[i], desc);
     known.set_host(graph.inputs[i], {desc, {}, values[i]});
   }
-  const int64_t most = check.node.requirement ? kMostHostElements : kMaxElements;
+  // Moves of elements cost what reading the list does; other nodes are evaluated for short lists only.
+  const bool moves = !check.node.requirement && !check.node.row->refuses_indices;
+  const int64_t most = moves ? kMaxElements : kMostHostElements;
   for (const GraphNode& node : check.chain) {
     for (const ValueId input : node.inputs) {
       if (input == kAbsent || !graph.value(input).constant) continue;

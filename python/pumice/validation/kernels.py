@@ -356,7 +356,9 @@ class ShippedKernels:
                 return self._referred(verdict, members, value, is_chosen, allowed)
             found[view] = verdict
             del value
-        worst = min((found[view] for view in sorted(found)), key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict))
+        worst = min(
+            (found[view] for view in sorted(found)), key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict)
+        )
         if worst.verdict == WRONG and len(members) > 1:
             # A result between two members may be beyond float32.
             known = self._known[0].with_types(self._known[0].runner.types.with_overflow())

@@ -127,7 +127,10 @@ class Proof:
             if self._is_again:
                 last = dict(self.collected.rows)
                 self.collected.again()
-            self._run(inputs, given, case, step, sampled)
+            try:
+                self._run(inputs, given, case, step, sampled)
+            except IndexRangeError as error:  # every program refuses these inputs
+                return self.collected.fault(error.node, case, str(error))
             step = _nothing
             if self.runs.differing:
                 self.collected.rows = last
