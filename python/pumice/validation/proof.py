@@ -130,7 +130,8 @@ class Proof:
             try:
                 self._run(inputs, given, case, step, sampled)
             except IndexRangeError as error:  # every program refuses these inputs
-                return self.collected.fault(error.node, case, str(error))
+                self.collected.fault(error.node, case, str(error))
+                return
             step = _nothing
             if self.runs.differing:
                 self.collected.rows = last
