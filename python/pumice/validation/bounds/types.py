@@ -261,12 +261,12 @@ class DeclaredTypes(Types):
 
 
 def _root_of_squares(first: Array, second: Array) -> Array:
-    """As np.hypot, which takes several times as long, does; of errors below 1e-150, whose squares are lost, at least the larger."""
-    total = np.asarray(np.square(first) + np.square(second))
+    """As np.hypot, which takes several times as long, does; of errors whose squares are lost at least the larger one."""
+    total: Array = np.asarray(np.square(first) + np.square(second))
     if not total.size or not np.max(total) < _LARGE:  # not so where one is infinite or NaN
         return np.asarray(np.hypot(first, second))
-    total = np.sqrt(total, out=total)
-    return total if np.min(total) > _SMALL else np.maximum(total, np.maximum(first, second))
+    root: Array = np.sqrt(total)
+    return root if np.min(root) > _SMALL else np.asarray(np.maximum(root, np.maximum(first, second)))
 
 
 @cache
