@@ -36,7 +36,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support
 import pumice  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
-from pumice.validation import judge, kernels, proof, reference, samples, sources, statistics  # noqa: E402
+from pumice.validation import judge, kernels, proof, reference, samples, sources, statistics, streaming  # noqa: E402
 from pumice.validation.bounds.run import Runner  # noqa: E402
 from validation_figures import REFUSED, Bert  # noqa: E402
 
@@ -51,6 +51,8 @@ MEASURED: tuple[tuple[str, Any, str], ...] = (
     ("run", sources.DeviceTensors, "stream"),
     ("run", sources.DeviceTensors, "additions"),
     ("run", kernels.ShippedKernels, "begin"),
+    ("run", kernels.ShippedKernels, "_window"),
+    ("run", streaming.Windows, "run"),
     ("parse", reference.Reference, "__init__"),
     ("parse", sources.DeviceTensors, "__init__"),
     ("evaluate", Runner, "node"),
