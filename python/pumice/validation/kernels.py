@@ -117,6 +117,8 @@ class ShippedKernels:
         self._held: dict[str, Value] = {}
         self._freed: dict[int, list[str]] = {}
         self._same: set[str] = set()  # tensors that are bit for bit those of the program of single nodes
+        # Those of them that were not read back in fewer bits than the kernels keep: the rules make the same of both.
+        self._read_alike: set[str] = set()
         self._load: Callable[[ReferenceNode], None] = _nothing  # has a node's tensors before they are judged
         # What the rules made of nodes inside kernels where these were judged alone, as long as a kernel may have them as members.
         self._alone: dict[str, Alone] = {}
@@ -163,6 +165,7 @@ class ShippedKernels:
         self._known = [Carried(self.reference, runner, given, by_parts=by_parts) for runner in self._runners]
         self._stored, self._held, self.choices, self._freed = {}, {}, {}, {}
         self._same = {*given, *self.reference.constants}
+        self._read_alike = set(self._same)
         self._load, self._alone = _nothing, {}
         own = {one["name"]: one["reads"] for one in tensors if not self._name(one["name"])}
         for one in tensors:
@@ -264,7 +267,7 @@ class ShippedKernels:
         """
         if self.refused:
             return []
-        if node.name in self._inside and local is not None and self._same.issuperset(node.inputs):
+        if node.name in self._inside and local is not None and self._read_alike.issuperset(node.inputs):
             self._alone[node.name] = Alone(local, additions)
         self._load(node)
         if not any(name in self._stored for name in node.outputs):
@@ -335,6 +338,7 @@ class ShippedKernels:
             self._same.add(name)
             if array.dtype == other.dtype:
                 array = other  # one of two
+                self._read_alike.add(name)
         value_of = Read(array, held)
         self._held[name] = value_of.whole() if self._load is _nothing else value_of
 
