@@ -28,7 +28,11 @@ def test_filled_memory_shows_what_a_run_on_the_same_inputs_hides(results: dict[s
 
 
 @pytest.mark.parametrize("mode", ["both", "bisect"])
-def test_the_step_that_does_not_wait_is_named(results: dict[str, dict[str, Any]], mode: str) -> None:
+def test_the_step_that_does_not_wait_is_named(
+    results: dict[str, dict[str, Any]], mode: str, context: pumice.Context
+) -> None:
+    if context.info.kind != "software":
+        pytest.skip("a GPU may overlap the step with others, which then go wrong first")
     plain, raced = results[""], results["race"]
     assert (plain["states"][mode], plain["race"][mode], plain["differing"][mode]) == ("right", [], [])
     assert (raced["states"][mode], raced["first"][mode]) == ("wrong", "rows")

@@ -223,6 +223,7 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
     throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
   value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(traits.quantization));
+  if (value.is_known()) TensorDesc(dtype, *value.shape);  // throws for more than a tensor holds
   std::vector<std::optional<TensorDesc>> tried;
   if (value.shape)
     for (const Shape& sizes : named_trials_->of(*value.shape, value.dimension_names)) tried.push_back(trial_desc(dtype, sizes, 0));

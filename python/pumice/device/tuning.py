@@ -17,7 +17,7 @@ import pumice._pumice as _pumice
 
 from .._pumice import Context, json_text, sha256
 from ..base.element_types import PRECISIONS
-from ..base.errors import InputError
+from ..base.errors import InputError, NotedError
 from ..base.plain_text import plain
 from .tuning_store import Record, config_text, described, device_name, driver_name, read_variant, size_class
 
@@ -70,7 +70,7 @@ class Tuning:
         right = [(one.seconds, i) for i, one in enumerate(variants) if one.seconds is not None]
         if not right:
             listed = "".join(f"\n  {_shown(one.config)}: {one.rejected}" for one in variants)
-            raise InputError(f"kernel '{self.name}': no variant can be taken ({len(variants)}):{listed}")
+            raise NotedError(f"kernel '{self.name}': no variant can be taken ({len(variants)}):{listed}")
         position = min(right)[1]
         self.best: dict[str, Any] = dict(variants[position].config)
         self.seconds: float = min(right)[0]

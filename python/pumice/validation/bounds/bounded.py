@@ -161,7 +161,10 @@ class Arithmetic:
         with np.errstate(all="ignore"):
             size = np.abs(value) if error is None else np.abs(value) + error
             own = size * (self.unit * units) + self.type.step
-            if size.size and size.min() >= self.type.normal and own.max() < np.inf:  # not so where a number is NaN
+            is_inexact = units > 1.0 or (error is not None and bool(np.min(error, initial=1.0) > 0))
+            if (
+                is_inexact and size.size and size.min() >= self.type.normal and own.max() < np.inf
+            ):  # not so where a number is NaN
                 return self.of(value, self.types.joined(error, own))
             own = np.where(size < self.type.normal, size + self.type.step, own)  # may be flushed
             own = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
