@@ -79,6 +79,41 @@ def test_variables_and_functions_of_templates(opened: Opened) -> None:
         assert generator.template_text(MESSAGES, tools={"a": "é<"}) == '{"a": "é<"}4'
 
 
+def test_tools_and_documents_are_none_if_not_given(opened: Opened) -> None:
+    """As in transformers; templates test them without `is defined`."""
+    text = "{% if tools is not none %}T{% endif %}{% if documents is none %}D{% endif %}"
+    with opened({}, text) as generator:
+        assert generator.template_text(MESSAGES) == "D"
+        assert generator.template_text(MESSAGES, tools=[{}], documents=[]) == "T"
+
+
+def test_a_template_for_tools_serves_calls_with_tools(opened: Opened) -> None:
+    templates = [{"name": "tool_use", "template": "with"}, {"name": "default", "template": "without"}]
+    with opened({"chat_template": templates}) as generator:
+        assert generator.template_text(MESSAGES) == "without"
+        assert generator.template_text(MESSAGES, tools=[{"name": "look"}]) == "with"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("ensure_ascii=true", '{"b": "\\u00e9", "a": [1, 2]}'),
+        ("separators=(',', ':')", '{"b":"é","a":[1,2]}'),
+        ("sort_keys=true", '{"a": [1, 2], "b": "é"}'),
+        ("indent=1", '{\n "b": "é",\n "a": [\n  1,\n  2\n ]\n}'),
+    ],
+)
+def test_json_has_the_options_of_transformers(options: str, expected: str, opened: Opened) -> None:
+    with opened({}, "{{ tools | tojson(" + options + ") }}") as generator:
+        assert generator.template_text(MESSAGES, tools={"b": "é", "a": [1, 2]}) == expected
+
+
+def test_tags_of_what_the_model_says_leave_it_as_it_is(opened: Opened) -> None:
+    text = "{% for m in messages %}{% generation %}{{ m.role }}:{% endgeneration %}{% endfor %}"
+    with opened({}, text) as generator:
+        assert generator.template_text(MESSAGES) == "user:assistant:"
+
+
 def test_prompt_templates_take_the_place_of_a_template(opened: Opened) -> None:
     with opened(None, None, {"user": "[{Content}]", "assistant": "({Content})"}) as generator:
         assert generator.template_text(MESSAGES) == "[ Tell me of a fox. ](Once there was)"

@@ -15,6 +15,7 @@ from .errors import FolderError
 from .folder import Folder, Settings
 
 _TOKENIZER, _TEMPLATE, _FIELD = "tokenizer_config.json", "chat_template.jinja", "chat_template"
+_DEFAULT, _TOOL_USE = "default", "tool_use"  # names of templates
 _MOST_BYTES = 1 << 20  # of a template
 
 Message = Mapping[str, Any]
@@ -23,8 +24,9 @@ Message = Mapping[str, Any]
 class ChatTemplate:
     """The template of a folder, and the texts of its special tokens.
 
-    It is in chat_template.jinja, or in the field chat_template of tokenizer_config.json; without either prompt_templates of
-    genai_config.json take its place. Raises FolderError where the folder has none of them, or one that is no template.
+    It is in chat_template.jinja, or in the field chat_template of tokenizer_config.json, which may have several by name: "tool_use" serves
+    calls with tools, "default" all others. Without either, prompt_templates of genai_config.json take its place. Raises FolderError if the
+    folder has none of them, or one that is no template.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -33,9 +35,9 @@ class ChatTemplate:
         settings = Settings(folder.path, _TOKENIZER) if has_settings else None
         self._special = _special_tokens(settings)
         self._file = _TEMPLATE if os.path.lexists(os.path.join(folder.path, _TEMPLATE)) else _TOKENIZER
-        source = _source(folder.path) if self._file == _TEMPLATE else _named_source(settings)
-        self._template = None if source is None else self._compiled(source)
-        if source is None and not folder.templates:
+        sources = {_DEFAULT: _source(folder.path)} if self._file == _TEMPLATE else _named_sources(settings)
+        self._templates = {name: self._compiled(source) for name, source in sources.items()}
+        if not sources and not folder.templates:
             what = f"expected a chat template here, in {_TEMPLATE} or as prompt_templates, given none"
             raise FolderError(_TOKENIZER, _FIELD, what)
 
@@ -58,11 +60,13 @@ class ChatTemplate:
         Raises InputError for what is no list of messages, or refused by the template; FolderError where the template fails.
         """
         checked = _checked(messages)
-        if self._template is None:
+        if not self._templates:
             return self._by_roles(checked)
         from . import sandbox
 
-        given = {**self._special, **variables, "messages": checked, "add_generation_prompt": answer}
+        # As in transformers: a template may test whether there are tools or documents without `is defined`.
+        absent = {"tools": None, "documents": None}
+        given = {**absent, **self._special, **variables, "messages": checked, "add_generation_prompt": answer}
         try:
             return contextvars.copy_context().run(self._rendered, given)
         except Error:
@@ -75,10 +79,10 @@ class ChatTemplate:
     def _rendered(self, given: Mapping[str, Any]) -> str:
         from . import sandbox
 
-        assert self._template is not None
+        name = _TOOL_USE if given["tools"] is not None and _TOOL_USE in self._templates else _DEFAULT
         sandbox.start()
         parts, count = [], 0
-        for part in self._template.generate(**given):
+        for part in self._templates[name].generate(**given):
             count += len(part)
             sandbox.check_size(count)
             parts.append(part)
@@ -114,19 +118,23 @@ def _source(path: str) -> str:
         raise FolderError(_TEMPLATE, "", f"expected a template as text: {error}") from None
 
 
-def _named_source(settings: Settings | None) -> str | None:
-    """The template of the settings; of several by name the one named default."""
+def _named_sources(settings: Settings | None) -> dict[str, str]:
+    """Return the templates of the settings by name: one alone is the default."""
     value = None if settings is None else settings.values.get(_FIELD)
+    if value is None:
+        return {}
     if isinstance(value, list):
         named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
-        value = named.get("default")
-        if not isinstance(value, str):
+        found = {name: text for name in (_DEFAULT, _TOOL_USE) if isinstance(text := named.get(name), str)}
+        if _DEFAULT not in found:
             raise FolderError(_TOKENIZER, _FIELD, "expected a template named default among several, given none")
-    if value is None or isinstance(value, str):
-        if value is not None and len(value) > _MOST_BYTES:
-            raise FolderError(_TOKENIZER, _FIELD, f"expected at most {_MOST_BYTES} characters, given {len(value)}")
-        return value
-    raise FolderError(_TOKENIZER, _FIELD, f"expected a text, or a list of named templates, given {value!r:.100}")
+    elif isinstance(value, str):
+        found = {_DEFAULT: value}
+    else:
+        raise FolderError(_TOKENIZER, _FIELD, f"expected a text, or a list of named templates, given {value!r:.100}")
+    if (size := max(map(len, found.values()))) > _MOST_BYTES:
+        raise FolderError(_TOKENIZER, _FIELD, f"expected at most {_MOST_BYTES} characters, given {size}")
+    return found
 
 
 def _special_tokens(settings: Settings | None) -> dict[str, str]:
@@ -139,9 +147,15 @@ def _special_tokens(settings: Settings | None) -> dict[str, str]:
     return found
 
 
-def _as_json(value: Any, indent: int | None = None) -> str:
-    """JSON as models were trained on: without HTML's escapes."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _as_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Return JSON as models were trained on: without HTML's escapes. The arguments are those of transformers' filter."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _now(form: str) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -144,6 +146,17 @@ class _LimitedCode(CodeGenerator):
         self.write(")))")
 
 
+class _Generation(Extension):
+    """`{% generation %} ... {% endgeneration %}`, by which trainers mark what the model says: here its contents alone."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it as a plain set)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """Return the statements between the tags."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox for templates that may be hostile; start() comes before every run and every compilation."""
 
@@ -152,7 +165,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     measured = staticmethod(_measured)
 
     def __init__(self, filters: dict[str, Callable[..., Any]]) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"], optimized=False)
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation], optimized=False
+        )
         self.filters |= filters
         self.filters = {name: _limited_filter(name, one) for name, one in self.filters.items()}
         del self.globals["lipsum"]
