@@ -260,23 +260,16 @@ Given given_of(const PyKernel& kernel, const py::args& positional, py::kwargs by
 ConvertedArguments convert(const PyKernel& kernel, const Given& given) {
   ConvertedArguments converted;
   std::set<std::string> names;
-  const auto add = [&](const std::string& text, const py::handle& value) {
-    const std::string name = kernel.interface().argument_name(text);
-    if (!names.insert(name).second)
-      throw BindingError("K4", "argument '" + text + "'", text, "one value for '" + name + "'", "two of them");
-    add_argument(converted, kernel, name, value);
-  };
-  for (const auto& [name, value] : given.in_dict) {
-    if (!py::isinstance<py::str>(name))
-      throw BindingError("K4", "arguments", kernel.kernel->name(), "names of arguments", py::repr(name).cast<std::string>());
-    add(name.cast<std::string>(), value);
-  }
-  for (const auto& [name, value] : given.by_name) add(name.cast<std::string>(), value);
+  for (const py::dict& arguments : {given.in_dict, py::dict(given.by_name)})
+    for (const auto& [key, value] : arguments) {
+      if (!py::isinstance<py::str>(key))
+        throw BindingError("K4", "arguments", kernel.kernel->name(), "names of arguments", py::repr(key).cast<std::string>());
+      const auto text = key.cast<std::string>(), name = kernel.interface().argument_name(text);
+      if (!names.insert(name).second)
+        throw BindingError("K4", "argument '" + text + "'", text, "one value for '" + name + "'", "two of them");
+      add_argument(converted, kernel, name, value);
+    }
   return converted;
-}
-
-uint64_t element_bytes(const HostTensor& host) {
-  return host.desc.element_bytes();
 }
 
 BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by_name) {
@@ -318,7 +311,7 @@ std::vector<py::array> result_arrays(const ConvertedArguments& converted, std::v
   std::vector<py::array> staged(converted.arrays.size());
   for (size_t i = 0; i < staged.size(); ++i) {
     const auto& [name, given, native, host, layout] = converted.arrays[i];
-    ArrayArgument& argument = arguments.emplace_back(name, host.desc.dtype, std::span(host.data, element_bytes(host)), nullptr,
+    ArrayArgument& argument = arguments.emplace_back(name, host.desc.dtype, std::span(host.data, host.desc.element_bytes()), nullptr,
                                                      converted.arrays[i].last_axis(), layout.get());
     if (!given.writeable()) continue;
     if (host.data == static_cast<const std::byte*>(given.data())) {

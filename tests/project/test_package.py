@@ -173,7 +173,9 @@ print(json.dumps(sorted({*sys.modules} - before)))
 """
     brought = set(json.loads(output_of("-c", code)))
     ours = {"pumice", "pumice._pumice", "pumice.base", "pumice.device", "pumice.device.context"}
-    ours |= {f"pumice.base.{name}" for name in ("element_types", "errors", "host_arrays", "lazy_typing", "log")}
+    ours |= {
+        f"pumice.base.{name}" for name in ("element_types", "errors", "host_arrays", "lazy_typing", "log", "plain_text")
+    }
     assert {name for name in brought if name.startswith("pumice")} == ours
     assert not brought & {"threading", "numpy.typing", "logging", "dataclasses"}
 
@@ -196,7 +198,7 @@ print(" ".join(brought))
     packages = {"importer", "importer.build", "importer.file", "model"}
     modules = {"importer.load"}
     modules |= {f"importer.build.{name}" for name in ("builder", "compounds")}
-    modules |= {f"importer.file.{name}" for name in ("model_file", "recipe")}
+    modules |= {f"importer.file.{name}" for name in ("model_file", "recipe", "weight_files")}
     modules |= {
         f"model.{name}" for name in ("compiled", "declarations", "loading", "model", "options", "runs", "values")
     }

@@ -64,18 +64,17 @@ std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
     if (!find_chain(graph, producers, node.inputs[list], moves, check) || check.inputs.empty()) return nullptr;
     return &checks.emplace_back(std::move(check));
   };
+  // Requirements come first: their messages are in the terms of the operator that a caller added.
+  for (const ProgramNode& node : graph.nodes)
+    if (node.requirement)
+      for (const size_t i : node.requirement->unread_lists(node.inputs.size())) add(node, i, false);
   for (const ProgramNode& node : graph.nodes) {
-    // The engine's own operators are parts of others, which state their rules themselves.
-    const bool is_part = node.row->name.starts_with("pumice::") && !node.row->refuses_indices;
-    if (!node.row->indices || is_part) continue;
+    if (!node.row->indices) continue;
     const size_t input = node.row->indices(node.attributes, {}).input;
     if (input >= node.inputs.size() || node.inputs[input] == kAbsent || !is_integer(graph.value(node.inputs[input]).dtype)) continue;
     InputCheck* const check = add(node, input, !node.row->refuses_indices);
     if (check) check->node.name = graph.report[node.report].node;
   }
-  for (const ProgramNode& node : graph.nodes)
-    if (node.requirement)
-      for (const size_t i : node.requirement->unread_lists(node.inputs.size())) add(node, i, false);
   return checks;
 }
 

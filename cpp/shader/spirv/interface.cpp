@@ -435,60 +435,7 @@ void Reflector::add_feature(const std::string& feature, const std::string& capab
     result_.features.push_back({feature, capability});
 }
 
-template <typename Items>
-auto find_named(const Items& items, std::string_view name) {
-  const auto found = std::ranges::find(items, name, [](const auto& item) -> std::string_view { return item.name; });
-  return found == items.end() ? nullptr : &*found;
-}
-
 }  // namespace
-
-const BindingInterface* Interface::find_binding(std::string_view name) const {
-  if (const auto* found = find_named(bindings, name)) return found;
-  for (const auto& binding : bindings)
-    if (std::ranges::find(binding.aliases, name) != binding.aliases.end()) return &binding;
-  return nullptr;
-}
-
-std::string Interface::argument_name(const std::string& given) const {
-  if (find_binding(given) || find_image(given) || find_push_constant(given)) return given;
-  const BindingInterface* found = nullptr;
-  for (const BindingInterface& buffer : bindings) {
-    if (buffer.member.empty()) continue;
-    if (given == buffer.name + "." + buffer.member) return buffer.name;
-    if (given != buffer.member) continue;
-    if (found) return given;  // of two buffers; the call is refused with the names that it can use
-    found = &buffer;
-  }
-  return found ? found->name : given;
-}
-
-void check_argument_names(const Interface& interface) {
-  std::map<std::string, std::string> owners;
-  const auto add = [&](const std::string& name, const std::string& owner) {
-    const auto [found, is_new] = owners.emplace(name, owner);
-    if (!is_new)
-      throw ShaderCompileError("two arguments of this kernel are named '" + name + "': " + found->second + " and " + owner +
-                               ". Rename one of them, for a call gives arguments by name");
-  };
-  for (const BindingInterface& buffer : interface.bindings) {
-    add(buffer.name, "the buffer at binding " + std::to_string(buffer.binding));
-    for (const std::string& alias : buffer.aliases) add(alias, "another block at binding " + std::to_string(buffer.binding));
-  }
-  for (const ImageInterface& image : interface.images) add(image.name, "the image at binding " + std::to_string(image.binding));
-  for (const PushConstant& member : interface.push_constants)
-    add(member.name, "the push constant at byte " + std::to_string(member.offset));
-}
-
-const PushConstant* Interface::find_push_constant(std::string_view name) const {
-  return find_named(push_constants, name);
-}
-const SpecConstant* Interface::find_spec_constant(std::string_view name) const {
-  return find_named(spec_constants, name);
-}
-const ImageInterface* Interface::find_image(std::string_view name) const {
-  return find_named(images, name);
-}
 
 Interface reflect(const std::vector<uint32_t>& spirv) {
   return Reflector(spirv).run();

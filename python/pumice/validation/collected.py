@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from ..base.element_types import Array
+from .bounds.types import name_of
 from .judge import UNPROVED, WRONG
 from .race import RacingStep
+from .reference import ReferenceNode
 from .rows import Finding, ValidationRow
 
 
@@ -79,3 +82,13 @@ class Collected:
     def wrong(self) -> list[ValidationRow]:
         """The rows of the case at hand that are wrong."""
         return [row for row in self._own if row.verdict == WRONG]
+
+
+def row_of(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
+    """Return a row of a node's output, not judged yet."""
+    return ValidationRow(node.name, node.op, output, name_of(array.dtype), array.shape, case, None, None)
+
+
+def rests_on(nodes: tuple[str, ...]) -> str:
+    """Return the note of a tensor that these nodes leave without a proof."""
+    return f"rests on node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, nodes[:4]))}" if nodes else ""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.blocks import Collector, Fed
+from .bounds.blocks import Collector, Fed, Retyped
 from .bounds.blockwise import blocks_of
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import NOTHING, REREAD, Runner, Told, from_device
+from .bounds.types import is_float, name_of
 from .carried import Carried, decided, widened
 from .reference import Reference, ReferenceNode
 
@@ -174,3 +175,18 @@ class Members:
         agreed = decided(value, from_device(self._choices[name], self._reference.types))
         self.is_chosen = self.is_chosen or agreed is not value
         return agreed
+
+
+def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
+    """An array as the program keeps it and the reference's value in one type of floats, where the program keeps another than the model."""
+    made = as_kept(array, expected.dtype)
+    if made is array:
+        return array, expected
+    return made, Retyped(expected, made.dtype)
+
+
+def as_kept(array: Array, dtype: Any) -> Array:
+    """An array as the program keeps it in a type of floats that has all of its numbers, where the model's type is another."""
+    if array.dtype == dtype or not (is_float(array.dtype) and is_float(dtype)):
+        return array
+    return array.astype(np.float64 if "float64" in (name_of(array.dtype), name_of(dtype)) else np.float32)

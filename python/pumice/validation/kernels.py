@@ -11,16 +11,16 @@ from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import same_bits
 from .against import Against, Tolerance
-from .bounds.blocks import Read, Retyped
+from .bounds.blocks import Read
 from .bounds.blockwise import MAPS, OLDEST
 from .bounds.bounded import Bounded
 from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import REREAD, TOLD, Told, from_device
+from .bounds.run import REREAD, TOLD, Runner, Told, from_device
 from .bounds.types import HALVES, Types, is_float, name_of
 from .carried import Carried, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
-from .kernel_members import Alone, Members, Missing
+from .kernel_members import Alone, Members, Missing, alike, as_kept
 from .reference import PRODUCTS, SCALES, Reference, ReferenceNode
 from .statistics import Statistics, statistics
 
@@ -96,16 +96,7 @@ class ShippedKernels:
         self.refused = ""
         self._position = {node.name: i for i, node in enumerate(reference.nodes)}
         self._producer = {name: node for node in reference.nodes for name in node.outputs}
-        # One for each view of what is rounded inside a kernel, the usual ones first, and one for a Gelu written with Erf.
-        self._runners = [reference.runner]
-        if self.types.precision != "fp32":
-            views = [
-                reference.runner.with_types(self.types.within_kernel(one)) for one in ("exact", "rounded", "scaled")
-            ]
-            self._runners = [*views[:2], reference.runner, views[2]]
-        if any(node.op == "Erf" for node in reference.nodes):
-            view = reference.runner.with_types(self._runners[0].types.with_erf_by_cdf())
-            self._runners.insert(max(len(self._runners) - 1, 1), view)
+        self._runners = self._runners_of(reference)
         # The values that need no kernel, by runner: inputs, constants and what follows from them.
         self._known: list[Carried] = []
         self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
@@ -126,6 +117,19 @@ class ShippedKernels:
         self._first: dict[
             tuple[str, ...], int
         ] = {}  # by the operators of members, the view by which a kernel of these was right
+
+    def _runners_of(self, reference: Reference) -> list[Runner]:
+        """Return a runner for each view of what is rounded inside a kernel, the usual ones first, and one for a Gelu written with Erf."""
+        runners = [reference.runner]
+        if self.types.precision != "fp32":
+            exact, rounded, scaled = (
+                reference.runner.with_types(self.types.within_kernel(one)) for one in ("exact", "rounded", "scaled")
+            )
+            runners = [exact, rounded, reference.runner, scaled]
+        if any(node.op == "Erf" for node in reference.nodes):
+            view = reference.runner.with_types(runners[0].types.with_erf_by_cdf())
+            runners.insert(max(len(runners) - 1, 1), view)
+        return runners
 
     # ---- what the program has stored
 
@@ -330,7 +334,7 @@ class ShippedKernels:
         def held(part: Array) -> Bounded:
             # The program keeps these numbers as they are here: halves among them are no more than that.
             wide = dtype or (np.dtype("float32") if name_of(part.dtype) in HALVES else part.dtype)
-            made = from_device(_as(part, wide), types)
+            made = from_device(as_kept(part, wide), types)
             return Bounded(made.value, made.error, dtype or part.dtype, stored=True)
 
         # What is read back has the model's own type.
@@ -487,21 +491,6 @@ class ShippedKernels:
         if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have chosen otherwise
             return blank._replace(note="rests on a choice that rounding may turn", unproved=(node.name,))
         return blank._replace(deviation=deviation, statistics=statistics(array, expected))
-
-
-def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
-    """An array as the program keeps it and the reference's value in one type of floats, where the program keeps another than the model."""
-    made = _as(array, expected.dtype)
-    if made is array:
-        return array, expected
-    return made, Retyped(expected, made.dtype)
-
-
-def _as(array: Array, dtype: Any) -> Array:
-    """An array as the program keeps it in a type of floats that has all of its numbers, where the model's type is another."""
-    if array.dtype == dtype or not (is_float(array.dtype) and is_float(dtype)):
-        return array
-    return array.astype(np.float64 if "float64" in (name_of(array.dtype), name_of(dtype)) else np.float32)
 
 
 def _is_moved(value: Value, other: Array | None) -> bool:

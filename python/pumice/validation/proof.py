@@ -22,7 +22,7 @@ from .bounds.types import Types, is_float, name_of
 from .carried import Carried, decided, folded, read, widened
 from .case_runs import CaseRuns
 from .chain import Drifts, ill_conditioned, overflow_of
-from .collected import Collected
+from .collected import Collected, rests_on, row_of
 from .flow_kernels import FlowKernels
 from .judge import Deviation, judged, node_deviation
 from .kernels import Judged, ShippedKernels
@@ -114,11 +114,9 @@ class Proof:
     # ---- one case
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
-        """Judges every node and every result of one case.
+        """Judge every node and every result of one case, on the results of one run (a model that runs in parts has to run again).
 
-        From the model's inputs on, errors are taken as independent ones first, and where something is beyond that once more as they
-        depend on one another, which takes several times as long. Of float32 they may all add up, which is tried last. What is judged
-        again are the results of the first run; a model that runs in parts has to run again, and then has to make the same bits.
+        From the model's inputs on, errors are independent at first; if something is beyond its bound, they are added up in other ways.
         """
         self.runs.begin()
         self.collected.begin()
@@ -266,7 +264,7 @@ class Proof:
                 and name in self._read
                 and isinstance(made := (local or far or {}).get(name), Bounded)
             ):
-                row = _row(node, name, made.value, case)
+                row = row_of(node, name, made.value, case)
                 self._keep(row._replace(note=self.tensors.absent, waived=True), fixed=True)
         for row in kernels:
             self._keep(row, fixed=True)
@@ -321,7 +319,7 @@ class Proof:
         return [self._kernel_row(node, one, case) for one in judged]
 
     def _kernel_row(self, node: ReferenceNode, one: Judged, case: int) -> ValidationRow:
-        row = _row(node, one.name, one.stored.array, case)
+        row = row_of(node, one.name, one.stored.array, case)
         waived = self.options.allows(one.name) or (bool(one.unproved) and all(map(self._allows_node, one.unproved)))
         note = one.note or (self.against.notes.get(one.name, "") if one.members == (node.name,) else "")
         row = row._replace(local=one.deviation, note=note, unproved=one.unproved, waived=waived, fault=one.fault)
@@ -381,7 +379,7 @@ class Proof:
     def _judge(
         self, node: ReferenceNode, name: str, actual: Array, near: Deviation | None, far: Value, note: str
     ) -> None:
-        row = _row(node, name, actual, self._case)
+        row = row_of(node, name, actual, self._case)
         allowed = self.options.tolerance(node.name, name)
         total = self._deviation(node, actual, far, self._chained.types.at(node.precision), allowed)
         if self.options.mode == "both" and near is None:
@@ -446,20 +444,13 @@ class Proof:
             self._compare(name, "", result, case)
             self._output(name, result, value, chain, drifts)
 
-    def _output(
-        self,
-        name: str,
-        result: Array,
-        expected: Value,
-        chain: Carried,
-        drifts: Drifts,
-    ) -> None:
+    def _output(self, name: str, result: Array, expected: Value, chain: Carried, drifts: Drifts) -> None:
         row = ValidationRow(name, "output", name, name_of(result.dtype), result.shape, self._case, None, None)
         row = row._replace(program="outputs", statistics=statistics(result, expected))
         missing = chain.unproved.get(name, ())
         if not isinstance(expected, Bounded):
             missing = missing or tuple({chain.taken[name]} if name in chain.taken else ())
-            note = _rests_on(missing) or "the reference has no such value"
+            note = rests_on(missing) or "the reference has no such value"
             self._keep(row._replace(note=note, unproved=missing, waived=self._waives(name, missing)))
             return
         allowed = self.options.tolerance(name, name)
@@ -467,7 +458,7 @@ class Proof:
         derived = allowed is None  # a tolerance of the caller's stands as it is
         if derived and not total.ok and not total.kind and name in chain.chosen:
             missing = (*missing, chain.chosen[name])  # the fused program may have chosen otherwise
-        waived, note = self._waives(name, missing), _rests_on(missing)
+        waived, note = self._waives(name, missing), rests_on(missing)
         if not total.ok and missing and not total.kind:  # what is not known of the nodes before may be why
             if name in chain.chosen:
                 note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
@@ -504,11 +495,3 @@ class Proof:
 
 def _nothing() -> None:
     """A step of a case that is judged once more, which the progress has already."""
-
-
-def _row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
-    return ValidationRow(node.name, node.op, output, name_of(array.dtype), array.shape, case, None, None)
-
-
-def _rests_on(nodes: tuple[str, ...]) -> str:
-    return f"rests on node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, nodes[:4]))}" if nodes else ""

@@ -98,7 +98,9 @@ class TunedPrecision(NamedTuple):
         write_whole(path, json.dumps(self.policy, indent=1) + "\n")
 
     def __str__(self) -> str:
-        nodes = (f"{plain(one.node)} ({plain(one.op)}): {plain(one.kind)}: {plain(one.text, LONG)}" for one in self.nodes)
+        nodes = (
+            f"{plain(one.node)} ({plain(one.op)}): {plain(one.kind)}: {plain(one.text, LONG)}" for one in self.nodes
+        )
         return "\n".join([self.summary, *nodes])
 
 

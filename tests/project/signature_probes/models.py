@@ -210,10 +210,11 @@ def warming_up(context: pumice.Context) -> None:
 
 @covers("Model.__init__.check_indices")
 def checking_indices(context: pumice.Context) -> None:
-    proto = model([node("Gather", ["x", "i"])], [value("x", [2, 4]), value("i", [1], 7)])
-    given = X, np.array([7])
+    nodes = [node("Add", ["i", "i"], ["j"]), node("Gather", ["x", "j"])]
+    proto = model(nodes, [value("x", [2, 4]), value("i", [1], 7)])
+    given = X, np.array([7])  # a call checks indices that it hands over, check_indices= those of the device too
     pumice.load(proto, context)(*given)
-    refused(lambda: pumice.load(proto, context, check_indices=True)(*given), "index 7")
+    refused(lambda: pumice.load(proto, context, check_indices=True)(*given), "index 14")
 
 
 @covers("Model.__init__.deterministic")
