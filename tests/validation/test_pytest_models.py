@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx.external_data_helper import convert_model_to_external_data
 
 import pumice
 from onnx_models import gemm, model, node, value
@@ -91,6 +93,15 @@ def test_archives_are_of_the_model_whose_name_they_begin_with(plugin_project: Pl
     result = plugin_project.run("--pumice-models=models")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*StoredResultError: b.two.npz: output 'sum': *"])
+
+
+def test_the_page_gives_the_reason_of_a_stored_result(plugin_project: PluginProject) -> None:
+    plugin_project.model("models/a.onnx")
+    np.savez(plugin_project.path / "models/a.one.npz", x=X, **changed(0.5))
+    result = plugin_project.run("--pumice-models=models", "--pumice-report=page.html")
+    result.assert_outcomes(failed=1)
+    page = (plugin_project.path / "page.html").read_text()
+    assert re.search(r"a\.one\.npz: output .{1,8}sum.{1,8}: [^<]* is stored at \[1, 2\], the reference has", page)
 
 
 def test_names_in_the_files_come_before_their_order(plugin_project: PluginProject) -> None:
@@ -261,6 +272,33 @@ def test_a_regression_fails_with_both_numbers(golden: PluginProject, changes: di
     golden.run("--pumice-baseline=golden", f"--pumice-factors={factors}").assert_outcomes(passed=1)
 
 
+def test_changed_external_weights_fail(plugin_project: PluginProject) -> None:
+    """Too little to exceed a bound: the SHA-256 of the model's files tells."""
+    plugin_project.write("test_it.py", VALIDATE)
+    proto = gemm()
+    convert_model_to_external_data(proto, location="weights.bin", size_threshold=0)
+    plugin_project.model("gemm.onnx", proto)
+    plugin_project.run("--pumice-baseline=golden", "--pumice-update").assert_outcomes(passed=1)
+    weights = np.fromfile(plugin_project.path / "weights.bin", "uint8")
+    weights[0] ^= 1
+    weights.tofile(plugin_project.path / "weights.bin")
+    result = plugin_project.run("--pumice-baseline=golden", CALM)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*model: its files have the SHA-256 *"])
+
+
+def test_other_bits_within_the_bound_are_listed(golden: PluginProject) -> None:
+    path = baseline_file(golden)
+    ((_, entry),) = json.loads(path.read_text())["drivers"].items()
+    rewrite(path, outputs_sha256={**entry["outputs_sha256"], "sum": "0" * 64})
+    result = golden.run("--pumice-baseline=golden", CALM)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*output 'sum' has other bits than the baseline, within its bound*"])
+    rewrite(path, inputs_sha256=["0" * 64])
+    result = golden.run("--pumice-baseline=golden", CALM)
+    result.stdout.fnmatch_lines(["*the inputs are not those of the baseline*"])
+
+
 def test_cells_and_drivers_have_baselines_of_their_own(golden: PluginProject) -> None:
     path = baseline_file(golden)
     result = golden.run("--pumice-baseline=golden", "--pumice-precision=fp32,fp16", CALM)
@@ -310,4 +348,4 @@ def test_a_damaged_baseline_fails(golden: PluginProject) -> None:
     baseline_file(golden).write_text("[]")
     result = golden.run("--pumice-baseline=golden")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*expected a file of schema 1*"])
+    result.stdout.fnmatch_lines(["*expected a file of schema 2*"])

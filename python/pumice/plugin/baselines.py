@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._pumice import Context, DeviceInfo, UnsupportedError, __version__
+from .._pumice import Context, DeviceInfo, UnsupportedError, __version__, sha256
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..device.context import tensor
 from ..device.kernel import Kernel
+from ..importer.file.model_file import portable
+from ..importer.file.weight_files import model_digests
 from .cells import Cell, short_name
 
 if TYPE_CHECKING:
     from ..model.model import Model
 
-_SCHEMA = 1
+_SCHEMA = 2
 _ROUNDS = 10  # batches of calls of the model and of the reference kernel in turn, of which the fastest of each count
 _LEAST_ROUNDS, _MOST_SECONDS = 3, 5.0  # a slow model has as many rounds as these seconds hold
 _BATCH_SECONDS = 0.005  # both batches last as long, at least this, so that a busy host slows them alike
@@ -70,6 +72,36 @@ def outputs_of(record: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
             ratio = (error / allowed if allowed else 0.0) if known else None
             made[row["output"]] = {"error": error, "bound": allowed, "ratio": ratio}
     return made
+
+
+def digest_of_model(model: Model) -> str:
+    """Return one SHA-256 of all files of a model: its own, or its bytes, and its external weights."""
+    source = portable(model.source)
+    own = [] if isinstance(source, str) else [("", sha256(source))]
+    return hashlib.sha256(repr([*own, *model_digests(source, model.folder)]).encode()).hexdigest()
+
+
+def digest_of_value(value: Any) -> str:
+    """Return the SHA-256 of an argument or a result: of an array its dtype, shape and elements, of a sequence its items."""
+    if value is None or isinstance(value, list | tuple):
+        return hashlib.sha256(repr(value and [digest_of_value(item) for item in value]).encode()).hexdigest()
+    array = np.asarray(value)
+    head = f"{array.dtype.str} {array.shape} ".encode()
+    elements = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()  # strings are objects
+    return hashlib.sha256(head + elements).hexdigest()
+
+
+def digests_of(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
+    """Return the SHA-256 of a model's files, of the arguments of a call, and of each output of it."""
+    result = model(*arrays)
+    outputs = result if len(model.outputs) > 1 else [result]
+    return {
+        "model_sha256": digest_of_model(model),
+        "inputs_sha256": [digest_of_value(array) for array in arrays],
+        "outputs_sha256": {
+            value.name: digest_of_value(output) for value, output in zip(model.outputs, outputs, strict=True)
+        },
+    }
 
 
 def dispatches_of(model: Model, arrays: Sequence[Array]) -> int | None:
@@ -134,7 +166,11 @@ def _ratio(times: Mapping[str, float]) -> float:
 
 
 def entry(
-    record: Mapping[str, Any], info: DeviceInfo, dispatches: int | None, times: Mapping[str, float]
+    record: Mapping[str, Any],
+    info: DeviceInfo,
+    dispatches: int | None,
+    times: Mapping[str, float],
+    digests: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What is written of a validation."""
     return {
@@ -147,6 +183,7 @@ def entry(
         "outputs": outputs_of(record),
         "dispatches": dispatches,
         **times,
+        **digests,
     }
 
 
@@ -170,6 +207,12 @@ def stored(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
 def worse(now: Mapping[str, Any], then: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
     """A sentence with both numbers for everything that is more than its factor times the baseline."""
     found = []
+    if now["model_sha256"] != then["model_sha256"]:
+        now_hash, then_hash = now["model_sha256"][:12], then["model_sha256"][:12]
+        found.append(
+            f"model: its files have the SHA-256 {now_hash}..., those of the baseline had {then_hash}...: the weights or the "
+            "graph changed; --pumice-update writes it again"
+        )
     for name in now["outputs"].keys() ^ then["outputs"].keys():
         where = "is not in the baseline" if name in now["outputs"] else "is in the baseline, and the model has none"
         found.append(f"output '{name}' {where}: --pumice-update writes it again")
@@ -191,6 +234,20 @@ def worse(now: Mapping[str, Any], then: Mapping[str, Any], factors: Mapping[str,
     return found
 
 
+def changed(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for what differs from the baseline without being worse: other inputs, or other bits of an output."""
+    if now["inputs_sha256"] != then["inputs_sha256"]:
+        return ["the inputs are not those of the baseline, so that the bits of the outputs are not compared"]
+    if now["model_sha256"] != then["model_sha256"]:
+        return []  # which is an error of its own
+    before = then["outputs_sha256"]
+    return [
+        f"output '{name}' has other bits than the baseline, within its bound"
+        for name, digest in now["outputs_sha256"].items()
+        if before.get(name, digest) != digest
+    ]
+
+
 def _exceeds(number: float | None, limit: float) -> bool:
     """Whether a number is beyond its limit, or one of both is no number, of which nothing is known."""
     return number is None or not number <= limit
@@ -205,6 +262,8 @@ def merged(made: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
             try:
                 files[path] = json.loads(path.read_text())
             except (OSError, ValueError):
+                files[path] = {}
+            if not isinstance(files[path], dict) or files[path].get("schema") != _SCHEMA:
                 files[path] = {"schema": _SCHEMA, "drivers": {}}
         drivers = files[path].setdefault("drivers", {})
         key = f"{new['driver']} {new['driver_version']}".strip()

@@ -10,10 +10,10 @@ import pytest
 
 from .._pumice import Error
 from .cells import Cell
-from .state import CELL, found_of, run_of
+from .state import CELL, run_of
 
 if TYPE_CHECKING:
-    from ..model.model import Model
+    from ..validation.report import ValidationReport
 
 _ROOTS = pytest.StashKey[frozenset[Path]]()
 
@@ -67,11 +67,14 @@ class ModelItem(pytest.Item):
         super().__init__(**options)
         self.stash[CELL] = cell
         self.cell = cell
+        self.lines: list[str] = []  # what differs of stored results, where the device's are right
 
     def runtest(self) -> None:
         """Raises ValidationError, BaselineError, StoredResultError, and whatever loading raises."""
+        from ..base.errors import ValidationError
         from ..model.data_sets import beside, read
         from ..model.model import Model
+        from ..validation.stored import STORED, judge_stored
         from .validating import Validator
 
         paths = beside(self.path)
@@ -90,22 +93,18 @@ class ModelItem(pytest.Item):
                 "accuracy": self.config.getoption("--pumice-accuracy"),
                 "allow_ill_conditioned": True if "all" in ill else ill,
             }
-            validator(model, [case.inputs for case in cases], **options)
-            self._compare(model, cases, bool(names))
 
-    def _compare(self, model: Model, cases: list[Any], allowed: bool) -> None:
-        from ..validation.stored import compared
+            def add_stored(report: ValidationReport) -> None:
+                device_ok = report.ok
+                judge_stored(report, model, cases, {}, bool(names))
+                self.lines = [one.text for one in report.findings if one.kind == STORED] if device_ok else []
 
-        told, failures = [], []
-        for case in cases:
-            for row in compared(model, case.inputs, case.outputs):
-                told.append({"data_set": case.name, **row.as_dict()})
-                if row.verdict == "wrong" or (row.verdict == "unproved" and not allowed):
-                    failures.append(f"{case.name}: {row}")
-        found_of(self).records[-1]["pytest"]["stored"] = told
-        if failures:
-            found_of(self).records[-1]["verdict"] = "wrong"
-            raise StoredResultError("\n".join(failures))
+            try:
+                validator.judge(model, [case.inputs for case in cases], options, add_stored)
+            except ValidationError:
+                if self.lines:
+                    raise StoredResultError("\n".join(self.lines)) from None
+                raise
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """What was found, without the way to it."""

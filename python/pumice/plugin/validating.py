@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +32,17 @@ class Validator:
     def __call__(self, model: Model | Source, cases: Iterable[Case], **options: Any) -> ValidationReport:
         """The report of a validation that proved all right. Raises as `validate` does, ValidationError, BaselineError."""
         __tracebackhide__ = True
+        return self.judge(model, cases, options)
+
+    def judge(
+        self,
+        model: Model | Source,
+        cases: Iterable[Case],
+        options: dict[str, Any],
+        complete: Callable[[ValidationReport], None] | None = None,
+    ) -> ValidationReport:
+        """Validate and record; `complete` adds to the report before it is recorded. Raises as a call does."""
+        __tracebackhide__ = True
         for name in ("context", "precision"):
             if name in options:
                 raise InputError(
@@ -40,6 +51,8 @@ class Validator:
         context = run_of(self.item.config).context(self.cell.place)
         kept = list(cases)
         report = validate(model, kept, context=context, precision=self.cell.precision, **options)
+        if complete is not None:
+            complete(report)
         record = {**report.as_dict(), "pytest": {"test": self.item.nodeid, "cell": self.cell.label}}
         found_of(self.item).records.append(record)
         report.raise_if_failed()
@@ -65,7 +78,9 @@ class Validator:
         now = self._measured(model, case, record, context, enough)
         if then is None:
             found.baselines.append({"path": str(path), "test": self.item.nodeid, "entry": now})
-        elif lines := baselines.worse(now, then, factors):
+            return
+        found.notes += [f"{self.item.nodeid}: {line} ({path})" for line in baselines.changed(now, then)]
+        if lines := baselines.worse(now, then, factors):
             driver = f"{then['driver']} {then['driver_version']}".strip()
             raise baselines.BaselineError("\n".join([f"worse than the baseline of {driver} ({path}):", *lines]))
 
@@ -80,9 +95,9 @@ class Validator:
             arrays = _arguments(loaded, case)
             clock = baselines.Clock(context)
             times = clock.middle(loaded, arrays) if enough is None else clock.least(loaded, arrays, enough)
-            return baselines.entry(
-                record, context.info, baselines.dispatches_of(loaded, loaded.arguments(*arrays)), times
-            )
+            dispatches = baselines.dispatches_of(loaded, loaded.arguments(*arrays))
+            digests = baselines.digests_of(loaded, arrays)
+            return baselines.entry(record, context.info, dispatches, times, digests)
 
 
 def _arguments(model: Model, case: Any) -> list[Any]:

@@ -27,6 +27,9 @@ _SHAPE = "wrong shape or dtype"
 Allowed = bool | Collection[str]
 
 
+STORED = "stored output"  # the kind of a finding of a stored output that differs from the reference
+
+
 class StoredRow(NamedTuple):
     """One output: how far the stored one is from the reference, and what the device has where it is farthest."""
 
@@ -72,7 +75,7 @@ def judge_stored(
             row = row._replace(unproved=missing, waived=waived, program="stored")
             rows.append(row)
             if row.verdict != RIGHT:
-                kind = "unproved" if row.verdict == UNPROVED else "stored output"
+                kind = "unproved" if row.verdict == UNPROVED else STORED
                 findings.append(Finding(kind, name, f"{data.name}: {one}", row.severity, case))
     report.add_stored(rows, findings)
 
