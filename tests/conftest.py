@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import pumice
+from default_tier import mark_slow
 from features import lacking_features, need_features
 from pumice import dv
 from validation_texts import unexpected
@@ -20,6 +21,13 @@ pytest_plugins = ("pytester",)  # it runs other pytests, for the tests of pumice
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINES: set[str] = set()  # pipelines of all workers; those of subprocesses are not among them
 SHARED_MODELS = ROOT.parent / "shared" / "models"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` looks at the markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a run of the default tier, large sweeps are sampled. A test that is named by its id is run."""
+    if "not slow" in config.option.markexpr and not any("::" in argument for argument in config.args):
+        mark_slow(items)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

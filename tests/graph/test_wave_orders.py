@@ -22,7 +22,7 @@ from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
 PRECISIONS = ("fp32", "fp16")
-SEEDS = range(40)
+SEEDS = range(12)
 
 
 class Transposed:
@@ -155,7 +155,7 @@ def all_results() -> dict[str, Array]:
         for precision in PRECISIONS:
             for seed in SEEDS:
                 made[f"{name} {precision} transposed {seed}"] = Transposed(seed).results(context, precision)
-            for seed in range(6):
+            for seed in range(3):
                 made[f"{name} {precision} branches {seed}"] = branches(context, precision, seed)
     return made
 
@@ -187,8 +187,8 @@ def test_phases_of_random_transposed_convolutions(in_order: dict[str, Array], se
 def test_phases_share_a_wave(pumice_context: pumice.Context) -> None:
     """The random graphs have what this file is about: phases without taps, and waves of several steps."""
     cases = [Transposed(seed) for seed in SEEDS]
-    assert sum(any(s > k for s, k in zip(one.strides, one.kernel, strict=True)) for one in cases) > 5
-    assert sum(one.group > 1 for one in cases) > 5 and sum(max(one.dilations) > 1 for one in cases) > 5
+    assert sum(any(s > k for s, k in zip(one.strides, one.kernel, strict=True)) for one in cases) > 1
+    assert sum(one.group > 1 for one in cases) > 1 and sum(max(one.dilations) > 1 for one in cases) > 1
     graph = pumice.Graph()
     up = graph.add(
         "ConvTranspose",
