@@ -68,7 +68,7 @@ void keep_float32_nodes(ProgramGraph& graph) {
     ReportRow& row = graph.report[node.report];
     if (!row.is_float32) continue;
     node.wide = true;
-    row.wide = "float32: by the policy";
+    if (row.wide.empty()) row.wide = "float32: by the policy";
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       if (!reads_floats(graph, node, k)) continue;
       const auto [copy, added] = copies.try_emplace(node.inputs[k], kAbsent);

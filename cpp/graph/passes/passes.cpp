@@ -8,6 +8,7 @@
 #include "graph/description/shape_inference.h"
 #include "graph/passes/float32_nodes.h"
 #include "graph/passes/mixed_floats.h"
+#include "graph/passes/position_chains.h"
 #include "graph/passes/wide_constants.h"
 #include "operators/host/host_evaluate.h"
 #include "operators/row/onnx_dtype.h"
@@ -377,6 +378,7 @@ class PrecisionPass {
 }  // namespace
 
 void set_precision(ProgramGraph& graph) {
+  keep_position_chains(graph);
   keep_float32_nodes(graph);
   keep_wide_constants(graph);
   PrecisionPass(graph).run();

@@ -1,0 +1,114 @@
+#include "graph/passes/position_chains.h"
+
+#include <algorithm>
+#include <array>
+
+#include "operators/row/precision.h"
+#include "operators/row/row_floats.h"
+
+namespace pumice {
+namespace {
+
+// Operators whose result is a position where all that they read is one, or a constant.
+constexpr std::array<std::string_view, 22> kArithmetic = {"Add",   "Sub",  "Mul", "Div",    "Mod",       "Neg",        "Abs",   "Min",
+                                                          "Max",   "Clip", "Pow", "Sqrt",   "Log",       "Reciprocal", "Floor", "Ceil",
+                                                          "Round", "Sign", "Sum", "CumSum", "ReduceSum", "ReduceMax"};
+constexpr std::array<std::string_view, 3> kPeriodic = {"Sin", "Cos", "Tan"};
+constexpr std::array<std::string_view, 9> kSteps = {"Floor", "Ceil",        "Round",   "Mod",           "Equal",
+                                                    "Less",  "LessOrEqual", "Greater", "GreaterOrEqual"};
+
+template <size_t N>
+bool is_among(const std::array<std::string_view, N>& names, std::string_view op) {
+  return std::ranges::find(names, op) != names.end();
+}
+
+// What the elements of a float tensor follow from, the most that a result of it inherits last.
+enum class Origin : uint8_t { constants, input, scaled_input, integers, other };
+
+bool moves_elements(const ProgramNode& node) {
+  const Skeleton skeleton = node.row->skeleton;
+  return skeleton == Skeleton::view || skeleton == Skeleton::index_map || skeleton == Skeleton::copy || node.op() == "Where";
+}
+
+class PositionChains {
+ public:
+  explicit PositionChains(ProgramGraph& graph)
+      : graph_(graph), origins_(graph.values.size(), Origin::other), wanted_(graph.values.size()) {}
+
+  void keep() {
+    for (const GraphValue& value : graph_.values)
+      if (value.constant || value.owned) origin(value) = Origin::constants;
+    for (const ValueId input : graph_.inputs)
+      if (!graph_.value(input).owned) origins_[index(input)] = Origin::input;
+    for (const ProgramNode& node : graph_.nodes) {
+      const Origin made = made_by(node);
+      for (const ValueId output : node.outputs)
+        if (has_floats(output)) origins_[index(output)] = made;
+    }
+    for (size_t i = graph_.nodes.size(); i-- > 0;) mark(graph_.nodes[i]);
+  }
+
+ private:
+  Origin& origin(const GraphValue& value) { return origins_[static_cast<size_t>(&value - graph_.values.data())]; }
+
+  bool has_floats(ValueId id) const { return id != kAbsent && is_working_float(graph_.value(id).dtype); }
+
+  bool has_integers(ValueId id) const { return id != kAbsent && pumice::is_integer(graph_.value(id).dtype); }
+
+  // What all floats that the node reads follow from together.
+  Origin read_by(const ProgramNode& node) const {
+    Origin most = Origin::constants;
+    for (size_t k = 0; k < node.read().size(); ++k)
+      if (has_floats(node.inputs[k])) most = std::max(most, origins_[index(node.inputs[k])]);
+    return most;
+  }
+
+  Origin made_by(const ProgramNode& node) const {
+    if (node.op() == "Range") return Origin::integers;
+    if (node.row->casts) return has_integers(node.inputs[0]) ? Origin::integers : read_by(node);
+    if (moves_elements(node)) return read_by(node);
+    if (!is_among(kArithmetic, node.op()) && !is_outer_product(node)) return Origin::other;
+    const Origin read = read_by(node);
+    return read == Origin::input ? Origin::scaled_input : read;
+  }
+
+  // The frequencies by the positions: nothing is summed.
+  bool is_outer_product(const ProgramNode& node) const {
+    if (node.op() != "MatMul" || node.inputs.size() != 2) return false;
+    const auto is_one = [&](ValueId id, size_t from_last) {
+      const auto& shape = graph_.value(id).shape;
+      return shape && shape->size() > from_last && (*shape)[shape->size() - 1 - from_last] == 1;
+    };
+    return is_one(node.inputs[0], 0) || is_one(node.inputs[1], 1);
+  }
+
+  // Whether the error of 16 bits in what the node reads may change its result by as much as there is.
+  bool is_sensitive(const ProgramNode& node) const {
+    const Origin read = read_by(node);
+    if (is_among(kPeriodic, node.op())) return read == Origin::integers || read == Origin::scaled_input;
+    const bool makes_integers = node.row->casts && !has_floats(node.outputs[0]) && has_floats(node.inputs[0]);
+    return read == Origin::integers && (makes_integers || is_among(kSteps, node.op()));
+  }
+
+  void mark(const ProgramNode& node) {
+    const bool is_wanted = std::ranges::any_of(node.outputs, [&](ValueId id) { return id != kAbsent && wanted_[index(id)]; });
+    if (!is_wanted && !is_sensitive(node)) return;
+    ReportRow& row = graph_.report[node.report];
+    if (!row.is_float32) row.wide = is_wanted ? "float32: positions" : "float32: of positions";
+    row.is_float32 = true;
+    for (const ValueId input : node.read())
+      if (has_floats(input) && origins_[index(input)] != Origin::other) wanted_[index(input)] = true;
+  }
+
+  ProgramGraph& graph_;
+  std::vector<Origin> origins_;  // by value
+  std::vector<bool> wanted_;     // by value: in float32
+};
+
+}  // namespace
+
+void keep_position_chains(ProgramGraph& graph) {
+  if (graph.float_dtype != DType::float32) PositionChains(graph).keep();
+}
+
+}  // namespace pumice
