@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
+from onnx.reference import ReferenceEvaluator
 
 import pumice
 from onnx_models import model, node, value
@@ -165,4 +166,35 @@ def tabular() -> onnx.ModelProto:
 @pytest.mark.parametrize("make", [masked, tabular])
 def test_other_numbers_are_not(make: Callable[[], onnx.ModelProto], context: pumice.Context) -> None:
     with pumice.load(make(), context, precision="fp16") as loaded:
-        assert "float32" not in str(loaded.report()).replace("to float32", "")
+        assert "positions" not in str(loaded.report())
+
+
+MOVED = {
+    "scaled at once": [node("Mul", ["f", "scale"], ["y"])],
+    "reshaped": [node("Reshape", ["f", "shape"], ["r"]), node("Mul", ["r", "scale"], ["y"])],
+    "transposed": [node("Transpose", ["f"], ["r"], perm=[1, 0]), node("Div", ["r", "divisor"], ["y"])],
+    "sliced": [node("Slice", ["f", "zero", "two"], ["r"]), node("Mul", ["r", "scale"], ["y"])],
+}
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("moved", MOVED)
+def test_integers_beyond_float16_are_scaled_before_they_are_rounded(
+    moved: str, fuse: bool, context: pumice.Context
+) -> None:
+    """Sums of products of int8, as of dynamic quantization."""
+    constants = {
+        "scale": np.float32(1e-4),
+        "divisor": np.float32(1e4),
+        "shape": np.array([8, 4]),
+        "zero": np.array([0]),
+        "two": np.array([2]),
+    }
+    used = {name for one in MOVED[moved] for name in one.input}
+    constants = {name: array for name, array in constants.items() if name in used}
+    x = np.arange(4 * 8, dtype="int32").reshape(4, 8) * 5001
+    nodes = [node("Cast", ["x"], ["f"], to=TensorProto.FLOAT), *MOVED[moved]]
+    proto = model(nodes, [value("x", [4, 8], TensorProto.INT32)], constants=constants)
+    (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+    with pumice.load(proto, context, precision="fp16", fuse=fuse) as loaded:
+        np.testing.assert_allclose(loaded(x), expected, rtol=2e-3, atol=2e-3)

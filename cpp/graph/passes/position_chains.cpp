@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "graph/passes/value_flow.h"
 #include "operators/row/precision.h"
 #include "operators/row/row_floats.h"
 
@@ -33,7 +34,7 @@ bool moves_elements(const ProgramNode& node) {
 class PositionChains {
  public:
   explicit PositionChains(ProgramGraph& graph)
-      : graph_(graph), origins_(graph.values.size(), Origin::other), wanted_(graph.values.size()) {}
+      : graph_(graph), flow_(graph), origins_(graph.values.size(), Origin::other), wanted_(graph.values.size()) {}
 
   void keep() {
     for (const GraphValue& value : graph_.values)
@@ -92,15 +93,31 @@ class PositionChains {
 
   void mark(const ProgramNode& node) {
     const bool is_wanted = std::ranges::any_of(node.outputs, [&](ValueId id) { return id != kAbsent && wanted_[index(id)]; });
-    if (!is_wanted && !is_sensitive(node)) return;
-    ReportRow& row = graph_.report[node.report];
-    if (!row.is_float32) row.wide = is_wanted ? "float32: positions" : "float32: of positions";
-    row.is_float32 = true;
+    if (!is_wanted && !is_sensitive(node)) {
+      if (casts_large_integers(node)) note(node, "float32: integers");
+      return;
+    }
+    note(node, is_wanted ? "float32: positions" : "float32: of positions");
     for (const ValueId input : node.read())
       if (has_floats(input) && origins_[index(input)] != Origin::other) wanted_[index(input)] = true;
   }
 
+  // Integers beyond float16, such as sums of products of int8, that a map may scale before they are rounded.
+  bool casts_large_integers(const ProgramNode& node) const {
+    if (!node.row->casts || !has_floats(node.outputs[0]) || !has_integers(node.inputs[0])) return false;
+    const DType from = graph_.value(node.inputs[0]).dtype;
+    const auto scales = [](const ProgramNode* reader) { return reader->row->mixes_floats || moves_elements(*reader); };
+    return bits(from) >= 16 && from != DType::int16 && std::ranges::any_of(flow_.readers(node.outputs[0]), scales);
+  }
+
+  void note(const ProgramNode& node, const char* why) {
+    ReportRow& row = graph_.report[node.report];
+    if (!row.is_float32) row.wide = why;
+    row.is_float32 = true;
+  }
+
   ProgramGraph& graph_;
+  const ValueFlow flow_;
   std::vector<Origin> origins_;  // by value
   std::vector<bool> wanted_;     // by value: in float32
 };
