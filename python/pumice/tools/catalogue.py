@@ -94,8 +94,8 @@ begins where the device says: a begin among the inputs of a call, or one that fo
 the device alone knows and that leaves no room for the slice counts as the nearest one that does, and `check_indices=True` reports it
 (IndexRangeError). Other indices count from 0 alone: those that a call hands over as arrays are looked at by the host at each call
 (IndexRangeError), and [nnapi.md](nnapi.md#indices) says what becomes of those that only the device has. A strided slice that runs
-backwards from before the first element has none. An axis that `shrink_axis_mask` names has a range of one element, or begins at -1 and
-ends at 0, as exporters write the last one.
+backwards from before the first element has none. An axis that `shrink_axis_mask` names has a step above 0 and a range of one element, or
+begins at -1 and ends at 0, as exporters write the last one.
 
 uint8 and int8 operands have a scale and a zero point: they stand for (integer - zero_point) * scale. Results are rounded to the
 nearest integer, a half to the even one, and held to the integers' range. Products and convolutions sum exactly, as int32; their bias

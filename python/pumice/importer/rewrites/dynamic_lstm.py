@@ -39,7 +39,7 @@ class _Step:
         return made
 
     def one(self, op: str, *inputs: str, **attributes: Attribute) -> str:
-        return self.add(op, *inputs, **attributes)[0]
+        return self.add(op, *inputs, outputs=1, **attributes)[0]
 
 
 class _Direction:
