@@ -215,10 +215,7 @@ class Model:
 
         The arguments are those of a call.
         """
-        return self.started(arrays, by_name, self._option("loop_timeout", loop_timeout, by_name))
-
-    def started(self, arrays: tuple[Any, ...], by_name: Mapping[str, Any], loop_timeout: float | None) -> ModelRun:
-        """What run_async gives; all of `by_name` are inputs."""
+        loop_timeout = self._option("loop_timeout", loop_timeout, by_name)
         strings = self._packing.call_strings() if self._packing else None
         run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
         forward_log()
