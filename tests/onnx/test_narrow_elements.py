@@ -36,6 +36,13 @@ MOVES: dict[str, tuple[dict[str, Array], dict[str, Any], Callable[[Array], Array
     "Slice": ({"a": np.array([1]), "b": np.array([3]), "c": np.array([1])}, {}, lambda x: x[:, 1:3]),
     "Expand": ({"shape": np.array([2, 3, 5])}, {}, lambda x: np.stack([x, x])),
     "Identity": ({}, {}, lambda x: x),
+    "Pad": ({"pads": np.array([0, 1, 0, 0])}, {}, lambda x: np.pad(x, [(0, 0), (1, 0)])),
+    "GatherElements": (
+        {"at": np.array([[4, 0], [1, 1]])},
+        {"axis": 1},
+        lambda x: x[[[0, 0], [1, 1]], [[4, 0], [1, 1]]],
+    ),
+    "GatherND": ({"at": np.array([[2, 1], [0, 3]])}, {}, lambda x: x[[2, 0], [1, 3]]),
     "Tile": ({"times": np.array([2, 1])}, {}, lambda x: np.tile(x, (2, 1))),
 }
 
