@@ -42,7 +42,9 @@ their index, and NaN as larger than any number.
 _CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyond the integers' range becomes the end of it, and NaN
 becomes 0. An integer that becomes a narrower one keeps its low bits, and so does a float that becomes one of 2 or 4 bits. Floats of 4
 and 8 bits are made by rounding to nearest, a half to even; casts from and to elements of 2 to 8 bits go through float32, or
-int32 between integers. Beside casts, only QuantizeLinear and DequantizeLinear take them.
+int32 between integers. Beside casts, only QuantizeLinear and DequantizeLinear take them. In model files, operators that move
+elements do too: Concat, Expand, Flatten, Gather, GatherElements, GatherND, Identity, Pad, Reshape, Slice, Split, Squeeze, Tile,
+Transpose, Unsqueeze, Where and a few more, by casts to a wider type that holds the elements exactly.
 """
 
 _RANDOM = """Random numbers are Philox 4x32-10 of a seed, of the number of the run, of the node and of where an element
@@ -67,7 +69,7 @@ not rounded to them, but for BitCast, which reads the bits of the dtype that the
 """
 
 _COMPOSED = """These become other nodes, or control flow, where a model is imported. Of ai.onnx.ml what is about numbers is there:
-texts, float64 and a post_transform other than NONE, LOGISTIC and SOFTMAX are refused. OneHotEncoder makes zeros of a category that it
+texts, float64 (but in ensembles of trees) and a post_transform other than NONE, LOGISTIC and SOFTMAX are refused. OneHotEncoder makes zeros of a category that it
 does not know, whatever its attribute `zeros` says. Of TreeEnsembleClassifier the label is the class of the highest score.
 """
 
