@@ -124,6 +124,15 @@ def test_a_function_imports_another_operator_set(context: pumice.Context, name: 
     np.testing.assert_allclose(made, np.maximum(expected, 0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["Clip 9 in 18", "ReduceSum 18 in 11", "Softmax 11 in 18, of a matrix"])
+def test_the_nodes_of_such_a_function_are_judged_by_its_own_set(context: pumice.Context, name: str) -> None:
+    version, body, model_version, _ = FUNCTIONS[name]
+    proto = called(body, version, model_version)
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    report = pumice.validate(pumice.load(proto, context), [X])
+    assert report.ok, report.summary
+
+
 def test_functions_of_two_operator_sets_call_each_other(context: pumice.Context) -> None:
     """The outer one is of the model's set and calls one of another, and has the same operator in its own form."""
     inner = helper.make_function(

@@ -184,6 +184,15 @@ def version_of(node: NodeProto | NodeRecipe, default: int) -> int:
     return next((int(one.i) for one in node.attribute if one.name == OPSET), default)
 
 
+def unversioned(node: NodeProto) -> NodeProto:
+    """The node without the note of its operator set."""
+    plain = onnx.NodeProto()
+    plain.CopyFrom(node)
+    del plain.attribute[:]
+    plain.attribute.extend(one for one in node.attribute if one.name != OPSET)
+    return plain
+
+
 def _overload(message: FunctionProto | NodeProto) -> str:
     return getattr(message, "overload", "")  # the field is there since onnx 1.16
 

@@ -69,8 +69,9 @@ not rounded to them, but for BitCast, which reads the bits of the dtype that the
 """
 
 _COMPOSED = """These become other nodes, or control flow, where a model is imported. Of ai.onnx.ml what is about numbers is there:
-texts, float64 (but in ensembles of trees) and a post_transform other than NONE, LOGISTIC and SOFTMAX are refused. OneHotEncoder makes zeros of a category that it
-does not know, whatever its attribute `zeros` says. Of TreeEnsembleClassifier the label is the class of the highest score.
+texts, float64 (but in ensembles of trees) and a post_transform other than NONE, LOGISTIC and SOFTMAX are refused. OneHotEncoder makes
+zeros of a category that it does not know, whatever its attribute `zeros` says. Of TreeEnsembleClassifier the label is the class of the
+highest score.
 """
 
 _COUNTS = """A graph is cut where an input that is *known on the host* is made on the device: the program runs what comes before, reads that
