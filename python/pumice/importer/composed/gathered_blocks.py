@@ -54,6 +54,10 @@ def _constant_codes(builder: Builder, node: NodeRecipe, index: int, bits: int, l
 
 
 def _table(builder: Builder, node: NodeRecipe) -> _Table:
+    if not 3 <= len(node.inputs) <= 4 or "" in node.inputs[:3]:
+        raise graph_error(
+            "node", node.name, f"expected data, indices, scales and perhaps zero points, given {node.inputs}"
+        )
     data, scales = builder.constants.get(node.inputs[0]), builder.array(node.inputs[2])
     if data is None or scales is None:
         raise builder.refuse(node, "a table or scales that are no constants")
