@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -157,6 +158,33 @@ def test_rows_of_a_table_in_blocks(context: pumice.Context, form: str, has_zeros
     np.testing.assert_allclose(pumice.load(proto, context)(indices), expected, rtol=1e-5, atol=1e-5)
     if form != "bytes of 2 bits":
         np.testing.assert_allclose(expected_of(proto, {"indices": indices})[0], expected, rtol=1e-5, atol=1e-5)
+
+
+FLOATS = {
+    "float8_e4m3fn": TensorProto.FLOAT8E4M3FN,
+    "float8_e5m2": TensorProto.FLOAT8E5M2,
+    "float4_e2m1fn": getattr(TensorProto, "FLOAT4E2M1", 23),
+}
+
+
+@pytest.mark.parametrize("form", ["blocks", "one block", "one scale", "one axis for both"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_of_a_table_of_floats(context: pumice.Context, dtype: str, form: str) -> None:
+    """Its scales are multiplied alone, may be one block of an axis, and are broadcast along the others."""
+    draw, block, gather = np.random.default_rng(1), 16, 1 if form == "one axis for both" else 0
+    elements = draw.uniform(-4, 4, (6, 32)).astype(getattr(ml_dtypes, dtype))
+    sizes = {"one block": (6, 1), "one scale": (1, 1)}.get(form, (6, 2))
+    scales = draw.uniform(0.1, 1, sizes).astype("float32")
+    raw = packed(elements.view("uint8").reshape(-1), 4 if dtype.startswith("float4") else 8).tobytes()
+    data = helper.make_tensor("table", FLOATS[dtype], [6, 32], raw, raw=True)
+    attributes = {"gather_axis": gather, "quantize_axis": 1, "block_size": 0 if sizes[1] == 1 else block}
+    proto = single("GatherBlockQuantized", {}, {"table": data, "indices": None, "scales": scales}, **attributes)
+    proto.graph.node[0].input[1] = "indices"
+    proto.graph.input.append(helper.make_tensor_value_info("indices", TensorProto.INT64, [None, None]))
+    indices = np.array([[0, 5, 3], [2, 1, -1]])
+    wide = np.broadcast_to(np.repeat(scales, 32 // sizes[1], 1), (6, 32))
+    expected = np.take(elements.astype("float32") * wide, indices, gather)
+    np.testing.assert_allclose(pumice.load(proto, context)(indices), expected, rtol=1e-5)
 
 
 # ---- QuantizeLinear and DequantizeLinear

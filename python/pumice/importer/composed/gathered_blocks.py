@@ -17,15 +17,21 @@ if TYPE_CHECKING:
 
 INT64 = 7  # TensorProto.DataType
 _CODES = ("uint8", "uint4", "int4")
+# Element types of tables of floats, whose elements float16 holds, and their numbers in ONNX.
+_FLOATS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20, "float4_e2m1fn": 23}
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Zero points are one to a byte and unsigned: those of int4, and its codes, are 8 larger than in the file. shape: of the codes."""
+    """Zero points are one to a byte and unsigned: those of int4, and its codes, are 8 larger than in the file. shape: of the codes.
 
+    A table of floats has no zero points; dtype: its type.
+    """
+
+    dtype: str
     bits: int
     shape: list[int]
-    zeros: Array
+    zeros: Array | None
     scales: Array
     gather_axis: int
     quantize_axis: int
@@ -53,6 +59,21 @@ def _constant_codes(builder: Builder, node: NodeRecipe, index: int, bits: int, l
     return codes ^ np.uint8(8) if given.dtype == "int4" else codes
 
 
+def _zero_points(builder: Builder, node: NodeRecipe, bits: int, shape: list[int]) -> Array | None:
+    """The zero points, or the type's own where none are given; None for a table of floats, which has none."""
+    dtype, given = builder.constants[node.inputs[0]].dtype, len(node.inputs) > 3 and bool(node.inputs[3])
+    if dtype in _FLOATS:
+        if given:
+            raise graph_error("node", node.name, f"expected no zero points of a table of {dtype}, given some")
+        return None
+    if not given:
+        return np.full(shape, {"int4": 8, "uint4": 0}.get(dtype, 1 << bits - 1), np.uint8)
+    zeros = _constant_codes(builder, node, 3, bits, shape[-1])
+    if [*zeros.shape] != shape:
+        raise graph_error("node", node.name, f"expected zero points of {shape}, given {[*zeros.shape]}")
+    return zeros
+
+
 def _table(builder: Builder, node: NodeRecipe) -> _Table:
     if not 3 <= len(node.inputs) <= 4 or "" in node.inputs[:3]:
         raise graph_error(
@@ -63,23 +84,21 @@ def _table(builder: Builder, node: NodeRecipe) -> _Table:
         raise builder.refuse(node, "a table or scales that are no constants")
     bits = node.attributes.get("bits", 4) if data.dtype == "uint8" else BITS[data.dtype]
     block = node.attributes.get("block_size", 128)
-    if bits not in (2, 4, 8) or not isinstance(block, int) or block < 1:
+    is_float = data.dtype in _FLOATS
+    if bits not in (2, 4, 8) or not isinstance(block, int) or block < (0 if is_float else 1):
         raise builder.refuse(
             node, f"bits = {bits}, block_size = {block}; supported: 2, 4 and 8 bits in blocks of at least 1"
         )
     shape = [*data.shape[:-1], data.shape[-1] * (8 // int(bits) if data.dtype == "uint8" else 1)] if data.shape else []
     gather, quantize = (_axis(node, name, i, len(shape)) for i, name in enumerate(("gather_axis", "quantize_axis")))
-    expected = [*shape]
+    expected, block = [*shape], block or max(shape[quantize], 1)  # 0: a table of floats has one block
     expected[quantize] = -(-expected[quantize] // block)
+    if is_float and all(size in (1, other) for size, other in zip(scales.shape, expected, strict=False)):
+        scales = np.broadcast_to(scales, expected)
     if [*scales.shape] != expected:
         raise graph_error("node", node.name, f"expected scales of {expected}, given {[*scales.shape]}")
-    middle = {"int4": 8, "uint4": 0}.get(data.dtype, 1 << int(bits) - 1)
-    zeros = np.full(expected, middle, np.uint8)
-    if len(node.inputs) > 3 and node.inputs[3]:
-        zeros = _constant_codes(builder, node, 3, int(bits), expected[-1])
-    if [*zeros.shape] != expected:
-        raise graph_error("node", node.name, f"expected zero points of {expected}, given {[*zeros.shape]}")
-    return _Table(int(bits), shape, zeros, scales, gather, quantize, block)
+    zeros = _zero_points(builder, node, int(bits), expected)
+    return _Table(data.dtype, int(bits), shape, zeros, np.ascontiguousarray(scales), gather, quantize, block)
 
 
 def gather_block_quantized(builder: Builder, node: NodeRecipe) -> None:
@@ -89,10 +108,13 @@ def gather_block_quantized(builder: Builder, node: NodeRecipe) -> None:
     codes, of_blocks = _gathered_codes(builder, node, table, indices), indices
     if table.quantize_axis == axis:
         of_blocks = _blocks_of(builder, node, indices, table)
-    zeros, scales = (builder.helper(node, "Gather", one, of_blocks, axis=axis) for one in (table.zeros, table.scales))
+    scales = builder.helper(node, "Gather", table.scales, of_blocks, axis=axis)
+    zeros = None if table.zeros is None else builder.helper(node, "Gather", table.zeros, of_blocks, axis=axis)
     if table.quantize_axis == axis:  # each element has its own scale and zero point
-        floats = [builder.helper(node, "CastLike", one, scales) for one in (codes, zeros)]
-        result = builder.helper(node, "Mul", builder.helper(node, "Sub", *floats), scales)
+        result = builder.helper(node, "CastLike", codes, scales)
+        if zeros is not None:
+            result = builder.helper(node, "Sub", result, builder.helper(node, "CastLike", zeros, scales))
+        result = builder.helper(node, "Mul", result, scales)
     else:  # an axis behind the gathered one is counted from the end, because the indices may have any rank
         along = table.quantize_axis - (len(table.shape) if table.quantize_axis > axis else 0)
         result = builder.helper(node, "DequantizeLinear", codes, scales, zeros, axis=along, block_size=table.block)
@@ -102,6 +124,10 @@ def gather_block_quantized(builder: Builder, node: NodeRecipe) -> None:
 def _gathered_codes(builder: Builder, node: NodeRecipe, table: _Table, indices: Value) -> Value:
     """Packed bytes of whole rows are gathered and then unpacked; other codes lie one to a byte in the device's memory."""
     bits, count, given = table.bits, table.shape[-1], builder.constants[node.inputs[0]]
+    if table.dtype in _FLOATS:
+        wide = array_of(given.raw, given.dtype, given.shape).astype(np.float16)
+        rows = builder.helper(node, "Gather", wide, indices, axis=table.gather_axis)
+        return builder.helper(node, "Cast", rows, to=_FLOATS[table.dtype])
     if bits == 8 or table.gather_axis == len(table.shape) - 1 or count * bits % 8:
         codes = _constant_codes(builder, node, 0, bits)
         return builder.helper(node, "Gather", codes, indices, axis=table.gather_axis)
