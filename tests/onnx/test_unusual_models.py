@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
+import pumice.onnx.backend as backend
 from onnx_models import model, node, value
 
 Array = np.ndarray[Any, Any]
@@ -183,6 +184,7 @@ def test_an_input_has_the_name_of_an_option(context: pumice.Context, name: str) 
         np.testing.assert_array_equal(result, 2 * X + 1)
     np.testing.assert_array_equal(loaded.named(**given)[name], X + 1)
     assert pumice.memory_map(loaded, **given)
+    np.testing.assert_array_equal(backend.prepare(proto).run(given)[0], 2 * X + 1)
     if name not in ("out", "loop_timeout"):
         loaded(**given, loop_timeout=1.0, out=(y := np.empty_like(X)))
         np.testing.assert_array_equal(y, 2 * X + 1)
