@@ -38,7 +38,7 @@ class _Step:
         self.nodes.append(NodeRecipe(op, made[0], [*inputs], made, attributes))
         return made
 
-    def one(self, op: str, *inputs: str, **attributes: Attribute) -> str:
+    def value(self, op: str, *inputs: str, **attributes: Attribute) -> str:
         return self.add(op, *inputs, outputs=1, **attributes)[0]
 
 
@@ -57,8 +57,8 @@ class _Direction:
         given = input_of(self.node, index)
         return self.writer.add("Gather", given, self._constant("direction", self.index), axis=0) if given else ""
 
-    def turned(self, value: str) -> str:
-        """The steps of a sequence in the order in which they are walked, or back."""
+    def reversed_steps(self, value: str) -> str:
+        """The sequence, with its steps in reverse in the reverse direction."""
         if not self.reverse:
             return value
         if lengths := input_of(self.node, _LENGTHS):
@@ -77,7 +77,7 @@ class _Direction:
             halves = [self.writer.scope.fresh(self.node, f"bias {i}") for i in range(2)]
             self.writer.nodes.append(NodeRecipe("Split", halves[0], [biases], halves, {"axis": 0, "num_outputs": 2}))
             gates = add("Add", gates, add("Add", *halves))
-        return self.turned(gates)
+        return self.reversed_steps(gates)
 
     def initial(self, index: int, gates: str) -> str:
         """A first state of [batch, hidden]: zeros where none is given."""
@@ -103,7 +103,7 @@ class _Direction:
         made = [self.writer.scope.fresh(self.node, role) for role in ("last h", "last c", "all h")]
         attributes: dict[str, Attribute] = {"body": body, "num_scan_inputs": len(scanned)}
         self.writer.nodes.append(NodeRecipe("Scan", made[0], [*states, *scanned], made, attributes))
-        return [self.turned(made[2]), made[0], made[1]]
+        return [self.reversed_steps(made[2]), made[0], made[1]]
 
     def _body(self, weights: list[str], lengths: str) -> Recipe:
         step = _Step(self.node, self.writer.scope)
@@ -113,11 +113,11 @@ class _Direction:
         every = h_next
         if lengths:
             axis = self._constant("behind", [1])
-            inside = step.one("Unsqueeze", step.one("Less", names[3], lengths), axis)
-            every = step.one("Where", inside, h_next, self._constant("nothing", 0, "float32"))
-            h_next, c_next = step.one("Where", inside, h_next, h), step.one("Where", inside, c_next, c)
+            inside = step.value("Unsqueeze", step.value("Less", names[3], lengths), axis)
+            every = step.value("Where", inside, h_next, self._constant("nothing", 0, "float32"))
+            h_next, c_next = step.value("Where", inside, h_next, h), step.value("Where", inside, c_next, c)
         inputs = [InputRecipe(name, "float32" if i < 3 else "int64", None, []) for i, name in enumerate(names)]
-        outputs = [InputRecipe(step.one("Identity", name), "float32", None, []) for name in (h_next, c_next, every)]
+        outputs = [InputRecipe(step.value("Identity", name), "float32", None, []) for name in (h_next, c_next, every)]
         own = {*names, *(name for one in step.nodes for name in one.outputs)}
         read = dict.fromkeys(name for one in step.nodes for name in one.inputs if name and name not in own)
         return Recipe(f"{self.node.name}.step {self.index}", inputs, {}, step.nodes, outputs, [], [*read])
@@ -127,23 +127,23 @@ def _cell(step: _Step, values: tuple[str, str, str], weights: list[str], couples
     """The next hidden state and cell. couples: the forget gate is what the input gate leaves."""
     h, c, given = values
     recurrent, scale, zero, peepholes = weights
-    codes, own_scale, own_zero = step.add("DynamicQuantizeLinear", h, outputs=3)
-    sums = step.one("Cast", step.one("MatMulInteger", codes, recurrent, own_zero, zero), to=FLOAT)
-    gates = step.one("Add", given, step.one("Mul", sums, step.one("Mul", own_scale, scale)))
+    codes, h_scale, h_zero = step.add("DynamicQuantizeLinear", h, outputs=3)
+    sums = step.value("Cast", step.value("MatMulInteger", codes, recurrent, h_zero, zero), to=FLOAT)
+    gates = step.value("Add", given, step.value("Mul", sums, step.value("Mul", h_scale, scale)))
     i, o, f, g = step.add("Split", gates, outputs=4, axis=1, num_outputs=4)
     of_i = of_o = of_f = ""
     if peepholes:
         of_i, of_o, of_f = step.add("Split", peepholes, outputs=3, axis=0, num_outputs=3)
 
-    def opened(gate: str, peephole: str, cell: str) -> str:
-        return step.one("Sigmoid", step.one("Add", gate, step.one("Mul", peephole, cell)) if peephole else gate)
+    def activated(gate: str, peephole: str, cell: str) -> str:
+        return step.value("Sigmoid", step.value("Add", gate, step.value("Mul", peephole, cell)) if peephole else gate)
 
-    opened_i = opened(i, of_i, c)
-    kept = step.one("Mul", opened_i, c) if couples else step.one("Mul", opened(f, of_f, c), c)
+    gate_i = activated(i, of_i, c)
+    kept = step.value("Mul", gate_i, c) if couples else step.value("Mul", activated(f, of_f, c), c)
     if couples:  # (1 - i) c
-        kept = step.one("Sub", c, kept)
-    c_next = step.one("Add", kept, step.one("Mul", opened_i, step.one("Tanh", g)))
-    return step.one("Mul", opened(o, of_o, c_next), step.one("Tanh", c_next)), c_next
+        kept = step.value("Sub", c, kept)
+    c_next = step.value("Add", kept, step.value("Mul", gate_i, step.value("Tanh", g)))
+    return step.value("Mul", activated(o, of_o, c_next), step.value("Tanh", c_next)), c_next
 
 
 def dynamic_lstm(node: NodeRecipe, scope: Scope) -> Nodes:
