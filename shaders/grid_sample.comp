@@ -50,6 +50,25 @@ int inside(int i, uint size) {
 #endif
 }
 
+#if TAPS == 1
+// The exact sign of g * m + k, where g * m is near -k.
+float sign_of(float g, float m, float k) {
+  precise float low;
+  precise float high = pm_product(g, m, low), sum = high + k, total = sum + low;
+  return sign(total);
+}
+
+// The nearest element to (g * m + m - b) / 2, of two the even one, by `i`, which is that number rounded. Without this the rounding of
+// g + 1 makes ties where there are none.
+float nearest(float g, float m, float b, float i) {
+  const float whole = pm_round_even(i);
+  if (!(abs(i) < 4194304.0)) return whole;
+  const bool odd = mod(whole, 2.0) != 0.0;
+  const float above = sign_of(g, m, m - b - 2.0 * whole - 1.0), below = sign_of(g, m, m - b - 2.0 * whole + 1.0);
+  return above > 0.0 || (above == 0.0 && odd) ? whole + 1.0 : below < 0.0 || (below == 0.0 && odd) ? whole - 1.0 : whole;
+}
+#endif
+
 float weight(float t, uint tap) {
 #if TAPS == 1
   return 1.0;
@@ -69,10 +88,10 @@ float element(uint id) {
   uint taps = 1u;
   for (uint axis = 0u; axis < AXES; ++axis) {
     const uint size = sizes[axis];
-    const float n = pm_load(grid, at + AXES - 1u - axis) + 1.0;
+    const float g = pm_load(grid, at + AXES - 1u - axis), n = g + 1.0;
     float i = ALIGN != 0 ? n / 2.0 * (float(size) - 1.0) : (n * float(size) - 1.0) / 2.0;
 #if TAPS == 1
-    i = pm_round_even(i);
+    i = nearest(g, ALIGN != 0 ? float(size) - 1.0 : float(size), ALIGN != 0 ? 0.0 : 1.0, i);
 #endif
     i = padded(i, size);
     const float whole = TAPS == 1 ? pm_trunc(i) : pm_floor(i);

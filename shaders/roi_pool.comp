@@ -15,13 +15,16 @@ layout(binding = 2) readonly buffer R { sfp rois[]; };
 
 int corner(uint box, uint k) {
   const float at = pm_load(rois, p.rois_offset + box * 5u + k) * p.scale;
-  return int(sign(at) * floor(abs(at) + 0.5));
+  const float whole = floor(abs(at));
+  return int(sign(at) * (whole + (abs(at) - whole >= 0.5 ? 1.0 : 0.0)));
 }
 
-// The first element of a cell and the one past its last.
+// The first element of a cell and the one past its last: index * length / count rounded down, and (index + 1) * length / count rounded
+// up, in integers.
 ivec2 cell(int first, int last, uint index, uint count, uint size) {
-  const float each = pm_divide(float(max(last - first + 1, 1)), float(count));
-  return clamp(ivec2(floor(float(index) * each), ceil(float(index + 1u) * each)) + first, ivec2(0), ivec2(size));
+  const uint length = uint(max(last - first + 1, 1)), each = length / count, rest = length % count, next = index + 1u;
+  const uint begin = index * each + index * rest / count, end = next * each + (next * rest + count - 1u) / count;
+  return clamp(ivec2(begin, end) + first, ivec2(0), ivec2(size));
 }
 
 float element(uint id) {

@@ -1,7 +1,4 @@
-// Decision trees: the values of the leaves that the rows of x [rows, features] come to, folded for each of `targets`: 0 sum, 1 mean over
-// trees, 2 least, 3 most. A node is five words: feature; how it is compared (0 a leaf, 1 <=, 2 <, 3 >=, 4 >, 5 ==, 6 !=; 8 is added where
-// NaN is true); the node where that is true; where it is false; the bits of what it is compared with. A leaf has its first entry and their
-// number as the nodes. An entry is a target and the bits of its weight. No way is longer than `depth`.
+// Decision trees: the values of the leaves that the rows of x [rows, features] come to, folded for each of `targets`: see include/trees.glsl.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, features, targets;
@@ -10,54 +7,13 @@ layout(push_constant) uniform parameter {
 } p;
 #include "include/each_float.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
-layout(binding = 2) readonly buffer N { uint nodes[]; };
-layout(binding = 3) readonly buffer E { uint entries[]; };
-layout(binding = 4) readonly buffer R { uint roots[]; };
-
-bool is_true(uint mode, float v, float limit) {
-  if (pm_isnan(v)) return (mode & 8u) != 0u || (mode & 7u) == 6u;
-  switch (mode & 7u) {
-    case 1u:
-      return v <= limit;
-    case 2u:
-      return v < limit;
-    case 3u:
-      return v >= limit;
-    case 4u:
-      return v > limit;
-    case 5u:
-      return v == limit;
-    default:
-      return v != limit;
-  }
-}
+#define NUMBER float
+#define WORDS 1u
+#define FEATURE(i) pm_load(x, i)
+#define NUMBER_AT(words, i) uintBitsToFloat(words[i])
+#define IS_NAN(v) pm_isnan(v)
+#include "include/trees.glsl"
 
 float element(uint id) {
-  const uint target = id % p.targets, row = p.x_offset + id / p.targets * p.features;
-  float result = 0.0;
-  bool any = false;
-  for (uint tree = 0u; tree < p.trees; ++tree) {
-    uint at = roots[p.roots_offset + tree];
-    for (uint step = 0u; step <= p.depth; ++step) {
-      at = p.nodes_offset + min(at, p.node_count - 1u) * 5u;
-      const uint mode = nodes[at + 1u];
-      if ((mode & 7u) == 0u) {
-        const uint first = nodes[at + 2u], end = min(first + nodes[at + 3u], p.entry_count);
-        for (uint k = first; k < end; ++k) {
-          if (entries[p.entries_offset + k * 2u] != target) continue;
-          const float weight = uintBitsToFloat(entries[p.entries_offset + k * 2u + 1u]);
-#if FOLD < 2
-          result += weight;
-#else
-          result = !any || (FOLD == 2 ? weight < result : weight > result) ? weight : result;
-#endif
-          any = true;
-        }
-        break;
-      }
-      const float v = pm_load(x, row + min(nodes[at], p.features - 1u));
-      at = nodes[at + (is_true(mode, v, uintBitsToFloat(nodes[at + 4u])) ? 2u : 3u)];
-    }
-  }
-  return FOLD == 1 ? result / float(p.trees) : result;
+  return folded(id);
 }

@@ -36,7 +36,7 @@ from random_models import random_model, run_seed  # noqa: E402
 
 SOURCES = ("random", "node", "corpus")
 PRECISIONS = ("fp32", "fp16", "bf16")
-NOT_RUN = ("lstm_tagger.dynamic_int8", "sklearn_dictionaries")
+NOT_RUN = ("sklearn_dictionaries",)
 ENDLESS = "script_newton"  # its loop ends at a precision that 16 bits do not have
 LOOSE = 10.0  # times the corpus' own tolerance
 REFUSALS = (pumice.UnsupportedError, pumice.base.errors.InputError, pumice.BindingError, TimeoutError)

@@ -110,11 +110,11 @@ def test_reductions_by_axes_that_a_program_is_given(context: pumice.Context, op:
     graph.output("y", graph.add(f"nnapi::{op}", x, axes, int(keep) if op == "MEAN" else keep))
     program = graph.compile(context)
     array = (np.random.default_rng(0).integers(1, 9, (2, 3, 4)) / 4).astype("float32")
-    for given in ([0], [1, -1], [2, 0], [0, 1, 2], [-3, -2, -1]):
+    for given in ([0], [1, -1], [2, 0], [0, 1, 2], [-3, -2, -1], [1, 1], [1, -2]):
         expected = REDUCED[op](array, axis=tuple({axis % 3 for axis in given}), keepdims=keep)
         made = program({"x": array, "axes": np.array(given, "int32")})["y"]
         assert_near(made, np.reshape(expected, expected.shape or (1,)).astype("float32"), ulp=16)
-    for given, match in (([3], "axis 3"), ([-4], "axis -4"), ([1, 1], "given twice"), ([1, -2], "given twice")):
+    for given, match in (([3], "axis 3"), ([-4], "axis -4")):
         with pytest.raises(pumice.GraphError, match=match):
             program({"x": array, "axes": np.array(given, "int32")})
 
@@ -128,9 +128,9 @@ def test_SQUEEZE_of_axes_that_a_program_is_given(context: pumice.Context) -> Non
 
     x = np.arange(3, dtype="float32").reshape(1, 3, 1)
     program = program_of(1, 3, 1)
-    for axes, shape in (([0], (3, 1)), ([-1], (1, 3)), ([2, 0], (3,))):
+    for axes, shape in (([0], (3, 1)), ([-1], (1, 3)), ([2, 0], (3,)), ([0, 0], (3, 1))):
         np.testing.assert_array_equal(program({"x": x, "axes": np.array(axes, "int32")})["y"], x.reshape(shape))
-    for wrong in ([1], [3], [-4], [0, 0]):
+    for wrong in ([1], [3], [-4]):
         with pytest.raises(pumice.GraphError):
             program({"x": x, "axes": np.array(wrong, "int32")})
     one = np.full((1, 1), 5, "float32")

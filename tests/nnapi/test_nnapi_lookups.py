@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
-from nnapi_operations import Quantized, run
+from nnapi_operations import Quantized, operands_of, run
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +60,7 @@ def densified(
     """N21.2 to N21.4, walked level by level."""
     k = len(block_map or [])
     n = len(order) - k
-    shape, block = [0] * n, [sizes[n + a] for a in range(k)]
+    shape, block = [0] * n, [sizes[order[n + a]] for a in range(k)]
     for p in range(n):
         shape[order[p]] = sizes[p]
     for p in range(n, n + k):
@@ -114,12 +114,15 @@ FORMS = [
     ([1, 0, 2], [1], [3, 2, 4], [0, 1, 0]),
     ([0, 1, 2], [0], [3, 2, 4], [1, 1, 1]),
     ([0], [], [5], [0]),
+    ([0, 1, 3, 2], [0, 1], [2, 3, 2, 4], [0, 1, 0, 0]),
+    ([2, 1, 0, 5, 4, 3], [0, 1, 2], [2, 1, 2, 3, 2, 4], [1, 0, 0, 0, 0, 1]),
 ]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_N21_3_values(context: pumice.Context, form: tuple[list[int], ...], dtype: str) -> None:
+    """The lists are constants, and of two types lists that a call hands over."""
     order, block_map, sizes, formats = form
     random = np.random.default_rng(FORMS.index(form))
     count, levels = draw_levels(random, order, sizes, formats)
@@ -128,15 +131,22 @@ def test_N21_3_values(context: pumice.Context, form: tuple[list[int], ...], dtyp
     given: Any = Quantized(values, 0.5, zero) if dtype in ("uint8", "int8", "uint16", "int16") else values
     if not isinstance(given, Quantized):
         zero = 0
-    lists = [None if one is None else one.tolist() for one in levels]
-    y = run(context, "DENSIFY", given, order, block_map or None, formats, sizes, *lists)
-    np.testing.assert_array_equal(y, densified(values, order, block_map, formats, sizes, levels, zero))
+    lists = [order, block_map or None, formats, sizes, *(None if one is None else one.tolist() for one in levels)]
+    expected = densified(values, order, block_map, formats, sizes, levels, zero)
+    np.testing.assert_array_equal(run(context, "DENSIFY", given, *lists), expected)
+    if dtype in ("float32", "uint8"):
+        fed: dict[str, Array] = {}
+        graph = pumice.Graph()
+        handed_over = [None if one is None else np.array(one, "int32") for one in lists]
+        graph.output("y", graph.add("nnapi::DENSIFY", *operands_of(graph, (given, *handed_over), fed)))
+        np.testing.assert_array_equal(graph.compile(context)(fed)["y"], expected)
 
 
 SPARSE: list[Any] = [[0, 1], None, [0, 1], [2, 3], None, None, [0, 1, 2], [2, 0]]
 WRONG: list[tuple[str, int, Any]] = [
     ("N21.2", 0, [0, 2]),
     ("N21.2", 0, [0, 0]),
+    ("N21.2", 0, [1, 1]),
     ("N21.1", 0, [0]),
     ("N21.1", 1, [0, 1]),
     ("N21.1", 2, [0, 2]),
@@ -165,3 +175,14 @@ def test_N21_4_values_for_all_places() -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match="N21.4"):
         graph.add("nnapi::DENSIFY", np.zeros(1, "float32"), *SPARSE)
+
+
+def test_N21_4_lists_of_a_call_are_looked_at(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    lists = [None if one is None else graph.input(f"l{i}", "int32", [len(one)]) for i, one in enumerate(SPARSE)]
+    graph.output("y", graph.add("nnapi::DENSIFY", np.ones(2, "float32"), *lists, name="it"))
+    program = graph.compile(context)
+    given = {f"l{i}": np.array(one, "int32") for i, one in enumerate(SPARSE) if one is not None}
+    assert program(given)["y"].shape == (2, 3)
+    with pytest.raises(pumice.GraphError, match=r"N21.4.*indices from 0 to 2 expected; given 3"):
+        program({**given, "l7": np.array([2, 3], "int32")})

@@ -64,9 +64,9 @@ SHARED = [
     Case("EXPAND_DIMS", (zeros(2), Fed("int32", [])), {}, "with operand 1, 'axis', that is no constant"),
     Case(
         "DENSIFY",
-        (zeros(2), Fed("int32", [2]), None, [0, 0], [1, 2], *[None] * 4),
+        (zeros(24), [0, 1, 2, 4, 5, 3], [0, 1, 2], [0] * 6, [1, 1, 1, 2, 3, 4], *[None] * 12),
         {},
-        "with operand 1, 'order', that is no constant",
+        r"operand 1, 'order': N21.4: blocks in an order whose inverse names the same sizes expected; given \[0, 1, 2, 4, 5, 3\]",
     ),
     *(
         Case(
@@ -434,7 +434,7 @@ LOOKUPS = [
     case(
         "DENSIFY",
         {1: [1, 1]},
-        r"operand 1, 'order': N21.2: the axes in some order, then the blocks in theirs, expected; given \[1, 1\]",
+        r"operand 1, 'order': N21.2: the axes in some order, then the blocks in some order, expected; given \[1, 1\]",
     ),
     case("DENSIFY", {1: [0, 1, 2]}, "N21.1: 11 operands expected, two for each level behind the first five; given 9"),
     case("DENSIFY", {3: [0]}, r"operand 3, 'formats': N21.1: 2 numbers expected; given \[0\]"),

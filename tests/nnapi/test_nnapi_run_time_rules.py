@@ -266,19 +266,17 @@ def test_a_strided_slice_backwards_from_before_the_first_element_has_none(
         (1, 2, 1, 1),
         (-1, 0, 1, 4),
         (4, 9, 3, 4),
-        (2, 1, -1, 2),
         (1, 3, 1, 2),
         (1, 1, 1, 0),
         (5, 6, 1, 0),
         (-6, -5, 1, 0),
-        (3, 0, -1, 3),
     ],
 )
 def test_an_axis_goes_where_its_range_has_one_element(
     context: pumice.Context, begin: int, end: int, step: int, taken: int
 ) -> None:
     """`taken`: the element, or how many there are."""
-    one = {(1, 2), (-1, 0), (4, 9), (2, 1)}
+    one = {(1, 2), (-1, 0), (4, 9)}
     for size in (5, None):
         graph = pumice.Graph()
         x = graph.input("x", "float32", [size, 2])

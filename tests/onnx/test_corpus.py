@@ -15,7 +15,6 @@ from corpus import page, run, store
 from corpus.case import arrays
 
 REFUSED = {  # model -> what the refusal says
-    "lstm_tagger.dynamic_int8": "operator com.microsoft::DynamicQuantizeLSTM",
     "sklearn_dictionaries": "operator ai.onnx.ml::ZipMap: dictionaries",
 }
 HALVES = (  # run in fp16 too
@@ -36,7 +35,16 @@ HALVES = (  # run in fp16 too
 )
 # Endings of copies, most of which are of models that the fast tier runs as well.
 COPIES = (".script", ".fp16", "_int8")
-SAMPLE = ("bert.script", "llama.script", "bert.qdq_int8", "gpt2.dynamic_int8", "resnet.qdq_int8", "t5.fp16", "vit.fp16")
+SAMPLE = (
+    "bert.script",
+    "llama.script",
+    "bert.qdq_int8",
+    "gpt2.dynamic_int8",
+    "lstm_tagger.dynamic_int8",
+    "resnet.qdq_int8",
+    "t5.fp16",
+    "vit.fp16",
+)
 EXPORTED_AGAIN = ("alibi", "gan_generator", "script_if", "sklearn_logistic", "gru")
 
 

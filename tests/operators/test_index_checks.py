@@ -167,6 +167,9 @@ NO_INDICES = {
     "pumice::TreeEnsemble.nodes": "what the importer made of a tree",
     "pumice::TreeEnsemble.entries": "what the importer made of a tree",
     "pumice::TreeEnsemble.roots": "what the importer made of a tree",
+    "pumice::TreeEnsemble64.nodes": "what the importer made of a tree",
+    "pumice::TreeEnsemble64.entries": "what the importer made of a tree",
+    "pumice::TreeEnsemble64.roots": "what the importer made of a tree",
 }
 
 

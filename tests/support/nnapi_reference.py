@@ -50,6 +50,7 @@ def strided_slice(
         if goes and not opens and not ends and (first, last) == (-1, 0) and step > 0:
             places = range(extent)[-1:]  # begin and begin + 1, as it is written for the last element
         if goes:
+            expect(step > 0, "a step above 0 on an axis that goes")
             expect(len(places) == 1, "one element on an axis that goes")
             gone.append(axis)
         x = np.take(x, np.array(places, int), axis)

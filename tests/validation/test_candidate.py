@@ -283,7 +283,7 @@ def corpus() -> Iterator[Any]:
     """Names of exported models, most of them for the longer tier."""
     sample = ("bert.fp16", "densenet.script", "inception.script", "sklearn_logistic", "swin.script")
     for name in store.names():
-        if name not in ("lstm_tagger.dynamic_int8", "sklearn_dictionaries"):  # strings
+        if name != "sklearn_dictionaries":
             yield pytest.param(name, marks=[] if name in sample else [pytest.mark.slow])
 
 

@@ -17,7 +17,7 @@ from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.judge import judged
 from pumice.validation.reference import ReferenceNode
 
-REFUSED = ("lstm_tagger.dynamic_int8", "sklearn_dictionaries")
+REFUSED = ("sklearn_dictionaries",)
 SAMPLE = (
     "attended_gru.dynamo",
     "bert.script",

@@ -75,8 +75,8 @@ class Graph {
   ValueId require(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name);
   // Tells a value's sizes beyond those that its node tells; sizes that are known stay.
   void refine(ValueId value, const Shape& shape);
-  // Adds a node of another graph, with other inputs, as it is there; outputs have the values' names.
-  std::vector<ValueId> repeat(const GraphNode& node, std::vector<ValueId> inputs, std::vector<std::string> output_names);
+  // Adds a node of another graph, with other inputs, as it is there; `outputs` are the values there, whose names and scales they keep.
+  std::vector<ValueId> repeat(const GraphNode& node, std::vector<ValueId> inputs, const std::vector<const GraphValue*>& outputs);
   void finish();  // idempotent; later changes throw StateError. Throws GraphError where there is no output.
   bool finished() const { return finished_; }
 

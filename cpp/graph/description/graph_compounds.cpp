@@ -136,7 +136,9 @@ const HostTensor* Graph::elements(ValueId id) const {
   return exact_ && !trials_.empty() ? trials_[0]->host(id) : nullptr;
 }
 
-std::vector<ValueId> Graph::repeat(const GraphNode& node, std::vector<ValueId> inputs, std::vector<std::string> output_names) {
+std::vector<ValueId> Graph::repeat(const GraphNode& node, std::vector<ValueId> inputs, const std::vector<const GraphValue*>& outputs) {
+  std::vector<std::string> output_names;
+  for (const GraphValue* output : outputs) output_names.push_back(output->name);
   if (is_late(node)) return add_expanded(*node.compound, node.name, std::move(inputs), node.attributes, node.outputs.size(), output_names);
   GraphNode copy = node;
   copy.inputs = std::move(inputs);
@@ -144,6 +146,7 @@ std::vector<ValueId> Graph::repeat(const GraphNode& node, std::vector<ValueId> i
   node_name(copy.op(), copy.name);
   std::vector<GraphValue> made = name_outputs(copy, node.outputs.size(), output_names);
   infer(copy, made);
+  for (size_t i = 0; i < made.size(); ++i) made[i].quantization = outputs[i]->quantization;
   return append(std::move(copy), std::move(made));
 }
 

@@ -78,7 +78,7 @@ class NnapiOperation : public CompoundOperation {
     row_.lower = refuse_lowering;
     for (size_t i = 0; i < operation.inputs.size(); ++i)
       if (const auto kind = operation.inputs[i].kind; kind == nnapi::OperandKind::list || kind == nnapi::OperandKind::pairs)
-        row_.host_inputs |= 1u << i;
+        row_.host_inputs |= operation.inputs[i].variadic ? ~0u << i : 1u << i;
   }
 
   std::string_view name() const override { return operation_.name; }

@@ -48,6 +48,7 @@ void box_transform(Expansion& e) {
   const auto held = [&](ValueId id) { return e.add("Min", {e.add("Max", {id, two(0)}), limit}); };
   const ValueId corners =
       e.add("Concat", {held(e.add("Sub", {moved, half})), held(e.add("Add", {moved, half}))}, with({{"axis", int64_t{2}}}));
+  if (e.is_quantized(0)) e.fixed(kBoxScale, 0);
   give_boxes(e, e.reshaped(corners, {boxes, width}), 0);
 }
 

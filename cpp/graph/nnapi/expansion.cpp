@@ -282,6 +282,10 @@ ValueId Expansion::as_int64(size_t i) {
   return cast(operands_[i], DType::int64);
 }
 
+ValueId Expansion::axes_of(size_t i, ValueId x) {
+  return add("pumice::DistinctAxes", {as_int64(i), add("Shape", {add("Shape", {x})})});
+}
+
 ValueId Expansion::cast(ValueId id, DType dtype) {
   return of(id).dtype == dtype ? id : add("Cast", {id}, with({{"to", onnx_number(dtype)}}));
 }
@@ -419,9 +423,13 @@ Quantization Expansion::declared_or(const Quantization& otherwise) {
   return declared_scale_ || declared_zero_ ? declared() : otherwise;
 }
 
+bool Expansion::is_declared(const Quantization& expected) const {
+  return (!declared_scale_ || *declared_scale_ == expected.scale[0]) && (!declared_zero_ || declared_zero_ == expected.zero_point);
+}
+
 Quantization Expansion::must_be(const Quantization& expected, const std::string& why) {
   takes_quantization_ = true;
-  if ((declared_scale_ && *declared_scale_ != expected.scale[0]) || (declared_zero_ && declared_zero_ != expected.zero_point))
+  if (!is_declared(expected))
     fail("an output of " + to_string(expected) + " expected" + why + "; given " +
          to_string(Quantization{{declared_scale_.value_or(expected.scale[0])}, declared_zero_ ? declared_zero_ : expected.zero_point, {}}));
   return expected;
@@ -433,6 +441,11 @@ Quantization Expansion::as_operand(size_t i) {
 
 Quantization Expansion::fixed(float scale, int32_t zero_point) {
   return must_be({{scale}, zero_point, {}}, "");
+}
+
+void Expansion::fixed_in(const std::vector<Quantization>& outputs) {
+  const auto found = std::ranges::find_if(outputs, [this](const Quantization& one) { return is_declared(one); });
+  must_be(found == outputs.end() ? outputs[0] : *found, "");
 }
 
 std::optional<DType> Expansion::declared_dtype() {

@@ -39,6 +39,7 @@ class Expansion {
   const Operands& rules() const { return rules_; }
   size_t count() const { return operands_.size(); }
   bool is_implicit() const { return rules_.is_implicit(); }  // in the other form
+  bool assumes() const { return assumes_; }                  // only the types of the outputs are asked for
   bool has(size_t i) const { return i < operands_.size() && operands_[i] != kAbsent; }
   ValueId operator[](size_t i) const { return operands_.at(i); }
   const GraphValue& value(size_t i) const { return of(operands_.at(i)); }
@@ -72,6 +73,7 @@ class Expansion {
   ValueId numbers(const std::vector<double>& values, DType dtype);  // a constant vector
   ValueId scales(const Quantization& quantization);                 // a constant: a scalar, or a vector of the channels'
   ValueId as_int64(size_t i);                                       // operand i as int64
+  ValueId axes_of(size_t i, ValueId x);                             // operand i, a list that the program is given, as axes of x, each once
   ValueId cast(ValueId id, DType dtype);
   ValueId bits_as(ValueId id, DType dtype);  // the same bits, of a dtype of as many
   // Sizes, known or computed: of an axis of operand i or of a value of known rank, and what follows from them.
@@ -106,6 +108,7 @@ class Expansion {
   // The output's parameters: those of operand i, or the ones that the operation fixes; GraphError where others were declared.
   Quantization as_operand(size_t i);
   Quantization fixed(float scale, int32_t zero_point);
+  void fixed_in(const std::vector<Quantization>& outputs);  // what is declared has to be that of one of several outputs
   std::optional<DType> declared_dtype();
   void give(ValueId id, Quantization quantization = {});
   // Reals that become an output of operand i's kind: quantized as declared, or as they are.
@@ -118,6 +121,7 @@ class Expansion {
   void check_rules();
   ValueId guarded(size_t passed, const std::shared_ptr<const Requirement>& requirement, const std::vector<size_t>& asked,
                   std::optional<size_t> unread);
+  bool is_declared(const Quantization& expected) const;  // or nothing else is
   Quantization must_be(const Quantization& expected, const std::string& why);
 
   Graph& graph_;

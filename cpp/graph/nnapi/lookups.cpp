@@ -53,18 +53,27 @@ struct Layout {
   int64_t step(size_t level) const {
     const auto block = level < axes() ? std::ranges::find(map, order[level]) : map.end();
     if (block == map.end()) return steps[axis(level)];
-    return steps[axis(level)] * sizes[axes() + static_cast<size_t>(block - map.begin())];
+    return steps[axis(level)] * sizes[level_of(static_cast<size_t>(block - map.begin()))];
+  }
+  // The level that walks a block.
+  size_t level_of(size_t block) const {
+    return static_cast<size_t>(std::ranges::find(order, static_cast<int64_t>(axes() + block)) - order.begin());
   }
 };
 
+// The axes come in any order, and then the blocks in any order in which that system takes the sizes of the right ones: it looks for the
+// size of a block at the level that the order names at the block's place.
 void expect_permutation(const Expansion& e, const Layout& layout) {
-  std::vector<int64_t> first(layout.order.begin(), layout.order.begin() + static_cast<int64_t>(layout.axes()));
-  std::ranges::sort(first);
-  for (size_t p = 0; p < layout.levels(); ++p) {
-    const int64_t given = p < layout.axes() ? first[p] : layout.order[p];
-    if (given != static_cast<int64_t>(p))
-      e.fail(kOrder, "N21.2", "the axes in some order, then the blocks in theirs, expected; given " + to_string(layout.order));
-  }
+  std::vector<int64_t> sorted = layout.order;
+  const auto middle = sorted.begin() + static_cast<int64_t>(layout.axes());
+  std::sort(sorted.begin(), middle);
+  std::sort(middle, sorted.end());
+  for (size_t p = 0; p < layout.levels(); ++p)
+    if (sorted[p] != static_cast<int64_t>(p))
+      e.fail(kOrder, "N21.2", "the axes in some order, then the blocks in some order, expected; given " + to_string(layout.order));
+  for (size_t block = 0; block < layout.map.size(); ++block)
+    if (layout.sizes[static_cast<size_t>(layout.order[layout.axes() + block])] != layout.sizes[layout.level_of(block)])
+      e.fail(kOrder, "N21.4", "blocks in an order whose inverse names the same sizes expected; given " + to_string(layout.order));
 }
 
 Layout layout_of(const Expansion& e) {
@@ -131,8 +140,19 @@ void check_densify(Operands& o) {
   refuse_empty(o, "NG2");
 }
 
+// Whether all operands but the values are known. Those that a program is given are when it is bound.
+bool knows_lists(const Expansion& e) {
+  for (size_t i = kOrder; i < e.count(); ++i)
+    if (e.has(i) && !e.known(i)) return false;
+  return true;
+}
+
 // For each element of the dense tensor, the value that stands there, or the one behind the last, which is none.
 void densify(Expansion& e) {
+  if (!knows_lists(e)) {
+    if (!e.assumes()) throw UnknownShapeError("node '" + e.rules().node() + "': DENSIFY with lists that are not known yet");
+    return e.give(e.add("Identity", {e[0]}), e.as_operand(0));
+  }
   const Layout layout = layout_of(e);
   Positions places{0};
   for (size_t p = 0; p < layout.levels(); ++p)
@@ -168,7 +188,7 @@ Operations lookup_operations() {
       {"nnapi::DENSIFY",
        kExperimental,
        "A dense tensor of the values of a sparse one: its levels in the order they are walked, each dense (0) or sparse (1), their sizes, "
-       "and the segments and indices of each. All but the values are constants.",
+       "and the segments and indices of each. The host knows all but the values when a program is bound.",
        {tensor("values", all),
         list("order"),
         list("block_map", true),

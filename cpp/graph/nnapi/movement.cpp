@@ -143,6 +143,8 @@ void check_strided_slice(Operands& o) {
   const auto begin = o.numbers(1), end = o.numbers(2), steps = o.numbers(3);
   for (size_t axis = 0; steps && axis < steps->size(); ++axis) {
     if ((*steps)[axis] == 0) o.fail(3, "steps other than 0 expected; given 0" + on_axis(axis));
+    if (has_bit(masks.shrink, axis) && (*steps)[axis] < 0)
+      o.fail(3, "a step above 0 expected" + on_axis(axis) + ", which goes; given " + std::to_string((*steps)[axis]));
     if (!has_bit(masks.shrink, axis) || !begin || !end) continue;
     const auto size = o.size(0, axis);
     const int64_t count = size ? axis_slice({(*begin)[axis], (*end)[axis], (*steps)[axis]}, masks, axis).count(*size) : 1;
@@ -290,7 +292,7 @@ void reshape(Expansion& e) {
 
 // Never less than one axis is left.
 void squeeze(Expansion& e) {
-  if (e.has(1) && !e.known(1)) return give_moved(e, e.with_an_axis(e.add("Squeeze", {e[0], e.as_int64(1)})));
+  if (e.has(1) && !e.known(1)) return give_moved(e, e.with_an_axis(e.add("Squeeze", {e[0], e.axes_of(1, e[0])})));
   const size_t rank = e.rank(0);
   std::vector<int64_t> axes;
   if (e.has(1)) {

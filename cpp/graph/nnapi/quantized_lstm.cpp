@@ -83,6 +83,7 @@ ValueId sums_of(Expansion& e) {
 
 void lstm_16bit(Expansion& e) {
   const float scale = check_scales(e);
+  e.fixed_in({{e.quantization(kCellState).scale, 0, {}}, {{kOperandScale}, kOperandZero, {}}});
   FixedPoint f(e);
   const ValueId z = f.held16(f.scaled(sums_of(e), multiplier_of(4096.0 * static_cast<double>(scale))));
   const ValueId opened = f.gates_of(e.cast(z, DType::int32), kIntegerBits, 4, 2, e.length(kBiases, 0));

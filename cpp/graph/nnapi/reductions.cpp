@@ -22,7 +22,7 @@ std::vector<int64_t> distinct_axes(const Expansion& e) {
 // A reduction over axes that the program computes.
 ValueId reduced_by_value(Expansion& e, std::string_view op, ValueId x) {
   const bool keep = e.integer(2) != 0;
-  const ValueId y = e.add(op, {x, e.as_int64(1)}, with({{"keepdims", int64_t{keep}}, {"noop_with_empty_axes", int64_t{1}}}));
+  const ValueId y = e.add(op, {x, e.axes_of(1, x)}, with({{"keepdims", int64_t{keep}}, {"noop_with_empty_axes", int64_t{1}}}));
   return keep ? y : e.with_an_axis(y);
 }
 

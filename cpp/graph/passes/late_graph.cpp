@@ -34,10 +34,10 @@ std::shared_ptr<Graph> expanded(const ProgramGraph& graph, const std::vector<std
   const auto taken = [&](ValueId id) { return id == kAbsent ? kAbsent : own[static_cast<size_t>(id)]; };
   for (const ProgramNode& node : graph.nodes) {
     std::vector<ValueId> inputs;
-    std::vector<std::string> names;
+    std::vector<const GraphValue*> before;
     for (const ValueId input : node.inputs) inputs.push_back(taken(input));
-    for (const ValueId output : node.outputs) names.push_back(graph.value(output).name);
-    const auto outputs = made->repeat(node, std::move(inputs), std::move(names));
+    for (const ValueId output : node.outputs) before.push_back(&graph.value(output));
+    const auto outputs = made->repeat(node, std::move(inputs), before);
     for (size_t j = 0; j < outputs.size(); ++j) own[static_cast<size_t>(node.outputs[j])] = outputs[j];
   }
   for (const auto& [name, value] : graph.outputs) made->output(name, taken(value));

@@ -23,19 +23,21 @@ std::vector<size_t> resized_axes(std::string_view node, const Attributes& attrib
 }
 
 // The place in x of an index of the axis, in elements.
+// Products of what is given are divided once, so that a place on an element or half-way between two is exact.
 double place_in_x(const ResizeAxis& axis, const std::string& mode, int64_t index) {
-  const auto y = static_cast<double>(index), x_size = static_cast<double>(axis.x_size), exact_size = axis.scale * x_size;
+  const double num = axis.scale_num, den = axis.scale_den;
+  const auto y = static_cast<double>(index), x_size = static_cast<double>(axis.x_size), exact_size = num * x_size / den;
   if (mode == "align_corners") return exact_size == 1 ? 0 : y * (x_size - 1) / (exact_size - 1);
-  if (mode == "asymmetric") return y / axis.scale;
-  if (mode == "tf_half_pixel_for_nn") return (y + 0.5) / axis.scale;  // a mode of operator sets 11 and 12
+  if (mode == "asymmetric") return y * den / num;
+  if (mode == "tf_half_pixel_for_nn") return (y + 0.5) * den / num;  // a mode of operator sets 11 and 12
   if (mode == "tf_crop_and_resize") {
     const double length = axis.roi_end - axis.roi_start;
     return (exact_size == 1 ? length * (x_size - 1) / 2 : y * length * (x_size - 1) / (exact_size - 1)) + axis.roi_start * (x_size - 1);
   }
   if (mode == "pytorch_half_pixel" && axis.size == 1) return 0;
-  const double half_pixel = (y + 0.5) / axis.scale - 0.5;
-  if (mode == "half_pixel_symmetric") return x_size / 2 * (1 - static_cast<double>(axis.size) / exact_size) + half_pixel;
-  return half_pixel;
+  // x_size / 2 * (1 - size / (scale * x_size)) + (y + 0.5) / scale - 0.5
+  if (mode == "half_pixel_symmetric") return (x_size - 1) / 2 + (2 * y + 1 - static_cast<double>(axis.size)) * den / (2 * num);
+  return (y + 0.5) * den / num - 0.5;
 }
 
 double cubic(double distance, double a) {
@@ -52,9 +54,20 @@ int64_t nearest(double place, const std::string& mode) {
 
 }  // namespace
 
-// The size in float32: exporters make the scale from 5 to 7 in it, and in wider numbers that float is a little less than 7 / 5.
+// The size in float32, as ONNX's shape inference and ONNX Runtime have it: exporters make the scale from 5 to 7 in it, and in wider
+// numbers that float is a little less than 7 / 5.
 static int64_t scaled_size(int64_t size, double scale) {
   return scale == 1 ? size : static_cast<int64_t>(static_cast<float>(scale) * static_cast<float>(size));
+}
+
+// Sets the scale: the given one, or without one (0) the ratio of the sizes. A float less than that by which the size was reached stands
+// for that ratio too.
+static void set_scale(ResizeAxis& axis, double given) {
+  const auto size = static_cast<double>(axis.size), x_size = static_cast<double>(axis.x_size);
+  const bool is_ratio = axis.x_size > 0 && (given == 0 || size > given * x_size);
+  axis.scale_num = is_ratio ? size : given == 0 ? 1 : given;
+  axis.scale_den = is_ratio ? x_size : 1;
+  axis.scale = axis.scale_num / axis.scale_den;
 }
 
 std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes& attributes, const Shape& shape,
@@ -72,25 +85,25 @@ std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes&
   std::vector<ResizeAxis> result;
   for (const int64_t size : shape) result.push_back({size, size});
   const std::string policy = attributes.text("keep_aspect_ratio_policy", "stretch");
-  double common = policy == "not_larger" ? INFINITY : 0;
+  ResizeAxis common;
+  common.scale = policy == "not_larger" ? INFINITY : -1;
   for (size_t i = 0; i < axes.size(); ++i) {
     ResizeAxis& axis = result[axes[i]];
     if (!sizes.empty() && sizes[i] < 0) fail("sizes of at least 0 expected; given " + std::to_string(sizes[i]));
     if (!scales.empty() && !(scales[i] > 0 && scales[i] * static_cast<double>(axis.x_size) < 9e15))
       fail("finite scales above 0 expected; given " + general_text(scales[i]));
-    const auto x_size = static_cast<double>(axis.x_size);
     axis.size = sizes.empty() ? scaled_size(axis.x_size, scales[i]) : sizes[i];
     if (axis.x_size == 0 && axis.size > 0)
       fail("axis " + std::to_string(axes[i]) + " is empty and cannot become " + std::to_string(axis.size));
-    axis.scale = !sizes.empty() ? (axis.x_size == 0 ? 1 : static_cast<double>(axis.size) / x_size) : scales[i];
-    common = policy == "not_larger" ? std::min(common, axis.scale) : std::max(common, axis.scale);
+    set_scale(axis, sizes.empty() ? scales[i] : 0);
+    if (policy == "not_larger" ? axis.scale < common.scale : axis.scale > common.scale) common = axis;
     if (crops) axis.roi_start = roi[i], axis.roi_end = roi[i + axes.size()];
   }
   for (const size_t i : axes) {
     ResizeAxis& axis = result[i];
     if (!sizes.empty() && policy != "stretch") {
-      axis.scale = common;
-      axis.size = static_cast<int64_t>(common * static_cast<double>(axis.x_size) + 0.5);
+      axis.scale = common.scale, axis.scale_num = common.scale_num, axis.scale_den = common.scale_den;
+      axis.size = static_cast<int64_t>(common.scale_num * static_cast<double>(axis.x_size) / common.scale_den + 0.5);
     }
     axis.resized = axis.size != axis.x_size || std::fabs(axis.scale - 1) > 1e-9 || axis.roi_start != 0 || axis.roi_end != 1;
   }

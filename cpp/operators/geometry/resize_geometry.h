@@ -13,8 +13,9 @@ namespace pumice {
 struct ResizeAxis {
   int64_t x_size = 0, size = 0;
   double scale = 1;
-  double roi_start = 0, roi_end = 1;  // fractions of the axis's length, for tf_crop_and_resize
-  bool resized = false;               // false: the axis stays as it is
+  double scale_num = 1, scale_den = 1;  // the scale is their exact quotient: of a given float and 1, or of two sizes
+  double roi_start = 0, roi_end = 1;    // fractions of the axis's length, for tf_crop_and_resize
+  bool resized = false;                 // false: the axis stays as it is
 };
 
 // One entry for each axis of `shape`. Either `scales` or `sizes` is empty. Throws GraphError naming `node`.

@@ -263,10 +263,10 @@ Rows indexed_rows() {
            .host_inputs = host_bits(1),
            .counted = "pumice::Compress",
            .evaluate = evaluate_compress},
-          // No lowering: the host makes it, for its shape depends on the values.
+          // No lowering: the host makes it, for its shape depends on the values. A scalar has no axis: its result is [0, count].
           {.name = "NonZero",
            .skeleton = Skeleton::copy,
-           .schema = {.inputs = {value("x", kAny)}, .outputs = {value("y", kInt64)}, .min_rank = 1},
+           .schema = {.inputs = {value("x", kAny)}, .outputs = {value("y", kInt64)}},
            .shape = shape_of_non_zero,
            .host_inputs = host_bits(0),
            .counted = "pumice::NonZero",
@@ -289,9 +289,7 @@ Rows indexed_rows() {
            .evaluate = evaluate_compress},
           {.name = "pumice::NonZero",
            .skeleton = Skeleton::index_map,
-           .schema = {.inputs = {value("x", kAny), value("count", kInt32), value("starts", kInt32)},
-                      .outputs = {value("y", kInt64)},
-                      .min_rank = 1},
+           .schema = {.inputs = {value("x", kAny), value("count", kInt32), value("starts", kInt32)}, .outputs = {value("y", kInt64)}},
            .shape = shape_of_counted_non_zero,
            .lower = lower_non_zero,
            .host_inputs = host_bits(1),

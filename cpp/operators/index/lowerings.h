@@ -34,6 +34,7 @@ HostResults evaluate_view(const HostNode& node);
 HostResults evaluate_shape(const HostNode& node);
 HostResults evaluate_size(const HostNode& node);
 HostResults evaluate_position(const HostNode& node);
+HostResults evaluate_distinct_axes(const HostNode& node);
 HostResults evaluate_constant(const HostNode& node);
 HostResults evaluate_transpose(const HostNode& node);
 HostResults evaluate_transpose_by(const HostNode& node);

@@ -63,6 +63,16 @@ HostResults evaluate_position(const HostNode& node) {
   return one(integers_tensor(node.outputs[0], {std::clamp<int64_t>(given < 0 ? given + length : given, 0, std::max<int64_t>(most, 0))}));
 }
 
+HostResults evaluate_distinct_axes(const HostNode& node) {
+  std::vector<int64_t> axes;
+  const int64_t rank = node.integers(1).at(0);
+  for (const int64_t given : node.integers(0)) {
+    const int64_t axis = given < 0 ? given + rank : given;
+    if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis);
+  }
+  return one(integers_tensor(node.outputs[0], axes));
+}
+
 HostResults evaluate_constant(const HostNode& node) {
   const Attributes& attributes = node.attributes;
   if (const HostTensor* tensor = attributes.tensor("value")) return one(*tensor);

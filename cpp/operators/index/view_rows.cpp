@@ -105,6 +105,15 @@ void shape_of_position(ShapeContext& node) {
   node.output(0, DType::int64, {1});
 }
 
+void shape_of_distinct_axes(ShapeContext& node) {
+  const int64_t rank = node.host_integer(1);
+  std::vector<size_t> axes;
+  for (const int64_t given : node.host_integers(0)) axes.push_back(checked_axis(node, given, static_cast<size_t>(rank)));
+  std::ranges::sort(axes);
+  const auto repeated = std::ranges::unique(axes);
+  node.output(0, DType::int64, {static_cast<int64_t>(axes.size() - repeated.size())});
+}
+
 void shape_of_unchanged(ShapeContext& node) {
   if (node.input(0).shape != node.input(1).shape)
     node.fail("a state of shape " + to_string(node.input(1).shape) + " expected, as before the iteration; given " +
@@ -259,6 +268,13 @@ Rows view_rows() {
            .shape = shape_of_position,
            .host_inputs = host_bits(0, 1),
            .evaluate = evaluate_position},
+          // Axes of a tensor of that rank, counted from the first one, each once.
+          {.name = "pumice::DistinctAxes",
+           .skeleton = Skeleton::copy,
+           .schema = {.inputs = {value("axes", kInt64), value("rank", kInt64)}, .outputs = {value("y", kInt64)}},
+           .shape = shape_of_distinct_axes,
+           .host_inputs = host_bits(0, 1),
+           .evaluate = evaluate_distinct_axes},
           {.name = "Constant",
            .skeleton = Skeleton::copy,
            .schema = {.outputs = y,

@@ -11,8 +11,11 @@ void shape_of_trees(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
   const int64_t targets = node.attributes().integer("targets");
   if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
-  if (nodes.size() != 2 || nodes[1] != 5 || nodes[0] < 1) node.fail("nodes of five words expected; given " + to_string(nodes));
-  if (entries.size() != 2 || entries[1] != 2) node.fail("entries of two words expected; given " + to_string(entries));
+  const int64_t words = node.input(0).dtype == DType::float64 ? 2 : 1;  // of a number
+  if (nodes.size() != 2 || nodes[1] != 4 + words || nodes[0] < 1)
+    node.fail("nodes of " + std::to_string(4 + words) + " words expected; given " + to_string(nodes));
+  if (entries.size() != 2 || entries[1] != 1 + words)
+    node.fail("entries of " + std::to_string(1 + words) + " words expected; given " + to_string(entries));
   if (node.input(3).rank() != 1) node.fail("a vector of roots expected; given " + to_string(node.input(3).shape));
   if (targets < 1 || node.attributes().integer("depth") < 0) node.fail("'targets' of at least 1 and a 'depth' expected");
   node.output(0, node.input(0).dtype, {x[0], targets});
@@ -38,16 +41,26 @@ void shape_of_hash_projection(ShapeContext& node) {
 }  // namespace
 
 Rows ml_rows() {
+  const std::vector<AttributeSchema> of_trees{choice("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
+                                              required("depth", AttributeKind::integer), required("targets", AttributeKind::integer)};
   return {{.name = "pumice::TreeEnsemble",
            .skeleton = Skeleton::reduce,
            .schema = {.inputs = {value("x", kFloats), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
                       .outputs = {value("y", kFloats)},
-                      .attributes = {choice("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
-                                     required("depth", AttributeKind::integer), required("targets", AttributeKind::integer)}},
+                      .attributes = of_trees},
            .shape = shape_of_trees,
            .lower = lower_trees,
            .cut = cut_images,
            .epilogue = true},
+          {.name = "pumice::TreeEnsemble64",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = {value("x", set_of(DType::float64)), value("nodes", kInt32), value("entries", kInt32),
+                                 value("roots", kInt32)},
+                      .outputs = {value("y", set_of(DType::float64))},
+                      .attributes = of_trees},
+           .shape = shape_of_trees,
+           .lower = lower_trees_of_doubles,
+           .cut = cut_images},
           {.name = "pumice::PairwiseCoupling",
            .skeleton = Skeleton::scan,
            .schema = {.inputs = {value("pairs", kFloats)},

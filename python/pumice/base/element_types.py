@@ -90,7 +90,19 @@ def array_of(raw: Bytes, dtype: str, shape: list[int]) -> Array:
 
 
 def _unpacked(packed: Array, dtype: str, shape: list[int]) -> Array:
-    width = BITS[dtype]
-    lanes = [packed >> place & (1 << width) - 1 for place in range(0, 8, width)]
-    codes = np.stack(lanes, axis=-1).reshape(-1)[: element_count(shape)]
+    codes = unpacked_codes(packed, BITS[dtype]).reshape(-1)[: element_count(shape)]
     return codes.reshape(shape).view(numpy_dtype(dtype))
+
+
+def unpacked_codes(packed: Array, bits: int) -> Array:
+    """The codes of `bits` in the bytes along the last axis, one to a byte. The first of a byte is in its low bits."""
+    codes = [packed >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
+    return np.stack(codes, axis=-1).reshape(*packed.shape[:-1], -1)
+
+
+def packed_codes(codes: Array, bits: int) -> bytes:
+    """Codes of one to a byte as bytes of several, in one row. Bits above `bits` are left out."""
+    in_byte = 8 // bits
+    flat = np.concatenate([codes.reshape(-1), np.zeros(-codes.size % in_byte, np.uint8)]).reshape(-1, in_byte)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return bytes(np.bitwise_or.reduce((flat & np.uint8((1 << bits) - 1)) << shifts, axis=1))

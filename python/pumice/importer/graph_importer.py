@@ -27,7 +27,7 @@ from .file.recipe import (
     packed,
     without_trailing_gaps,
 )
-from .onnx_functions import schema_of
+from .onnx_functions import OPSET, schema_of, version_of
 from .onnx_values import ONNX_DOMAINS, attribute_of, attributes_of, constant_value, declared_output, value_of
 from .rewrites.node_forms import Scope
 from .rewrites.table import CONTRIB_DOMAIN, NEWEST, OLDEST, rewritten
@@ -145,7 +145,7 @@ class GraphImporter:
             if domain == "" and node.op_type == "Constant":
                 self._read_constant_node(node, name)
                 continue
-            inputs, outputs = without_trailing_gaps(list(node.input)), without_trailing_gaps(list(node.output))
+            inputs, outputs = without_trailing_gaps(list(node.input)), _outputs_of(node, domain, name)
             recipe = NodeRecipe(node.op_type, name, inputs, outputs, {}, domain)
             try:
                 yield recipe._replace(attributes=attributes_of(node, name, self.file, self._subgraph))
@@ -215,10 +215,10 @@ class GraphImporter:
 
         Raises GraphError.
         """
-        version = self.opsets.get("", NEWEST)
         for node in nodes:
             if node.domain or node.op not in COMPOSED:
                 continue
+            version = version_of(node, self.opsets.get("", NEWEST))
             # An operator that the model's set does not have yet is checked by its newest form.
             schema = schema_of(node.op, version, "") or schema_of(node.op, NEWEST, "")
             if not schema:
@@ -255,7 +255,7 @@ class GraphImporter:
         kept = []
         for node in nodes:
             if not all(name in read for name in node.outputs[1:]):
-                optional = _optional_outputs(node, version)
+                optional = _optional_outputs(node, version_of(node, version))
                 names = [name if i not in optional or name in read else "" for i, name in enumerate(node.outputs)]
                 node = node._replace(outputs=without_trailing_gaps(names))
             kept.append(node)
@@ -270,10 +270,16 @@ class GraphImporter:
         if version < OLDEST:
             return nodes
         for node in nodes:
+            own = version_of(node, version)
+            node.attributes.pop(OPSET, None)
             try:
-                newest += [node] if node.unsupported else rewritten(node, version, scope)
+                if not OLDEST <= own <= NEWEST:
+                    raise NotExpressible(
+                        f"of a function that imports a set which is not known ({OLDEST} to {NEWEST} are)"
+                    )
+                newest += [node] if node.unsupported else rewritten(node, own, scope)
             except NotExpressible as reason:
-                where = "" if node.domain else f" (operator set {version})"
+                where = "" if node.domain else f" (operator set {own})"
                 newest.append(node._replace(unsupported=f"{reason}{where}"))
         return newest
 
@@ -313,6 +319,13 @@ class GraphImporter:
         name = self.graph.name or self.file.name
         made = Recipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
         return made._replace(overridable=self.overridable, defaults=self.defaults)
+
+
+def _outputs_of(node: NodeProto, domain: str, name: str) -> list[str]:
+    """The names of the node's outputs. A Split makes as many parts as it has outputs, so that one without a name gets one."""
+    if (domain, node.op_type) != ("", "Split"):
+        return without_trailing_gaps(list(node.output))
+    return [output or f"{name}:{i}" for i, output in enumerate(node.output)]
 
 
 def _optional_outputs(node: NodeRecipe, version: int) -> set[int]:

@@ -19,6 +19,8 @@ from onnx import AttributeProto, FunctionProto, ModelProto, TypeProto
 from ..base.errors import graph_error
 from .file.node_names import node_names
 from .file.onnx_tensor import DTYPES
+from .file.recipe import NodeRecipe
+from .rewrites.table import NEWEST, OLDEST
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -34,6 +36,7 @@ _MOST_BYTES = 1 << 30  # bytes that expanding may add to a model, with the tenso
 _NEWEST_SET = (1 << 31) - 1  # the largest operator set that can be asked for
 _MAKES_TYPES = ("Cast", "Constant", "ConstantOfShape")
 _SMALL = 64  # elements of a tensor that is kept, because it may tell of shapes
+OPSET = "pumice.opset"  # attribute: the operator set of ONNX that a node is of, where that is not the model's
 _ANY, _RARE = "", "float64"  # element types: any; one that not all claimed operators take
 
 
@@ -48,6 +51,7 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
     _check_expansion(model, name)
     light = _without_weights(model)
     _give_defaults(light)
+    _note_versions(light)
     try:
         for _ in range(_DEEPEST):
             if not light.functions and not _make_calls(light, claimed):
@@ -145,6 +149,50 @@ def _give_defaults(model: ModelProto) -> None:
         node.attribute.extend(value for value in values if value.name not in given)
 
 
+def _note_versions(model: ModelProto) -> None:
+    """Notes the operator set of nodes in functions that import another one than the model, so that one expansion serves all."""
+    versions = _versions(model)
+    for function in model.functions:
+        imported = _versions(function)
+        version = imported.get("")
+        if version is not None and version != versions.get("", version):
+            for node in (node for graph in _graphs(function) for node in graph.node):
+                if node.domain in ("", "ai.onnx") and _differs(node.op_type, version, versions[""]):
+                    node.attribute.append(onnx.helper.make_attribute(OPSET, version))
+        for domain, version in imported.items():
+            if domain not in versions:
+                versions[domain] = version
+                model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+    for function in model.functions:
+        function.ClearField("opset_import")
+        function.opset_import.extend(model.opset_import)
+
+
+def _differs(op: str, version: int, other: int) -> bool:
+    """Whether the two operator sets have different forms of an operator. All forms of a Constant are read alike."""
+    if op == "Constant":
+        return False
+    one, two = schema_of(op, version, ""), schema_of(op, other, "")
+    return not OLDEST <= version <= NEWEST or one is None or two is None or bool(one.since_version != two.since_version)
+
+
+def version_of(node: NodeProto | NodeRecipe, default: int) -> int:
+    """The operator set of ONNX that a node is of; `default`: the model's."""
+    if isinstance(node, NodeRecipe):
+        noted = node.attributes.get(OPSET, default)
+        return noted if isinstance(noted, int) else default
+    return next((int(one.i) for one in node.attribute if one.name == OPSET), default)
+
+
+def unversioned(node: NodeProto) -> NodeProto:
+    """The node without the note of its operator set."""
+    plain = onnx.NodeProto()
+    plain.CopyFrom(node)
+    del plain.attribute[:]
+    plain.attribute.extend(one for one in node.attribute if one.name != OPSET)
+    return plain
+
+
 def _overload(message: FunctionProto | NodeProto) -> str:
     return getattr(message, "overload", "")  # the field is there since onnx 1.16
 
@@ -160,7 +208,7 @@ def schema_of(op: str, version: int, domain: str) -> Schema | None:
 # ---- ONNX's functions
 
 
-def _versions(model: ModelProto) -> dict[str, int]:
+def _versions(model: ModelProto | FunctionProto) -> dict[str, int]:
     return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
 
 
@@ -180,7 +228,7 @@ def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed, dtype: 
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in versions or claimed(node.op_type, domain, dtype) or not onnx.defs.has(node.op_type, domain):
         return None
-    schema = schema_of(node.op_type, versions[domain], domain)
+    schema = schema_of(node.op_type, version_of(node, versions[domain]), domain)
     return schema if schema and (schema.has_function or schema.has_context_dependent_function) else None
 
 
@@ -219,7 +267,8 @@ def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
         for node, name in zip(graph.node, node_names(graph), strict=True):
             first = types.get(node.input[0]) if node.input else None
             schema = _schema(node, versions, claimed, DTYPES.get(first.tensor_type.elem_type, _ANY) if first else _ANY)
-            body = schema and _body(node, schema, versions[schema.domain], types)
+            version = version_of(node, versions[schema.domain]) if schema else 0
+            body = schema and _body(node, schema, version, types)
             if not schema or not body:
                 continue
             given = {attribute.name for attribute in node.attribute}
@@ -229,6 +278,8 @@ def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
             body.ClearField("opset_import")
             body.opset_import.extend(model.opset_import)
             for index, inner in enumerate(body.node):
+                if version_of(node, 0):
+                    inner.attribute.append(onnx.helper.make_attribute(OPSET, version))
                 inner.name = f"{name} ({node.op_type})/{inner.op_type}_{index}"
             node.op_type, node.domain = body.name, _DOMAIN
             model.functions.append(body)

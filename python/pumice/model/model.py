@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 else:
     from ..base import lazy_typing as npt
 
+_OPTIONS = frozenset({"again", "loop_timeout", "out", "progress", "runs"})  # of methods that take inputs by name too
 _MOST_SIGNATURES = 256  # signatures (shapes and dtypes of arguments) that are remembered as checked
 
 
@@ -154,7 +155,7 @@ class Model:
         self._random = packing.random
         self._input_count = len(packing.inputs)
         self._single = len(self.outputs) == 1
-        self._has_out = any(value.name == "out" for value in packing.inputs)
+        self._option_inputs = _OPTIONS.intersection(value.name for value in packing.inputs)
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
         self._checked: set[tuple[Any, ...]] = set()
         self._is_new = False  # whether the last arguments had a new signature
@@ -165,6 +166,7 @@ class Model:
 
     def __call__(
         self,
+        /,
         *arrays: npt.ArrayLike,
         loop_timeout: float | None = None,
         out: Array | Mapping[str, Array] | None = None,
@@ -177,16 +179,13 @@ class Model:
         has a default, and comes behind the others. loop_timeout: seconds for each Loop and Scan from each time that it is entered, at
         most 15; None: no limit, as ONNX knows none. out: arrays by name, or one where there is one output, that results are written to and
         that are returned: of the output's dtype and shape, writable, C-contiguous and apart from one another; outputs that are not named
-        get new arrays. A model with an input `out` takes that by this name, and no arrays for results.
+        get new arrays. A model with an input `out` or `loop_timeout` takes that by this name, and the option keeps its default.
         Raises BindingError naming the input or the output, TimeoutError; GraphError for an index out of range that the host knows,
         IndexRangeError with check_indices for others.
         """
-        targets = None
-        if out is not None:
-            if self._has_out:
-                by_name = {**by_name, "out": out}  # type: ignore[dict-item]
-            else:
-                targets = targets_of(self.outputs, out, self._packing is not None)
+        if self._option_inputs:
+            out, loop_timeout = self._option("out", out, by_name), self._option("loop_timeout", loop_timeout, by_name)
+        targets = None if out is None else targets_of(self.outputs, out, self._packing is not None)
         if self._packing:
             strings = self._packing.call_strings()
             results = self._call(self._arguments(arrays, by_name, strings), None, loop_timeout)
@@ -199,7 +198,7 @@ class Model:
         forward_log()
         return results[0] if self._single else self._outputs(results)
 
-    def warm_up(self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> float:
+    def warm_up(self, /, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> float:
         """Runs the model once, as a call does, and gives the seconds that it took, not the results.
 
         The first run with inputs of such shapes binds them and makes kernels, which some drivers compile at their first dispatch; later
@@ -210,12 +209,13 @@ class Model:
         return time.perf_counter() - begin
 
     def run_async(
-        self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike
+        self, /, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike
     ) -> ModelRun:
         """Starts the model and returns at once; a model with control flow, or one that is cut, has ended then.
 
         The arguments are those of a call.
         """
+        loop_timeout = self._option("loop_timeout", loop_timeout, by_name)
         strings = self._packing.call_strings() if self._packing else None
         run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
         forward_log()
@@ -242,7 +242,14 @@ class Model:
 
     # ---- arguments
 
-    def arguments(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
+    def _option(self, name: str, value: Any, by_name: dict[str, Any], default: Any = None) -> Any:
+        """An option of a call. An input of that name gets what was given, and the option its default."""
+        if name not in self._option_inputs or value is default:
+            return value
+        by_name[name] = value
+        return default
+
+    def arguments(self, /, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
         """The arguments of a call, checked, as arrays in graph order.
 
         A sequence or an optional value becomes its parts, strings become their places in a table. Raises BindingError
@@ -272,7 +279,7 @@ class Model:
             runs.note_call(self, signature, given)
         return given
 
-    def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
+    def named(self, /, *arrays: Any, **by_name: Any) -> dict[str, Any]:
         """The inputs as they are given, by name. Raises BindingError where one is missing or too many."""
         names = (value.name for value in (*self.inputs, *self.overridable))
         return dict(zip(names, self._arranged(arrays, by_name), strict=True))
@@ -381,6 +388,7 @@ class Model:
 
     def tune(
         self,
+        /,
         *arrays: npt.ArrayLike,
         runs: int = 5,
         again: bool = False,
@@ -398,6 +406,11 @@ class Model:
         """
         from .step_tuning import tuned_steps
 
+        runs = self._option("runs", runs, by_name, 5)
+        again, progress = (
+            self._option("again", again, by_name, False),
+            self._option("progress", progress, by_name, True),
+        )
         return tuned_steps(self, self.arguments(*arrays, **by_name), runs, (again, progress))
 
     def loaded_again(

@@ -95,7 +95,7 @@ class ParallelModel:
         ] = {}  # that still wait for what a device does, though nobody waits for its result
         self.lost: list[LostDevice] = []  # each once: devices that were lost since, each with what became of its work
 
-    def __call__(self, *arrays: Any, **by_name: Any) -> Any:
+    def __call__(self, /, *arrays: Any, **by_name: Any) -> Any:
         """Runs the model on rows that are divided among the devices, and gives the results of all of them, as Model's call does.
 
         Rows lie along the first axis of each input where that has no fixed size, and of each output. Takes inputs alone: no

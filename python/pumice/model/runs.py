@@ -172,9 +172,8 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
 def start_case(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
     """Starts one case: an array, a tuple of arguments or a dict of them by name. Raises as Model.run_async does."""
     if isinstance(case, Mapping):
-        return model.run_async(loop_timeout=loop_timeout, **case)
-    arguments = case if isinstance(case, tuple) else (case,)
-    return model.run_async(*arguments, loop_timeout=loop_timeout)
+        case = tuple(model.named(**case).values())  # all of its names are inputs
+    return model.run_async(*(case if isinstance(case, tuple) else (case,)), loop_timeout=loop_timeout)
 
 
 def targets_of(values: list[ModelValue], out: Any, packed: bool) -> list[Array | None]:

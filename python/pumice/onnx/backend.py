@@ -59,7 +59,8 @@ class PumiceBackendRep(BackendRep):
         """
         _refuse_options("run", options, {"loop_timeout"})
         if isinstance(inputs, Mapping):
-            results = self.model(**{name: _array(value) for name, value in inputs.items()}, **options)
+            arrays = self.model.named(**{name: _array(value) for name, value in inputs.items()})
+            results = self.model(*arrays.values(), **options)
         else:
             results = self.model(*map(_array, inputs if isinstance(inputs, (list, tuple)) else [inputs]), **options)
         names = [output.name for output in self.model.outputs]

@@ -130,7 +130,7 @@ def _covered(tensors: Sequence[ArenaTensor]) -> int:
     return covered
 
 
-def memory_map(model: Model, *arrays: Any, **by_name: Any) -> MemoryMap:
+def memory_map(model: Model, /, *arrays: Any, **by_name: Any) -> MemoryMap:
     """The map of a model's temporary memory for the shapes of these arguments of a call, without running it.
 
     Raises BindingError for arguments that the model does not take; UnsupportedError for a model with control flow, or that is cut, which

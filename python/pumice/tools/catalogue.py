@@ -42,7 +42,9 @@ their index, and NaN as larger than any number.
 _CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyond the integers' range becomes the end of it, and NaN
 becomes 0. An integer that becomes a narrower one keeps its low bits, and so does a float that becomes one of 2 or 4 bits. Floats of 4
 and 8 bits are made by rounding to nearest, a half to even; casts from and to elements of 2 to 8 bits go through float32, or
-int32 between integers. Beside casts, only QuantizeLinear and DequantizeLinear take them.
+int32 between integers. Beside casts, only QuantizeLinear and DequantizeLinear take them. In model files, operators that move
+elements do too: Concat, Expand, Flatten, Gather, GatherElements, GatherND, Identity, Pad, Reshape, Slice, Split, Squeeze, Tile,
+Transpose, Unsqueeze, Where and a few more, by casts to a wider type that holds the elements exactly.
 """
 
 _RANDOM = """Random numbers are Philox 4x32-10 of a seed, of the number of the run, of the node and of where an element
@@ -67,8 +69,9 @@ not rounded to them, but for BitCast, which reads the bits of the dtype that the
 """
 
 _COMPOSED = """These become other nodes, or control flow, where a model is imported. Of ai.onnx.ml what is about numbers is there:
-texts, float64 and a post_transform other than NONE, LOGISTIC and SOFTMAX are refused. OneHotEncoder makes zeros of a category that it
-does not know, whatever its attribute `zeros` says. Of TreeEnsembleClassifier the label is the class of the highest score.
+texts, float64 (but in ensembles of trees) and a post_transform other than NONE, LOGISTIC and SOFTMAX are refused. OneHotEncoder makes
+zeros of a category that it does not know, whatever its attribute `zeros` says. Of TreeEnsembleClassifier the label is the class of the
+highest score.
 """
 
 _COUNTS = """A graph is cut where an input that is *known on the host* is made on the device: the program runs what comes before, reads that
@@ -94,8 +97,8 @@ begins where the device says: a begin among the inputs of a call, or one that fo
 the device alone knows and that leaves no room for the slice counts as the nearest one that does, and `check_indices=True` reports it
 (IndexRangeError). Other indices count from 0 alone: those that a call hands over as arrays are looked at by the host at each call
 (IndexRangeError), and [nnapi.md](nnapi.md#indices) says what becomes of those that only the device has. A strided slice that runs
-backwards from before the first element has none. An axis that `shrink_axis_mask` names has a range of one element, or begins at -1 and
-ends at 0, as exporters write the last one.
+backwards from before the first element has none. An axis that `shrink_axis_mask` names has a step above 0 and a range of one element, or
+begins at -1 and ends at 0, as exporters write the last one.
 
 uint8 and int8 operands have a scale and a zero point: they stand for (integer - zero_point) * scale. Results are rounded to the
 nearest integer, a half to the even one, and held to the integers' range. Products and convolutions sum exactly, as int32; their bias

@@ -92,7 +92,7 @@ def compared(
     by name; outputs that are not stored are left alone. `tolerances`: absolute errors by an output's name, in place of that. Raises as a
     call of the model does.
     """
-    results = model(**inputs, loop_timeout=loop_timeout(model.source, model.folder))
+    results = model(*model.named(**inputs).values(), loop_timeout=loop_timeout(model.source, model.folder))
     names = [value.name for value in model.outputs]
     made = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
     reference = Reference(model.source, model.folder, model.precision, model.kernel_table)

@@ -13,6 +13,7 @@ from ...base.element_types import Array, Bytes, array_of
 from ...base.errors import graph_error, unsupported_error
 from ..file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, without_trailing_gaps
 from .compounds import Kind, Made, OptionalValue, SequenceValue, kind_of, parts_of
+from .narrow_elements import add_moved, narrow_dtype
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -205,15 +206,22 @@ class Builder:
                 self.keep(node.outputs, (value,))
                 return
         inputs = [self.tensor(name) if name else None for name in node.inputs]
-        attributes = {
+        names = without_trailing_gaps(node.outputs)
+        if narrow_dtype(node, inputs):
+            self.keep(names, add_moved(self, node, inputs, names))
+            return
+        made = self.graph.add(
+            node.qualified_op, *inputs, outputs=len(names), name=node.name, output_names=names, **self.attributes(node)
+        )
+        self.keep(names, made if isinstance(made, tuple) else (made,))
+
+    @staticmethod
+    def attributes(node: NodeRecipe) -> dict[str, Any]:
+        """The node's attributes, with tensors as arrays."""
+        return {
             name: array_of(value.raw, value.dtype, value.shape) if isinstance(value, ConstantRecipe) else value
             for name, value in node.attributes.items()
         }
-        names = without_trailing_gaps(node.outputs)
-        made = self.graph.add(
-            node.qualified_op, *inputs, outputs=len(names), name=node.name, output_names=names, **attributes
-        )
-        self.keep(names, made if isinstance(made, tuple) else (made,))
 
     def keep(self, names: list[str], values: tuple[Made, ...]) -> None:
         """Gives values these names."""

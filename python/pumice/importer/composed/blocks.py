@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base.element_types import Array, Bytes
+from ...base.element_types import Array, Bytes, packed_codes, unpacked_codes
 from ...base.errors import graph_error
 from ..build.builder import Builder
 from ..file.recipe import NodeRecipe
+from .gathered_blocks import gather_block_quantized
 
-
-def _nibbles(rows: Array, count: int) -> Array:
-    """The first `count` elements of 4 bits of each row of [rows, bytes], one to a byte."""
-    return np.stack([rows & 15, rows >> 4], axis=-1).reshape(len(rows), -1)[:, :count]
-
-
-def _joined(codes: Array) -> bytes:
-    """Elements of 4 bits as bytes of two, the first in the low bits."""
-    flat = np.append(codes.reshape(-1), np.zeros(codes.size % 2, np.uint8))
-    return bytes(flat[::2] | flat[1::2] << 4)
+if TYPE_CHECKING:
+    from ..._pumice import Value
 
 
 def _order_of(builder: Builder, node: NodeRecipe, sizes: tuple[int, int]) -> Array | None:
@@ -50,7 +44,10 @@ def _order_of(builder: Builder, node: NodeRecipe, sizes: tuple[int, int]) -> Arr
 
 @dataclass(frozen=True)
 class _Blocks:
-    """A matrix [columns, depth] of `bits` in blocks along the depth, each with a scale and perhaps a zero point; order: see _order_of."""
+    """A matrix [columns, depth] of `bits` in blocks along the depth, each with a scale and perhaps a zero point; order: see _order_of.
+
+    The engine's matrix has `stored_bits`: its kernels take 4 and 8, so codes of 2 bits are widened to 4.
+    """
 
     columns: int
     depth: int
@@ -65,25 +62,48 @@ class _Blocks:
     def blocks(self) -> int:
         return -(-self.depth // self.block)
 
+    @property
+    def stored_bits(self) -> int:
+        return max(self.bits, 4)
+
+    @property
+    def middle(self) -> int:
+        """The zero point where none is given: half of the range."""
+        return 1 << self.bits - 1
+
     def matrix(self, raw: Bytes) -> Bytes:
         """The codes without what fills up the last block. raw: the file's own bytes, which need not be copied where that is nothing."""
-        rows = self.codes.view(np.uint8).reshape(self.columns, -1)
-        if self.order is not None:
-            return (
-                _joined(_nibbles(rows, self.depth)[:, self.order]) if self.bits == 4 else rows[:, self.order].tobytes()
-            )
-        if self.depth == self.blocks * self.block and self.depth * self.bits % 8 == 0:
+        whole = self.depth == self.blocks * self.block and self.depth * self.bits % 8 == 0
+        if self.order is None and whole and self.bits == self.stored_bits:
             return raw
-        return _joined(_nibbles(rows, self.depth)) if self.bits == 4 else rows[:, : self.depth].tobytes()
+        codes = unpacked_codes(self.codes.view(np.uint8).reshape(self.columns, -1), self.bits)[:, : self.depth]
+        return packed_codes(codes if self.order is None else codes[:, self.order], self.stored_bits)
+
+    def has_fractions(self) -> bool:
+        """Whether the zero points are floats that no code can stand for."""
+        if self.zeros is None or self.zeros.dtype == np.uint8:
+            return False
+        points = self.zeros.astype(np.float32)
+        return bool((points != np.round(points)).any() or points.min() < 0 or points.max() >= 1 << self.bits)
 
     def points(self) -> bytes:
-        """The zero points: half of the range where none are given."""
-        count = self.columns * self.blocks
-        if self.zeros is None:
-            return bytes([0x88 if self.bits == 4 else 0x80]) * -(-count * self.bits // 8)
-        if self.zeros.size * 8 == count * self.bits:
+        """The zero points as codes; half of the range where none or fractions are given."""
+        terms = (self.columns, self.blocks)
+        if self.zeros is None or self.has_fractions():
+            return packed_codes(np.full(terms, self.middle, np.uint8), self.stored_bits)
+        if self.zeros.dtype != np.uint8:
+            return packed_codes(self.zeros.astype(np.uint8).reshape(terms), self.stored_bits)
+        if self.zeros.size * 8 == self.columns * self.blocks * self.bits and self.bits == self.stored_bits:
             return self.zeros.tobytes()
-        return _joined(_nibbles(self.zeros.reshape(self.columns, -1), self.blocks))
+        codes = unpacked_codes(self.zeros.reshape(self.columns, -1), self.bits)[:, : self.blocks]
+        return packed_codes(codes, self.stored_bits)
+
+    def offsets(self) -> Array:
+        """[blocks, columns]: what each element of a block is off by for zero points that are fractions."""
+        assert self.zeros is not None
+        scales = self.scales.astype(np.float32).reshape(self.columns, -1)
+        points = self.zeros.astype(np.float32).reshape(self.columns, -1)
+        return np.ascontiguousarray(((self.middle - points) * scales).T.astype(self.scales.dtype))
 
 
 def _positive(node: NodeRecipe, name: str, default: int | None = None) -> int:
@@ -99,11 +119,13 @@ def _blocks_of(builder: Builder, node: NodeRecipe, inputs: list[str]) -> _Blocks
     packed, scales, zeros = (builder.array(name) if name else None for name in inputs[1:4])
     if packed is None or scales is None or (inputs[3] and zeros is None):
         raise builder.refuse(node, "a matrix, scales or zero points that are no constants")
-    if bits not in (4, 8):
-        raise builder.refuse(node, f"bits = {bits}; supported: 4, 8")
+    if bits not in (2, 4, 8):
+        raise builder.refuse(node, f"bits = {bits}; supported: 2, 4, 8")
+    if layout := node.attributes.get("weight_prepacked", 0):
+        raise builder.refuse(node, f"weight_prepacked = {layout}; supported: 0")
     order = _order_of(builder, node, (depth, block)) if inputs[4] else None
-    if zeros is not None and zeros.dtype != np.uint8:
-        raise builder.refuse(node, f"zero points of {zeros.dtype}; supported: uint8")
+    if zeros is not None and zeros.dtype not in (np.uint8, scales.dtype):
+        raise builder.refuse(node, f"zero points of {zeros.dtype}; supported: uint8 and {scales.dtype}, as the scales")
     made = _Blocks(columns, depth, block, bits, packed, scales, zeros, order)
     wanted = columns * made.blocks * block * bits // 8
     if packed.size != wanted or scales.size != columns * made.blocks:
@@ -111,7 +133,19 @@ def _blocks_of(builder: Builder, node: NodeRecipe, inputs: list[str]) -> _Blocks
         raise graph_error(
             "node", node.name, f"expected {wanted} bytes and {columns * made.blocks} scales, given {given}"
         )
+    expected = columns * (made.blocks if zeros is None or zeros.dtype != np.uint8 else -(-made.blocks * bits // 8))
+    if zeros is not None and zeros.size != expected:
+        raise graph_error("node", node.name, f"expected {expected} {zeros.dtype} of zero points, given {zeros.size}")
     return made
+
+
+def _sums_of_blocks(builder: Builder, node: NodeRecipe, a: Value, blocks: _Blocks) -> Value:
+    """The sums of a's elements that meet each block, [.., blocks]."""
+    if filling := blocks.blocks * blocks.block - blocks.depth:
+        a = builder.helper(node, "Pad", a, np.array([0, filling]), None, np.array([-1]))
+    rows = builder.helper(node, "Shape", a, end=-1)
+    shape = builder.helper(node, "Concat", rows, np.array([blocks.blocks, blocks.block]), axis=0)
+    return builder.helper(node, "ReduceSum", builder.helper(node, "Reshape", a, shape), np.array([-1]), keepdims=0)
 
 
 def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
@@ -122,7 +156,7 @@ def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
     """
     inputs = [*node.inputs, "", "", ""]
     blocks = _blocks_of(builder, node, inputs)
-    dtype, terms = f"uint{blocks.bits}", [blocks.columns, blocks.blocks]
+    dtype, terms = f"uint{blocks.stored_bits}", [blocks.columns, blocks.blocks]
     # One matrix serves all nodes that share it, as tied embeddings do.
     stem = node.inputs[1] if blocks.order is None else f"{node.inputs[1]} by {inputs[4]}"
     codes = builder.derived(
@@ -130,19 +164,27 @@ def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
         dtype,
         [blocks.columns, blocks.depth],
         blocks.block,
+        blocks.bits,
         raw=lambda: blocks.matrix(builder.constants[node.inputs[1]].raw),
     )
-    zero = builder.derived(inputs[3] or f"{node.inputs[1]}, zero points", dtype, terms, raw=blocks.points)
+    zero = builder.derived(inputs[3] or f"{node.inputs[1]}, zero points", dtype, terms, blocks.bits, raw=blocks.points)
     scale = builder.derived(node.inputs[2], str(blocks.scales.dtype), terms, raw=blocks.scales.tobytes)
     floats = builder.helper(node, "DequantizeLinear", codes, scale, zero, axis=1, block_size=blocks.block)
     turned = builder.helper(node, "Transpose", floats, perm=[1, 0])
     a = builder.tensor(node.inputs[0])
     if blocks.order is not None:
         a = builder.helper(node, "Gather", a, blocks.order, axis=-1)
-    product = builder.helper(node, "MatMul", a, turned, output="" if inputs[5] else node.outputs[0])
-    if inputs[5]:
-        product = builder.helper(node, "Add", product, builder.tensor(inputs[5]), output=node.outputs[0])
+    added = [builder.tensor(inputs[5])] if inputs[5] else []
+    if blocks.has_fractions():
+        offsets = builder.graph.constant(blocks.offsets())
+        added.append(builder.helper(node, "MatMul", _sums_of_blocks(builder, node, a, blocks), offsets))
+    product = builder.helper(node, "MatMul", a, turned, output="" if added else node.outputs[0])
+    for left, term in zip(range(len(added))[::-1], added, strict=True):
+        product = builder.helper(node, "Add", product, term, output="" if left else node.outputs[0])
     builder.keep(node.outputs[:1], (product,))
 
 
-BLOCK_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {"com.microsoft::MatMulNBits": _matmul_n_bits}
+BLOCK_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
+    "com.microsoft::GatherBlockQuantized": gather_block_quantized,
+    "com.microsoft::MatMulNBits": _matmul_n_bits,
+}

@@ -232,10 +232,22 @@ def _linear_classifier(builder: Builder, node: NodeRecipe) -> None:
 # ---- trees
 
 
+def _tree_dtype(builder: Builder, node: NodeRecipe) -> str:
+    """The type that limits and weights have: float64 beside float64 features."""
+    return "float64" if only(builder, node).dtype == "float64" else "float32"
+
+
 def _trees(builder: Builder, node: NodeRecipe, ensemble: Ensemble, targets: int, **attributes: Any) -> Value:
-    x = real(builder, node, only(builder, node))
+    x = only(builder, node)
+    op = "pumice::TreeEnsemble64" if x.dtype == "float64" else "pumice::TreeEnsemble"
+    x = x if x.dtype == "float64" else real(builder, node, x)
     arrays = (ensemble.nodes, ensemble.entries, ensemble.roots)
-    return builder.helper(node, "pumice::TreeEnsemble", x, *arrays, depth=ensemble.depth, targets=targets, **attributes)
+    return builder.helper(node, op, x, *arrays, depth=ensemble.depth, targets=targets, **attributes)
+
+
+def _as_float(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
+    """Scores of float64 features, which the operators of the first three sets give as float32."""
+    return builder.helper(node, "Cast", scores, to=FLOAT) if scores.dtype == "float64" else scores
 
 
 def _with_base(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
@@ -245,20 +257,22 @@ def _with_base(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
 
 def _tree_ensemble_regressor(builder: Builder, node: NodeRecipe) -> None:
     targets = node.attributes.get("n_targets", 1)
-    ensemble = ensemble_of_attributes(node, "target")
+    ensemble = ensemble_of_attributes(node, "target", _tree_dtype(builder, node))
     fold = node.attributes.get("aggregate_function", "SUM")
     scores = _trees(builder, node, ensemble, targets if isinstance(targets, int) else 0, aggregate_function=fold)
-    builder.keep_results(node, transformed(builder, node, _with_base(builder, node, scores)))
+    scores = _as_float(builder, node, _with_base(builder, node, scores))
+    builder.keep_results(node, transformed(builder, node, scores))
 
 
 def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
     """TreeEnsembleClassifier: where all weights are of one class of two, they are the scores of the second."""
     labels = class_labels(builder, node, "classlabels_int64s")
-    ensemble = ensemble_of_attributes(node, "class")
+    ensemble = ensemble_of_attributes(node, "class", _tree_dtype(builder, node))
     binary = labels.size == 2 and len(np.unique(ensemble.entries[:, 0])) == 1
     if binary:
         ensemble.entries[:, 0] = 0
-    scores = _with_base(builder, node, _trees(builder, node, ensemble, 1 if binary else labels.size))
+    scores = _trees(builder, node, ensemble, 1 if binary else labels.size)
+    scores = _as_float(builder, node, _with_base(builder, node, scores))
     if binary:
         of_first = builder.helper(node, "Neg", scores)
         if node.attributes.get("post_transform", "NONE") == "NONE":
@@ -282,7 +296,7 @@ def _tree_ensemble(builder: Builder, node: NodeRecipe) -> None:
             )
         chosen[name] = choices[index]
     targets = node.attributes.get("n_targets", 1)
-    ensemble = ensemble_of_tensors(node)
+    ensemble = ensemble_of_tensors(node, _tree_dtype(builder, node))
     fold = chosen["aggregate_function"]
     scores = _trees(builder, node, ensemble, targets if isinstance(targets, int) else 0, aggregate_function=fold)
     transform = node._replace(attributes={"post_transform": chosen["post_transform"]})

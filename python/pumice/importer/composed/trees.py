@@ -1,4 +1,4 @@
-"""Decision trees of ONNX as the arrays of the node pumice::TreeEnsemble."""
+"""Decision trees of ONNX as the arrays of the node pumice::TreeEnsemble, or of pumice::TreeEnsemble64 for float64 features."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ _MEMBER = 6  # the mode of a test of membership; numbered modes are one less tha
 
 
 class Ensemble(NamedTuple):
-    """The arrays of the node pumice::TreeEnsemble; shaders/trees.comp reads them."""
+    """The arrays of the node; shaders/trees.comp reads them. A number is one word of bits, or two of float64."""
 
-    nodes: Array  # int32[n, 5]: feature, mode, where true, where false, bits of the limit
-    entries: Array  # int32[m, 2]: target, bits of the weight
+    nodes: Array  # int32[n, 4 + words]: feature, mode, where true, where false, bits of the limit
+    entries: Array  # int32[m, 1 + words]: target, bits of the weight
     roots: Array  # int32[trees]
     depth: int
 
 
-def _bits(values: Array) -> Array:
-    return np.asarray(values, np.float32).view(np.int32)
+def _words(values: Any, dtype: str) -> Array:
+    """The bits of numbers, int32[count, words]."""
+    return np.asarray(values, dtype).reshape(-1, 1).view(np.int32)
 
 
 def _list(node: NodeRecipe, name: str, dtype: Any, count: int | None = None) -> Array:
@@ -65,9 +66,10 @@ def _made(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> Ensem
     return Ensemble(nodes, entries, np.ascontiguousarray(roots, np.int32), _depth(node, nodes, roots))
 
 
-def ensemble_of_attributes(node: NodeRecipe, role: str) -> Ensemble:
-    """The trees of a TreeEnsembleRegressor (role "target") or TreeEnsembleClassifier (role "class"). Raises
-    GraphError.
+def ensemble_of_attributes(node: NodeRecipe, role: str, dtype: str) -> Ensemble:
+    """The trees of a TreeEnsembleRegressor (role "target") or TreeEnsembleClassifier (role "class").
+
+    dtype: of limits and weights, "float32" or "float64". Raises GraphError.
     """
     modes = _list(node, "nodes_modes", np.str_)
     count = len(modes)
@@ -77,7 +79,8 @@ def ensemble_of_attributes(node: NodeRecipe, role: str) -> Ensemble:
     place = {key: i for i, key in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))}
     if len(place) != count:
         raise graph_error("node", node.name, "expected one node of each number in a tree, given two")
-    nodes = np.zeros((count, 5), np.int64)
+    limits = _words(_list(node, "nodes_values", np.dtype(dtype), count), dtype)
+    nodes = np.zeros((count, 4 + limits.shape[1]), np.int64)
     nodes[:, 0] = _list(node, "nodes_featureids", np.int64, count)
     nodes[:, 1] = [_MODES[mode] for mode in modes]
     leaves = nodes[:, 1] == _LEAF
@@ -86,8 +89,8 @@ def ensemble_of_attributes(node: NodeRecipe, role: str) -> Ensemble:
         children = _list(node, f"nodes_{name}nodeids", np.int64, count)
         found = [place.get(key, -1) for key in zip(trees.tolist(), children.tolist(), strict=True)]
         nodes[:, column] = np.where(leaves, 0, found)
-    nodes[:, 4] = _bits(_list(node, "nodes_values", np.float32, count))
-    weights = _list(node, f"{role}_weights", np.float32)
+    nodes[:, 4:] = limits
+    weights = _list(node, f"{role}_weights", np.dtype(dtype))
     of_trees, of_nodes, targets = (
         _list(node, f"{role}_{name}", np.int64, len(weights)) for name in ("treeids", "nodeids", "ids")
     )
@@ -98,28 +101,29 @@ def ensemble_of_attributes(node: NodeRecipe, role: str) -> Ensemble:
     counts = np.bincount(leaf, minlength=count)
     nodes[leaves, 2] = (np.cumsum(counts) - counts)[leaves]
     nodes[leaves, 3] = counts[leaves]
-    entries = np.stack([targets, _bits(weights)], axis=1)[order]
+    entries = np.column_stack([targets, _words(weights, dtype)])[order]
     roots = np.unique(trees, return_index=True)[1]
     return _made(node, nodes, entries, roots)
 
 
-def ensemble_of_tensors(node: NodeRecipe) -> Ensemble:
+def ensemble_of_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
     """The trees of a TreeEnsemble. Tests of equality, one after the other, replace a test of membership in a set.
 
-    Raises GraphError.
+    dtype: of limits and weights. Raises GraphError.
     """
-    trees = _TensorTrees(node)
+    trees = _TensorTrees(node, dtype)
     for i in range(len(trees.modes)):
         trees.add(i)
-    entries = np.stack([trees.targets, _bits(trees.weights)], axis=1)
+    entries = np.column_stack([trees.targets, _words(trees.weights, dtype)])
     return _made(node, np.array(trees.rows, np.int64), entries, _list(node, "tree_roots", np.int64))
 
 
 class _TensorTrees:
     """The attributes of a TreeEnsemble, and the rows that its nodes become: one for each node, and behind these the further ones."""
 
-    def __init__(self, node: NodeRecipe) -> None:
+    def __init__(self, node: NodeRecipe, dtype: str) -> None:
         self._node = node
+        self._dtype = dtype
         self.modes = _list(node, "nodes_modes", np.int64)
         count = len(self.modes)
         if np.any((self.modes < 0) | (self.modes > _MEMBER)):
@@ -129,11 +133,12 @@ class _TensorTrees:
         self._features, self._nan_is_true = numbers["featureids"], numbers["missing_value_tracks_true"]
         self._when_true = numbers["truenodeids"], numbers["trueleafs"]
         self._when_false = numbers["falsenodeids"], numbers["falseleafs"]
-        self._splits = _list(node, "nodes_splits", np.float32, count)
-        self.weights = _list(node, "leaf_weights", np.float32)
+        self._splits = _list(node, "nodes_splits", np.dtype(dtype), count)
+        self.weights = _list(node, "leaf_weights", np.dtype(dtype))
         self.targets = _list(node, "leaf_targetids", np.int64, len(self.weights))
-        self._sets = iter(_sets(node, _list(node, "membership_values", np.float32)))
-        self.rows: list[list[int]] = [[0] * 5 for _ in range(count)]
+        self._sets = iter(_sets(node, _list(node, "membership_values", np.dtype(dtype))))
+        self._empty = [0] * (4 + np.dtype(dtype).itemsize // 4)
+        self.rows: list[list[int]] = [[*self._empty] for _ in range(count)]
 
     def add(self, i: int) -> None:
         """Fills the row of node i, and adds a row for each further test that it needs."""
@@ -146,12 +151,12 @@ class _TensorTrees:
         mode += _NAN_IS_TRUE * int(self._nan_is_true[i] != 0)
         at = i
         for k, limit in enumerate(limits):
-            self.rows[at] = [int(self._features[i]), mode, 0, 0, int(_bits(np.array(limit)))]
+            self.rows[at] = [int(self._features[i]), mode, 0, 0, *_words(limit, self._dtype)[0].tolist()]
             self.rows[at][2] = self._child(i, self._when_true)
             if k + 1 == len(limits):
                 self.rows[at][3] = self._child(i, self._when_false)
                 continue
-            self.rows.append([0] * 5)
+            self.rows.append([*self._empty])
             self.rows[at][3] = len(self.rows) - 1
             at = self.rows[at][3]
 
@@ -162,7 +167,7 @@ class _TensorTrees:
             return index
         if not 0 <= index < len(self.weights):
             raise graph_error("node", self._node.name, f"expected one of {len(self.weights)} leaves, given {index}")
-        self.rows.append([0, _LEAF, index, 1, 0])
+        self.rows.append([0, _LEAF, index, 1, *self._empty[4:]])
         return len(self.rows) - 1
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..file.recipe import Attribute, NodeRecipe, NotExpressible, number, without_trailing_gaps
 from .contrib_writer import Writer
+from .dynamic_lstm import dynamic_lstm
 from .node_forms import Nodes, Scope, Upgrade, input_of
 
 FLOAT = 1  # TensorProto.DataType
@@ -95,9 +96,16 @@ def _dynamic_product(node: NodeRecipe, scope: Scope) -> Nodes:
     return _product(writer, parts, [b, b_scale, b_zero], bias)
 
 
+def _of_onnx(node: NodeRecipe, scope: Scope) -> Nodes:
+    """The node as ONNX's operator of the same name, which took up the contrib one's element types later."""
+    return [node._replace(domain="")]
+
+
 _POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 
 QUANTIZED_NODES: dict[str, Callable[[NodeRecipe, Scope], Nodes]] = {
+    "DequantizeLinear": _of_onnx,
+    "DynamicQuantizeLSTM": dynamic_lstm,
     "DynamicQuantizeMatMul": _dynamic_product,
     "MatMulIntegerToFloat": _integers_to_float,
     "QGemm": _gemm,
@@ -110,4 +118,5 @@ QUANTIZED_NODES: dict[str, Callable[[NodeRecipe, Scope], Nodes]] = {
     "QLinearSigmoid": _of_one("Sigmoid"),
     "QLinearSoftmax": _softmax,
     "QLinearWhere": _where,
+    "QuantizeLinear": _of_onnx,
 }

@@ -204,7 +204,9 @@ def _sizes(
     if sizes is None:
         for axis, scale in zip(axes, scales or [], strict=True):
             # The size is that of ONNX Runtime, which multiplies in float32.
-            outs[axis], factors[axis] = int(np.floor(np.float32(shape[axis]) * np.float32(scale))), scale
+            outs[axis] = int(np.floor(np.float32(shape[axis]) * np.float32(scale)))
+            # A scale that is less than the ratio by which the size was reached stands for that ratio.
+            factors[axis] = max(scale, outs[axis] / shape[axis]) if shape[axis] else scale
         return outs, factors
     policy = str(call.attribute("keep_aspect_ratio_policy", "stretch"))
     ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]

@@ -13,6 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ...base.element_types import Array
+from ...importer.onnx_functions import unversioned, version_of
 from .blocks import Collector, packed
 from .blockwise import MAPS, READS_ATTRIBUTES, blockwise
 from .bounded import Bounded, apart, stored
@@ -230,6 +231,10 @@ class Runner:
         return Evaluation(plan.shape, plan.blocks, block)
 
     def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told) -> list[Any]:
+        if version := version_of(node, 0):  # of a function that imports another operator set
+            inner = self.with_types(self.types)
+            inner.opsets = {**self.opsets, "": version}
+            return inner._made(unversioned(node), inputs, outer, told)
         if node.op_type in RANDOM:
             raise Unproved("random numbers, compared with none")
         if node.op_type == "Constant" and not node.domain:

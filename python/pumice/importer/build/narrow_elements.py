@@ -1,0 +1,125 @@
+"""Operators that move elements take 4-bit, 2-bit and 8-bit float tensors, which the engine only quantizes and dequantizes.
+
+Such a tensor is cast to a wider type that holds its elements exactly, moved, and cast back. A constant that is transposed or
+reshaped stays packed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...base.element_types import BITS, array_of, packed_codes
+from ..file.recipe import integers
+
+if TYPE_CHECKING:
+    from ..._pumice import Value
+    from ..file.recipe import ConstantRecipe, NodeRecipe
+    from .builder import Builder
+
+# Narrow type -> its number in ONNX, and a wider type with that one's number. Float16 holds all of these floats.
+_WIDER = {
+    "float8_e4m3fn": (17, "float16", 10),
+    "float8_e4m3fnuz": (18, "float16", 10),
+    "float8_e5m2": (19, "float16", 10),
+    "float8_e5m2fnuz": (20, "float16", 10),
+    "uint4": (21, "uint8", 2),
+    "int4": (22, "int8", 3),
+    "float4_e2m1fn": (23, "float16", 10),
+    "uint2": (25, "uint8", 2),
+    "int2": (26, "int8", 3),
+}
+# Operator -> indices of the inputs whose elements it moves; None: all inputs.
+_MOVES: dict[str, tuple[int, ...] | None] = {
+    "Concat": None,
+    "DepthToSpace": (0,),
+    "Expand": (0,),
+    "Flatten": (0,),
+    "Gather": (0,),
+    "GatherElements": (0,),
+    "GatherND": (0,),
+    "Identity": (0,),
+    "Pad": (0, 2),
+    "Reshape": (0,),
+    "ReverseSequence": (0,),
+    "ScatterElements": (0, 2),
+    "ScatterND": (0, 2),
+    "Shape": (0,),
+    "Size": (0,),
+    "Slice": (0,),
+    "SpaceToDepth": (0,),
+    "Split": (0,),
+    "Squeeze": (0,),
+    "Tile": (0,),
+    "Transpose": (0,),
+    "Unsqueeze": (0,),
+    "Where": (1, 2),
+}
+_ONLY_SHAPES = ("Shape", "Size")
+
+
+def narrow_dtype(node: NodeRecipe, inputs: list[Value | None]) -> str:
+    """The type of the elements that the node moves, if it is a narrow one; else ""."""
+    if node.domain or node.op not in _MOVES:
+        return ""
+    first = (_MOVES[node.op] or (0,))[0]
+    value = inputs[first] if first < len(inputs) else None
+    return value.dtype if value is not None and value.dtype in _WIDER else ""
+
+
+def add_moved(builder: Builder, node: NodeRecipe, inputs: list[Value | None], names: list[str]) -> tuple[Value, ...]:
+    """The results of a node that moves narrow elements. Raises GraphError, UnsupportedError."""
+    dtype = narrow_dtype(node, inputs)
+    number, wide, wide_number = _WIDER[dtype]
+    if (folded := _folded(builder, node, dtype)) is not None:
+        return (folded,)
+    moved = _MOVES[node.op]
+    wider: list[Any] = list(inputs)
+    for i, value in enumerate(inputs):
+        if value is not None and value.dtype == dtype and (moved is None or i in moved):
+            wider[i] = builder.helper(node, "Cast", value, to=wide_number)
+    only_shapes = node.op in _ONLY_SHAPES
+    given = names if only_shapes else [builder.free_name(f"{name} as {wide}") if name else "" for name in names]
+    made = builder.graph.add(
+        node.op, *wider, outputs=len(names), name=node.name, output_names=given, **builder.attributes(node)
+    )
+    results = made if isinstance(made, tuple) else (made,)
+    if only_shapes:
+        return results
+    # Infinities and NaN come back as they were.
+    kept = {"saturate": 0} if wide == "float16" and BITS[dtype] == 8 else {}
+    return tuple(
+        builder.helper(node, "Cast", result, output=name, to=number, **kept)
+        for result, name in zip(results, names, strict=True)
+    )
+
+
+def _folded(builder: Builder, node: NodeRecipe, dtype: str) -> Value | None:
+    """The transposed or reshaped constant; None for other nodes."""
+    given = builder.constants.get(node.inputs[0])
+    if given is None or BITS[dtype] == 8:
+        return None
+    if node.op == "Transpose":
+        codes = array_of(given.raw, dtype, given.shape)
+        order = integers(node, "perm") or [*range(codes.ndim)][::-1]
+        if sorted(order) != [*range(codes.ndim)]:
+            return None  # the engine refuses it
+        turned = np.ascontiguousarray(np.transpose(codes, order).view(np.uint8))
+        return builder.graph.constant_bytes(
+            packed_codes(turned, BITS[dtype]), dtype, list(turned.shape), node.outputs[0]
+        )
+    shape = _reshaped(builder, node, given)
+    return None if shape is None else builder.graph.constant_bytes(given.raw, dtype, shape, node.outputs[0])
+
+
+def _reshaped(builder: Builder, node: NodeRecipe, given: ConstantRecipe) -> list[int] | None:
+    """The shape that a Reshape with a constant shape gives a constant; None where the engine has to judge it."""
+    target = builder.array(node.inputs[1]) if node.op == "Reshape" and len(node.inputs) > 1 else None
+    if target is None or node.attributes.get("allowzero", 0):
+        return None
+    try:
+        sizes = [given.shape[i] if size == 0 else size for i, size in enumerate(target.reshape(-1).tolist())]
+        return list(np.empty(given.shape, np.bool_).reshape(sizes).shape)
+    except (IndexError, ValueError):
+        return None

@@ -1,0 +1,56 @@
+// The values of the leaves of decision trees that a row of x comes to, folded for one of `targets` by FOLD: 0 sum, 1 mean over trees, 2
+// least, 3 most. NUMBER: float, or double, whose bits are WORDS words. A node is its feature; how it is compared (0 a leaf, 1 <=, 2 <, 3 >=,
+// 4 >, 5 ==, 6 !=; 8 is added where NaN is true); the node where that is true; where it is false; the bits of what it is compared with. A
+// leaf has its first entry and their number as the nodes. An entry is a target and the bits of its weight. No way is longer than `depth`.
+layout(binding = 2) readonly buffer N { uint nodes[]; };
+layout(binding = 3) readonly buffer E { uint entries[]; };
+layout(binding = 4) readonly buffer R { uint roots[]; };
+
+bool is_true(uint mode, NUMBER v, NUMBER limit) {
+  if (IS_NAN(v)) return (mode & 8u) != 0u || (mode & 7u) == 6u;
+  switch (mode & 7u) {
+    case 1u:
+      return v <= limit;
+    case 2u:
+      return v < limit;
+    case 3u:
+      return v >= limit;
+    case 4u:
+      return v > limit;
+    case 5u:
+      return v == limit;
+    default:
+      return v != limit;
+  }
+}
+
+NUMBER folded(uint id) {
+  const uint target = id % p.targets, row = p.x_offset + id / p.targets * p.features;
+  NUMBER result = NUMBER(0);
+  bool any = false;
+  for (uint tree = 0u; tree < p.trees; ++tree) {
+    uint at = roots[p.roots_offset + tree];
+    for (uint step = 0u; step <= p.depth; ++step) {
+      at = p.nodes_offset + min(at, p.node_count - 1u) * (4u + WORDS);
+      const uint mode = nodes[at + 1u];
+      if ((mode & 7u) == 0u) {
+        const uint first = nodes[at + 2u], end = min(first + nodes[at + 3u], p.entry_count);
+        for (uint k = first; k < end; ++k) {
+          const uint entry = p.entries_offset + k * (1u + WORDS);
+          if (entries[entry] != target) continue;
+          const NUMBER weight = NUMBER_AT(entries, entry + 1u);
+#if FOLD < 2
+          result += weight;
+#else
+          result = !any || (FOLD == 2 ? weight < result : weight > result) ? weight : result;
+#endif
+          any = true;
+        }
+        break;
+      }
+      const NUMBER v = FEATURE(row + min(nodes[at], p.features - 1u));
+      at = nodes[at + (is_true(mode, v, NUMBER_AT(nodes, at + 4u)) ? 2u : 3u)];
+    }
+  }
+  return FOLD == 1 ? result / NUMBER(p.trees) : result;
+}
