@@ -84,6 +84,18 @@ def test_an_output_that_is_declared_otherwise_is_a_warning(
         assert loaded(context, onnx.load_from_string(source) if not cached else source, caplog).warnings == warnings
 
 
+@pytest.mark.parametrize("op", ["Identity", "SequenceConstruct"])
+def test_strings_that_are_declared_so_are_no_warning(op: str, context: pumice.Context) -> None:
+    string = value("x", ["n"], TensorProto.STRING)
+    made = info(TensorProto.STRING, ["n"])
+    if op == "SequenceConstruct":
+        made = helper.make_tensor_sequence_value_info("y", TensorProto.STRING, ["n"])
+    proto = declared(made, nodes=[node(op)])
+    proto.graph.input[0].CopyFrom(string)
+    with pumice.load(proto, context) as model_of_strings:
+        assert model_of_strings.warnings == []
+
+
 def test_a_sequence_that_is_declared_a_tensor_is_a_warning(
     context: pumice.Context, caplog: pytest.LogCaptureFixture
 ) -> None:

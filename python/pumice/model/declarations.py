@@ -8,6 +8,7 @@ from typing import Any
 from ..base.element_types import Array
 from ..importer.build.compounds import Kind
 from ..importer.file.recipe import InputRecipe
+from ..importer.rewrites.strings import as_number
 from .values import ModelValue, sizes_text
 
 
@@ -54,7 +55,8 @@ class Declarations:
             declared = self._declared.get(output.name)
             if declared is None:
                 continue
-            if declared.dtype and declared.dtype != _type_of(output):
+            # The recipe has numbers in place of strings: see importer/rewrites/strings.py.
+            if declared.dtype and declared.dtype not in (_type_of(output), as_number(_type_of(output))):
                 self._warn(f"output '{output.name}' is declared as {declared.dtype}, and is {_type_of(output)}")
             if output.kind == "tensor":
                 self._compare(declared, output.shape)
