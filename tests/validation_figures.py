@@ -55,7 +55,7 @@ BERT_SECONDS, REPEAT_FACTOR, FOUND, KEPT = 60.0, 3.0, 0.95, 0.9
 REPEAT_TURNS = 12.0  # seconds of validations with repeated runs and without, which differ among themselves by more than those runs take
 TURNS = 1.5  # seconds of calls of a policy and without it: a GPU raises its clocks in less
 TIGHT = ("bert.script", "resnet.script", "swin.script", "whisper_decoder.script")
-REFUSED = ("lstm_tagger.dynamic_int8", "sklearn_dictionaries")
+REFUSED = ("sklearn_dictionaries",)
 
 
 # ---- a model of BERT-base's shape

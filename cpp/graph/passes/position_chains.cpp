@@ -88,7 +88,8 @@ class PositionChains {
     const Origin read = read_by(node);
     if (is_among(kPeriodic, node.op())) return read == Origin::integers || read == Origin::scaled_input;
     const bool makes_integers = node.row->casts && !has_floats(node.outputs[0]) && has_floats(node.inputs[0]);
-    return read == Origin::integers && (makes_integers || is_among(kSteps, node.op()));
+    if (makes_integers) return read != Origin::constants && read != Origin::other;  // ids and lengths that a model takes as floats, too
+    return read == Origin::integers && is_among(kSteps, node.op());
   }
 
   void mark(const ProgramNode& node) {
