@@ -168,6 +168,7 @@ class _Rewriter:
         if self.grouped_nodes():
             return cache._replace(dtype=INT8, scales=scales)
         made = cache._replace(name=f"{cache.name}.levels", output=f"{cache.output}.levels", dtype=INT8, scales=scales)
+        self.renamed[cache.name] = made.name
         self.round_rows(cache, made, scales)
         return made
 
