@@ -16,16 +16,14 @@ import numpy as np
 from ..base.element_types import Array, array_of
 from ..importer.file.recipe import NodeRecipe, Recipe
 from .folder import Names
-from .length_probes import SHIFT, DecoderSizes, LengthValues, Probe, Size, Sizes, probes_of
+from .length_checks import HIDDEN, KEYS, ROWS, Layout, LengthChecks
+from .length_probes import SHIFT, DecoderSizes, LengthValues, Probe, Size, Sizes
 
-HIDDEN = -9e3  # a score that leaves no weight
 _SHAPE_OPERANDS = {"Reshape": (1,), "Expand": (1,), "Tile": (1,), "Resize": (2, 3)}
 _UNARY = ("Cast", "Identity", "Neg", "Tanh", "IsNaN", "CastLike")
 _BINARY = ("Add", "Sub", "Mul", "Div", "Where", "Max", "Min", "Clip")
 _HIDING = ("Add", "Sub", "Where", "Max")
 _MOVES = ("Transpose", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Split", "Slice", "Gather", "Tile", "Concat")
-_KEYS = Size(0, 1, 1)  # past + rows: the size of an axis of keys
-_ROWS = Size(0, 0, 1)
 
 
 class Keyed(NamedTuple):
@@ -42,22 +40,6 @@ class Keyed(NamedTuple):
     is_shifted: bool = False
 
 
-class Layout(NamedTuple):
-    """Axes of rows and of keys of a value, from the end; 0 for none."""
-
-    rows: int
-    keys: int
-
-
-def layout_of(sizes: Sizes) -> Layout | None:
-    """The axes of a value's rows and keys; None where there are several or others that depend on the lengths."""
-    keys = [i - len(sizes) for i, size in enumerate(sizes) if size.per_past]
-    rows = [i - len(sizes) for i, size in enumerate(sizes) if size.per_row and not size.per_past]
-    if len(keys) > 1 or len(rows) > 1 or any(sizes[i] != _KEYS for i in keys) or any(sizes[i] != _ROWS for i in rows):
-        return None
-    return Layout(rows[0] if rows else 0, keys[0] if keys else 0)
-
-
 class Unclear(Exception):
     """Raised for a node whose results are not proved to be those without padding. where: the node, or a value."""
 
@@ -65,89 +47,6 @@ class Unclear(Exception):
         what = "" if isinstance(node, str) else f"{node.qualified_op}: "
         super().__init__(f"{what}{why}")
         self.where = node if isinstance(node, str) else node.name
-
-
-class LengthChecks:
-    """Compares values that depend on lengths alone in runs with and without padding."""
-
-    def __init__(self, values: LengthValues, sizes: Mapping[str, Sizes], context: int | None) -> None:
-        self.values, self.sizes, self.pairs = values, sizes, probes_of(context)
-        self._found: dict[tuple[str, bool], bool] = {}
-
-    def is_right(self, name: str, up_to_shift: bool = False) -> bool:
-        """Whether all runs have the same values. up_to_shift: but for a number of each row."""
-        key = name, up_to_shift
-        if key not in self._found:
-            layout = layout_of(self.sizes[name]) if name in self.sizes else None
-            self._found[key] = layout is not None and all(
-                self._agrees(name, layout, *pair, up_to_shift) for pair in self.pairs
-            )
-        return self._found[key]
-
-    def aligned(self, name: str, layout: Layout, run: Probe, true: Probe) -> tuple[Array, Array, Array]:
-        """The elements of a run and those of the other one for the same rows and keys, and which of them a row may see."""
-        made, expected = self.values.at(run)[name], self.values.at(true)[name]
-        if layout.keys:
-            made = made.take(range(run.padding, run.capacity), layout.keys)
-            expected = expected.take(range(run.total), layout.keys)
-        if layout.rows:
-            first = run.past - true.past
-            expected = expected.take(range(first, first + run.rows), layout.rows)
-        shape = np.broadcast_shapes(made.shape, expected.shape)
-        later = _is_later(run, layout, len(shape)) if layout.keys and layout.rows else np.zeros((), bool)
-        return made, expected, np.broadcast_to(~later, shape)
-
-    def _agrees(self, name: str, layout: Layout, run: Probe, true: Probe, up_to_shift: bool) -> bool:
-        made, expected, seen = self.aligned(name, layout, run, true)
-        if made.shape != expected.shape:
-            return False
-        if made.dtype.kind not in "fV" and not up_to_shift:
-            return bool(np.array_equal(made[seen], expected[seen]))
-        made, expected = made.astype(np.float64), expected.astype(np.float64)
-        tolerance = 1e-5 * max(1.0, float(np.abs(expected[seen & np.isfinite(expected)]).max(initial=0)))
-        if not up_to_shift:
-            return bool(np.isclose(made, expected, 1e-5, tolerance, True)[seen].all())
-        if not layout.keys:
-            return False
-        seen = seen & ~(np.isinf(made) & (made == expected))
-        with np.errstate(all="ignore"):
-            apart = made - expected
-        low = np.where(seen, apart, np.inf).min(layout.keys, initial=np.inf)
-        high = np.where(seen, apart, -np.inf).max(layout.keys, initial=-np.inf)
-        return bool((high - low <= tolerance).all())
-
-    def hides(self, parts: list[tuple[Array, ...]], layout: Layout) -> tuple[bool, bool]:
-        """Whether scores leave no weight to later tokens, and none to padding. parts: of each pair's run, the summands."""
-        later = padding = True
-        for (run, _), (scores,) in zip(self.pairs, parts, strict=True):
-            is_low = np.broadcast_to(scores <= HIDDEN, _spread(scores, layout, run))
-            hidden = _is_later(run, layout, is_low.ndim, with_padding=True)
-            later &= bool(layout.rows) and bool(is_low[np.broadcast_to(hidden, is_low.shape)].all())
-            padded = _along(np.arange(run.capacity) < run.padding, layout.keys, is_low.ndim)
-            padding &= bool(is_low[np.broadcast_to(padded, is_low.shape)].all())
-        return later, padding
-
-
-def _along(values: Array, axis: int, rank: int) -> Array:
-    return values.reshape([-1 if i - rank == axis else 1 for i in range(rank)])
-
-
-def _is_later(run: Probe, layout: Layout, rank: int, with_padding: bool = False) -> Array:
-    """Which keys come after a row. with_padding: of all keys of the caches."""
-    if not layout.rows:
-        return np.zeros([1] * rank, bool)
-    keys = np.arange(-run.padding if with_padding else 0, run.total)
-    return _along(keys, layout.keys, rank) > _along(np.arange(run.past, run.total), layout.rows, rank)
-
-
-def _spread(scores: Array, layout: Layout, run: Probe) -> tuple[int, ...]:
-    """The shape of scores with all rows and keys."""
-    rank = max(scores.ndim, -layout.keys, -layout.rows)
-    shape = [1] * rank
-    shape[layout.keys] = run.capacity
-    if layout.rows:
-        shape[layout.rows] = run.rows
-    return np.broadcast_shapes(scores.shape, tuple(shape))
 
 
 class Attended:
@@ -167,7 +66,7 @@ class Attended:
         self.from_tokens = self._dependents({value.name for value in recipe.inputs} - known)
         self.from_lengths = self._length_dependents(names)
         wanted = {name for node in self.nodes if self._is_token_node(node) for name in self._evaluated_inputs(node)}
-        values = LengthValues(recipe, names, self.sizes, self.from_tokens, sorted(wanted))
+        values = LengthValues(recipe, names, self.sizes, self.from_tokens, sorted(wanted), context)
         self.checks = LengthChecks(values, self.sizes, context)
         self.keyed: dict[str, Keyed] = {}
         self.unmasked: list[tuple[NodeRecipe, Sizes]] = []  # Softmax nodes whose scores of padding have to be hidden
@@ -226,6 +125,8 @@ class Attended:
             raise Unclear(node, "it reads a cache before new rows are in it")
         given = [self.keyed[name] for name in node.reads if name in self.keyed]
         if not given and not any(self._has_keys(name) for name in node.outputs):
+            if any(self._is_keyed_length(name) for name in self._length_inputs(node)):
+                raise Unclear(node, "it reads a value with an axis of keys, and its result has none")
             is_sized = all(name in self.sizes for name in filter(None, node.outputs))
             for name in self._length_inputs(node) if is_sized else node.reads:
                 if name in self.from_lengths:
@@ -242,11 +143,14 @@ class Attended:
         else:
             raise Unclear(node, "it computes with an axis of keys")
 
+    def _is_keyed_length(self, name: str) -> bool:
+        return name not in self.sizes or any(size.per_past for size in self.sizes[name])
+
     def _has_keys(self, name: str) -> bool:
         sizes = self.sizes.get(name)
         return name in self.from_tokens and sizes is not None and any(size.per_past for size in sizes)
 
-    def _keep(self, node: NodeRecipe, made: Keyed, keys: Size = _KEYS) -> None:
+    def _keep(self, node: NodeRecipe, made: Keyed, keys: Size = KEYS) -> None:
         """Notes what the outputs are. Raises Unclear where their axis of keys is another one."""
         for name in filter(None, node.outputs):
             sizes = self.sizes.get(name)
@@ -289,9 +193,19 @@ class Attended:
         if made.kind != "scores":
             return self._rows_or_weights(node, made)
         hidden = self._hidden(node) if node.op in (*_HIDING, "Cast", "Identity") else (False, False)
-        if made.is_shifted and node.op not in ("Add", "Sub", "Where", "Cast", "Identity"):
+        if made.is_shifted and not self._keeps_shift(node):
             raise Unclear(node, "it changes scores that are known up to a number of each row")
         return made._replace(hides_later=hidden[0], hides_padding=hidden[1])
+
+    def _keeps_shift(self, node: NodeRecipe) -> bool:
+        """Whether scores that are known up to a number of each row are so in the result: a Where has no others, but hidden ones."""
+        if node.op != "Where":
+            return node.op in ("Add", "Sub", "Cast", "Identity")
+        others = [name for name in node.inputs[1:] if name not in self.keyed]
+        is_known = node.inputs[0] not in self.from_tokens and self.from_tokens.isdisjoint(others)
+        return is_known and all(
+            bool((self._elements(name, run) <= HIDDEN).all()) for name in others for run, _ in self.checks.pairs
+        )
 
     def _rows_or_weights(self, node: NodeRecipe, made: Keyed) -> Keyed:
         """Rows stay finite in the padding, and weights zero in what is hidden."""
@@ -319,7 +233,7 @@ class Attended:
     def _hidden(self, node: NodeRecipe) -> tuple[bool, bool]:
         """Whether the scores that a node makes are hidden for later tokens, and for padding."""
         axis, sizes = self._axis_of(node), self.sizes[node.outputs[0]]
-        rows = [i - len(sizes) for i, size in enumerate(sizes) if size == _ROWS]
+        rows = [i - len(sizes) for i, size in enumerate(sizes) if size == ROWS]
         layout = Layout(rows[0] if len(rows) == 1 else 0, axis)
         if node.op == "Where":
             return self._hidden_where(node, layout)
@@ -407,7 +321,8 @@ class Attended:
             elif (
                 node.inputs[0] not in self.keyed
                 or sum(name in self.keyed for name in node.inputs) != 1
-                or made.kind != "scores"
+                or made[0] != "scores"
+                or made.is_shifted
             ):
                 raise Unclear(node, "it joins keys with others")
             return
@@ -464,7 +379,7 @@ class Attended:
         if not scores.hides_later:
             raise Unclear(node, "its mask does not hide later tokens, or not in all runs")
         if not scores.hides_padding:
-            if scores.axis != -1 or sizes[-1] != _KEYS:
+            if scores.axis != -1 or sizes[-1] != KEYS:
                 raise Unclear(node, "its mask does not hide padding (attention_mask)")
             self.unmasked.append((node, sizes))
         self._keep(node, Keyed("weights", scores.axis), sizes[scores.axis])

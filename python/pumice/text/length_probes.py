@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .folder import Names
 
 SHIFT = "pumice.padding"  # int64, the number of unused rows on the left of the caches
+_MAX_ELEMENTS = 1 << 27  # of a value that is evaluated on the host
 _MIN_STUB = 1 << 12  # elements of a constant whose values no shape depends on
 
 
@@ -41,6 +42,14 @@ class Probe(NamedTuple):
     def capacity(self) -> int:
         """Rows of the caches."""
         return self.padding + self.total
+
+
+class ProbeError(Exception):
+    """Raised for a node that cannot be evaluated on the host. where: the node, or a value."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(why)
+        self.where = where
 
 
 class Size(NamedTuple):
@@ -63,6 +72,7 @@ class DecoderSizes:
 
     def __init__(self, recipe: Recipe, names: Names, caches: Iterable[str], longest: Probe) -> None:
         self._recipe, self._names, self._caches = recipe, names, set(caches)
+        self.dtypes: dict[str, str] = {}
         past, rows = (3, 2) if longest.total < 16 else (7, 4)
         first = self._shapes(Probe(past, rows))
         more_past, more_rows = self._shapes(Probe(past + 2, rows)), self._shapes(Probe(past, rows + 1))
@@ -94,7 +104,7 @@ class DecoderSizes:
             builder.values[name] = builder.graph.input(name, one.dtype, one.shape)
         for node in recipe.nodes:
             builder.add_node(node)
-        self.dtypes = {name: str(getattr(value, "dtype", "")) for name, value in builder.values.items()}
+        self.dtypes |= {name: str(getattr(value, "dtype", "")) for name, value in builder.values.items()}
         shapes = {name: getattr(value, "shape", None) for name, value in builder.values.items()}
         return {name: None if one is None or None in one else one for name, one in shapes.items()}
 
@@ -119,7 +129,7 @@ def _stubs(recipe: Recipe) -> set[str]:
         if one.dtype in ("float32", "float16") and int(np.prod(one.shape)) >= _MIN_STUB
     }
     for node in recipe.nodes:
-        if node.qualified_op not in ("MatMul", "Gather", "Add", "Mul"):
+        if node.qualified_op not in ("MatMul", "Gather", "Gemm", "Add", "Mul"):
             found.difference_update(node.reads)
     return found
 
@@ -128,8 +138,15 @@ class LengthValues:
     """The elements of values that depend on lengths alone, in any run."""
 
     def __init__(
-        self, recipe: Recipe, names: Names, sizes: Mapping[str, Sizes], from_tokens: set[str], wanted: Sequence[str]
+        self,
+        recipe: Recipe,
+        names: Names,
+        sizes: Mapping[str, Sizes],
+        from_tokens: set[str],
+        wanted: Sequence[str],
+        context: int | None,
     ) -> None:
+        self._longest = longest_of(context)
         self._names, self._sizes, self._wanted, self._from_tokens = names, sizes, [*wanted], from_tokens
         self._shapes: list[NodeRecipe] = []  # nodes whose results are sizes
         self._dtypes = {value.name: value.dtype for value in recipe.inputs}
@@ -149,6 +166,7 @@ class LengthValues:
                 self._shapes.append(node)
                 continue
             needed.update(filter(None, node.inputs))
+            self._check_node(node)
             nodes.append(_proto(node))
         self._inputs = [one for one in (self._names.mask, self._names.places, SHIFT) if one in needed]
         given = [*self._inputs, *(node.outputs[0] for node in self._shapes)]
@@ -167,15 +185,35 @@ class LengthValues:
         version = helper.make_opsetid("", onnx.defs.onnx_opset_version())
         return ReferenceEvaluator(helper.make_model(graph, opset_imports=[version]))
 
+    def _check_node(self, node: NodeRecipe) -> None:
+        """Refuse a node that onnx's reference does not know, or whose results are too large for the host."""
+        if node.domain or node.subgraphs or node.unsupported:
+            what = "with a subgraph" if node.subgraphs else "that is not ONNX's own"
+            raise ProbeError(node.name, f"{node.qualified_op}: a mask or position is computed by an operator {what}")
+        for name in node.outputs:
+            elements = 1
+            for size in self._sizes.get(name, ()):
+                elements *= size.at(self._longest)
+            if elements > _MAX_ELEMENTS:
+                raise ProbeError(
+                    node.name, f"{node.qualified_op}: '{name}' has {elements} elements at the model's context"
+                )
+
     def at(self, probe: Probe) -> dict[str, Array]:
         """The values in a run, by name."""
         if probe not in self._cached:
             feeds = {name: self._input(name, probe) for name in self._inputs}
             feeds |= {node.outputs[0]: self._shape(node, probe) for node in self._shapes}
             with np.errstate(all="ignore"):
-                made = self._evaluator.run(None, feeds) if self._wanted else []
+                made = self._run(feeds)
             self._cached[probe] = dict(zip(self._wanted, map(np.asarray, made), strict=True))
         return self._cached[probe]
+
+    def _run(self, feeds: dict[str, Array]) -> list[Array]:
+        try:
+            return self._evaluator.run(None, feeds) if self._wanted else []
+        except Exception as error:  # of any kind, as its kernels do not check
+            raise ProbeError(self._wanted[0], f"masks and positions could not be evaluated: {error!s:.200}") from None
 
     def _input(self, name: str, probe: Probe) -> Array:
         if name == SHIFT:
@@ -223,6 +261,11 @@ def probes_of(context: int | None) -> list[tuple[Probe, Probe]]:
         true = Probe(total - padding - 2, 2)
         pairs += [(true._replace(padding=padding), true), (Probe(true.total - 1, 1, padding), true)]
     return pairs
+
+
+def longest_of(context: int | None) -> Probe:
+    """The longest of these runs, without padding."""
+    return max((true for _, true in probes_of(context)), key=lambda probe: probe.total)
 
 
 def needed_nodes(nodes: Sequence[NodeRecipe], outputs: Iterable[str]) -> list[NodeRecipe]:

@@ -10,8 +10,9 @@ import numpy as np
 from ..base.element_types import ONNX_NUMBERS, Array
 from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe
 from .folder import Folder
-from .left_padding import Attended, Layout, Unclear, layout_of
-from .length_probes import SHIFT, DecoderSizes, LengthValues, Probe, Size, needed_nodes, probes_of
+from .left_padding import Attended, Unclear
+from .length_checks import Layout, layout_of
+from .length_probes import SHIFT, DecoderSizes, LengthValues, Probe, ProbeError, Size, longest_of, needed_nodes
 
 MASK = "pumice.mask"  # which rows of the caches hold tokens, bool [batch, capacity]
 _PROBES = Probe(3, 2), Probe(3, 2, 2), Probe(3, 2, 5)
@@ -30,8 +31,7 @@ class _Planner:
         self.names, self.context, self.joins = folder.names, folder.context, joins
         outputs = [self.names.logits, *(join.inputs[1] for join in joins.values())]
         self.recipe = recipe._replace(nodes=needed_nodes(recipe.nodes, outputs))
-        longest = max((pair[1] for pair in probes_of(self.context)), key=lambda probe: probe.total)
-        self.sizes = DecoderSizes(recipe, self.names, joins, longest)
+        self.sizes = DecoderSizes(recipe, self.names, joins, longest_of(self.context))
         self.constants: dict[str, ConstantRecipe] = {}
 
     def plan(self) -> PaddingPlan:
@@ -122,7 +122,7 @@ class _Planner:
         layouts = {node.outputs[0]: self._layout(node.outputs[0]) for node in found}
         wanted = [name for name, layout in layouts.items() if layout is not None]
         wanted = [name for name in wanted if self.sizes.dtypes[name] in ("int64", "int32", "float32", "float16")]
-        values = LengthValues(self.recipe, self.names, self.sizes.sizes, attended.from_tokens, wanted)
+        values = LengthValues(self.recipe, self.names, self.sizes.sizes, attended.from_tokens, wanted, self.context)
         moved: dict[str, int] = {}
         first: dict[str, tuple[int, Array]] = {}
         for node in found:
@@ -158,4 +158,7 @@ def plan_padding(recipe: Recipe, folder: Folder, joins: Mapping[str, NodeRecipe]
 
     Raises Unclear for a node whose results are not proved to be those without padding.
     """
-    return _Planner(recipe, folder, joins).plan()
+    try:
+        return _Planner(recipe, folder, joins).plan()
+    except ProbeError as error:
+        raise Unclear(error.where, str(error)) from None

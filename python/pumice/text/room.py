@@ -17,7 +17,7 @@ from .caches import PAST, WANTED, Cache, RoomyRecipe, Scales
 from .errors import FolderError
 from .folder import Folder, layer_names
 from .left_padding import Unclear
-from .length_probes import SHIFT
+from .length_probes import SHIFT, needed_nodes
 from .padding_plan import PaddingPlan, plan_padding
 
 _PASSES = ("Cast", "Identity", "Tanh")  # operators between the last product and the logits that take rows one by one
@@ -385,6 +385,33 @@ class _Rewriter:
             kept.append(node)
         return kept[::-1]
 
+    def check_lengths(self, outputs: list[str]) -> None:
+        """Refuse nodes that read the length of a mask or cache, which is now its capacity, or a mask's elements."""
+        live = needed_nodes([*self.front, *self.nodes], outputs)
+        axes = {self.names.mask: 1, **dict.fromkeys([*self.pairs, *self.pairs.values()], 2)}
+        for node in live:
+            if node in self.front or node.op == "GroupQueryAttention":
+                continue
+            is_length = node.op == "Shape" and self.has_length(node, axes.get(node.inputs[0], 9), live)
+            if is_length or (node.op != "Shape" and self.names.mask in node.reads):
+                raise self.refuse(
+                    node.name,
+                    f"{node.op} reads how long '{node.inputs[0]}' is: expected that attention alone depends on the number of tokens so "
+                    "far, as it is not known when a step is recorded; pumice.load runs the model as it is",
+                )
+
+    def has_length(self, node: NodeRecipe, axis: int, live: list[NodeRecipe]) -> bool:
+        """Whether what reads a Shape may read the size of this axis."""
+        start, end = (int(node.attributes.get(name, default)) for name, default in (("start", 0), ("end", 9)))  # type: ignore[arg-type]
+        if axis > 3 or not start <= axis < (end if end >= 0 else 9):
+            return False
+        for reader in live:
+            if node.outputs[0] in reader.inputs:
+                index = self.constants.get(reader.inputs[1]) if reader.op == "Gather" else None
+                if index is None or axis - start in np.frombuffer(index.raw, index.dtype):
+                    return True
+        return False
+
     def check_inputs(self, nodes: list[NodeRecipe]) -> None:
         read = {name for node in nodes for name in node.reads}
         for name, value in self.inputs.items():
@@ -415,6 +442,8 @@ class _Rewriter:
         self.fix_places()
         scales = [one.scales.output for one in caches if one.scales is not None and one.scales.output]
         outputs = [self.names.logits, *(cache.output for cache in caches), *scales]
+        if not is_apart:
+            self.check_lengths(outputs)
         nodes = self.kept_nodes(set(outputs))
         self.check_inputs(nodes)
         recipe = self.recipe._replace(
