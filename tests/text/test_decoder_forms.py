@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
+import random
 import re
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +17,7 @@ import onnx.parser
 import pytest
 
 import pumice
-from decoder_folders import write_folder
+from decoder_folders import NAMES, STORY, Reference, write_folder
 from pumice.text import FolderError, Generator
 
 pytest.importorskip("tokenizers")
@@ -74,6 +79,13 @@ KEYS = {
 }
 
 
+OPERATORS = {  # in place of the scores: ONNX's Attention
+    "mask": "OK  a0 = Cast<to = 9>(mask)  a1 = Unsqueeze(a0, p12)  seen = And(ok, a1)  o = Attention(q, kk, vv, seen)",
+    "lengths": "OK  o = Attention(q, kk, vv, ok, , , total1)",
+    "causal": "OK  o = Attention<is_causal = 1>(q, kk, vv)",
+}
+
+
 class Form(NamedTuple):
     """A decoder's mask, what is added to its scores, how padding is hidden, how weights are computed and where positions come from."""
 
@@ -83,10 +95,15 @@ class Form(NamedTuple):
     weights: str = "softmax"
     positions: str = "none"
     keys: str = "all"
+    operator: str = ""
 
     @property
     def is_refused(self) -> bool:
-        return self.mask == "all" or self.bias == "log of all" or self.keys == "last"
+        """Whether results depend on the number of tokens so far other than by positions (a bias from the end is the same for all keys, but
+        not for a sink), on later tokens, or on how many keys an operator has.
+        """
+        is_late = self.mask == "all" or self.keys == "last" or self.operator in ("lengths", "causal")
+        return is_late or self.bias == "log of all" or (self.bias == "end" and self.weights == "sinks")
 
 
 FORMS = [
@@ -109,7 +126,11 @@ FORMS = [
     Form("range", "log of rows", positions="shape"),
     Form("trilu", "distance", padding="none"),
     Form(keys="turned"),
+    Form("window", operator="mask"),
+    Form("range", "end", weights="sinks"),
     Form(bias="log of all"),
+    Form(operator="lengths"),
+    Form(operator="causal"),
     Form("all"),
     Form(keys="last"),
 ]
@@ -123,14 +144,16 @@ decoder (INPUTS) => (float[b,s,16] scores, float[b,2,t2,8] new_k0, float[b,2,t3,
   q = Transpose<perm = [0, 2, 1, 3]>(q1)  kn = Transpose<perm = [0, 2, 1, 3]>(k2)  vn = Transpose<perm = [0, 2, 1, 3]>(v2)
   new_k0 = Concat<axis = 2>(k0, kn)  new_v0 = Concat<axis = 2>(v0, vn)
   KEYS
-  kt = Transpose<perm = [0, 1, 3, 2]>(kk)  s1 = MatMul(q, kt)
-  BIAS
-  MASK
-  PADDING
-  WEIGHTS
-  o = MatMul(pr, vv)  ot = Transpose<perm = [0, 2, 1, 3]>(o)  o2 = Reshape(ot, merge)  y = Add(x, o2)  wt = Transpose(words)
+  ATTENTION
+  ot = Transpose<perm = [0, 2, 1, 3]>(o)  o2 = Reshape(ot, merge)  y = Add(x, o2)  wt = Transpose(words)
   scores = MatMul(y, wt)
 }"""
+SCORES = """kt = Transpose<perm = [0, 1, 3, 2]>(kk)  s1 = MatMul(q, kt)
+  BIAS
+  OK
+  PADDING
+  WEIGHTS
+  o = MatMul(pr, vv)"""
 INPUTS = {
     "ids": "int64[b,s] ids",
     "mask": "int64[b,t] mask",
@@ -165,12 +188,13 @@ def model_of(form: Form) -> onnx.ModelProto:
     parts = {
         "POSITIONS": POSITIONS[form.positions],
         "KEYS": KEYS[form.keys],
+        "ATTENTION": OPERATORS[form.operator] if form.operator else SCORES,
         "BIAS": BIASES[form.bias],
-        "MASK": MASKS[form.mask],
+        "OK": MASKS[form.mask],
         "PADDING": PADDINGS[form.padding],
         "WEIGHTS": WEIGHTS[form.weights],
     }
-    text = TEXT
+    text = TEXT.replace('"": 18', '"": 24') if form.operator else TEXT
     for name, part in parts.items():
         text = text.replace(name, part)
     read = set(re.findall(r"\w+", text.partition("{")[2]))
@@ -201,28 +225,91 @@ def close(made: Any, expected: Any) -> bool:
     return bool(np.abs(made - expected).max() <= 2e-5 * np.abs(expected).max())
 
 
-def check_form(form: Form, folder: Path, context: pumice.Context, lengths: tuple[int, ...], count: int) -> None:
-    """Compares logits with the file run as it is, and greedy text with that of the logits."""
+def check_text(form: Form, model: onnx.ModelProto, text: list[int], count: int) -> None:
+    """Compares the last tokens of a text with ONNX Runtime's, a prompt and then token by token."""
+    reference = Reference(model.SerializeToString(), NAMES)
+    fed = text[:-count]
+    for token in text[-count:]:
+        assert token == reference.logits(fed)[-1].argmax(), f"{form} after {reference.length} tokens"
+        fed = [token]
+
+
+def check_form(form: Form, folder: Path, context: pumice.Context, lengths: Sequence[int], count: int) -> None:
+    """Compares greedy text and logits with those of the file as it is, or finds that the folder is refused by the name of a node."""
     model = model_of(form)
     write_folder(folder, model, WORDS, CONTEXT)
     if form.is_refused:
-        with pytest.raises(FolderError) as caught:
+        with pytest.raises(
+            FolderError, match=r"expected results that do not change .* pumice\.load runs the model as it is"
+        ):
             Generator(folder, context)
-        assert (
-            caught.value.field in {node.name or node.output[0] for node in model.graph.node} | {"scores"}
-            or caught.value.field
-        )
         return
-    random = np.random.default_rng(7)
+    chance = np.random.default_rng(7)
     with Generator(folder, context) as generator:
         for length in lengths:
-            prompt = random.integers(0, WORDS, length).tolist()
-            text = text_of(generator, prompt, min(count, CONTEXT - length))
-            expected = plain_logits(model, [*prompt, *text], context)
-            assert text == expected[length - 1 : -1].argmax(-1).tolist(), f"{form} after {length} tokens"
-            assert close(generator.logits([*prompt, *text]), expected), f"{form} after {length} tokens"
+            prompt = chance.integers(0, WORDS, length).tolist()
+            text = [*prompt, *text_of(generator, prompt, count)]
+            expected = plain_logits(model, text, context)
+            assert text[length:] == expected[length - 1 : -1].argmax(-1).tolist(), f"{form} after {length} tokens"
+            assert close(generator.logits(text), expected), f"{form} after {length} tokens"
+            if importlib.util.find_spec("onnxruntime"):
+                check_text(form, model, text, count)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: ", ".join(form))
 def test_forms_are_right_or_refused(form: Form, tmp_path: Path, context: pumice.Context) -> None:
-    check_form(form, tmp_path, context, (1, 10), 4)
+    """Prompts around the capacity (64 rows, then the context's), the window and a run's rows."""
+    check_form(form, tmp_path, context, (1, 10, 61), 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_forms_by_chance_are_right_or_refused(seed: int, tmp_path: Path, context: pumice.Context) -> None:
+    forms = [Form(*parts) for parts in itertools.product(MASKS, BIASES, PADDINGS, WEIGHTS, POSITIONS, KEYS)]
+    for i, form in enumerate(random.Random(seed).sample(forms, 25)):
+        (tmp_path / str(i)).mkdir()
+        check_form(form, tmp_path / str(i), context, (1, 7, 33, 60, 63, 64, CONTEXT - 5), 5)
+
+
+@pytest.mark.parametrize("form", [FORMS[1], FORMS[6], FORMS[7], FORMS[10]], ids=lambda form: ", ".join(form))
+def test_texts_of_a_batch_are_those_of_their_own(form: Form, tmp_path: Path, context: pumice.Context) -> None:
+    """Also where a decoder counts positions by the length of its caches, and runs one text at a time."""
+    write_folder(tmp_path, model_of(form), WORDS, CONTEXT)
+    prompts = ["3", "8 5 1 9 2 7 4 6 11 3 3 8", "5 1 2 4"]
+    with Generator(tmp_path, context) as generator:
+        made = generator(prompts, max_tokens=12)
+        assert made == [generator(prompt, max_tokens=12) for prompt in prompts]
+
+
+@pytest.mark.parametrize("form", [FORMS[1], FORMS[6]], ids=lambda form: ", ".join(form))
+@pytest.mark.parametrize("cache", [None, "int8"])
+def test_what_is_taken_back_and_proposed_leaves_the_text(
+    cache: str | None, form: Form, tmp_path: Path, context: pumice.Context
+) -> None:
+    write_folder(tmp_path, model_of(form), WORDS, CONTEXT)
+    with Generator(tmp_path, context, cache=cache) as generator, generator.session() as session:
+        expected = text_of(generator, [3, 8, 5, 1], 40)
+        session([3, 8, 5, 1], max_tokens=40)
+        session.rewind(-30)
+        session([], max_tokens=30, speculate="ngram", width=3)
+        assert session.tokens[4:] == expected
+
+
+def test_a_length_that_attention_alone_may_read_is_refused(tmp_path: Path, context: pumice.Context) -> None:
+    """A decoder with GroupQueryAttention whose tables depend on how long the mask is (LongRoPE)."""
+    shutil.copytree(STORY, tmp_path, dirs_exist_ok=True)
+    model = onnx.load(str(tmp_path / "model.onnx"), load_external_data=False)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([[1.0]], np.float32), "unit"))
+    nodes = [
+        onnx.helper.make_node("Shape", ["attention_mask"], ["length"], start=1, end=2),
+        onnx.helper.make_node("Cast", ["length"], ["scale"], "scale of tables", to=1),
+        onnx.helper.make_node("Mul", ["cos_cache", "scale"], ["scaled"]),
+    ]
+    for node in model.graph.node:
+        node.input[:] = ["scaled" if name == "cos_cache" else name for name in node.input]
+    kept = [*nodes, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(FolderError, match="reads how long 'attention_mask' is"):
+        Generator(tmp_path, context)

@@ -69,7 +69,7 @@ class Attended:
         values = LengthValues(recipe, names, self.sizes, self.from_tokens, sorted(wanted), context)
         self.checks = LengthChecks(values, self.sizes, context)
         self.keyed: dict[str, Keyed] = {}
-        self.unmasked: list[tuple[NodeRecipe, Sizes]] = []  # Softmax nodes whose scores of padding have to be hidden
+        self.unmasked: list[tuple[NodeRecipe, Sizes]] = []  # nodes whose scores of padding have to be hidden
 
     # ---- which values depend on what
 
@@ -292,8 +292,11 @@ class Attended:
                 hides_later=all(one.hides_later for one in given), hides_padding=all(one.hides_padding for one in given)
             )
         if node.op in ("Concat", "Slice"):
-            self._check_cut(node, made, after[axis])
+            self._check_cut(node, made)
             keys = after[axis]
+            if node.op == "Concat" and keys != before[made.axis]:
+                self._hide_padding(node, made)
+                made = made._replace(hides_padding=True)
         elif node.op == "Reshape" and _count(before[: made.axis]) != _count(after[:axis]):
             raise Unclear(node, "it moves keys to other axes")
         elif node.op == "Gather" and (node.inputs[0] not in self.keyed or self._axis_in(node, before) == made.axis):
@@ -311,7 +314,7 @@ class Attended:
         axis = int(node.attributes.get("axis", 0))  # type: ignore[arg-type]
         return axis - len(sizes) if axis >= 0 else axis
 
-    def _check_cut(self, node: NodeRecipe, made: Keyed, keys: Size) -> None:
+    def _check_cut(self, node: NodeRecipe, made: Keyed) -> None:
         """Concat adds columns of a fixed number behind the keys, and Slice takes such away: the keys begin where they did."""
         if node.op == "Concat":
             sizes = self.sizes[self._first_keyed(node)]
@@ -378,17 +381,24 @@ class Attended:
             raise Unclear(node, "it is no Softmax of scores over the keys")
         if not scores.hides_later:
             raise Unclear(node, "its mask does not hide later tokens, or not in all runs")
-        if not scores.hides_padding:
-            if scores.axis != -1 or sizes[-1] != KEYS:
-                raise Unclear(node, "its mask does not hide padding (attention_mask)")
-            self.unmasked.append((node, sizes))
+        self._hide_padding(node, scores)
         self._keep(node, Keyed("weights", scores.axis), sizes[scores.axis])
+
+    def _hide_padding(self, node: NodeRecipe, scores: Keyed) -> None:
+        """Have padding hidden in the scores that a node reads as its first input, where no mask does."""
+        sizes = self.sizes[node.inputs[0]]
+        if scores.hides_padding:
+            return
+        if scores.axis != -1 or sizes[-1] != KEYS:
+            raise Unclear(node, "its mask does not hide padding (attention_mask)")
+        self.unmasked.append((node, sizes))
 
     def _largest(self, node: NodeRecipe) -> None:
         """ReduceMax of scores over the keys."""
         scores = self.keyed[node.inputs[0]]
-        if scores.kind != "scores" or scores.is_shifted or not (scores.hides_later and scores.hides_padding):
-            raise Unclear(node, "it reduces keys, some of which are padding or later tokens")
+        if scores.kind != "scores" or scores.is_shifted or not scores.hides_later:
+            raise Unclear(node, "it reduces keys, some of which are later tokens")
+        self._hide_padding(node, scores)
         if any(self._has_keys(name) for name in node.outputs):
             raise Unclear(node, "its result has an axis of keys")
 

@@ -69,7 +69,7 @@ class _Planner:
         return name
 
     def _masked(self, node: NodeRecipe, is_batch: bool) -> list[NodeRecipe]:
-        """A Softmax whose scores of padding are hidden."""
+        """A node whose scores, its first input, have those of padding hidden."""
         scores, name = node.inputs[0], f"{node.outputs[0]}.visible"
         dtype = self.sizes.dtypes[scores]
         if dtype not in ("float32", "float16"):
@@ -79,7 +79,7 @@ class _Planner:
         spread = [NodeRecipe("Unsqueeze", name, [MASK, axes], [name], {})] if is_batch else []
         hidden = f"{node.outputs[0]}.hidden"
         where = NodeRecipe("Where", hidden, [name if is_batch else MASK, scores, low], [hidden], {})
-        return [*spread, where, node._replace(inputs=[hidden])]
+        return [*spread, where, node._replace(inputs=[hidden, *node.inputs[1:]])]
 
     # ---- positions
 
@@ -89,7 +89,10 @@ class _Planner:
         if not moved:
             return None
         nodes = []
+        rows = self._row_numbers()
         for node in self.recipe.nodes:
+            if node.outputs and node.outputs[0] in rows:
+                node = node._replace(inputs=[f"{name}.padded" if name in moved else name for name in node.inputs])
             if (name := node.outputs[0] if node.outputs else "") not in moved:
                 nodes.append(node)
                 continue
@@ -97,6 +100,14 @@ class _Planner:
             nodes.append(node._replace(outputs=[f"{name}.padded", *node.outputs[1:]]))
             nodes += self._less_padding(name, times, true)
         return nodes
+
+    def _row_numbers(self) -> set[str]:
+        """Values that select rows of a mask for ScatterND, whose masks are padded as the caches are."""
+        found = {node.inputs[1] for node in self.recipe.nodes if node.op == "ScatterND"}
+        for node in reversed(self.recipe.nodes):
+            if node.op in ("Unsqueeze", "Reshape", "Expand", "Concat", "Cast") and not found.isdisjoint(node.outputs):
+                found.update(node.inputs)
+        return found
 
     def _less_padding(self, name: str, times: int, true: Array) -> list[NodeRecipe]:
         dtype = str(true.dtype)
