@@ -251,7 +251,7 @@ class Attended:
             return (one.hides_later, one.hides_padding) if factor > 0 else (False, False)
         if name in self.from_tokens:
             return False, False
-        parts = [(factor * self._elements(name, run).astype(np.float64),) for run, _ in self.checks.pairs]
+        parts = [factor * self._elements(name, run).astype(np.float64) for run, _ in self.checks.pairs]
         return self.checks.hides(parts, layout)
 
     def _hidden_where(self, node: NodeRecipe, layout: Layout) -> tuple[bool, bool]:
@@ -263,7 +263,7 @@ class Attended:
             parts = []
             for run, _ in self.checks.pairs:
                 scores = [self._branch(name, which, run) for name in branches]
-                parts.append((np.where(self._elements(condition, run), *scores),))
+                parts.append(np.where(self._elements(condition, run), *scores))
             found.append(self.checks.hides(parts, layout)[which])
         return found[0], found[1]
 
@@ -411,7 +411,7 @@ class Attended:
         if not is_known or query in self.keyed or not mask or mask in self.from_tokens:
             raise Unclear(node, "expected keys and values of a cache, and a mask")
         self._require(node, mask)
-        parts = [(_as_scores(self._elements(mask, run)),) for run, _ in self.checks.pairs]
+        parts = [_as_scores(self._elements(mask, run)) for run, _ in self.checks.pairs]
         if self.checks.hides(parts, Layout(-2, -1)) != (True, True):
             raise Unclear(node, "its mask does not hide padding and later tokens")
         if any(self._has_keys(name) for name in node.outputs if name):

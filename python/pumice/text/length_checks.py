@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,10 +82,10 @@ class LengthChecks:
         high = np.where(seen, apart, -np.inf).max(layout.keys, initial=-np.inf)
         return bool((high - low <= tolerance).all())
 
-    def hides(self, parts: list[tuple[Array, ...]], layout: Layout) -> tuple[bool, bool]:
-        """Whether scores leave no weight to later tokens, and none to padding. parts: of each pair's run, the summands."""
+    def hides(self, runs: Sequence[Array], layout: Layout) -> tuple[bool, bool]:
+        """Whether scores leave no weight to later tokens, and none to padding. runs: the scores of each pair's first run."""
         later = padding = True
-        for (run, _), (scores,) in zip(self.pairs, parts, strict=True):
+        for (run, _), scores in zip(self.pairs, runs, strict=True):
             is_low = np.broadcast_to(scores <= HIDDEN, _spread(scores, layout, run))
             hidden = _is_later(run, layout, is_low.ndim, with_padding=True)
             later &= bool(layout.rows) and bool(is_low[np.broadcast_to(hidden, is_low.shape)].all())

@@ -206,12 +206,12 @@ class LengthValues:
             feeds |= {node.outputs[0]: self._shape(node, probe) for node in self._shapes}
             with np.errstate(all="ignore"):
                 made = self._run(feeds)
-            self._cached[probe] = dict(zip(self._wanted, map(np.asarray, made), strict=True))
+            self._cached[probe] = dict(zip(self._wanted, made, strict=True))
         return self._cached[probe]
 
     def _run(self, feeds: dict[str, Array]) -> list[Array]:
         try:
-            return self._evaluator.run(None, feeds) if self._wanted else []
+            return [*map(np.asarray, self._evaluator.run(None, feeds))] if self._wanted else []
         except Exception as error:  # of any kind, as its kernels do not check
             raise ProbeError(self._wanted[0], f"masks and positions could not be evaluated: {error!s:.200}") from None
 
@@ -235,7 +235,7 @@ class LengthValues:
 def _proto(node: NodeRecipe) -> NodeProto:
     from onnx import helper, numpy_helper
 
-    attributes = {
+    attributes: dict[str, Any] = {
         name: numpy_helper.from_array(np.asarray(array_of(value.raw, value.dtype, value.shape)))
         if isinstance(value, ConstantRecipe)
         else value
