@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SHIFT = "pumice.padding"  # int64, the number of unused rows on the left of the caches
 _MAX_ELEMENTS = 1 << 27  # of a value that is evaluated on the host
-_MIN_STUB = 1 << 12  # elements of a constant whose values no shape depends on
 
 
 class Probe(NamedTuple):
@@ -82,8 +81,7 @@ class DecoderSizes:
             if shape is None or any(one is None or len(one) != len(shape) for one in others):
                 continue
             self.sizes[name] = tuple(_size(*axis, past, rows) for axis in zip(shape, *others, strict=True))  # type: ignore[arg-type]
-        for probe in (Probe(past + 3, rows + 2), longest):
-            self._drop_others(self._shapes(probe), probe)
+        self._drop_others(self._shapes(longest), longest)
 
     def _drop_others(self, shapes: Mapping[str, Sequence[int] | None], probe: Probe) -> None:
         """Forgets the sizes that are no linear function of the lengths."""
@@ -94,14 +92,9 @@ class DecoderSizes:
 
     def _shapes(self, probe: Probe) -> dict[str, Sequence[int] | None]:
         recipe = self._recipe
-        stubs = _stubs(recipe)
-        constants = {name: one for name, one in recipe.constants.items() if name not in stubs}
-        builder = Builder(recipe._replace(constants=constants), composed_of(recipe))
+        builder = Builder(recipe, composed_of(recipe))
         for value in recipe.inputs:
             builder.add_input(value._replace(shape=self._input_shape(value.name, value.shape, probe)))
-        for name in stubs:
-            one = recipe.constants[name]
-            builder.values[name] = builder.graph.input(name, one.dtype, one.shape)
         for node in recipe.nodes:
             builder.add_node(node)
         self.dtypes |= {name: str(getattr(value, "dtype", "")) for name, value in builder.values.items()}
@@ -119,19 +112,6 @@ class DecoderSizes:
 def _size(first: int, more_past: int, more_rows: int, past: int, rows: int) -> Size:
     per_past, per_row = (more_past - first) // 2, more_rows - first
     return Size(first - per_past * past - per_row * rows, per_past, per_row)
-
-
-def _stubs(recipe: Recipe) -> set[str]:
-    """Constants whose elements no shape depends on: matrices that MatMul and Gather alone read."""
-    found = {
-        name
-        for name, one in recipe.constants.items()
-        if one.dtype in ("float32", "float16") and int(np.prod(one.shape)) >= _MIN_STUB
-    }
-    for node in recipe.nodes:
-        if node.qualified_op not in ("MatMul", "Gather", "Gemm", "Add", "Mul"):
-            found.difference_update(node.reads)
-    return found
 
 
 class LengthValues:

@@ -74,7 +74,7 @@ class _Planner:
         dtype = self.sizes.dtypes[scores]
         if dtype not in ("float32", "float16"):
             raise Unclear(node, f"expected scores of float32 or float16, given {dtype}")
-        low = self._constant(f"pumice.low.{dtype}", np.array(np.finfo(dtype).min, dtype))
+        low = self._constant(f"pumice.low.{dtype}", np.array(-65504, dtype))
         axes = self._constant("pumice.mask.axes", np.array([1, 2]))
         spread = [NodeRecipe("Unsqueeze", name, [MASK, axes], [name], {})] if is_batch else []
         hidden = f"{node.outputs[0]}.hidden"

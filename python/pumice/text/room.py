@@ -46,6 +46,7 @@ class _Rewriter:
         self.front: list[NodeRecipe] = []  # nodes that make masks and places
         self.renamed: dict[str, str] = {}  # values whose readers read another one
         self.pairs = self._pairs()
+        self.is_single = False
 
     def refuse(self, field: str, message: str) -> FolderError:
         return FolderError(self.file, field, message)
@@ -422,22 +423,24 @@ class _Rewriter:
         if self.names.words not in self.inputs:
             raise self.refuse(self.names.words, "expected an input of this name, given none")
 
+    def fixed_caches(self) -> list[Cache]:
+        """The caches, once the nodes that read them take them with a fixed capacity."""
+        caches = [self.cache(*pair) for pair in self.pairs.items()]
+        if self.grouped_nodes():
+            self.fix_grouped()
+            return [self.as_stored(cache) for cache in caches]
+        joins = {name: self.joining(name) for name in self.pairs}
+        plan = self.padding_plan(joins)
+        self.nodes, self.is_single = list(plan.nodes), plan.is_single
+        self.constants |= plan.constants
+        made = [self.as_stored(one._replace(output=joins[one.name].inputs[1])) for one in caches]
+        self.fix_shapes({one.name: other.name for one, other in zip(caches, made, strict=True)})
+        return made
+
     def rewritten(self) -> RoomyRecipe:
         if self.names.words not in self.inputs:
             raise self.refuse(self.names.words, "expected an input of this name, given none")
-        caches = [self.cache(*pair) for pair in self.pairs.items()]
-        is_apart, plan = not self.grouped_nodes(), None
-        if is_apart:
-            joins = {name: self.joining(name) for name in self.pairs}
-            caches = [one._replace(output=joins[one.name].inputs[1]) for one in caches]
-            plan = self.padding_plan(joins)
-            self.nodes, self.constants = list(plan.nodes), {**self.constants, **plan.constants}
-        else:
-            self.fix_grouped()
-        given = [cache.name for cache in caches]
-        caches = [self.as_stored(cache) for cache in caches]  # first: what makes the mask reads the room of one
-        if is_apart:
-            self.fix_shapes(dict(zip(given, (cache.name for cache in caches), strict=True)))
+        caches, is_apart = self.fixed_caches(), not self.grouped_nodes()
         self.pick_rows()
         self.fix_places()
         scales = [one.scales.output for one in caches if one.scales is not None and one.scales.output]
@@ -461,7 +464,7 @@ class _Rewriter:
             words.dtype,
             self.names.logits,
             is_apart,
-            plan is not None and plan.is_single,
+            self.is_single,
         )
 
     def new_inputs(self, caches: list[Cache]) -> list[InputRecipe]:
