@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import random
 import re
 import shutil
@@ -17,7 +18,7 @@ import onnx.parser
 import pytest
 
 import pumice
-from decoder_folders import NAMES, STORY, Reference, write_folder
+from decoder_folders import NAMES, STORY, Reference, write_folder, write_tokenizer
 from pumice.text import FolderError, Generator
 
 pytest.importorskip("tokenizers")
@@ -313,3 +314,47 @@ def test_a_length_that_attention_alone_may_read_is_refused(tmp_path: Path, conte
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(FolderError, match="reads how long 'attention_mask' is"):
         Generator(tmp_path, context)
+
+
+SINGLE = """<ir_version: 8, opset_import: ["": 18]>
+decoder (int64[b,s] input_ids, int64[b,t] attention_mask, float[b,p,16] past) => (float[b,s,16] logits, float[b,t2,16] present) {
+  x = Gather(words, input_ids)  p_shape = Shape(past)  before = Gather(p_shape, i1)  n_shape = Shape(input_ids)  now = Gather(n_shape, i1)
+  total = Add(before, now)  ki = Range(i0, total, i1)  qi = Range(before, total, i1)  qc = Unsqueeze(qi, last)  ok0 = LessOrEqual(ki, qc)
+  b0 = Sub(qc, i7)  ok1 = Greater(ki, b0)  ok = And(ok0, ok1)  a0 = Cast<to = 9>(attention_mask)  a1 = Unsqueeze(a0, p12)
+  seen = And(ok, a1)  kv = MatMul(x, wk)  present = Concat<axis = -2>(past, kv)  kk, vv = Split<axis = -1, num_outputs = 2>(present)
+  q0 = MatMul(x, wq)  q1 = Reshape(q0, split)  q = Transpose<perm = [0, 2, 1, 3]>(q1)  k4 = Unsqueeze(kk, l1)  v4 = Unsqueeze(vv, l1)
+  kt = Transpose<perm = [0, 1, 3, 2]>(k4)  s1 = MatMul(q, kt)  s2 = Where(seen, s1, low)  pr = Softmax<axis = -1>(s2)  o = MatMul(pr, v4)
+  ot = Transpose<perm = [0, 2, 1, 3]>(o)  o2 = Reshape(ot, merge)  y = Add(x, o2)  wt = Transpose(words)  logits = MatMul(y, wt)
+}"""
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_keys_and_values_may_be_one_tensor(precision: str, tmp_path: Path, context: pumice.Context) -> None:
+    model = onnx.parser.parse_model(SINGLE)
+    read = set(re.findall(r"\w+", SINGLE.partition("{")[2]))
+    values = {name: value for name, value in constants().items() if name in read}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in values.items())
+    ids = np.random.default_rng(5).integers(0, WORDS, 70)
+    feeds = {
+        "input_ids": ids[None],
+        "attention_mask": np.ones((1, 70), np.int64),
+        "past": np.zeros((1, 0, 16), np.float32),
+    }
+    expected = pumice.load(model, context)(**feeds)[0][0]
+    for value, name in ((model.graph.input[2], "past_key_values.0"), (model.graph.output[1], "present.0")):
+        for node in model.graph.node:
+            node.input[:] = [f"{name}.key_value" if one == value.name else one for one in node.input]
+            node.output[:] = [f"{name}.key_value" if one == value.name else one for one in node.output]
+        value.name = f"{name}.key_value"
+    onnx.save(model, tmp_path / "model.onnx")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_bigcode", "n_positions": CONTEXT}))
+    write_tokenizer(tmp_path, WORDS)
+    with Generator(tmp_path, context, precision) as generator:
+        assert (
+            np.abs(generator.logits(ids.tolist()) - expected).max()
+            <= (2e-5 if precision == "fp32" else 2e-2) * np.abs(expected).max()
+        )
+        text = [*ids[:30].tolist(), *text_of(generator, ids[:30].tolist(), 40)]
+        assert text[30:] == generator.logits(text)[29:-1].argmax(-1).tolist()
+    with pytest.raises(FolderError, match="expected keys and values in tensors of their own for caches of int8"):
+        Generator(tmp_path, context, cache="int8")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..importer.file.recipe import Recipe
+from .folder import Folder, layer_names
+from .single_caches import names_of
 
 PAST, WANTED = "pumice.past", "pumice.wanted"
 
@@ -60,3 +62,10 @@ class RoomyRecipe(NamedTuple):
             *([batch, one.heads, room, one.size] for one in self.caches),
             *scales,
         ]
+
+
+def own_precision(recipe: Recipe, folder: Folder) -> str:
+    """The precision that a model is exported in: fp16 where its caches are float16, else fp32."""
+    caches = layer_names(names_of(recipe, folder).past, {value.name for value in recipe.inputs})
+    dtypes = {value.dtype for value in recipe.inputs if caches and value.name == caches[0][0]}
+    return "fp16" if "float16" in dtypes else "fp32"

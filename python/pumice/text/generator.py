@@ -17,12 +17,12 @@ from ..base.log import forward_log
 from ..base.precisions import checked_precision
 from ..device.context import checked_context, default_context
 from ..importer.load import graph_of, load_recipe
-from .caches import RoomyRecipe
+from .caches import RoomyRecipe, own_precision
 from .chat import ChatTemplate, Message
 from .device import Choice, Device
 from .errors import FolderError
 from .folder import Path, read_folder
-from .room import INT8, STORED, in_room, own_precision
+from .room import INT8, STORED, in_room
 from .rows import Choose, Rows, Timing
 from .speculation import MOST_WIDTH, Proposer, check_decoder, check_speculation, proposer_of
 from .tokens import Pieces, Tokens

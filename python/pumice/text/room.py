@@ -7,6 +7,7 @@ each cache has room for many rows, and `past` says how many of them are in use, 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from .folder import Folder, layer_names
 from .left_padding import Unclear
 from .length_probes import SHIFT, needed_nodes
 from .padding_plan import PaddingPlan, plan_padding
+from .single_caches import names_of, with_heads
 
 _PASSES = ("Cast", "Identity", "Tanh")  # operators between the last product and the logits that take rows one by one
 _WITH_NUMBER = ("Add", "Div", "Mul", "Sub")
@@ -70,7 +72,7 @@ class _Rewriter:
                     raise self.refuse(made.get(name, name), "expected an output with the longer cache, given none")
         return made
 
-    def _patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, str], set[str]]]:
+    def _patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, ...], set[str]]]:
         return (self.names.past, set(self.inputs)), (self.names.present, outputs)
 
     def constant(self, name: str, value: Array) -> str:
@@ -92,6 +94,8 @@ class _Rewriter:
         heads, size = value.shape[1], value.shape[3]
         if not heads or not size:
             raise self.refuse(name, f"expected known numbers of heads and their size, given {value.shape}")
+        if self.in_int8 and len(self.names.past) == 1:
+            raise self.refuse(name, "expected keys and values in tensors of their own for caches of int8, given one")
         if self.in_int8 and size % 4:
             raise self.refuse(name, f"expected heads of a multiple of 4 elements for caches of int8, given {size}")
         return Cache(name, output, value.dtype, heads, size)
@@ -489,11 +493,5 @@ def in_room(recipe: Recipe, folder: Folder, precision: str, in_int8: bool = Fals
     Raises FolderError naming the input, output or node that does not fit: caches have to be taken by GroupQueryAttention, or be
     joined with the new rows by Concat.
     """
-    return _Rewriter(recipe, folder, precision, in_int8).rewritten()
-
-
-def own_precision(recipe: Recipe, folder: Folder) -> str:
-    """The precision that a model is exported in: fp16 where its caches are float16, else fp32."""
-    caches = layer_names(folder.names.past, {value.name for value in recipe.inputs})
-    dtypes = {value.dtype for value in recipe.inputs if caches and value.name == caches[0][0]}
-    return "fp16" if "float16" in dtypes else "fp32"
+    names = names_of(recipe, folder)
+    return _Rewriter(with_heads(recipe, names), replace(folder, names=names), precision, in_int8).rewritten()
