@@ -28,6 +28,9 @@ POSITIONS = {
     "none": "x = Identity(x0)",
     "places": "pe = Gather(table, places)  x = Add(x0, pe)",
     "shape": "pe = Gather(table, qi)  x = Add(x0, pe)",
+    "slice": "pe = Slice(table, past1, total1, l0)  x = Add(x0, pe)",
+    "sum": """sm = ReduceSum<keepdims = 0>(mask, l1)  s0 = Sub(sm, now)  sc = Unsqueeze(s0, l1)  sr = Range(i0, now, i1)
+        sp = Add(sc, sr)  pe = Gather(table, sp)  x = Add(x0, pe)""",
     "cumsum": """c0 = CumSum(mask, i1)  c1 = Mul(c0, mask)  c2 = Sub(c1, i1)  c3 = Slice(c2, past1, total1, l1)
         pe = Gather(table, c3)  x = Add(x0, pe)""",
 }
@@ -46,6 +49,16 @@ MASKS = {
     "scatter": """ni = Range(i0, now, i1)  nc = Unsqueeze(ni, last)  t0 = LessOrEqual(nc, ni)  t1 = Cast<to = 1>(t0)
         ts = Concat<axis = 0>(total1, now1)  t2 = Expand(f1, ts)  qi1 = Unsqueeze(qi, last)  t3 = ScatterND(t2, qi1, t1)
         t4 = Transpose(t3)  ok = Cast<to = 9>(t4)""",
+    "sum": """sj = ReduceSum<keepdims = 0>(mask, l1)  sb = Sub(sj, now)  sd = Unsqueeze(sb, l1)  su = Range(i0, now, i1)
+        sv = Add(sd, su)  sw = Unsqueeze(sv, p13)  ok = LessOrEqual(ki, sw)""",
+    "part": """ni = Range(i0, now, i1)  n1 = Unsqueeze(qi, last)  t0 = Greater(ki, n1)  t1 = Where(t0, finfo, z)  t2 = Unsqueeze(t1, p01)
+        bs = Concat<axis = 0>(l1, l1, now1, total1)  t3 = Expand(t2, bs)  pm = Slice(t3, l0, total1, l3)
+        am = Cast<to = 1>(mask)  an = Unsqueeze(am, p12)  ao = Sub(an, f1)  ap = Mul(ao, f2)  aq = Add(pm, ap)  ar = Less(aq, z)
+        au = Where(ar, finfo, pm)  ix = Range(i0, total, i1)  iy = Unsqueeze(ix, last)  av = Transpose<perm = [3, 0, 1, 2]>(au)
+        aw = Transpose<perm = [3, 0, 1, 2]>(t3)  ax = ScatterND(aw, iy, av)  ay = Transpose<perm = [1, 2, 3, 0]>(ax)
+        ok = Greater(ay, low)""",
+    "gathered": """ok0 = LessOrEqual(ki, qc)  gm = Transpose(mask)  gi = Unsqueeze(ki, last)  gn = GatherND(gm, gi)  gt = Transpose(gn)
+        gb = Cast<to = 9>(gt)  ok = And(ok0, gb)""",
     "all": "on = Expand(f1, both)  ok = Cast<to = 9>(on)",
 }
 BIASES = {
@@ -126,6 +139,9 @@ FORMS = [
     Form("window", weights="sinks"),
     Form("range", "log of rows", positions="shape"),
     Form("trilu", "distance", padding="none"),
+    Form("sum", positions="sum", padding="none"),
+    Form("part", positions="slice"),
+    Form("gathered", "distance", padding="none"),
     Form(keys="turned"),
     Form("window", operator="mask"),
     Form("range", "end", weights="sinks"),
@@ -168,7 +184,7 @@ def constants() -> dict[str, Any]:
     random = np.random.default_rng(4)
     made: dict[str, Any] = {f"i{i}": np.array(i) for i in (0, 1, 2, 4, 7, 70)}
     made |= {f"l{i}": np.array([i]) for i in range(4)} | {"last": np.array([-1]), "m4": np.array([-4])}
-    made |= {"p12": np.array([1, 2]), "p13": np.array([1, 3]), "large": np.array([1 << 62])}
+    made |= {"p01": np.array([0, 1]), "p12": np.array([1, 2]), "p13": np.array([1, 3]), "large": np.array([1 << 62])}
     made |= {"split": np.array([0, 0, 2, 8]), "merge": np.array([0, 0, 16])}
     floats = {"z": 0.0, "f1": 1.0, "f2": 2.0, "low": -1e4, "finfo": np.finfo("f4").min}
     floats |= {

@@ -185,15 +185,18 @@ class LengthValues:
             feeds = {name: self._input(name, probe) for name in self._inputs}
             feeds |= {node.outputs[0]: self._shape(node, probe) for node in self._shapes}
             with np.errstate(all="ignore"):
-                made = self._run(feeds)
+                made = self._run(feeds, probe)
             self._cached[probe] = dict(zip(self._wanted, made, strict=True))
         return self._cached[probe]
 
-    def _run(self, feeds: dict[str, Array]) -> list[Array]:
+    def _run(self, feeds: dict[str, Array], probe: Probe) -> list[Array]:
         try:
             return [*map(np.asarray, self._evaluator.run(None, feeds))] if self._wanted else []
         except Exception as error:  # of any kind, as its kernels do not check
-            raise ProbeError(self._wanted[0], f"masks and positions could not be evaluated: {error!s:.200}") from None
+            raise ProbeError(
+                self._wanted[0],
+                f"a mask or position of {probe.capacity} tokens, within the folder's context, fails: {error!s:.200}",
+            ) from None
 
     def _input(self, name: str, probe: Probe) -> Array:
         if name == SHIFT:

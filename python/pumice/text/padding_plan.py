@@ -35,13 +35,20 @@ class _Planner:
         self.constants: dict[str, ConstantRecipe] = {}
 
     def plan(self) -> PaddingPlan:
+        """Try the nodes as they are, then with positions less the padding, then also with positions in place of bounds of slices."""
         try:
             return self._checked(self.recipe.nodes, False)
-        except Unclear:
-            nodes = self._with_true_positions()
-            if nodes is None:
-                raise
-        return self._checked(nodes, True)
+        except Unclear as unclear:
+            first = unclear
+        for prepared in (lambda: self.recipe.nodes, self._with_gathered_slices):
+            self.recipe = self.recipe._replace(nodes=prepared())
+            if (nodes := self._with_true_positions()) is None:
+                continue
+            try:
+                return self._checked(nodes, True)
+            except Unclear as unclear:
+                first = unclear
+        raise first
 
     def _checked(self, nodes: Sequence[NodeRecipe], is_single: bool) -> PaddingPlan:
         recipe = self.recipe._replace(nodes=[*nodes], constants={**self.recipe.constants, **self.constants})
@@ -83,6 +90,38 @@ class _Planner:
 
     # ---- positions
 
+    def _with_gathered_slices(self) -> list[NodeRecipe]:
+        """The nodes with Gather by a Range in place of a Slice from one length to another, of a value that does not depend on lengths."""
+        attended = Attended(self.recipe, self.names, self.joins, self.sizes, self.context)
+        unmoved = attended.from_lengths | attended.from_tokens
+        nodes: list[NodeRecipe] = []
+        for node in self.recipe.nodes:
+            is_table = node.op == "Slice" and node.inputs[0] not in unmoved and node.inputs[2] in attended.from_lengths
+            made = self._gathered_slice(node) if is_table else [node]
+            if made[0] is not node:
+                unmoved.difference_update(node.outputs)  # a slice of it is one of the table, too
+            nodes += made
+        return nodes
+
+    def _gathered_slice(self, node: NodeRecipe) -> list[NodeRecipe]:
+        name, (table, start, end, *others) = node.outputs[0], node.inputs
+        axes, *steps = [self.recipe.constants.get(one) for one in [*others, "", ""][:2]]
+        axis = 0 if axes is None else int(np.frombuffer(axes.raw, axes.dtype)[0])
+        sizes = [self.sizes.sizes.get(one, ()) for one in (start, end, name)]
+        is_known = (not others or axes is not None) and (len(others) < 2 or _is_one(steps[0]))
+        if not is_known or sizes[0] != (Size(1, 0, 0),) or sizes[1] != (Size(1, 0, 0),) or not sizes[2]:
+            return [node]
+        first, last, rows = (f"{name}.{one}" for one in ("first", "last", "rows"))
+        self.sizes.sizes[rows] = (sizes[2][axis],)
+        self.sizes.dtypes[rows] = self.sizes.dtypes[start]
+        one = self._constant(f"pumice.one.{self.sizes.dtypes[start]}", np.ones((), self.sizes.dtypes[start]))
+        return [
+            NodeRecipe("Squeeze", first, [start], [first], {}),
+            NodeRecipe("Squeeze", last, [end], [last], {}),
+            NodeRecipe("Range", f"{rows}.range", [first, last, one], [rows], {}),
+            NodeRecipe("Gather", node.name, [table, rows], [name], {"axis": axis}),
+        ]
+
     def _with_true_positions(self) -> list[NodeRecipe] | None:
         """The nodes with positions less the padding, where nodes count them from the caches' beginning; None where none does."""
         moved = self._moved_positions()
@@ -102,8 +141,13 @@ class _Planner:
         return nodes
 
     def _row_numbers(self) -> set[str]:
-        """Values that select rows of a mask for ScatterND, whose masks are padded as the caches are."""
-        found = {node.inputs[1] for node in self.recipe.nodes if node.op == "ScatterND"}
+        """Values that select rows of a mask, which is padded as the caches are, for ScatterND, GatherND and Gather."""
+        masks, found = {self.names.mask}, set()
+        for node in self.recipe.nodes:
+            if not masks.isdisjoint(node.inputs):
+                masks.update(node.outputs)
+            if node.op == "ScatterND" or (node.op in ("Gather", "GatherND") and node.inputs[0] in masks):
+                found.add(node.inputs[1])
         for node in reversed(self.recipe.nodes):
             if node.op in ("Unsqueeze", "Reshape", "Expand", "Concat", "Cast") and not found.isdisjoint(node.outputs):
                 found.update(node.inputs)
@@ -128,12 +172,13 @@ class _Planner:
 
     def _moved_positions(self) -> dict[str, tuple[int, Array]]:
         """The first values that grow with the padding: how many times it, and what they are without it."""
-        attended = Attended(self.recipe, self.names, self.joins, self.sizes, self.context)
+        recipe = self.recipe._replace(constants={**self.recipe.constants, **self.constants})
+        attended = Attended(recipe, self.names, self.joins, self.sizes, self.context)
         found = [node for node in self.recipe.nodes if node.outputs and node.outputs[0] in attended.from_lengths]
         layouts = {node.outputs[0]: self._layout(node.outputs[0]) for node in found}
         wanted = [name for name, layout in layouts.items() if layout is not None]
         wanted = [name for name in wanted if self.sizes.dtypes[name] in ("int64", "int32", "float32", "float16")]
-        values = LengthValues(self.recipe, self.names, self.sizes.sizes, attended.from_tokens, wanted, self.context)
+        values = LengthValues(recipe, self.names, self.sizes.sizes, attended.from_tokens, wanted, self.context)
         moved: dict[str, int] = {}
         first: dict[str, tuple[int, Array]] = {}
         for node in found:
@@ -147,6 +192,10 @@ class _Planner:
     def _layout(self, name: str) -> Layout | None:
         layout = layout_of(self.sizes.sizes[name]) if name in self.sizes.sizes else None
         return layout if layout is not None and any(layout) else None
+
+
+def _is_one(steps: ConstantRecipe | None) -> bool:
+    return steps is not None and bool((np.frombuffer(steps.raw, steps.dtype) == 1).all())
 
 
 def _times_padding(values: LengthValues, name: str, layout: Layout | None) -> int:
