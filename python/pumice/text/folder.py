@@ -218,7 +218,7 @@ def _optimum(path: str) -> Folder:
         _file_in(path, _OPTIMUM, "tokenizer", _TOKENS),
         ends=sampling.tokens("eos_token_id") or settings.tokens("eos_token_id"),
         begin=begins[0] if begins else None,
-        context=settings.count("max_position_embeddings", "n_positions", "n_ctx", "seq_length"),
+        context=settings.count("max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len"),
         search=sampling.values if has_sampling else {},
     )
 

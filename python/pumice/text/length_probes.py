@@ -193,10 +193,8 @@ class LengthValues:
         try:
             return [*map(np.asarray, self._evaluator.run(None, feeds))] if self._wanted else []
         except Exception as error:  # of any kind, as its kernels do not check
-            raise ProbeError(
-                self._wanted[0],
-                f"a mask or position of {probe.capacity} tokens, within the folder's context, fails: {error!s:.200}",
-            ) from None
+            why = f"a mask or position for {probe.capacity} tokens fails: {error!s:.200}"
+            raise ProbeError(self._wanted[0], why) from None
 
     def _input(self, name: str, probe: Probe) -> Array:
         if name == SHIFT:

@@ -40,8 +40,9 @@ class _Planner:
             return self._checked(self.recipe.nodes, False)
         except Unclear as unclear:
             first = unclear
-        for prepared in (lambda: self.recipe.nodes, self._with_gathered_slices):
-            self.recipe = self.recipe._replace(nodes=prepared())
+        for has_slices in (True, False):
+            if not has_slices:
+                self.recipe = self.recipe._replace(nodes=self._with_gathered_slices())
             if (nodes := self._with_true_positions()) is None:
                 continue
             try:

@@ -248,11 +248,14 @@ class _Rewriter:
         try:
             return plan_padding(self.recipe, self.folder, joins)
         except Unclear as unclear:
-            helps = "pumice.load runs the model as it is; an export with GroupQueryAttention (onnxruntime-genai) needs no padding"
-            raise self.refuse(
-                unclear.where,
-                f"expected results that do not change with the capacity of the caches: {unclear}; {helps}",
-            ) from None
+            helps = (
+                ""
+                if self.folder.context
+                else "the folder names no context (max_position_embeddings), so 4096 tokens were tried; "
+            )
+            helps += "pumice.load runs the model as it is; an export with GroupQueryAttention (onnxruntime-genai) needs no padding"
+            what = f"expected results that do not change with the capacity of the caches: {unclear}; {helps}"
+            raise self.refuse(unclear.where, what) from None
 
     def fix_shapes(self, caches: dict[str, str]) -> None:
         """Have each Shape of a cache give its rows without the new ones, which its Concat replaces."""
