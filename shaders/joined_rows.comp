@@ -1,6 +1,7 @@
-// A cache of keys or values, [batch, heads, room, size], with new rows behind all its room: [batch, heads, room + rows, size]. Of each image
-// `past` rows of the cache are in use, and zeros stand in place of the others, whatever they hold. An invocation makes an item of a row: of
-// sixteen bytes (WORDS), four elements (VEC4), or one. INT8: the cache is bytes, of which each row has a scale.
+// y = concat(zeros, cache[0 .. past), x): the rows in use of a KV cache [batch, heads, capacity, size] and the new rows x, padded with zeros on
+// the left to the capacity, as in a left-padded batch: [batch, heads, capacity, size]. Rows of the cache past the first `past` of a batch item
+// are not read, whatever they hold. An invocation copies 16 bytes (WORDS), four elements (VEC4) or one element of a row. INT8: the cache is
+// bytes, and each row has a scale.
 #version 450
 #define GRID_AXES 3
 #include "include/grid.glsl"
@@ -8,7 +9,7 @@
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint ITEMS = 1u;  // of a row
 layout(push_constant) uniform parameter {
-  uint rows, room, heads, images;  // rows: of the result
+  uint rows, room, heads, images;  // rows: the new ones; room: the capacity, also the rows of the result
   uint x_batch, x_head, x_row;
   uint cache_offset, x_offset, past_offset, y_offset;
 #if INT8
@@ -59,18 +60,19 @@ VALUE of_cache(uint at, uint row) {
 }
 
 void main() {
-  const uint items = ITEMS * p.rows;
+  const uint items = ITEMS * p.room;
   const uvec3 group = grid_group((items + gl_WorkGroupSize.x - 1u) / gl_WorkGroupSize.x, p.heads);
   const uint item = group.x * gl_WorkGroupSize.x + gl_LocalInvocationID.x, head = group.y, image = group.z;
   if (is_past_grid(group, p.images) || item >= items) return;
   const uint column = item % ITEMS * STEP, row = item / ITEMS, plane = image * p.heads + head, size = ITEMS * STEP;
   VALUE value = VALUE(0);
-  if (row >= p.room) {
-    value = LOAD(x, p.x_offset + image * p.x_batch + head * p.x_head + (row - p.room) * p.x_row + column);
-  } else {
-    const ivec2 used = past[p.past_offset + image];
-    const uint own = plane * p.room + row;
-    if (used.y > 0 || (used.y == 0 && row < uint(used.x))) value = of_cache(own * size + column, own);
+  const ivec2 given = past[p.past_offset + image];  // int64
+  const uint room = p.room - p.rows, used = given.y > 0 ? room : given.y < 0 ? 0u : min(uint(given.x), room), padding = room - used;
+  if (row >= room) {
+    value = LOAD(x, p.x_offset + image * p.x_batch + head * p.x_head + (row - room) * p.x_row + column);
+  } else if (row >= padding) {
+    const uint own = plane * p.room + row - padding;
+    value = of_cache(own * size + column, own);
   }
-  STORE(p.y_offset + (plane * p.rows + row) * size + column, value);
+  STORE(p.y_offset + (plane * p.room + row) * size + column, value);
 }

@@ -1,4 +1,4 @@
-"""Caches with new rows behind them: rows that are not in use are zeros in the result, whatever they hold."""
+"""Caches with new rows behind those in use, padded with zeros on the left: rows that are not in use are not read, whatever they hold."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pumice.base.element_types import numpy_dtype
 Array = npt.NDArray[Any]
 STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 PAST = (0, 5, 9, 70, -3, 1 << 40)
-# Heads of sixteen bytes' multiples, of fours, of pairs and of odd sizes; rooms of none and of one row.
-SHAPES = ((3, 9, 2, 64), (2, 9, 1, 12), (1, 8, 3, 6), (2, 7, 2, 5), (2, 0, 3, 8), (1, 1, 0, 16), (1, 1, 1, 1))
+# Heads of sixteen bytes' multiples, of fours, of pairs and of odd sizes; as many new rows as a cache has, and a cache of one row.
+SHAPES = ((3, 9, 2, 64), (2, 9, 1, 12), (1, 8, 3, 6), (2, 7, 2, 5), (2, 3, 3, 8), (1, 1, 0, 16), (1, 1, 1, 1))
 
 
 def given(shape: tuple[int, ...], dtype: str, in_int8: bool) -> list[Array]:
@@ -38,9 +38,14 @@ def expected(arrays: list[Array]) -> Array:
     floats = cache.astype(np.float32)
     if len(arrays) > 3:
         floats = floats * arrays[3].astype(np.float32)[..., None]
-    in_use = np.arange(cache.shape[2]) < past[:, None]
-    floats = np.where(in_use[:, None, :, None], floats, 0)
-    return np.concatenate([floats.astype(rows.dtype), rows.transpose(0, 2, 1, 3)], 2)
+    new = rows.transpose(0, 2, 1, 3)
+    made = np.zeros(floats.shape, rows.dtype)
+    for image, given in enumerate(past.tolist()):
+        room = cache.shape[2] - new.shape[2]
+        used = min(max(given, 0), room)
+        made[image, :, room - used : room] = floats[image, :, :used].astype(rows.dtype)
+        made[image, :, room:] = new[image]
+    return made
 
 
 def program(arrays: list[Array], context: pumice.Context, precision: str) -> pumice.Program:
@@ -92,6 +97,7 @@ def test_grids_that_a_device_does_not_take_are_folded(in_int8: bool, narrow: pum
     [
         ({0: (2, 3, 4, 12)}, "a cache and rows of as many and as large heads expected"),
         ({1: (2, 2, 1, 8)}, "a cache and rows of as many and as large heads expected"),
+        ({1: (2, 3, 5, 8)}, "at most as many rows as the cache has, 4, expected; given 5"),
         ({2: (3,)}, r"past of shape \[2\] expected; given \[3\]"),
         ({3: (2, 3, 4)}, "scales beside a cache of int8 and beside no other expected"),
     ],

@@ -1,5 +1,4 @@
-// A cache with new rows behind it, of which the rows that are in use count.
-#include "core/rounding.h"
+// The rows in use of a KV cache and the new rows, left-padded with zeros to the cache's capacity.
 #include "operators/attention/attention.h"
 #include "operators/attention/quantized_caches.h"
 #include "operators/means/strided.h"
@@ -17,6 +16,8 @@ void shape_of_joined_rows(ShapeContext& node) {
   const Shape &cache = node.input(Joined::cache).shape, &rows = node.input(Joined::rows).shape;
   if (cache.size() != 4 || rows.size() != 4 || cache[0] != rows[0] || cache[1] != rows[1] || cache[3] != rows[3])
     node.fail("a cache and rows of as many and as large heads expected; given " + to_string(cache) + " and " + to_string(rows));
+  if (rows[2] > cache[2])
+    node.fail("at most as many rows as the cache has, " + std::to_string(cache[2]) + ", expected; given " + std::to_string(rows[2]));
   if (node.input(Joined::past).shape != Shape{cache[0]})
     node.fail("past of shape " + to_string(Shape{cache[0]}) + " expected; given " + to_string(node.input(Joined::past).shape));
   const bool in_bytes = node.input(Joined::cache).dtype == DType::int8;
@@ -30,7 +31,7 @@ void shape_of_joined_rows(ShapeContext& node) {
     node.fail("a cache and rows of one dtype expected; given " + std::string(name(node.input(Joined::cache).dtype)) + " and " +
               std::string(name(node.input(Joined::rows).dtype)));
   }
-  node.output(0, node.input(Joined::rows).dtype, {cache[0], cache[1], checked_add(cache[2], rows[2], "rows"), cache[3]});
+  node.output(0, node.input(Joined::rows).dtype, {cache[0], cache[1], cache[2], cache[3]});
 }
 
 void lower_joined_rows(LowerContext& node) {
@@ -53,7 +54,7 @@ void lower_joined_rows(LowerContext& node) {
   step.bind("cache", cache.operand).bind("x", rows.operand).bind("past", dense_input(node, Joined::past)).bind("y", node.out(0));
   if (in_bytes) step.bind("scales", dense_input(node, Joined::scales));
   set_strides(step, "x", rows);
-  step.set("rows", made.shape[2]).set("room", given.shape[2]).set("heads", made.shape[1]).set("images", made.shape[0]);
+  step.set("rows", node.input(Joined::rows).shape[2]).set("room", given.shape[2]).set("heads", made.shape[1]).set("images", made.shape[0]);
   const auto count = [&](size_t axis) { return static_cast<uint64_t>(made.shape[axis]); };
   node.add(step.threads(static_cast<uint64_t>(items) * count(2), count(1), count(0)).build());
 }

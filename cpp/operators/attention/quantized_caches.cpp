@@ -212,7 +212,7 @@ Rows quantized_cache_rows() {
            .flop = [](const LowerContext& node) { return attention_flop(node, node.input(1).shape[2]); },
            .strides = RowStrides::any_in,
            .epilogue = true},
-          // Concat of a cache and new rows, with zeros for rows of the cache past the first `past`.
+          // Concat of zeros, the first `past` rows of a cache and new rows, of the cache's capacity in all.
           {.name = "pumice::JoinedRows",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {value("cache", kFloats | set_of(DType::int8)), floats("rows"), value("past", kInt64),

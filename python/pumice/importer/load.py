@@ -207,7 +207,7 @@ class _Decoder:
 # ---- entries
 
 
-def _composed(recipe: Recipe) -> Composed:
+def composed_of(recipe: Recipe) -> Composed:
     """The functions that add operators which are several nodes of the engine; empty where the recipe has none.
 
     They are in a dozen modules, whose import takes as long as loading a small model.
@@ -274,5 +274,5 @@ def graph_of(
 
     Raises UnsupportedError that lists everything unsupported, GraphError.
     """
-    composed = _composed(recipe)
+    composed = composed_of(recipe)
     return build(recipe, kernels.composed(composed) if kernels else composed, progress, float32)

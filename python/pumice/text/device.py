@@ -24,7 +24,7 @@ from .._pumice import (
 )
 from ..base.element_types import Array
 from ..device.kernel import Kernel
-from .room import PAST, WANTED, Cache, RoomyRecipe
+from .caches import PAST, WANTED, Cache, RoomyRecipe
 
 SLOTS = 64  # tokens of an image that the device may be ahead of the host, at most
 _SETTING = np.dtype(

@@ -25,9 +25,9 @@ class Names:
     words: str = "input_ids"
     mask: str = "attention_mask"
     places: str = "position_ids"
-    past: tuple[str, str] = ("past_key_values.%d.key", "past_key_values.%d.value")
+    past: tuple[str, ...] = ("past_key_values.%d.key", "past_key_values.%d.value")
     logits: str = "logits"
-    present: tuple[str, str] = ("present.%d.key", "present.%d.value")
+    present: tuple[str, ...] = ("present.%d.key", "present.%d.value")
 
 
 @dataclass(frozen=True)
@@ -218,17 +218,17 @@ def _optimum(path: str) -> Folder:
         _file_in(path, _OPTIMUM, "tokenizer", _TOKENS),
         ends=sampling.tokens("eos_token_id") or settings.tokens("eos_token_id"),
         begin=begins[0] if begins else None,
-        context=settings.count("max_position_embeddings", "n_positions", "n_ctx", "seq_length"),
+        context=settings.count("max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len"),
         search=sampling.values if has_sampling else {},
     )
 
 
-def layer_names(patterns: tuple[str, str], known: set[str]) -> list[tuple[str, str]]:
-    """The names of each layer's keys and values, among the known ones, from layer 0 on."""
+def layer_names(patterns: tuple[str, ...], known: set[str]) -> list[tuple[str, ...]]:
+    """The names of each layer's caches, among the known ones, from layer 0 on."""
     layers = []
     for layer in range(_MOST_LAYERS):
-        key, value = (pattern.replace("%d", str(layer)) for pattern in patterns)
-        if key not in known and value not in known:
+        names = tuple(pattern.replace("%d", str(layer)) for pattern in patterns)
+        if known.isdisjoint(names):
             break
-        layers.append((key, value))
+        layers.append(names)
     return layers

@@ -17,11 +17,12 @@ from ..base.log import forward_log
 from ..base.precisions import checked_precision
 from ..device.context import checked_context, default_context
 from ..importer.load import graph_of, load_recipe
+from .caches import RoomyRecipe, own_precision
 from .chat import ChatTemplate, Message
 from .device import Choice, Device
 from .errors import FolderError
 from .folder import Path, read_folder
-from .room import INT8, STORED, RoomyRecipe, in_room, own_precision
+from .room import INT8, STORED, in_room
 from .rows import Choose, Rows, Timing
 from .speculation import MOST_WIDTH, Proposer, check_decoder, check_speculation, proposer_of
 from .tokens import Pieces, Tokens
@@ -426,6 +427,8 @@ class Generator:
         if not prompts:
             return []
         made = Asked(**options).checked(len(prompts))
+        if self.device.roomy.is_single and len(prompts) > 1:
+            return self._one_by_one(prompts, **options)
         rows = Rows(self.device, len(prompts), self.context_length)
         rows.tokens = [_with_start(self.encoded(one), self) for one in prompts]
         rows.check_context(1)
@@ -448,6 +451,16 @@ class Generator:
         return [
             text if is_ended else text + piece.end() for text, piece, is_ended in zip(texts, pieces, ended, strict=True)
         ]
+
+    def _one_by_one(self, prompts: Sequence[str], seed: int | Sequence[int] | None = None, **options: Any) -> list[str]:
+        """The continuations of several prompts by a decoder that runs one text at a time."""
+        seeds = [seed] * len(prompts) if seed is None or isinstance(seed, int | np.integer) else [*seed]
+        texts, timings = [], []
+        for prompt, one in zip(prompts, seeds, strict=True):
+            texts += self._batch([prompt], seed=one, **options)
+            timings.append(self.timing)
+        self.timing = Timing(*(sum(column) for column in zip(*timings, strict=True)))
+        return texts
 
     def close(self) -> None:
         """Frees the weights, when no session needs them any more. Idempotent."""

@@ -7,17 +7,21 @@ each cache has room for many rows, and `past` says how many of them are in use, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
 from ..base.element_types import ONNX_NUMBERS, Array
 from ..importer.composed.attention import FIXED_ROOM, INT8_CACHE
 from ..importer.file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe
+from .caches import PAST, WANTED, Cache, RoomyRecipe, Scales
 from .errors import FolderError
 from .folder import Folder, layer_names
+from .left_padding import Unclear
+from .length_probes import SHIFT, needed_nodes
+from .padding_plan import PaddingPlan, plan_padding
+from .single_caches import names_of, with_heads
 
-PAST, WANTED = "pumice.past", "pumice.wanted"
 _PASSES = ("Cast", "Identity", "Tanh")  # operators between the last product and the logits that take rows one by one
 _WITH_NUMBER = ("Add", "Div", "Mul", "Sub")
 _PRODUCTS = ("MatMul", "MatMulNBits", "Gemm")
@@ -26,57 +30,6 @@ STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # what the 
 
 
 INT8 = "int8"  # caches of whole numbers from -127 to 127, times a scale of their row
-
-
-class Scales(NamedTuple):
-    """The scales of a cache of int8, one for each row of a head: [batch, heads, room]."""
-
-    name: str
-    output: str  # the scales with those of the new rows, or where the cache `is_apart` those of the new rows alone
-    dtype: str
-
-
-class Cache(NamedTuple):
-    """A cache of the decoder: [batch, heads, room, size]."""
-
-    name: str
-    output: str  # the cache with the new rows, or where `is_apart` the new rows alone
-    dtype: str  # what its elements are stored as
-    heads: int
-    size: int
-    scales: Scales | None = None  # of a cache of int8
-
-
-class RoomyRecipe(NamedTuple):
-    """A recipe with the inputs words [batch, rows], PAST [batch], WANTED [batch, wanted] and the caches.
-
-    Its outputs are the logits of the wanted rows, [batch, wanted, words], and what the caches say of theirs. is_apart: the new rows
-    are outputs of their own, [batch, heads, rows, size], which are written into the caches after a run; else a cache's output is
-    that cache, to be bound to the same memory.
-    """
-
-    recipe: Recipe
-    caches: list[Cache]
-    words: str
-    words_dtype: str
-    logits: str
-    is_apart: bool
-
-    @property
-    def scales(self) -> list[Scales]:
-        """The scales of all caches of int8, in their order."""
-        return [one.scales for one in self.caches if one.scales is not None]
-
-    def shapes(self, batch: int, rows: int, wanted: int, room: int) -> list[list[int]]:
-        """The shapes of all inputs."""
-        scales = [[batch, one.heads, room] for one in self.caches if one.scales is not None]
-        return [
-            [batch, rows],
-            [batch],
-            [batch, wanted],
-            *([batch, one.heads, room, one.size] for one in self.caches),
-            *scales,
-        ]
 
 
 class _Rewriter:
@@ -95,6 +48,7 @@ class _Rewriter:
         self.front: list[NodeRecipe] = []  # nodes that make masks and places
         self.renamed: dict[str, str] = {}  # values whose readers read another one
         self.pairs = self._pairs()
+        self.is_single = False
 
     def refuse(self, field: str, message: str) -> FolderError:
         return FolderError(self.file, field, message)
@@ -118,7 +72,7 @@ class _Rewriter:
                     raise self.refuse(made.get(name, name), "expected an output with the longer cache, given none")
         return made
 
-    def _patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, str], set[str]]]:
+    def _patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, ...], set[str]]]:
         return (self.names.past, set(self.inputs)), (self.names.present, outputs)
 
     def constant(self, name: str, value: Array) -> str:
@@ -140,6 +94,8 @@ class _Rewriter:
         heads, size = value.shape[1], value.shape[3]
         if not heads or not size:
             raise self.refuse(name, f"expected known numbers of heads and their size, given {value.shape}")
+        if self.in_int8 and len(self.names.past) == 1:
+            raise self.refuse(name, "expected keys and values in tensors of their own for caches of int8, given one")
         if self.in_int8 and size % 4:
             raise self.refuse(name, f"expected heads of a multiple of 4 elements for caches of int8, given {size}")
         return Cache(name, output, value.dtype, heads, size)
@@ -217,11 +173,7 @@ class _Rewriter:
         if self.grouped_nodes():
             return cache._replace(dtype=INT8, scales=scales)
         made = cache._replace(name=f"{cache.name}.levels", output=f"{cache.output}.levels", dtype=INT8, scales=scales)
-        floats, nodes = self.floats_of(cache, made.name, scales.name)
-        self.front += nodes
-        joined = self.joining(cache.name)
-        others = [node for node in self.nodes if cache.name in node.reads and node is not joined and node.op != "Shape"]
-        self.renamed[cache.name] = floats if others else made.name
+        self.renamed[cache.name] = made.name
         self.round_rows(cache, made, scales)
         return made
 
@@ -259,9 +211,9 @@ class _Rewriter:
         ]
 
     def in_use_joined(self, joined: NodeRecipe, inputs: list[str], *scales: str) -> NodeRecipe:
-        """What joins a cache and new rows in place of a Concat: with zeros for rows of the cache that are not in use.
+        """Return the node that joins a cache and new rows in place of a Concat, padded with zeros on the left.
 
-        A mask hides these, but by weights of zero, and what was taken back may be no number.
+        A mask hides the padding by weights of zero, so it must be finite.
         """
         return NodeRecipe("JoinedRows", joined.name, [*inputs, PAST, *scales], joined.outputs, {}, "pumice")
 
@@ -289,6 +241,38 @@ class _Rewriter:
     def front_node(self, op: str, made: str, *inputs: str, **attributes: Attribute) -> str:
         self.front.append(NodeRecipe(op, made, [*inputs], [made], dict(attributes)))
         return made
+
+    # ---- padding
+
+    def padding_plan(self, joins: dict[str, NodeRecipe]) -> PaddingPlan:
+        try:
+            return plan_padding(self.recipe, self.folder, joins)
+        except Unclear as unclear:
+            helps = (
+                ""
+                if self.folder.context
+                else "the folder names no context (max_position_embeddings), so 4096 tokens were tried; "
+            )
+            helps += "pumice.load runs the model as it is; an export with GroupQueryAttention (onnxruntime-genai) needs no padding"
+            what = f"expected results that do not change with the capacity of the caches: {unclear}; {helps}"
+            raise self.refuse(unclear.where, what) from None
+
+    def fix_shapes(self, caches: dict[str, str]) -> None:
+        """Have each Shape of a cache give its rows without the new ones, which its Concat replaces."""
+        rows = self.add(
+            "Mul",
+            "rows.of.caches",
+            self.count("rows.new", self.names.words, 1),
+            self.constant("third.axis", np.array([0, 0, 1, 0])),
+        )
+        for i, node in enumerate(self.nodes):
+            if node.op == "Shape" and node.inputs[0] in caches:
+                name, attributes = node.outputs[0], node.attributes
+                cut = [int(attributes.get("start", 0)), int(attributes.get("end", 4))]  # type: ignore[arg-type]
+                full = self.front_node("Shape", f"{name}.full", caches[node.inputs[0]])
+                less = self.front_node("Sub", f"{name}.past", full, rows)
+                begin, end = (self.constant(f"{name}.{j}", np.array([one])) for j, one in enumerate(cut))
+                self.nodes[i] = NodeRecipe("Slice", node.name, [less, begin, end], [name], {})
 
     # ---- masks and places
 
@@ -318,16 +302,20 @@ class _Rewriter:
             self.replace_input(
                 self.names.places, self.cast("places.cast", places, self.inputs[self.names.places].dtype)
             )
+        filled = self.filled_rows(caches, rows, column)
         if self.names.mask not in self.inputs:
             return
-        room = self.numbers("room", self.count("room.size", caches, 2))
-        if self.grouped_nodes():
-            filled = self.add("Less", "mask", room, self.add("Add", "used", column, rows))
-        else:
-            before = self.add("Less", "mask.before", room, column)
-            ones = self.add("GreaterOrEqual", "mask.now", self.add("Add", "mask.places", column, now), column)
-            filled = self.add("Concat", "mask", before, ones, axis=1)
         self.replace_input(self.names.mask, self.cast("mask.cast", filled, self.inputs[self.names.mask].dtype))
+
+    def filled_rows(self, caches: str, rows: str, column: str) -> str:
+        """Which rows of a cache hold tokens, [batch, capacity]: the first ones, or after a Concat the last ones."""
+        capacity = self.count("room.size", caches, 2)
+        room, used = self.numbers("room", capacity), self.add("Add", "used", column, rows)
+        if self.grouped_nodes():
+            return self.add("Less", "mask", room, used)
+        past = self.add("Gather", "past.first", PAST, self.constant("zero", np.array(0)))
+        self.add("Sub", SHIFT.removeprefix("pumice."), self.add("Sub", "past.capacity", capacity, rows), past)
+        return self.add("GreaterOrEqual", "mask", room, self.add("Sub", "mask.first", capacity, used))
 
     def replace_input(self, name: str, value: str) -> None:
         del self.inputs[name]
@@ -405,6 +393,33 @@ class _Rewriter:
             kept.append(node)
         return kept[::-1]
 
+    def check_lengths(self, outputs: list[str]) -> None:
+        """Refuse nodes that read the length of a mask or cache, which is now its capacity, or a mask's elements."""
+        live = needed_nodes([*self.front, *self.nodes], outputs)
+        axes = {self.names.mask: 1, **dict.fromkeys([*self.pairs, *self.pairs.values()], 2)}
+        for node in live:
+            if node in self.front or node.op == "GroupQueryAttention":
+                continue
+            is_length = node.op == "Shape" and self.has_length(node, axes.get(node.inputs[0], 9), live)
+            if is_length or (node.op != "Shape" and self.names.mask in node.reads):
+                raise self.refuse(
+                    node.name,
+                    f"{node.op} reads how long '{node.inputs[0]}' is: expected that attention alone depends on the number of tokens so "
+                    "far, as it is not known when a step is recorded; pumice.load runs the model as it is",
+                )
+
+    def has_length(self, node: NodeRecipe, axis: int, live: list[NodeRecipe]) -> bool:
+        """Whether what reads a Shape may read the size of this axis."""
+        start, end = (int(node.attributes.get(name, default)) for name, default in (("start", 0), ("end", 9)))  # type: ignore[arg-type]
+        if axis > 3 or not start <= axis < (end if end >= 0 else 9):
+            return False
+        for reader in live:
+            if node.outputs[0] in reader.inputs:
+                index = self.constants.get(reader.inputs[1]) if reader.op == "Gather" else None
+                if index is None or axis - start in np.frombuffer(index.raw, index.dtype):
+                    return True
+        return False
+
     def check_inputs(self, nodes: list[NodeRecipe]) -> None:
         read = {name for node in nodes for name in node.reads}
         for name, value in self.inputs.items():
@@ -415,22 +430,30 @@ class _Rewriter:
         if self.names.words not in self.inputs:
             raise self.refuse(self.names.words, "expected an input of this name, given none")
 
+    def fixed_caches(self) -> list[Cache]:
+        """The caches, once the nodes that read them take them with a fixed capacity."""
+        caches = [self.cache(*pair) for pair in self.pairs.items()]
+        if self.grouped_nodes():
+            self.fix_grouped()
+            return [self.as_stored(cache) for cache in caches]
+        joins = {name: self.joining(name) for name in self.pairs}
+        plan = self.padding_plan(joins)
+        self.nodes, self.is_single = list(plan.nodes), plan.is_single
+        self.constants |= plan.constants
+        made = [self.as_stored(one._replace(output=joins[one.name].inputs[1])) for one in caches]
+        self.fix_shapes({one.name: other.name for one, other in zip(caches, made, strict=True)})
+        return made
+
     def rewritten(self) -> RoomyRecipe:
         if self.names.words not in self.inputs:
             raise self.refuse(self.names.words, "expected an input of this name, given none")
-        caches = [self.cache(*pair) for pair in self.pairs.items()]
-        is_apart = not self.grouped_nodes()
-        if is_apart:
-            caches = [one._replace(output=self.joining(one.name).inputs[1]) for one in caches]
-            if self.names.places not in self.inputs:
-                raise self.refuse(self.names.places, "expected an input with the words' places, given none")
-        else:
-            self.fix_grouped()
-        caches = [self.as_stored(cache) for cache in caches]  # first: what makes the mask reads the room of one
+        caches, is_apart = self.fixed_caches(), not self.grouped_nodes()
         self.pick_rows()
         self.fix_places()
         scales = [one.scales.output for one in caches if one.scales is not None and one.scales.output]
         outputs = [self.names.logits, *(cache.output for cache in caches), *scales]
+        if not is_apart:
+            self.check_lengths(outputs)
         nodes = self.kept_nodes(set(outputs))
         self.check_inputs(nodes)
         recipe = self.recipe._replace(
@@ -441,7 +464,15 @@ class _Rewriter:
             plain=False,
         )
         words = self.inputs[self.names.words]
-        return RoomyRecipe(recipe, caches, self.names.words, words.dtype, self.names.logits, is_apart)
+        return RoomyRecipe(
+            recipe,
+            caches,
+            self.names.words,
+            words.dtype,
+            self.names.logits,
+            is_apart,
+            self.is_single,
+        )
 
     def new_inputs(self, caches: list[Cache]) -> list[InputRecipe]:
         words = self.inputs[self.names.words]
@@ -465,11 +496,5 @@ def in_room(recipe: Recipe, folder: Folder, precision: str, in_int8: bool = Fals
     Raises FolderError naming the input, output or node that does not fit: caches have to be taken by GroupQueryAttention, or be
     joined with the new rows by Concat.
     """
-    return _Rewriter(recipe, folder, precision, in_int8).rewritten()
-
-
-def own_precision(recipe: Recipe, folder: Folder) -> str:
-    """The precision that a model is exported in: fp16 where its caches are float16, else fp32."""
-    caches = layer_names(folder.names.past, {value.name for value in recipe.inputs})
-    dtypes = {value.dtype for value in recipe.inputs if caches and value.name == caches[0][0]}
-    return "fp16" if "float16" in dtypes else "fp32"
+    names = names_of(recipe, folder)
+    return _Rewriter(with_heads(recipe, names), replace(folder, names=names), precision, in_int8).rewritten()
