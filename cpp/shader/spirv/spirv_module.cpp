@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "shader/spirv/variable_bytes.h"
 #include "shader/text/diagnostics.h"
 
 namespace pumice::spirv {
@@ -179,6 +180,10 @@ uint32_t Module::constant(uint32_t id) const {
     case OpConstantFalse:
     case OpSpecConstantFalse:
       return 0;
+    case OpSpecConstantOp: {
+      const std::map<uint32_t, uint64_t> defaults;
+      return static_cast<uint32_t>(VariableBytes(*this, defaults).value(id));
+    }
     default:
       throw malformed(id_text(id) + " is not a constant");
   }
