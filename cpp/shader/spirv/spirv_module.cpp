@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "shader/spirv/variable_bytes.h"
 #include "shader/text/diagnostics.h"
 
 namespace pumice::spirv {
@@ -166,27 +165,6 @@ std::optional<uint32_t> Module::member_value(uint32_t type, uint32_t member, Dec
   const auto found = member_decorations_.find({type, member, decoration});
   if (found == member_decorations_.end()) return {};
   return found->second;
-}
-
-uint32_t Module::constant(uint32_t id) const {
-  const auto& instruction = definition(id);
-  switch (instruction.op) {
-    case OpConstant:
-    case OpSpecConstant:
-      return instruction[2];
-    case OpConstantTrue:
-    case OpSpecConstantTrue:
-      return 1;
-    case OpConstantFalse:
-    case OpSpecConstantFalse:
-      return 0;
-    case OpSpecConstantOp: {
-      const std::map<uint32_t, uint64_t> defaults;
-      return static_cast<uint32_t>(VariableBytes(*this, defaults).value(id));
-    }
-    default:
-      throw malformed(id_text(id) + " is not a constant");
-  }
 }
 
 TypeLayout Module::layout(uint32_t type, uint32_t matrix_stride, int depth) const {
