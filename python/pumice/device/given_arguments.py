@@ -36,7 +36,7 @@ def facts_of(kernel: Kernel) -> Facts:
     blocks: dict[str, Block] = {}
     owners: dict[str, list[str]] = {}
     arrays: dict[str, list[str]] = {}
-    padded = set()
+    padded: set[str] = set()
     for one in interface["bindings"]:
         name = one["name"]
         if name.startswith("pumice_"):
@@ -109,7 +109,7 @@ def _elements(kernel: Kernel, facts: Facts, name: str, value: Any) -> int:
     axes = len(dtype.shape)
     if axes and len(shape) > axes and shape[-axes:][:-1] == dtype.shape[:-1]:  # rows with their padding or without
         return math.prod(shape[:-axes])
-    return math.prod(shape) // math.prod(dtype.shape)
+    return math.prod(shape) // int(math.prod(dtype.shape))
 
 
 def _resolved_values(

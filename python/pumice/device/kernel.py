@@ -257,13 +257,15 @@ class Kernel(_pumice.Kernel):
 
     def __call__(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> Array | dict[str, Array] | None:
         """Runs the kernel once and waits. Arguments go by name: Tensors, NumPy arrays, push constants; threads= or
-        groups=. threads="y" is an invocation for each element of the array that is given as y.
+        groups=. threads="y" is an invocation for each element of the array that is given as y, as the shader declares it.
+        Exactly so many run, unless they work together (barriers, shared memory, subgroups): then whole workgroups do.
 
         timeout: seconds that the call waits at most. TimeoutError is raised when they are over; the execution goes on
         and the arrays stay as they are. Ctrl-C interrupts likewise.
         given: arguments in a dict, for names that are keywords of this call (threads, groups, timeout) or of Python.
         Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets
-        of the shader (see dtype); a list of dicts does where the kernel only reads it. None stands for a buffer that no
+        of the shader (see dtype), or are copied to these; a list of dicts does where the kernel only reads it. A block of
+        several members takes them by name, or a dict; an array of blocks takes a list. None stands for a buffer that no
         instruction of this variant names, as where a macro leaves its use out: the interface of the shader says "used".
         Push constants are numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures.
         Returns the outputs that from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.
