@@ -93,6 +93,7 @@ void main() { y[i] = i + 1u; }
 VECTORS = {
     "vec4": ("vec4", np.zeros((10, 4), "float32"), 10),
     "flat": ("vec4", np.zeros(40, "float32"), 10),
+    "two in a row": ("vec4", np.zeros((10, 8), "float32"), 20),
     "vec2": ("vec2", np.zeros((3, 5, 2), "float32"), 15),
     "vec3": ("vec3", np.zeros((10, 4), "float32"), 10),
     "vec3 without gaps": ("vec3", np.zeros((10, 3), "float32"), 10),

@@ -106,10 +106,10 @@ def _elements(kernel: Kernel, facts: Facts, name: str, value: Any) -> int:
     if dtype.names and name in facts.members:
         dtype = dtype[name]
         dtype = np.dtype((dtype.base, dtype.shape[1:]))  # of one element of the member
-    axes = len(dtype.shape)
-    if axes and len(shape) > axes and shape[-axes:][:-1] == dtype.shape[:-1]:  # rows with their padding or without
-        return math.prod(shape[:-axes])
-    return math.prod(shape) // int(math.prod(dtype.shape))
+    row: tuple[int, ...] = dtype.shape  # with its padding; an array may lack that
+    if name in facts.padded and shape[-len(row) :] == (*row[:-1], row[-1] - 1):
+        return math.prod(shape[: -len(row)])
+    return int(math.prod(shape) // math.prod(row))
 
 
 def _resolved_values(
