@@ -113,10 +113,7 @@ class LoopCount {
       const Instruction& instruction = all_[i];
       if (instruction.op == OpLoad && instruction[2] == variable) continue;
       if (instruction.op != OpStore || instruction[0] != variable) {
-        if (std::ranges::find(instruction.operands, variable) != instruction.operands.end() && instruction.op == OpFunctionCall) return {};
-        if ((instruction.op == OpAccessChain || instruction.op == OpCopyMemory) &&
-            instruction[2 - (instruction.op == OpCopyMemory)] == variable)
-          return {};
+        if (std::ranges::find(instruction.operands, variable) != instruction.operands.end()) return {};  // used in another way
         continue;
       }
       if (step || i < next->second) return {};
@@ -134,6 +131,7 @@ class LoopCount {
   std::optional<int64_t> start_of(size_t loop, uint32_t variable) const {
     size_t header = loop;
     while (header > 0 && all_[header].op != OpLabel) --header;
+    if (header == 0 || all_[header - 1].op != OpBranch || all_[header - 1][0] != all_[header][0]) return {};
     for (size_t i = header; i-- > 0 && all_[i].op != OpLabel;)
       if (all_[i].op == OpStore && all_[i][0] == variable) return constant_of(all_[i][1]);
     return {};
