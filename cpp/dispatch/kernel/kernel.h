@@ -60,7 +60,8 @@ class KernelVariant {
   bool has_pipeline() const { return has_pipeline_; }
   const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // on each axis of a grid that the device takes
   // The number of axes of a grid that the shader can fold where the device does not take the grid as it is (shaders/include/grid.glsl): 1
-  // where its grid is a line, 3 where it has up to three axes, 0 where it cannot fold, as no kernel of a user can.
+  // where its grid is a line, 3 where it has up to three axes, 0 where it cannot fold. Users' kernels: 1 where they ask for their
+  // invocation alone.
   uint32_t grid_axes() const { return grid_axes_; }
   // The form of this kernel whose workgroups find their place in a folded grid; made on first use. Throws Error where grid_axes() is 0.
   std::shared_ptr<const KernelVariant> folded() const;
