@@ -181,6 +181,8 @@ py::object attribute_object(const AttributeValue& value);  // and back
 
 // The name of a value's Python type, for messages.
 std::string type_name(const py::handle& value);
+// The words of a SPIR-V module. Throws ShaderCompileError for bytes that are no whole words.
+std::vector<uint32_t> words_of(const py::bytes& spirv);
 // Hands the engine's log messages to the logger "pumice".
 void forward_log();
 // Hands messages of debugged kernels to the logger "pumice.shader".

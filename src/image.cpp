@@ -85,8 +85,10 @@ void bind_image_facts(ImageClass& image) {
   image
       .def(py::init(&make), py::arg("context").none(false), py::arg("format"), py::arg("shape"), py::kw_only(),
            py::arg("filter") = "nearest", py::arg("address") = "clamp", py::arg("normalized") = py::none(),
-           "format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: [width], [height, width] or [depth, height, width], "
-           "as an array with the texels has it, with 4 channels last in the rgba formats; a shader's position is (x, y, "
+           "format: as GLSL names it: floats 'r32f', 'rg32f', 'rgba32f', 'r16f', 'rg16f', 'rgba16f'; bytes that a shader sees "
+           "as floats from 0 to 1 'r8', 'rg8', 'rgba8'; whole numbers 'r32ui', 'rg32ui', 'rgba32ui', 'r16ui', 'r8ui', "
+           "'rgba8ui', 'r32i', 'rg32i', 'rgba32i', 'r16i', 'r8i'. shape: [width], [height, width] or [depth, height, width], "
+           "as an array with the texels has it, with 2 or 4 channels last in the rg and rgba formats; a shader's position is (x, y, "
            "z) = (width, height, depth). The content is undefined.\n"
            "The sampler serves texture functions; texelFetch and storage images do not use it. filter: 'nearest' or "
            "'linear'. address: 'clamp', 'repeat' or 'border' (zeros). normalized: whether its coordinates are 0 to 1, or "

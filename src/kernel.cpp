@@ -8,6 +8,7 @@
 #include "dispatch/command_list.h"
 #include "dispatch/kernel/messages.h"
 #include "dispatch/kernel_calls.h"
+#include "kernel_numbers.h"
 #include "kernel_options.h"
 #include "memory_layout.h"
 
@@ -51,87 +52,6 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
   range.bytes = std::min(range.bytes, (range.buffer->bytes() + 3) / 4 * 4 - range.offset);
   const Shape& shape = tensor.desc().shape;
   return {tensor.desc().dtype, range, bytes, shape.empty() ? 1 : static_cast<uint64_t>(shape.back())};
-}
-
-[[noreturn]] void refuse_argument(const std::string& name, const py::handle& value) {
-  throw BindingError("K5", "argument '" + name + "'", name, "a Tensor, a NumPy array, an Image, a number, or numbers in a sequence or dict",
-                     type_name(value));
-}
-
-// Complex numbers and durations convert to numbers, but are none.
-bool is_other_number(const py::handle& value) {
-  if (PyComplex_Check(value.ptr())) return true;
-  const bool has_kind = py::hasattr(value, "dtype") && py::hasattr(value.attr("dtype"), "kind");
-  return has_kind && py::str("cmM").contains(py::str(value.attr("dtype").attr("kind")));
-}
-
-Number integer_of(const std::string& name, const py::object& integer) {
-  int overflow = 0;
-  const long long converted = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
-  if (overflow == 0) return int64_t{converted};
-  if (overflow > 0) {
-    const unsigned long long unsigned_value = PyLong_AsUnsignedLongLong(integer.ptr());
-    if (!PyErr_Occurred()) return uint64_t{unsigned_value};
-    PyErr_Clear();
-  }
-  throw BindingError("K6", "argument '" + name + "'", name, "an integer of 64 bits", py::str(integer).cast<std::string>());
-}
-
-Number number_of(const std::string& name, const py::handle& value) {
-  if (py::isinstance<py::bool_>(value)) return int64_t{value.cast<bool>()};
-  if (PyIndex_Check(value.ptr())) {
-    if (const auto integer = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()))) return integer_of(name, integer);
-    PyErr_Clear();  // NumPy's bool has the slot and refuses it
-  }
-  const bool is_tensor = py::isinstance<Tensor>(value);  // its elements are on the device
-  if (!PyNumber_Check(value.ptr()) || is_tensor || is_other_number(value)) refuse_argument(name, value);
-  const double real = PyFloat_AsDouble(value.ptr());
-  const bool failed = real == -1.0 && PyErr_Occurred();
-  if (failed && !PyErr_ExceptionMatches(PyExc_OverflowError)) {
-    PyErr_Clear();
-    refuse_argument(name, value);
-  }
-  PyErr_Clear();
-  if (failed || (std::isinf(real) && !py::float_(real).equal(value)))
-    throw BindingError("K6", "argument '" + name + "'", name, "a number that float64 can hold", py::str(value).cast<std::string>());
-  return real;
-}
-
-bool is_sequence(const py::handle& value) {
-  return py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value);
-}
-
-// A list may hold itself.
-void check_depth(const std::string& name, size_t depth) {
-  constexpr size_t kMostDepth = 32;
-  if (depth > kMostDepth)
-    throw BindingError("K5", "argument '" + name.substr(0, 60) + "'", name.substr(0, 60),
-                       "sequences and dicts nested at most " + std::to_string(kMostDepth) + " deep", "deeper ones");
-}
-
-void add_axis(Numbers& numbers, const std::string& name, size_t axis, size_t size) {
-  if (axis == numbers.shape.size() && numbers.values.empty()) return numbers.shape.push_back(static_cast<uint32_t>(size));
-  if (axis >= numbers.shape.size() || numbers.shape[axis] != size)
-    throw BindingError("K5", "argument '" + name + "'", name, "sequences of one length on each level", "ragged ones");
-}
-
-// The numbers of a vector, matrix or array, in the order of memory, with the shape that they were given in.
-void add_numbers(Numbers& numbers, const std::string& name, const py::handle& value, size_t axis = 0) {
-  check_depth(name, axis);
-  if (py::isinstance<py::array>(value)) {
-    const auto array = value.cast<py::array>();
-    if (is_other_number(array)) refuse_argument(name, value);
-    for (py::ssize_t i = 0; i < array.ndim(); ++i)
-      add_axis(numbers, name, axis + static_cast<size_t>(i), static_cast<size_t>(array.shape(i)));
-    if (axis + static_cast<size_t>(array.ndim()) != numbers.shape.size()) add_axis(numbers, name, numbers.shape.size(), 0);
-    for (const auto& one : py::list(array.attr("ravel")().attr("tolist")())) numbers.values.push_back(number_of(name, one));
-  } else if (is_sequence(value)) {
-    add_axis(numbers, name, axis, py::len(value));
-    for (const auto& one : py::reinterpret_borrow<py::sequence>(value)) add_numbers(numbers, name, one, axis + 1);
-  } else {
-    if (axis != numbers.shape.size()) add_axis(numbers, name, axis, 0);
-    numbers.values.push_back(number_of(name, value));
-  }
 }
 
 // Push constants by the names of the reflection: a dict is a structure, a sequence of dicts an array of them.
@@ -418,9 +338,9 @@ void bind_kernel(py::module_& module) {
                        const std::map<std::string, std::string>& macros, const Record& spec,
                        std::optional<std::map<std::string, std::string>> includes, const GivenOptions& options,
                        std::vector<std::string> include_dirs, const std::string& path, bool debug, uint64_t message_bytes,
-                       const GivenLocalSize& local_size) {
+                       const GivenLocalSize& local_size, const py::bytes& spirv) {
              Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
-             KernelText text{source, name, path, std::move(where), local_size_argument(local_size)};
+             KernelText text{source, name, path, std::move(where), local_size_argument(local_size), words_of(spirv)};
              auto kernel = std::make_shared<Kernel>(context, std::move(text), option_source(options), DebugOptions{debug, message_bytes});
              const Macros defined(macros.begin(), macros.end());
              const SpecValues constants = spec_values(spec);
@@ -438,12 +358,13 @@ void bind_kernel(py::module_& module) {
            py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = Record(), py::arg("includes") = py::none(),
            py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("path") = "",
            py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes, py::arg("local_size") = py::none(),
+           py::arg("spirv") = py::bytes(),
            "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. "
            "options: ShaderOptions replace those that follow from the device and the arrays; arrays are then of the types that "
            "the shader declares. A dict of some of their keywords changes these alone. include_dirs: folders that #include looks into. "
            "path: the file that the source is from. "
            "debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a "
-           "workgroup, for a text that declares none.\n"
+           "workgroup, for a text that declares none. spirv: a module in place of the source.\n"
            "Raises ShaderCompileError, UnsupportedError, BindingError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })

@@ -5,6 +5,7 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "core/result_memory.h"
+#include "device/wait_check.h"
 
 namespace pumice {
 namespace {
@@ -187,7 +188,7 @@ void check_signals() {
 
 void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds) {
   constexpr double kPollWithGil = 20;  // microseconds: shorter than handing the GIL over and back
-  if (!(timeout_seconds && *timeout_seconds <= 0) && context.poll(id, kPollWithGil)) return;
+  if (!(timeout_seconds && *timeout_seconds <= 0) && context.poll(id, kPollWithGil)) return check_finished(context, id);
   const ReleasedGil release;
   context.wait(id, timeout_seconds, check_signals);
 }

@@ -6,6 +6,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "shader/debug/guard.h"
 #include "shader/preamble/shader_options.h"
 #include "shader/text/embedded_shaders.h"
 #include "shader/text/glslang_loader.h"
@@ -31,6 +32,12 @@ Record entry_of(const BindingInterface& binding) {
   entry["stride"] = binding.element_bytes;
   entry["uniform"] = binding.uniform;
   entry["used"] = binding.used;
+  py::list members;
+  if (binding.is_block && binding.layout)
+    for (const auto& member : binding.layout->members) members.append(member.name);
+  entry["members"] = members;
+  entry["unsized"] = py::len(members) > 0 && !binding.layout->members.back().layout.axes.empty() &&
+                     binding.layout->members.back().layout.axes.front() == 0;
   return entry;
 }
 
@@ -81,7 +88,9 @@ Record interface_of(const Interface& interface) {
   result["images"] = entries_of(interface.images);
   result["push_constants"] = entries_of(interface.push_constants);
   result["push_bytes"] = interface.push_bytes;
-  result["spec_constants"] = entries_of(interface.spec_constants);
+  std::vector<SpecConstant> constants = interface.spec_constants;
+  if (interface.guarded) std::erase_if(constants, [](const SpecConstant& one) { return one.name == kFoldedGrid; });
+  result["spec_constants"] = entries_of(constants);
   result["local_size"] = py::make_tuple(interface.local_size[0], interface.local_size[1], interface.local_size[2]);
   result["local_size_ids"] = py::make_tuple(interface.local_size_id[0], interface.local_size_id[1], interface.local_size_id[2]);
   result["shared_bytes"] = interface.variables.shared;
@@ -90,6 +99,7 @@ Record interface_of(const Interface& interface) {
   for (const auto& needed : interface.features) features.append(needed.feature);
   result["features"] = features;
   result["guarded"] = interface.guarded;
+  result["is_chosen"] = interface.is_chosen;
   result["is_sized"] = interface.is_sized;
   return result;
 }
@@ -97,6 +107,8 @@ Record interface_of(const Interface& interface) {
 py::bytes spirv_of(const Shader& self) {
   return {reinterpret_cast<const char*>(self.spirv.data()), self.spirv.size() * 4};
 }
+
+}  // namespace
 
 std::vector<uint32_t> words_of(const py::bytes& spirv) {
   const std::string_view bytes = spirv;
@@ -106,6 +118,8 @@ std::vector<uint32_t> words_of(const py::bytes& spirv) {
   std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(words.data()));
   return words;
 }
+
+namespace {
 
 ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int8_storage, bool int8_packed,
                            bool int8_arithmetic, bool int8_uniform, bool int16_storage, bool int16_packed, bool shader_local_memory,

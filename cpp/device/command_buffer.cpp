@@ -168,6 +168,7 @@ void CommandBuffer::describe(std::span<const DescriptorUse> uses) {
       VkWriteDescriptorSet& write = writes.emplace_back(VkWriteDescriptorSet{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET});
       write.dstSet = *set;
       write.dstBinding = bindings[i].number;
+      write.dstArrayElement = bindings[i].element;
       write.descriptorCount = 1;
       write.descriptorType = descriptor_type(bindings[i].kind);
       if (i < use.buffers.size()) {

@@ -24,6 +24,7 @@
 namespace pumice {
 
 class Buffer;
+class WaitCheck;
 
 // Kept for ever: a device may still use what is behind them.
 template <typename T>
@@ -56,6 +57,7 @@ struct ContextState {
   std::unique_ptr<MemoryPool> memory;
   VkSemaphore timeline = VK_NULL_HANDLE;
   std::atomic<bool> closed{false}, lost{false}, abandoned{false};
+  std::atomic<WaitCheck*> wait_check{nullptr};
 
   std::atomic<uint64_t> losing_at{~uint64_t{0}};  // the execution at whose submission the device is lost on purpose: a test's fault
 

@@ -11,6 +11,7 @@
 #include "device/context.h"
 #include "device/context_state.h"
 #include "device/driver/instance.h"
+#include "device/wait_check.h"
 
 namespace pumice {
 namespace {
@@ -155,7 +156,8 @@ void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Int
   const HostSpan span("wait");
   const auto begin = Clock::now();
   const double limit = timeout_seconds.value_or(1e18);
-  if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count()))) return;
+  if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count())))
+    return check_finished(*this, id);
   VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
   info.semaphoreCount = 1;
   info.pSemaphores = &state.timeline;
@@ -174,6 +176,15 @@ void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Int
   }
   state.note_duration(id);
   completed();
+  check_finished(*this, id);
+}
+
+void set_wait_check(Context& context, WaitCheck* check) {
+  context.state().wait_check.store(check, std::memory_order_release);
+}
+
+void check_finished(Context& context, uint64_t id) {
+  if (WaitCheck* const check = context.state().wait_check.load(std::memory_order_acquire)) check->check(context, id);
 }
 
 void Context::wait_idle(const Interrupted& interrupted) {

@@ -33,7 +33,24 @@ constexpr FormatFacts kFormats[] = {
     {"r16f", VK_FORMAT_R16_SFLOAT, DType::float16, 1},
     {"rgba16f", VK_FORMAT_R16G16B16A16_SFLOAT, DType::float16, 4},
     {"rgba32f", VK_FORMAT_R32G32B32A32_SFLOAT, DType::float32, 4},
+    {"rg32f", VK_FORMAT_R32G32_SFLOAT, DType::float32, 2},
+    {"rg16f", VK_FORMAT_R16G16_SFLOAT, DType::float16, 2},
+    {"r8", VK_FORMAT_R8_UNORM, DType::uint8, 1},
+    {"rg8", VK_FORMAT_R8G8_UNORM, DType::uint8, 2},
+    {"rgba8", VK_FORMAT_R8G8B8A8_UNORM, DType::uint8, 4},
+    {"r32ui", VK_FORMAT_R32_UINT, DType::uint32, 1},
+    {"rg32ui", VK_FORMAT_R32G32_UINT, DType::uint32, 2},
+    {"rgba32ui", VK_FORMAT_R32G32B32A32_UINT, DType::uint32, 4},
+    {"r16ui", VK_FORMAT_R16_UINT, DType::uint16, 1},
+    {"r8ui", VK_FORMAT_R8_UINT, DType::uint8, 1},
+    {"rgba8ui", VK_FORMAT_R8G8B8A8_UINT, DType::uint8, 4},
+    {"r32i", VK_FORMAT_R32_SINT, DType::int32, 1},
+    {"rg32i", VK_FORMAT_R32G32_SINT, DType::int32, 2},
+    {"rgba32i", VK_FORMAT_R32G32B32A32_SINT, DType::int32, 4},
+    {"r16i", VK_FORMAT_R16_SINT, DType::int16, 1},
+    {"r8i", VK_FORMAT_R8_SINT, DType::int8, 1},
 };
+static_assert(std::size(kFormats) == static_cast<size_t>(ImageFormat::r8i) + 1);
 
 const FormatFacts& facts(ImageFormat format) {
   return kFormats[static_cast<size_t>(format)];
@@ -56,8 +73,8 @@ struct Wanted {
 size_t checked_dimensions(ImageFormat format, const Shape& shape) {
   const bool vectors = channels(format) > 1;
   if (vectors && (shape.empty() || shape.back() != channels(format)))
-    throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) +
-                           ": the shape ends in the 4 channels of that format");
+    throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": the shape ends in the " +
+                           std::to_string(channels(format)) + " channels of that format");
   const size_t dimensions = shape.size() - (vectors ? 1 : 0);
   if (dimensions < 1 || dimensions > 3)
     throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": expected 1 to 3 dimensions" +
@@ -80,6 +97,8 @@ void check_format(Wanted& wanted, const SamplerOptions& sampling) {
     if (!(features & bit)) wanted.refuse(device + " has no " + use + " of this format");
   if (sampling.filter == Filter::linear && !(features & VK_FORMAT_FEATURE_SAMPLED_IMAGE_FILTER_LINEAR_BIT))
     wanted.refuse(device + " has no linear filter for this format");
+  if (sampling.address == AddressMode::border && shader_type(wanted.format) != DType::float32)
+    wanted.refuse("images of whole numbers have no border");
   if (features & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT) wanted.usage |= VK_IMAGE_USAGE_STORAGE_BIT;
 }
 
@@ -181,6 +200,10 @@ ImageFormat image_format_from_name(std::string_view wanted) {
 
 DType channel_type(ImageFormat format) {
   return facts(format).type;
+}
+DType shader_type(ImageFormat format) {
+  const std::string_view declared = name(format);
+  return declared.ends_with("ui") ? DType::uint32 : declared.ends_with('i') ? DType::int32 : DType::float32;
 }
 uint32_t channels(ImageFormat format) {
   return facts(format).channels;

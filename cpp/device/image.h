@@ -20,19 +20,41 @@ struct VkSampler_T;
 
 namespace pumice {
 
-enum class ImageFormat : uint8_t { r32f, r16f, rgba16f, rgba32f };
+enum class ImageFormat : uint8_t {
+  r32f,
+  r16f,
+  rgba16f,
+  rgba32f,
+  rg32f,
+  rg16f,  // floats
+  r8,
+  rg8,
+  rgba8,  // bytes that a shader sees as floats from 0 to 1
+  r32ui,
+  rg32ui,
+  rgba32ui,
+  r16ui,
+  r8ui,
+  rgba8ui,
+  r32i,
+  rg32i,
+  rgba32i,
+  r16i,
+  r8i,
+};
 std::string_view name(ImageFormat format);                  // as a shader declares it
 ImageFormat image_format_from_name(std::string_view name);  // throws UnsupportedError listing the known names
 DType channel_type(ImageFormat format);
+DType shader_type(ImageFormat format);  // in which a shader gets and gives a channel: float32, int32 or uint32
 uint32_t channels(ImageFormat format);
 
 // An image of one to three dimensions. It has one kind of use at a time, like a buffer: reads and writes of it are ordered by command
 // lists.
 class Image {
  public:
-  // `shape` is that of an array with the texels: depth, height, width as far as there are such, and 4 for the channels of rgba formats.
-  // The image has no layout yet: ready_image() (image_transfer.h) makes one for every use. Throws UnsupportedError (shape, size, format or
-  // sampler), OutOfMemoryError.
+  // `shape` is that of an array with the texels: depth, height, width as far as there are such, and 2 or 4 for the channels of rg and rgba
+  // formats. The image has no layout yet: ready_image() (image_transfer.h) makes one for every use. Throws UnsupportedError (shape, size,
+  // format or sampler), OutOfMemoryError.
   static std::shared_ptr<Image> create(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
                                        const SamplerOptions& sampler = {});
   ~Image();

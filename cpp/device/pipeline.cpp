@@ -16,7 +16,10 @@ namespace {
 VkDescriptorSetLayout create_set_layout(DeviceTable& vk, const PipelineDesc& desc) {
   std::vector<VkDescriptorSetLayoutBinding> bindings;
   for (const auto& binding : desc.bindings) {
-    bindings.push_back({binding.number, descriptor_type(binding.kind), 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
+    if (binding.element > 0)
+      ++bindings.back().descriptorCount;
+    else
+      bindings.push_back({binding.number, descriptor_type(binding.kind), 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
   }
   VkDescriptorSetLayoutCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
   info.bindingCount = static_cast<uint32_t>(bindings.size());

@@ -24,6 +24,7 @@ inline constexpr size_t kDescriptorKinds = 4;
 struct DescriptorBinding {
   uint32_t number = 0;
   DescriptorKind kind = DescriptorKind::storage_buffer;
+  uint32_t element = 0;  // of an array of descriptors; its elements follow one another
 };
 
 struct Specialization {

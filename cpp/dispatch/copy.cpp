@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "dispatch/grid.h"
+#include "dispatch/kernel/grid.h"
 
 namespace pumice {
 namespace {

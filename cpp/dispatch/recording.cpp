@@ -10,6 +10,7 @@
 #include "core/host_trace.h"
 #include "device/command_buffer.h"
 #include "dispatch/hazards.h"
+#include "dispatch/kernel/loop_watch.h"
 #include "dispatch/profiler.h"
 #include "dispatch/stamps.h"
 
@@ -41,6 +42,8 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     std::erase_if(dispatches_, is_empty);
     collect_buffers();
     collect_images();
+    if (std::ranges::any_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.kernel->is_watched(); }))
+      watch_ = LoopWatch::of(*context_)->memory(context_);
     // These keep another thread's close() from freeing a buffer while it is recorded.
     std::vector<Buffer::Use> uses;
     for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
@@ -55,9 +58,10 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     for (CommandBuffer* commands :
          {commands_.get(), fine_.commands[0].get(), fine_.commands[1].get(), whole_.commands[0].get(), whole_.commands[1].get()}) {
       if (!commands || !context_->in_flight(commands->last_submission())) continue;
-      auto kernels = std::make_shared<std::vector<std::shared_ptr<const KernelVariant>>>();
-      for (const Dispatch& dispatch : dispatches_) kernels->push_back(dispatch.kernel);
-      commands->keep(std::move(kernels));
+      auto used = std::make_shared<Used>();
+      for (const Dispatch& dispatch : dispatches_) used->kernels.push_back(dispatch.kernel);
+      used->watch = watch_;
+      commands->keep(std::move(used));
     }
   }
 
@@ -108,6 +112,12 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
  private:
+  // What the device may still use when the list is gone.
+  struct Used {
+    std::vector<std::shared_ptr<const KernelVariant>> kernels;
+    std::shared_ptr<const LoopWatch::Memory> watch;
+  };
+
   void check_open() const {
     for (const Buffer* buffer : buffers_)
       if (buffer->closed()) throw StateError("a Buffer that this list uses is closed", "L1");
@@ -276,6 +286,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     ranges.reserve(dispatches_.size()), uses.reserve(dispatches_.size());
     for (const Dispatch& dispatch : dispatches_) {
       fill_absent(ranges.emplace_back(dispatch.buffers));
+      if (dispatch.kernel->is_watched()) ranges.back().push_back(watch_->range());
       uses.push_back({&dispatch.kernel->pipeline(), ranges.back(), dispatch.images});
     }
     commands->describe(uses);
@@ -314,6 +325,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   std::vector<const Buffer*> buffers_;
   std::vector<const Image*> images_;
   std::shared_ptr<Buffer> placeholder_;
+  std::shared_ptr<const LoopWatch::Memory> watch_;  // null where no kernel is watched
   std::unique_ptr<CommandBuffer> commands_;
   Stamps stamps_;                         // of commands_
   std::vector<Barrier> barriers_before_;  // by dispatch

@@ -2,10 +2,14 @@
 #include <atomic>
 
 #include "core/error.h"
+#include "core/files/hash.h"
 #include "core/host_trace.h"
 #include "shader/compiler.h"
 #include "shader/shader.h"
 #include "shader/shader_cache.h"
+#include "shader/spirv/descriptor_sets.h"
+#include "shader/spirv/loop_limit.h"
+#include "shader/text/diagnostics.h"
 
 namespace pumice {
 namespace {
@@ -30,6 +34,8 @@ std::shared_ptr<const Shader> make_shader(const std::string& key, const std::str
   shader->preamble = head.version_and_preamble;
   shader->interface = reflect(compiled.spirv);
   shader->interface.guarded = compiled.guarded;
+  shader->interface.is_chosen = compiled.is_chosen;
+  shader->interface.must_divide = compiled.must_divide;
   shader->interface.is_sized = local_size.has_value();
   shader->lacks_local_size = std::move(compiled.lacks_local_size);
   shader->spirv = std::move(compiled.spirv);
@@ -82,6 +88,30 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
   ++state().compiled;
   write_cached_shader(key, compiled);
   return with_options(state().cache.insert(key, make_shader(key, name, options, head, local_size, std::move(compiled))), options);
+}
+
+std::shared_ptr<const Shader> shader_of(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options) {
+  auto shader = std::make_shared<Shader>();
+  shader->name = name;
+  shader->key = Sha256().field("spirv").bytes(std::as_bytes(std::span(spirv))).hex();
+  shader->options = options;
+  shader->spirv = spirv;
+  flatten_sets(shader->spirv);
+  shader->interface = reflect(shader->spirv);
+  shader->interface.must_divide = true;  // nothing tells whether its other invocations do harm
+  return shader;
+}
+
+std::string loop_places(const std::string& source, const std::string& name, ShaderOptions options, const Macros& macros,
+                        const Includes& includes, const std::optional<LocalSize>& local_size) try {
+  options.source_lines = true;
+  const SourceSet sources(name, source, includes);
+  std::string text;
+  for (const auto& [file, line] : loop_lines(compile_to_spirv(sources, shader_head(sources, options, macros), options, local_size).spirv))
+    text += (text.empty() ? "" : ", ") + shown_name(sources, file) + ":" + std::to_string(line);
+  return text;
+} catch (const Error&) {  // an included file has changed
+  return {};
 }
 
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes) {

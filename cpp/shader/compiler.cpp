@@ -9,6 +9,7 @@
 #include "shader/debug/bounds.h"
 #include "shader/debug/debug_text.h"
 #include "shader/debug/guard.h"
+#include "shader/spirv/descriptor_sets.h"
 #include "shader/text/diagnostics.h"
 #include "shader/text/glslang_loader.h"
 #include "shader/text/limits.h"
@@ -24,12 +25,16 @@ std::string version_text(const SourceSet& sources) {
   const auto& line = file.facts->version;
   if (line.empty()) return "#version " + std::string(kVersion) + "\n";
   const std::string number(line.size() > 1 ? line[1].text : ""), profile(line.size() > 2 ? line[2].text : "");
-  const bool known = number.size() == 3 && number >= kVersion && number.find_first_not_of("0123456789") == std::string::npos &&
-                     (profile.empty() || profile == "core");
-  if (!known)
-    throw compile_error({message_at(sources, file.alias, line.front().line, "version",
-                                    "expected #version 450 or 460, or none, given '" + number + " " + profile + "'")});
-  return "#version " + number + " " + profile + "\n";
+  const auto is_one_of = [&](std::initializer_list<std::string_view> versions) {
+    return std::ranges::find(versions, number) != versions.end();
+  };
+  const bool is_core = profile.empty() || profile == "core";
+  // Versions with compute shaders. Text of an earlier one, or for OpenGL ES, is text of 450 too.
+  if ((is_core && is_one_of({"430", "440", "450"})) || (profile == "es" && is_one_of({"310", "320"})))
+    return "#version " + std::string(kVersion) + "\n";
+  if (is_core && number == "460") return "#version 460\n";
+  throw compile_error({message_at(sources, file.alias, line.front().line, "version",
+                                  "expected #version 430 to 460, 310 es, 320 es, or none, given '" + number + " " + profile + "'")});
 }
 
 // The user's text with its #version line, which now stands before the preamble, blanked out.
@@ -110,7 +115,9 @@ class Run {
   std::vector<uint32_t> compile(const std::vector<Part>& parts) {
     const Result result = run(parts, false);
     warnings_ = diagnostics(*result).warnings;
-    return {result->spirv, result->spirv + result->words};
+    std::vector<uint32_t> spirv(result->spirv, result->spirv + result->words);
+    flatten_sets(spirv);
+    return spirv;
   }
 
   std::vector<std::string> take_warnings() { return std::move(warnings_); }
@@ -138,9 +145,16 @@ class Run {
       names.push_back(part.name.c_str());
       bytes.push_back(static_cast<int>(part.text.size()));
     }
-    const PumiceGlslangRequest request{
-        texts.data(), bytes.data(), names.data(), static_cast<int>(parts.size()), options_.vulkan_minor, preprocess, options_.debug,
-        find_include, &search_,     stack_bytes_};
+    const PumiceGlslangRequest request{texts.data(),
+                                       bytes.data(),
+                                       names.data(),
+                                       static_cast<int>(parts.size()),
+                                       options_.vulkan_minor,
+                                       preprocess,
+                                       options_.debug || options_.source_lines,
+                                       find_include,
+                                       &search_,
+                                       stack_bytes_};
     Result result(glslang().run(&request), glslang().release);
     if (result && result->missing_bytes == 0) {
       if (!result->ok) throw compile_error(diagnostics(*result).errors);
@@ -185,52 +199,108 @@ ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, c
   return {std::move(before), std::move(given)};
 }
 
+namespace {
+
+// One compile of a source: its parts, and what is made of them.
+class Compiling {
+ public:
+  Compiling(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options, const std::optional<LocalSize>& local_size)
+      : sources_(sources),
+        options_(options),
+        local_size_(local_size),
+        size_(check_size(sources, head)),
+        debug_(sources, head.macros, options),
+        run_(sources, debug_, options, debug_.wanted() ? kMaxSourceDepth : size_.depth),
+        user_(debug_.sources().files().front()),
+        first_line_("#line 1 \"" + user_.alias + "\"\n"),
+        preamble_{"<preamble>", head.version_and_preamble},
+        macros_{"<macros>", debug_.macros()},
+        own_{user_.alias, without_version(user_)} {}
+
+  CompiledShader run() {
+    if (size_.may_be_deep) check_parts(run_.preprocess({preamble_, macros_, {"<limits>", first_line_}, own_}), sources_);
+    result_.spirv = run_.compile(parts());
+    const Interface plain = reflect(result_.spirv);
+    if (std::ranges::find(plain.capabilities, "PhysicalStorageBufferAddresses") != plain.capabilities.end())
+      throw UnsupportedError("buffer references (GL_EXT_buffer_reference): arrays are bound by name, each in a buffer block of its own");
+    for (const BindingInterface& binding : plain.bindings)
+      if (options_.debug && binding.name.ends_with(']'))
+        throw UnsupportedError("debug=True: '" + binding.name + "' is an element of an array of blocks, whose indices are not checked");
+    if (options_.guard && (local_size_ || options_.guard_declared || may_lack_local_size(plain))) guard(plain);
+    result_.warnings = run_.take_warnings();
+    if (debug_.wanted()) {
+      result_.debug.formats = debug_.formats();
+      place_debug_bindings(result_.spirv);
+      if (options_.debug) result_.debug.accesses = check_bounds(result_.spirv, sources_);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // The text as it was given, with a local size that was given too. Text that is put before the user's own ends with first_line_, so that
+  // messages count the user's lines.
+  std::vector<Part> parts() {
+    std::vector<Part> parts{preamble_, macros_, own_};
+    if (local_size_) {
+      if (declares_local_size(run_.preprocess({preamble_, macros_, {"<local size>", first_line_}, own_})))
+        throw compile_error(
+            {sources_.files().front().name + ": a local size is given and the text declares its own; expected one of them"});
+      parts.insert(parts.end() - 1, {"<local size>", declaration(*local_size_) + first_line_});
+    }
+    if (!debug_.wanted()) return parts;
+    if (!local_size_) parts.insert(parts.end() - 1, {"<debug>", first_line_});
+    return {{"<debug>", debug_.rewrite(run_.preprocess(parts))}};
+  }
+
+  // Compiles the shader a second time, with a guard: only its SPIR-V tells whether its invocations work together, which forbids one.
+  void guard(const Interface& plain) {
+    const bool may_lack = may_lack_local_size(plain);
+    if (!local_size_ && !may_lack && works_together(result_.spirv)) return;
+    std::string text =
+        run_.preprocess({preamble_, macros_, {"<guard>", guard_prologue() + first_line_}, own_, {"<guard>", guard_epilogue()}});
+    const bool is_declared = declares_local_size(text);
+    if (is_declared && !options_.guard_declared) return;
+    if (works_together(result_.spirv)) {
+      if (!local_size_ && !is_declared) result_.lacks_local_size = cooperation(result_.spirv, text, sources_);
+      return;
+    }
+    result_.must_divide = plain.push_bytes > kMaxGuardedPushBytes;
+    if (result_.must_divide && (is_declared || local_size_)) return;
+    result_.is_chosen = !is_declared && !local_size_;
+    const std::string size = is_declared ? "" : local_size_ ? declaration(*local_size_) : chosen_local_size(plain);
+    if (result_.must_divide) {
+      result_.spirv = run_.compile(with_declaration(size));
+      return;
+    }
+    if (debug_.wanted()) text = debug_.rewrite(text);
+    result_.spirv = run_.compile({{"<guard>", guarded_source(text, plain, sources_, size)}});
+    result_.guarded = true;
+  }
+
+  std::vector<Part> with_declaration(const std::string& size) {
+    std::vector<Part> all{preamble_, macros_, {"<local size>", size + first_line_}, own_};
+    if (!debug_.wanted()) return all;
+    return {{"<debug>", debug_.rewrite(run_.preprocess(all))}};
+  }
+
+  const SourceSet& sources_;
+  const ShaderOptions& options_;
+  const std::optional<LocalSize>& local_size_;
+  const TextSize size_;
+  DebugText debug_;
+  Run run_;
+  const SourceFile& user_;
+  const std::string first_line_;
+  const Part preamble_, macros_, own_;
+  CompiledShader result_;
+};
+
+}  // namespace
+
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
                                 const std::optional<LocalSize>& local_size) {
   check_extensions(options);
-  const TextSize size = check_size(sources, head);
-  DebugText debug(sources, head.macros, options);
-  const SourceFile& user = debug.sources().files().front();
-  const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", debug.macros()}, own{user.alias, without_version(user)};
-  // Text that is put before the user's own ends with this, so that messages count the user's lines.
-  const std::string first_line = "#line 1 \"" + user.alias + "\"\n";
-  Run run(sources, debug, options, debug.wanted() ? kMaxSourceDepth : size.depth);
-  if (size.may_be_deep) check_parts(run.preprocess({preamble, macros, {"<limits>", first_line}, own}), sources);
-  CompiledShader result;
-  std::vector<Part> parts{preamble, macros, own};
-  if (local_size) {
-    if (declares_local_size(run.preprocess({preamble, macros, {"<local size>", first_line}, own})))
-      throw compile_error({sources.files().front().name + ": a local size is given and the text declares its own; expected one of them"});
-    parts.insert(parts.end() - 1, {"<local size>", declaration(*local_size) + first_line});
-  }
-  if (debug.wanted()) {
-    if (!local_size) parts.insert(parts.end() - 1, {"<debug>", first_line});
-    parts = {{"<debug>", debug.rewrite(run.preprocess(parts))}};
-  }
-  result.spirv = run.compile(parts);
-  const Interface plain = reflect(result.spirv);
-  if (std::ranges::find(plain.capabilities, "PhysicalStorageBufferAddresses") != plain.capabilities.end())
-    throw UnsupportedError("buffer references (GL_EXT_buffer_reference): arrays are bound by name, each in a buffer block of its own");
-  // Such a shader is compiled a second time, with a guard: only its SPIR-V tells whether its invocations work together, which forbids one.
-  if (options.guard && (local_size || may_lack_local_size(plain))) {
-    const Part before{"<guard>", guard_prologue() + first_line}, after{"<guard>", guard_epilogue()};
-    std::string text = run.preprocess({preamble, macros, before, own, after});
-    const bool is_declared = declares_local_size(text);
-    const std::string together = is_declared ? "" : cooperation(result.spirv, text, sources);
-    if (!local_size) result.lacks_local_size = together;
-    if (!is_declared && together.empty()) {
-      if (debug.wanted()) text = debug.rewrite(text);
-      result.spirv = run.compile({{"<guard>", guarded_source(text, plain, sources, local_size)}});
-      result.guarded = true;
-    }
-  }
-  result.warnings = run.take_warnings();
-  if (debug.wanted()) {
-    result.debug.formats = debug.formats();
-    place_debug_bindings(result.spirv);
-    if (options.debug) result.debug.accesses = check_bounds(result.spirv, sources);
-  }
-  return result;
+  return Compiling(sources, head, options, local_size).run();
 }
 
 std::string disassembled(const std::vector<uint32_t>& spirv) {

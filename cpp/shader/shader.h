@@ -37,6 +37,13 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
                                       const Macros& macros = {}, const Includes& includes = {},
                                       const std::optional<LocalSize>& local_size = {});
 
+// The shader of a module that another compiler made. Throws ShaderCompileError where it is malformed or has no names for its arguments.
+std::shared_ptr<const Shader> shader_of(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options);
+
+// The places of a shader's loops, "kernel:6, kernel:9"; empty where they are not found.
+std::string loop_places(const std::string& source, const std::string& name, ShaderOptions options, const Macros& macros,
+                        const Includes& includes, const std::optional<LocalSize>& local_size);
+
 // The files on disk that compile() reads besides the shader's own, and those that it looked for and that are not there.
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes);
 

@@ -13,13 +13,13 @@ namespace pumice {
 namespace {
 
 // The version of entries: raised when entries of earlier builds must not be used.
-constexpr uint64_t kFormat = 6;
+constexpr uint64_t kFormat = 8;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
 
 // The fixed part of an entry; texts that end in NUL and the SPIR-V follow.
 struct EntryHead {
-  uint32_t guarded = 0;
+  uint32_t guarded = 0, is_chosen = 0, must_divide = 0;
   uint32_t warnings = 0, formats = 0, accesses = 0;
   uint32_t text_bytes = 0;
 };
@@ -69,6 +69,7 @@ std::string shader_key(const SourceSet& sources, const ShaderHead& head, const S
       .field(static_cast<uint64_t>(options.vulkan_minor))
       .field(static_cast<uint64_t>(options.debug))
       .field(static_cast<uint64_t>(options.guard))
+      .field(static_cast<uint64_t>(options.guard_declared))
       .field(local_size ? declaration(*local_size) : std::string())
       .field(head.version_and_preamble)
       .field(head.macros);
@@ -106,8 +107,12 @@ std::vector<std::byte> serialize_shader(const CompiledShader& shader) {
     add(access.file), add(std::to_string(access.line)), add(access.buffer);
     add(std::string(access.signed_index ? "s" : "u") + (access.writes ? "w" : "r"));
   }
-  EntryHead head{shader.guarded ? 1u : 0u, static_cast<uint32_t>(shader.warnings.size()),
-                 static_cast<uint32_t>(shader.debug.formats.size()), static_cast<uint32_t>(shader.debug.accesses.size()),
+  EntryHead head{shader.guarded,
+                 shader.is_chosen,
+                 shader.must_divide,
+                 static_cast<uint32_t>(shader.warnings.size()),
+                 static_cast<uint32_t>(shader.debug.formats.size()),
+                 static_cast<uint32_t>(shader.debug.accesses.size()),
                  static_cast<uint32_t>(texts.size())};
   std::vector<std::byte> payload;
   append_bytes(payload, &head, sizeof head);
@@ -123,7 +128,7 @@ std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload) t
   payload = payload.subspan(sizeof head);
   if (head.text_bytes > payload.size() || (payload.size() - head.text_bytes) % sizeof(uint32_t) != 0) return {};
   CompiledShader shader;
-  shader.guarded = head.guarded != 0;
+  shader.guarded = head.guarded != 0, shader.is_chosen = head.is_chosen != 0, shader.must_divide = head.must_divide != 0;
   TextReader reader({reinterpret_cast<const char*>(payload.data()), head.text_bytes});
   shader.lacks_local_size = reader.text();
   for (uint32_t i = 0; i < head.warnings; ++i) shader.warnings.push_back(reader.text());

@@ -886,7 +886,7 @@ class Image:
         ...
     def __init__(self, context: Context, format: typing.Any, shape: typing.Any, *, filter: typing.Any = 'nearest', address: typing.Any = 'clamp', normalized: typing.Any = None) -> None:
         """
-        format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: [width], [height, width] or [depth, height, width], as an array with the texels has it, with 4 channels last in the rgba formats; a shader's position is (x, y, z) = (width, height, depth). The content is undefined.
+        format: as GLSL names it: floats 'r32f', 'rg32f', 'rgba32f', 'r16f', 'rg16f', 'rgba16f'; bytes that a shader sees as floats from 0 to 1 'r8', 'rg8', 'rgba8'; whole numbers 'r32ui', 'rg32ui', 'rgba32ui', 'r16ui', 'r8ui', 'rgba8ui', 'r32i', 'rg32i', 'rgba32i', 'r16i', 'r8i'. shape: [width], [height, width] or [depth, height, width], as an array with the texels has it, with 2 or 4 channels last in the rg and rgba formats; a shader's position is (x, y, z) = (width, height, depth). The content is undefined.
         The sampler serves texture functions; texelFetch and storage images do not use it. filter: 'nearest' or 'linear'. address: 'clamp', 'repeat' or 'border' (zeros). normalized: whether its coordinates are 0 to 1, or in texels; None: in texels where that is possible, which is in one and two dimensions without 'repeat'.
         Raises UnsupportedError for what the device does not take, OutOfMemoryError.
         """
@@ -1053,9 +1053,9 @@ class Kernel:
     """
     A compute shader in GLSL with the extension's types; called with its arguments by name.
     """
-    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: dict[str, typing.Any] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: None | ShaderOptions | dict[str, typing.Any] = None, include_dirs: collections.abc.Sequence[str] = [], path: str = '', debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576, local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> None:
+    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: dict[str, typing.Any] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: None | ShaderOptions | dict[str, typing.Any] = None, include_dirs: collections.abc.Sequence[str] = [], path: str = '', debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576, local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None, spirv: bytes = b'') -> None:
         """
-        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: ShaderOptions replace those that follow from the device and the arrays; arrays are then of the types that the shader declares. A dict of some of their keywords changes these alone. include_dirs: folders that #include looks into. path: the file that the source is from. debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a workgroup, for a text that declares none.
+        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: ShaderOptions replace those that follow from the device and the arrays; arrays are then of the types that the shader declares. A dict of some of their keywords changes these alone. include_dirs: folders that #include looks into. path: the file that the source is from. debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a workgroup, for a text that declares none. spirv: a module in place of the source.
         Raises ShaderCompileError, UnsupportedError, BindingError.
         """
     def __repr__(self) -> str:

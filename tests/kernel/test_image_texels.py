@@ -48,7 +48,7 @@ def test_elements_that_convert_exactly_are_taken_and_others_refused(context: pum
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"format": "rgba8", "shape": (4, 4)}, "'rgba8'; there are r32f, r16f, rgba16f, rgba32f"),
+        ({"format": "rgba9", "shape": (4, 4)}, "'rgba9'; there are r32f, r16f, rgba16f, rgba32f"),
         ({"format": "r32f", "shape": ()}, "1 to 3 dimensions, given 0"),
         ({"format": "r32f", "shape": (2, 2, 2, 2)}, "1 to 3 dimensions, given 4"),
         ({"format": "rgba32f", "shape": (4, 4, 3)}, "ends in the 4 channels"),

@@ -117,7 +117,8 @@ void main() {
 @pytest.mark.parametrize("as_array", [False, True])
 def test_arrays_of_arrays_and_of_matrices(context: pumice.Context, as_array: bool) -> None:
     kernel, y = pumice.Kernel(GRID, context), np.zeros(14, "float32")
-    assert [one["shape"] for one in kernel.shader.interface["push_constants"]] == [(2, 3), (2, 2, 2)]
+    shapes = {one["name"]: one["shape"] for one in kernel.shader.interface["push_constants"]}
+    assert (shapes["m"], shapes["turns"]) == ((2, 3), (2, 2, 2))
     m, turns = np.arange(6.0).reshape(2, 3), np.arange(6.0, 14).reshape(2, 2, 2)
     kernel(m=m if as_array else m.tolist(), turns=turns if as_array else [list(one) for one in turns], y=y, groups=1)
     np.testing.assert_array_equal(y, np.arange(14))

@@ -15,7 +15,9 @@ constexpr std::array kKinds = {
               "In loops that the driver unrolls it takes operations that are marked NoContraction for those of real numbers.",
               "No loop is marked to be unrolled.", "test_driver_quirks.py: unrolled loops"},
     QuirkKind{"loop_limit", "A loop ends silently after 65,535 iterations, inner ones counted.",
-              "Kernels that would loop more often are refused; a WHILE on the device goes on in its next dispatch.",
+              "Kernels that would loop more often are refused, and users' kernels that did so raise UnsupportedError; a WHILE on the "
+              "device goes on in "
+              "its next dispatch.",
               "test_driver_quirks.py: long loops"},
     QuirkKind{"inexact_division", "A quotient of float32 is not always the nearest number.",
               "The quotient is put right by what is left of the division.", "test_driver_quirks.py: quotients"},

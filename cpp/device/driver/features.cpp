@@ -38,6 +38,8 @@ void FeatureChain::visit(Visit&& visit) {
   PUMICE_FEATURE(base_.features, shaderInt64);
   PUMICE_FEATURE(base_.features, shaderInt16);
   PUMICE_FEATURE(base_.features, shaderImageGatherExtended);
+  PUMICE_FEATURE(base_.features, shaderUniformBufferArrayDynamicIndexing);
+  PUMICE_FEATURE(base_.features, shaderStorageBufferArrayDynamicIndexing);
   PUMICE_FEATURE(base_.features, shaderStorageImageExtendedFormats);
   PUMICE_FEATURE(base_.features, shaderStorageImageReadWithoutFormat);
   PUMICE_FEATURE(base_.features, shaderStorageImageWriteWithoutFormat);
@@ -59,6 +61,7 @@ void FeatureChain::visit(Visit&& visit) {
   PUMICE_FEATURE(vulkan12_, vulkanMemoryModel);
   PUMICE_FEATURE(vulkan12_, vulkanMemoryModelDeviceScope);
   PUMICE_FEATURE(vulkan12_, shaderSubgroupExtendedTypes);
+  PUMICE_FEATURE(vulkan12_, subgroupBroadcastDynamicId);
   PUMICE_FEATURE(vulkan13_, subgroupSizeControl);
   PUMICE_FEATURE(vulkan13_, computeFullSubgroups);
   PUMICE_FEATURE(vulkan13_, synchronization2);

@@ -1,6 +1,7 @@
 #include "dispatch/kernel/kernel.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -9,9 +10,12 @@
 #include "core/log.h"
 #include "dispatch/kernel/driver_trial.h"
 #include "dispatch/kernel/kernel_limits.h"
+#include "dispatch/kernel/loop_watch.h"
 #include "dispatch/kernel/messages.h"
+#include "shader/debug/guard.h"
 #include "shader/pairs/word_pairs.h"
 #include "shader/spirv/containment.h"
+#include "shader/spirv/loop_limit.h"
 #include "shader/spirv/spirv.h"
 #include "shader/text/diagnostics.h"
 #include "shader/text/embedded_shaders.h"
@@ -60,8 +64,30 @@ std::string folding_constant(uint32_t axes) {
 
 std::string known_constants(const Interface& interface) {
   std::string text;
-  for (const auto& constant : interface.spec_constants) text += (text.empty() ? "" : ", ") + constant.name;
+  for (const auto& constant : interface.spec_constants)
+    if (constant.name != kFoldedGrid) text += (text.empty() ? "" : ", ") + constant.name;
   return text.empty() ? "no specialization constants" : "one of " + text;
+}
+
+uint32_t vulkan_minor(const DeviceInfo& info) {
+  return info.api_version >> 12 & 0x3ff;
+}
+
+// The newest version of SPIR-V that a device of Vulkan 1.x takes, as a module's head has it.
+uint32_t newest_spirv(const DeviceInfo& info) {
+  constexpr std::array<uint32_t, 4> kNewest{0x00010000, 0x00010300, 0x00010500, 0x00010600};
+  return kNewest[std::min<size_t>(vulkan_minor(info), kNewest.size() - 1)];
+}
+
+std::string version_of_spirv(uint32_t version) {
+  return std::to_string(version >> 16 & 0xff) + "." + std::to_string(version >> 8 & 0xff);
+}
+
+// A broadcast from an invocation that is computed needs a later version of SPIR-V, and that feature.
+bool broadcasts(const Context& context, const SourceSet& sources) {
+  return context.feature("subgroupBroadcastDynamicId") && std::ranges::any_of(sources.files(), [](const SourceFile& file) {
+           return std::ranges::find(file.facts->words, "subgroupBroadcast") != file.facts->words.end();
+         });
 }
 
 std::string variant_key(Storage storage, const Macros& macros, const SpecValues& spec) {
@@ -118,7 +144,10 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
     for (size_t i = 0; i < 3; ++i)
       if (interface().local_size_id[i] == constant->id) local_size_[i] = static_cast<uint32_t>(specialization_.back().bits);
   }
-  check_device(*context, *shader_, specialization_, local_size_, pair_words(*context));
+  const std::set<std::string> unpaired = pair_words(*context);
+  if (origin == KernelOrigin::user && driver_quirks(context).has(Quirk::loop_limit) && may_exceed(this->spirv(), kUnwatchedIterations))
+    watch_number_ = static_cast<uint32_t>(std::stoul(shader_->key.substr(0, 8), nullptr, 16)) | 1;
+  check_device(*context, *shader_, specialization_, local_size_, unpaired);
   for (size_t axis = 0; axis < 3; ++axis) most_groups_[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
   for (const uint32_t axes : {1u, 3u})
     if (interface().find_spec_constant(folding_constant(axes))) grid_axes_ = axes;
@@ -132,7 +161,8 @@ KernelVariant::KernelVariant(const KernelVariant& ordinary, Folded)
       local_size_(ordinary.local_size_),
       most_groups_(ordinary.most_groups_),
       is_folded_(true),
-      origin_(ordinary.origin_) {
+      origin_(ordinary.origin_),
+      watch_number_(ordinary.watch_number_) {
   const SpecConstant* constant = interface().find_spec_constant(folding_constant(ordinary.grid_axes_));
   if (!constant) throw Error("kernel '" + name() + "' has no form for folded grids");
   specialization_.push_back(specialise(*constant, uint64_t{1}));
@@ -165,8 +195,16 @@ std::vector<uint32_t> KernelVariant::contained() const {
   return context()->info().kind == DeviceKind::software ? with_local_indices_in_bounds(spirv) : spirv;
 }
 
+uint32_t KernelVariant::watch_binding() const {
+  uint32_t next = 0;
+  for (const auto& binding : interface().bindings) next = std::max(next, binding.binding + 1);
+  for (const auto& image : interface().images) next = std::max(next, image.binding + 1);
+  return next;
+}
+
 std::vector<uint32_t> KernelVariant::submitted() const {
   std::vector<uint32_t> module = origin_ == KernelOrigin::user ? contained() : spirv();
+  if (is_watched()) module = with_loop_watch(module, watch_binding(), watch_number_);
   return driver_quirks(context()).has(Quirk::unrolled_contraction) ? spirv::without_unrolling(module) : module;
 }
 
@@ -176,7 +214,8 @@ PipelineDesc KernelVariant::description(const std::vector<uint32_t>& module) con
   const auto owner = context();
   desc.spirv = module;
   desc.is_robust = origin_ == KernelOrigin::user;
-  for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
+  for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding), binding.element});
+  if (is_watched()) desc.bindings.push_back({watch_binding(), DescriptorKind::storage_buffer});
   for (const auto& image : interface().images) desc.bindings.push_back({image.binding, kind_of(image)});
   desc.push_bytes = interface().push_bytes;
   desc.specialization = specialization_;
@@ -227,7 +266,8 @@ Kernel::Kernel(const std::shared_ptr<Context>& context, KernelText text, OptionS
       options_(std::move(options)),
       local_size_(text.local_size),
       check_bounds_(debug.check_bounds),
-      origin_(origin) {
+      origin_(origin),
+      spirv_(std::move(text.spirv)) {
   includes_.on_disk = !path_.empty();
   includes_.files = std::make_shared<FileTexts>();
   limits_ = {context->limit("minStorageBufferOffsetAlignment"), context->limit("maxStorageBufferRange"), {}};
@@ -242,6 +282,13 @@ Kernel::Kernel(const std::shared_ptr<Context>& context, KernelText text, OptionS
 
 std::shared_ptr<const Shader> Kernel::compiled(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const {
   const std::string& name = path_.empty() ? name_ : path_;
+  if (!spirv_.empty()) {
+    const DeviceInfo& info = lock(context_)->info();
+    if (spirv_.size() > 1 && spirv_[1] > newest_spirv(info))
+      throw UnsupportedError("kernel '" + name_ + "' is a module of SPIR-V " + version_of_spirv(spirv_[1]) + "; '" + info.name +
+                             "' takes up to " + version_of_spirv(newest_spirv(info)));
+    return shader_of(spirv_, name, options);
+  }
   if (local_size_) check_local_size(*lock(context_), name_, *local_size_);
   auto shader = compile(source_, name, options, macros, includes_, local_size_);
   if (shader->lacks_local_size.empty()) return shader;
@@ -260,8 +307,12 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   check_interrupts();  // a large model has hundreds of shaders to compile
   const auto context = lock(context_);
   ShaderOptions options = device_options(*context, storage);
+  if (origin_ == KernelOrigin::user && broadcasts(*context, SourceSet(path_.empty() ? name_ : path_, source_, includes_)))
+    options.vulkan_minor = static_cast<int>(std::min<uint32_t>(vulkan_minor(context->info()), 2));
   if (options_) options = options_(options);
   options.debug = options.debug || check_bounds_;
+  options.every_extension = origin_ == KernelOrigin::engine;
+  options.guard_declared = options.guard && origin_ == KernelOrigin::user;
   options.bounds_texels = options.image_storage && driver_quirks(context).has(Quirk::texel_overflow);
   options.keeps_signed_zero = origin_ == KernelOrigin::engine && context->feature("shaderSignedZeroInfNanPreserveFloat32");
   std::shared_ptr<const Shader> shader;
@@ -287,8 +338,21 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   if (origin_ == KernelOrigin::user) check_argument_names(shader->interface);
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec, origin_);
   if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
+  if (made->is_watched()) watch_loops(*context, *made, macros);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
+}
+
+// The lines of the loops are found where a message needs them, by compiling the source once more.
+void Kernel::watch_loops(Context& context, const KernelVariant& variant, const Macros& macros) const {
+  const Shader& shader = *variant.shader();
+  std::optional<LocalSize> local_size = local_size_;
+  if (shader.interface.is_sized) local_size = variant.local_size();
+  LoopWatch::of(context)->add_kernel(
+      variant.watch_number(), name_,
+      [source = source_, name = path_.empty() ? name_ : path_, options = shader.options, macros, includes = includes_, local_size] {
+        return source.empty() ? std::string() : loop_places(source, name, options, macros, includes, local_size);
+      });
 }
 
 void Kernel::tell_pairs() {

@@ -60,13 +60,17 @@ class KernelVariant {
   bool has_pipeline() const { return has_pipeline_; }
   const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // on each axis of a grid that the device takes
   // The number of axes of a grid that the shader can fold where the device does not take the grid as it is (shaders/include/grid.glsl): 1
-  // where its grid is a line, 3 where it has up to three axes, 0 where it cannot fold, as no kernel of a user can.
+  // where its grid is a line, 3 where it has up to three axes, 0 where it cannot fold. Users' kernels: 1 where they ask for their
+  // invocation alone.
   uint32_t grid_axes() const { return grid_axes_; }
   // The form of this kernel whose workgroups find their place in a folded grid; made on first use. Throws Error where grid_axes() is 0.
   std::shared_ptr<const KernelVariant> folded() const;
   bool is_folded() const { return is_folded_; }
   // Whether pairs of words stand for the shader's 64-bit integers, which the device lacks.
   bool is_paired() const { return paired_ != nullptr; }
+  // Whether its loops are watched (LoopWatch): its pipeline then has one more buffer, behind the interface's.
+  bool is_watched() const { return watch_number_ != 0; }
+  uint32_t watch_number() const { return watch_number_; }
   // The driver compiles the kernel once more and says of the programs that it makes how they use the device.
   // Throws UnsupportedError where the driver says nothing (pipelineExecutableInfo).
   std::vector<PipelineExecutable> executables(Capture capture = Capture::all) const;
@@ -87,6 +91,7 @@ class KernelVariant {
   uint32_t grid_axes_ = 0;
   bool is_folded_ = false;
   KernelOrigin origin_;
+  uint32_t watch_binding() const;
   std::set<std::string> pair_words(const Context& context);  // returns the uses that pairs cannot stand for
   const std::vector<uint32_t>& spirv() const { return paired_ ? *paired_ : shader_->spirv; }
   std::vector<uint32_t> contained() const;  // a user's shader as a driver gets it
@@ -100,6 +105,7 @@ class KernelVariant {
   mutable std::atomic<bool> has_pipeline_{false};
   mutable std::shared_ptr<const Pipeline> pipeline_;
   mutable std::shared_ptr<const KernelVariant> folded_;
+  uint32_t watch_number_ = 0;  // what it reports to the LoopWatch; 0: it is not watched
 };
 
 // The device's limits on one launch.
@@ -118,6 +124,7 @@ struct KernelText {
   std::string source, name, path = {};
   Includes includes = {};
   std::optional<LocalSize> local_size = {};
+  std::vector<uint32_t> spirv = {};  // a module in place of the source
 };
 
 // Source text and the variants made of it so far. Thread-safe.
@@ -139,6 +146,7 @@ class Kernel {
 
  private:
   std::shared_ptr<const Shader> compiled(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const;
+  void watch_loops(Context& context, const KernelVariant& variant, const Macros& macros) const;
 
   std::weak_ptr<Context> context_;
   std::string source_, name_, path_;  // path: of the source's file, or empty
@@ -153,6 +161,7 @@ class Kernel {
   std::atomic<bool> told_{false}, told_pairs_{false};
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
+  std::vector<uint32_t> spirv_;                                           // in place of the source
 };
 
 // The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp"). They are told, where the macros do not say

@@ -5,7 +5,9 @@
 #include <span>
 
 #include "core/error.h"
+#include "dispatch/kernel/grid.h"
 #include "dispatch/kernel/kernel_structures.h"
+#include "shader/debug/guard.h"
 
 namespace pumice {
 namespace {
@@ -146,9 +148,9 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
   const Image& image = **given;
   if (image.closed()) throw StateError("the Image given as '" + declared.name + "' is closed", "L1");
   if (image.context().get() != &context) refuse("M3", "an image of this context", "one of another");
-  if (declared.scalar != ScalarType::float32)
-    throw UnsupportedError("'" + declared.name + "' is declared with texels of " + std::string(scalar_name(declared.scalar)) +
-                           ": images have float32");
+  if (!holds(declared.scalar, shader_type(image.format())))
+    refuse("K11", "an Image whose texels are " + std::string(scalar_name(declared.scalar)) + " in the shader",
+           "one of " + std::string(name(image.format())) + ", whose texels are " + std::string(name(shader_type(image.format()))));
   if (image.dimensions() != declared.dimensions || (!declared.format.empty() && declared.format != name(image.format())))
     refuse("K11", description(declared), "one of " + std::string(name(image.format())) + " with " + dimensions_text(image.dimensions()));
   if (!image.sampling().normalized && !declared.normalized_for.empty())
@@ -214,18 +216,55 @@ BufferRange stand_in(const std::shared_ptr<Context>& context, const BindingInter
   return {buffer, 0, buffer->bytes()};
 }
 
+// The largest number up to `most` that divides a count.
+uint32_t divisor(uint64_t count, uint32_t most) {
+  uint32_t found = most;
+  while (count > 0 && count % found != 0) --found;
+  return found;
+}
+
 // A workgroup for a kernel that leaves the choice to the engine.
-SpecValues guarded_local_size(const SpecValues& spec, const LaunchSize& size) {
+SpecValues chosen_local_size(const SpecValues& spec, const LaunchSize& size, bool must_divide) {
   SpecValues chosen = spec;
   const bool flat = size.count[1] <= 1 && size.count[2] <= 1;
-  const auto choose = [&](const char* axis, uint32_t invocations) {
-    if (std::none_of(spec.begin(), spec.end(), [&](const auto& given) { return given.first == axis; }))
-      chosen.emplace_back(axis, invocations);
+  const auto choose = [&](const char* name, size_t axis, uint32_t invocations) {
+    if (must_divide) invocations = divisor(size.count[axis], invocations);
+    if (std::none_of(spec.begin(), spec.end(), [&](const auto& given) { return given.first == name; }))
+      chosen.emplace_back(name, invocations);
   };
-  choose("local_size_x", flat ? 64 : 8);
-  choose("local_size_y", flat ? 1 : 8);
-  choose("local_size_z", 1);
+  choose("local_size_x", 0, flat ? 64 : 8);
+  choose("local_size_y", 1, flat ? 1 : 8);
+  choose("local_size_z", 2, 1);
   return chosen;
+}
+
+// Whole workgroups on an axis. Refuses threads that are not whole workgroups of a kernel that would run the others' invocations too.
+uint64_t groups_of(const KernelVariant& variant, const LaunchSize& size, size_t axis) {
+  const uint64_t count = size.count[axis], local = size.in_groups ? 1 : variant.local_size()[axis];
+  if (variant.interface().must_divide && count % local != 0)
+    throw BindingError("K8", "threads", variant.name(),
+                       "a multiple of the local size " + std::to_string(local) + " on axis " + std::to_string(axis) +
+                           ", or groups=, since this kernel has no guard: it is a SPIR-V module, or has more than " +
+                           std::to_string(kMaxGuardedPushBytes) + " bytes of push constants",
+                       std::to_string(count));
+  return count == 0 ? 0 : (count - 1) / local + 1;
+}
+
+// Sets the grid of a dispatch, folded where one axis is longer than the device takes and the shader can find its place then.
+void set_grid(Dispatch& dispatch, const LaunchSize& size, const LaunchLimits& limits) {
+  std::array<uint64_t, 3> groups{};
+  for (size_t axis = 0; axis < 3; ++axis) groups[axis] = groups_of(*dispatch.kernel, size, axis);
+  const bool is_line = groups[1] == 1 && groups[2] == 1;
+  for (size_t axis = 0; axis < 3; ++axis)
+    if (const uint64_t limit = limits.groups[axis]; groups[axis] > limit && !(is_line && dispatch.kernel->grid_axes() == 1))
+      throw BindingError("K8", size.in_groups ? "groups" : "threads", dispatch.kernel->name(),
+                         "at most " + std::to_string(limit) + " workgroups on axis " + std::to_string(axis), std::to_string(groups[axis]));
+  if (!is_line || groups[0] <= limits.groups[0]) {
+    for (size_t axis = 0; axis < 3; ++axis) dispatch.groups[axis] = static_cast<uint32_t>(groups[axis]);
+    return;
+  }
+  const Launch launch = launch_of(dispatch.kernel, groups);
+  dispatch.kernel = launch.kernel, dispatch.groups = launch.groups;
 }
 
 }  // namespace
@@ -241,13 +280,11 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
                      const SpecValues& spec) {
   const auto first = kernel.variant(Storage::fp32, macros, spec);
   const auto context = first->context();
-  const bool guarded = first->interface().guarded;
-  const bool is_sized = first->interface().is_sized;
-  if (guarded && size.in_groups && !is_sized)
+  const bool chooses = first->interface().is_chosen;
+  if (chooses && size.in_groups)
     throw BindingError("K8", "groups", kernel.name(), "threads=, or a local size: local_size=, or declared in the shader",
                        "groups= for a shader without a local size");
-  const bool chooses = guarded && !is_sized;
-  const SpecValues constants = chooses ? guarded_local_size(spec, size) : spec;
+  const SpecValues constants = chooses ? chosen_local_size(spec, size, first->interface().must_divide) : spec;
   const Build built =
       build(kernel, chooses ? kernel.variant(Storage::fp32, macros, constants) : first, *context, arguments, macros, constants);
   const Interface& interface = built.variant->interface();
@@ -292,14 +329,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
                          "nothing");
     store_numbers(member, *argument, dispatch.push.data() + member.offset);
   }
-  for (size_t axis = 0; axis < 3; ++axis) {
-    const uint64_t local = size.in_groups ? 1 : built.variant->local_size()[axis];
-    const uint64_t groups = size.count[axis] == 0 ? 0 : (size.count[axis] - 1) / local + 1, limit = kernel.limits().groups[axis];
-    if (groups > limit)
-      throw BindingError("K8", size.in_groups ? "groups" : "threads", kernel.name(),
-                         "at most " + std::to_string(limit) + " workgroups on axis " + std::to_string(axis), std::to_string(groups));
-    dispatch.groups[axis] = static_cast<uint32_t>(groups);
-  }
+  set_grid(dispatch, size, kernel.limits());
   return dispatch;
 }
 

@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "dispatch/grid.h"
 #include "dispatch/kernel/driver_trial.h"
+#include "dispatch/kernel/grid.h"
 #include "operators/row/operator_row.h"
 #include "operators/row/precision.h"
 

@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kUserMain = "pumice_user_main";
+constexpr std::string_view kUserMain = "pumice_user_main", kInvocation = "pumice_invocation";
 constexpr std::string_view kMembers = " uint pumice_threads_x, pumice_threads_y, pumice_threads_z; ";
 // Invocations of a workgroup until the engine chooses another number by specialization.
 constexpr std::string_view kDefaultLocalSize = "64";
@@ -90,9 +90,9 @@ std::optional<PushBlock> find_push_block(std::string_view text, const SourceSet&
   return found;
 }
 
-// The three highest constant ids that the shader does not use itself.
-std::array<uint32_t, 3> free_spec_ids(const Interface& interface) {
-  std::array<uint32_t, 3> ids{};
+// The highest constant ids that the shader does not use itself: of the local size, and of a folded grid.
+std::array<uint32_t, 4> free_spec_ids(const Interface& interface) {
+  std::array<uint32_t, 4> ids{};
   uint32_t next = kLastSpecId;
   for (auto& id : ids) {
     while (std::ranges::find(interface.spec_constants, next, &SpecConstant::id) != interface.spec_constants.end()) --next;
@@ -101,16 +101,44 @@ std::array<uint32_t, 3> free_spec_ids(const Interface& interface) {
   return ids;
 }
 
-std::string local_size_layout(const Interface& interface) {
-  const auto [x, y, z] = free_spec_ids(interface);
-  return "layout(local_size_x = " + std::string(kDefaultLocalSize) + ", local_size_x_id = " + std::to_string(x) +
-         ", local_size_y_id = " + std::to_string(y) + ", local_size_z_id = " + std::to_string(z) + ") in;\n";
+// Whether the shader asks for its invocation alone, which it can be told, and not for its workgroup in the grid.
+bool can_fold(std::string_view preprocessed) {
+  const auto tokens = tokenize(preprocessed);
+  return std::ranges::none_of(tokens,
+                              [](const Token& token) { return token.text == "gl_WorkGroupID" || token.text == "gl_NumWorkGroups"; });
 }
 
-std::string guarded_main(const std::string& instance) {
+// The text with pumice_invocation in place of gl_GlobalInvocationID.
+std::string with_told_invocation(std::string_view preprocessed) {
+  std::string text;
+  size_t done = 0;
+  for (const Token& token : tokenize(preprocessed)) {
+    if (token.kind != TokenKind::word || token.text != "gl_GlobalInvocationID") continue;
+    text.append(preprocessed, done, token.offset - done).append(kInvocation);
+    done = token.offset + token.text.size();
+  }
+  return text.append(preprocessed, done);
+}
+
+// The invocation is found before all else, since global variables may be initialized with it.
+std::string invocation_declaration(const Interface& interface) {
+  return "layout(constant_id = " + std::to_string(free_spec_ids(interface)[3]) +
+         ") const bool GRID_FOLDED_1 = false;\nuvec3 pumice_place();\nuvec3 " + std::string(kInvocation) + " = pumice_place();\n";
+}
+
+constexpr std::string_view kPlace = R"(
+uvec3 pumice_place() {
+  if (!GRID_FOLDED_1) return gl_GlobalInvocationID;
+  uint pumice_group = gl_WorkGroupID.x + gl_NumWorkGroups.x * (gl_WorkGroupID.y + gl_NumWorkGroups.y * gl_WorkGroupID.z);
+  if (pumice_group > 0xffffffffu / gl_WorkGroupSize.x) return uvec3(0xffffffffu);
+  return uvec3(pumice_group * gl_WorkGroupSize.x, 0u, 0u) + gl_LocalInvocationID;
+}
+)";
+
+std::string guarded_main(const std::string& instance, std::string_view invocation) {
   const std::string prefix = instance.empty() ? "" : instance + ".";
-  return "void main() {\n  if (all(lessThan(gl_GlobalInvocationID, uvec3(" + prefix + "pumice_threads_x, " + prefix + "pumice_threads_y, " +
-         prefix + "pumice_threads_z)))) " + std::string(kUserMain) + "();\n}\n";
+  return "void main() {\n  if (all(lessThan(" + std::string(invocation) + ", uvec3(" + prefix + "pumice_threads_x, " + prefix +
+         "pumice_threads_y, " + prefix + "pumice_threads_z)))) " + std::string(kUserMain) + "();\n}\n";
 }
 
 // The offset after the directives that must come first: #version and the #extension lines that directly follow it.
@@ -136,6 +164,10 @@ bool declares_local_size(std::string_view preprocessed) {
   return false;
 }
 
+bool works_together(const std::vector<uint32_t>& spirv) {
+  return std::ranges::any_of(spirv::instructions(spirv), [](const auto& instruction) { return cooperation_of(instruction) != nullptr; });
+}
+
 std::string cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
   for (const auto& instruction : spirv::instructions(spirv))
     if (const auto* found = cooperation_of(instruction)) return refusal(*found, preprocessed, sources);
@@ -154,16 +186,24 @@ std::string guard_epilogue() {
   return "\n#undef main\n#line 1 \"<guard>\"\n";
 }
 
+std::string chosen_local_size(const Interface& interface) {
+  const auto ids = free_spec_ids(interface);
+  return "layout(local_size_x = " + std::string(kDefaultLocalSize) + ", local_size_x_id = " + std::to_string(ids[0]) +
+         ", local_size_y_id = " + std::to_string(ids[1]) + ", local_size_z_id = " + std::to_string(ids[2]) + ") in;\n";
+}
+
 std::string guarded_source(std::string_view preprocessed, const Interface& unguarded, const SourceSet& sources,
-                           const std::optional<LocalSize>& given) {
-  std::string text(preprocessed);
+                           const std::string& declaration) {
+  const bool folds = can_fold(preprocessed);
+  std::string text = folds ? with_told_invocation(preprocessed) : std::string(preprocessed);
   const auto block = find_push_block(text, sources);
   if (block)
     text.insert(block->close, kMembers);
   else
     text += "layout(push_constant) uniform pumice_parameter {" + std::string(kMembers) + "} pumice_p;\n";
-  text += guarded_main(block ? block->instance : "pumice_p");
-  text.insert(after_head(text), given ? declaration(*given) : local_size_layout(unguarded));
+  if (folds) text += kPlace;
+  text += guarded_main(block ? block->instance : "pumice_p", folds ? kInvocation : "gl_GlobalInvocationID");
+  text.insert(after_head(text), declaration + (folds ? invocation_declaration(unguarded) : ""));
   return text;
 }
 

@@ -23,15 +23,34 @@ bool sets_rounding(const ShaderOptions& options) {
   return options.fp16_rounds_to_even && !is_bf16(options);
 }
 
-std::string extensions(const ShaderOptions& options) {
+// The extensions whose types a shader uses. With them all functions have more overloads, so that sqrt(1) is ambiguous.
+struct NeededTypes {
+  bool int64 = true, int16 = true, int8 = true;
+};
+
+NeededTypes needed_types(const std::vector<std::string_view>& words, LiteralSuffixes suffixes) {
+  const auto has = [&](std::initializer_list<std::string_view> starts) {
+    return std::ranges::any_of(words, [&](std::string_view word) {
+      return std::ranges::any_of(starts, [&](std::string_view start) { return word.starts_with(start); });
+    });
+  };
+  const bool packs = has({"pack", "unpack"});  // pack32(u16vec2(..)), unpack8()
+  NeededTypes needed;
+  needed.int64 = packs || suffixes.has_long || has({"int64_t", "uint64_t", "i64vec", "u64vec", "clock"});
+  needed.int16 = packs || suffixes.has_short || has({"int16_t", "uint16_t", "i16vec", "u16vec"});
+  needed.int8 = packs || has({"int8_t", "uint8_t", "i8vec", "u8vec"});
+  return needed;
+}
+
+std::string extensions(const ShaderOptions& options, const NeededTypes& types = {}) {
   std::string text;
   const auto need = [&](bool needed, std::string_view extension) {
     if (needed) text += "#extension " + std::string(extension) + " : require\n";
   };
   need(true, "GL_GOOGLE_include_directive");
-  need(options.int64, "GL_EXT_shader_explicit_arithmetic_types_int64");
-  need(options.int16, "GL_EXT_shader_explicit_arithmetic_types_int16");
-  need(options.int8 || options.int8_arithmetic, "GL_EXT_shader_explicit_arithmetic_types_int8");
+  need(options.int64 && types.int64, "GL_EXT_shader_explicit_arithmetic_types_int64");
+  need(options.int16 && types.int16, "GL_EXT_shader_explicit_arithmetic_types_int16");
+  need((options.int8 || options.int8_arithmetic) && types.int8, "GL_EXT_shader_explicit_arithmetic_types_int8");
   need(options.int8 || options.int8_storage, "GL_EXT_shader_8bit_storage");
   need(options.storage_16bit || options.int16_storage || options.storage == Storage::fp16 || options.storage == Storage::bf16,
        "GL_EXT_shader_16bit_storage");
@@ -184,18 +203,25 @@ std::string preamble(const ShaderOptions& options) {
 
 std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const TextFacts>>& texts) {
   std::vector<std::string_view> words;
+  LiteralSuffixes suffixes;
   bool pastes = false, declares_wide = false;
   std::unordered_set<std::string_view> seen;
   for (const auto& text : texts) {
     for (const auto word : text->words)
       if (seen.insert(word).second) words.push_back(word);
     pastes = pastes || text->pastes;
+    suffixes.has_long |= text->suffixes.has_long, suffixes.has_short |= text->suffixes.has_short;
     declares_wide = declares_wide || (is_2024(options) && std::ranges::find(text->structures, "sfpvec8") != text->structures.end());
   }
   const auto all = catalogues().of(options, declares_wide);
   const std::string end = struct_allowance(options, declares_wide, words);
   if (pastes) return extensions(options) + profile_macros(options, nullptr) + all->text() + end;  // names that the words do not show
-  return extensions(options) + profile_macros(options, &words) + all->used(words) + end;
+  const std::string used = profile_macros(options, &words) + all->used(words);
+  if (options.every_extension) return extensions(options) + used + end;
+  for (const auto word : words_of(used)) words.push_back(word);
+  const LiteralSuffixes more = literal_suffixes(used);
+  suffixes.has_long |= more.has_long, suffixes.has_short |= more.has_short;
+  return extensions(options, needed_types(words, suffixes)) + used + end;
 }
 
 }  // namespace pumice

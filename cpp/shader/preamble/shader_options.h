@@ -72,6 +72,10 @@ struct ShaderOptions {
 
   bool bounds_texels = false;  // infinities and NaNs are stored as texels of halves by way of other numbers: Quirk::texel_overflow
 
+  bool guard_declared = false;   // `guard` for texts that declare a local size too: for users' kernels
+  bool every_extension = false;  // those of types that the text does not use too: for the engine's kernels
+  bool source_lines = false;     // the SPIR-V has line numbers: for loop_places(), not for compile()
+
   int vulkan_minor = 1;  // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
   Profile profile;       // from a device or from a dict
 

@@ -14,6 +14,7 @@ namespace {
 
 using namespace spirv;
 
+constexpr uint32_t kMaxBlocks = 1024;          // of an array of blocks
 constexpr uint32_t kMaxPushMembers = 1 << 17;  // more than 65,536 bytes can hold, unless elements of arrays overlap
 
 // A buffer or push-constant variable, with the type of the block that it points to.
@@ -83,7 +84,8 @@ class Reflector {
   void read_variables();
   void read_variable(const Instruction& variable);
   void add_image(uint32_t id, uint32_t pointer);
-  void add_buffer(const BlockVariable& variable);
+  void add_buffers(uint32_t id, uint32_t type, uint32_t storage_class);
+  void add_buffer(const BlockVariable& variable, std::optional<uint32_t> element = {});
   void check_set(uint32_t id, const std::string& name) const;
   void add_push_constants(const BlockVariable& variable);
   void add_members(uint32_t type, const std::string& prefix, uint64_t begin);
@@ -133,7 +135,7 @@ void Reflector::check_entry_point() {
 void Reflector::read_variables() {
   for (const auto& instruction : module_.all())
     if (instruction.op == OpVariable) read_variable(instruction);
-  std::ranges::sort(result_.bindings, {}, &BindingInterface::binding);
+  std::ranges::sort(result_.bindings, {}, [](const BindingInterface& buffer) { return std::pair(buffer.binding, buffer.element); });
   std::ranges::sort(result_.images, {}, &ImageInterface::binding);
 }
 
@@ -144,8 +146,8 @@ void Reflector::read_variable(const Instruction& variable) {
   const auto& pointer = module_.definition(variable[0]);
   if (pointer.op != OpTypePointer) throw ShaderCompileError("malformed SPIR-V: a variable whose type is not a pointer");
   const uint32_t type = pointer[2];
-  if (module_.definition(type).op == OpTypeArray || module_.definition(type).op == OpTypeRuntimeArray)
-    throw UnsupportedError("'" + module_.name(id) + "' is an array of buffers: declare one block per buffer");
+  if (const auto op = module_.definition(type).op; op == OpTypeArray || op == OpTypeRuntimeArray)
+    return add_buffers(id, type, storage_class);
   if (module_.definition(type).op != OpTypeStruct || members(type) == 0)
     throw ShaderCompileError("malformed SPIR-V: a buffer without members");
   if (storage_class == kPushConstant)
@@ -182,10 +184,26 @@ void Reflector::add_image(uint32_t id, uint32_t pointer) {
   result_.images.push_back(std::move(image));
 }
 
+// An array of blocks: a buffer for each element.
+void Reflector::add_buffers(uint32_t id, uint32_t type, uint32_t storage_class) {
+  const auto& array = module_.definition(type);
+  const std::string name = module_.name(id);
+  if (array.op == OpTypeRuntimeArray || module_.definition(array[2]).op != OpConstant)
+    throw UnsupportedError("'" + name + "' is an array of blocks: expected a length that is a constant number");
+  const uint32_t count = module_.constant(array[2]), block = array[1];
+  if (module_.definition(block).op != OpTypeStruct || members(block) == 0)
+    throw UnsupportedError("'" + name + "' is an array of arrays of blocks: expected an array with one axis");
+  if (count > kMaxBlocks)
+    throw UnsupportedError("'" + name + "' is an array of " + text_of(count) + " blocks: expected at most " + text_of(kMaxBlocks));
+  for (uint32_t element = 0; element < count; ++element) add_buffer({id, block, storage_class}, element);
+}
+
 // Blocks that share a binding are views of one buffer.
-void Reflector::add_buffer(const BlockVariable& variable) {
+void Reflector::add_buffer(const BlockVariable& variable, std::optional<uint32_t> element) {
   BindingInterface buffer = describe_buffer(variable);
-  const auto same = std::ranges::find(result_.bindings, buffer.binding, &BindingInterface::binding);
+  if (element) buffer.element = *element, buffer.name += "[" + text_of(*element) + "]";
+  const auto same = std::ranges::find_if(
+      result_.bindings, [&](const BindingInterface& other) { return other.binding == buffer.binding && other.element == buffer.element; });
   if (same == result_.bindings.end()) {
     result_.bindings.push_back(std::move(buffer));
     return;
@@ -324,6 +342,9 @@ void Reflector::add_member(const std::string& name, uint64_t offset, uint32_t ty
   if (offset + layout.bytes > 65536 || layout.runtime_array) throw ShaderCompileError("push constant '" + name + "' ends past 65536 bytes");
   const auto& definition = module_.definition(type);
   if (definition.op == OpTypeStruct) return add_members(type, name + ".", offset);
+  if (definition.op == OpTypeArray && module_.definition(definition[2]).op != OpConstant)
+    throw UnsupportedError("push constant '" + name +
+                           "' has a length that follows from a specialization constant: expected a constant number");
   if (definition.op == OpTypeArray && (layout.stride == 0 || uint64_t{layout.count} * layout.stride > layout.bytes))
     throw ShaderCompileError("malformed SPIR-V: the array '" + name + "' is larger than its bytes");
   const NumberAxes axes = number_axes(type, matrix_stride);

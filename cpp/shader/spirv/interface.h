@@ -22,6 +22,7 @@ enum class Access : uint8_t { read = 1, write = 2, read_write = 3 };
 // also read where the shader says `writeonly`.
 struct BindingInterface {
   uint32_t binding = 0;
+  uint32_t element = 0;  // of an array of blocks, whose elements are buffers named "b[0]", "b[1]", ..
   std::string name;
   std::string block;
   std::string member;                // the array member of a block with an instance name; else empty
@@ -95,6 +96,8 @@ struct Interface {
   std::vector<NeededFeature> features;                   // features that they need of a device
   bool guarded = false;                                  // main() was generated around the user's: see push constants pumice_threads_*
   bool is_sized = false;                                 // the local size was given to compile()
+  bool is_chosen = false;                                // the engine chooses the local size at a call, as specialization constants
+  bool must_divide = false;                              // no room for the guard's counts: the local size must divide the threads
 
   const BindingInterface* find_binding(std::string_view name) const;
   const PushConstant* find_push_constant(std::string_view name) const;

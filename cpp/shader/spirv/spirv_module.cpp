@@ -167,23 +167,6 @@ std::optional<uint32_t> Module::member_value(uint32_t type, uint32_t member, Dec
   return found->second;
 }
 
-uint32_t Module::constant(uint32_t id) const {
-  const auto& instruction = definition(id);
-  switch (instruction.op) {
-    case OpConstant:
-    case OpSpecConstant:
-      return instruction[2];
-    case OpConstantTrue:
-    case OpSpecConstantTrue:
-      return 1;
-    case OpConstantFalse:
-    case OpSpecConstantFalse:
-      return 0;
-    default:
-      throw malformed(id_text(id) + " is not a constant");
-  }
-}
-
 TypeLayout Module::layout(uint32_t type, uint32_t matrix_stride, int depth) const {
   const std::pair key(type, matrix_stride);
   if (const auto known = layouts_.find(key); known != layouts_.end()) return known->second;

@@ -50,7 +50,7 @@ class Module {
   // The layout of a type, with the members of structures; null where there are more than 4,096 of them.
   std::shared_ptr<const MemoryLayout> memory_layout(uint32_t type) const;
   std::shared_ptr<const MemoryLayout> member_layout(uint32_t type, uint32_t member) const;
-  uint32_t constant(uint32_t id) const;  // a (specialization) constant of one word
+  uint32_t constant(uint32_t id) const;  // a (specialization) constant of one word, or the default of an expression of such
 
  private:
   void index(const Instruction& instruction);

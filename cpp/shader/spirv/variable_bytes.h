@@ -12,12 +12,12 @@ class VariableBytes {
  public:
   // Constants by specialization id; the others have their defaults.
   VariableBytes(const spirv::Module& module, const std::map<uint32_t, uint64_t>& constants) : module_(module), constants_(constants) {}
-  uint64_t of(uint32_t storage) const;  // bytes of all variables in a storage class, without padding: no device takes less
+  uint64_t of(uint32_t storage) const;               // bytes of all variables in a storage class, without padding: no device takes less
+  uint64_t value(uint32_t id, int depth = 0) const;  // of an integer constant
 
  private:
   uint64_t type_bytes(uint32_t type, int depth) const;
   uint64_t new_type_bytes(uint32_t type, int depth) const;
-  uint64_t value(uint32_t id, int depth) const;
   uint64_t new_value(uint32_t id, int depth) const;
   uint64_t result(const spirv::Instruction& operation, int depth) const;
 

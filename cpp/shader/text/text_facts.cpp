@@ -78,7 +78,22 @@ std::vector<std::string_view> words_of(std::string_view text) {
   return words;
 }
 
-TextFacts::TextFacts(std::string given) : text(std::move(given)), pastes(text.find("##") != std::string::npos) {
+LiteralSuffixes literal_suffixes(std::string_view text) {
+  LiteralSuffixes found;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    while (end < text.size() && is_word_char(text[end])) ++end;
+    if (end > at && text[at] >= '0' && text[at] <= '9') {
+      found.has_long |= text[end - 1] == 'l' || text[end - 1] == 'L';
+      found.has_short |= text[end - 1] == 's' || text[end - 1] == 'S';
+    }
+    at = end + 1;
+  }
+  return found;
+}
+
+TextFacts::TextFacts(std::string given)
+    : text(std::move(given)), suffixes(literal_suffixes(text)), pastes(text.find("##") != std::string::npos) {
   std::unordered_set<std::string_view> seen;
   std::string_view before;
   for (const auto word : words_of(text)) {

@@ -86,7 +86,7 @@ def _type(entry: dict[str, Any]) -> str:
 def local_size_text(shader: Shader) -> str:
     """The sizes of a workgroup, and whether the text declares them or the engine has chosen them."""
     interface = shader.interface
-    chosen = "chosen by the engine" if interface["guarded"] else "declared"
+    chosen = "chosen by the engine" if interface["is_chosen"] else "declared"
     return f"{' x '.join(map(str, interface['local_size']))}, {chosen}"
 
 

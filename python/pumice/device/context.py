@@ -284,8 +284,8 @@ def image(
 ) -> Image:
     """An image whose texels are a copy of the array's elements.
 
-    array: of shape [width], [height, width] or [depth, height, width], with an axis of 4 channels last in the formats
-    "rgba16f" and "rgba32f", none in "r16f" and "r32f". filter, address, normalized: see Image.
+    array: of shape [width], [height, width] or [depth, height, width], with an axis of 2 or 4 channels last in the
+    formats that begin with "rg" and "rgba". filter, address, normalized: see Image.
 
     Raises BindingError for elements that the format does not hold exactly, UnsupportedError for a shape or format
     that the device does not take.

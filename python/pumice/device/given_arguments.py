@@ -1,57 +1,162 @@
-"""Arguments of kernels that stand for others: a launch by the name of an array, structures as dicts."""
+"""Arguments of kernels that stand for others: a launch by the name of an array, blocks by their members, structures as dicts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._pumice import UnsupportedError
+from .._pumice import Image, UnsupportedError
 from ..base.errors import binding_error
+from .block_arguments import Block, Filled, block_array, converted, fill
 
 if TYPE_CHECKING:
     from .kernel import Kernel
 
 
-def stand_for_others(given: Any, arguments: Mapping[str, Any]) -> bool:
+class Facts(NamedTuple):
+    """What a kernel's interface says about its arguments, for a quick look at every call."""
+
+    blocks: dict[str, Block]  # blocks of several members, by argument, instance and block name
+    members: dict[str, str]  # members that name one block alone -> its argument
+    arrays: dict[str, list[str]]  # arrays of blocks -> "b[0]", "b[1]", ..
+    padded: frozenset[str]  # arrays of vectors of three with gaps between them
+
+    @property
+    def special(self) -> frozenset[str]:
+        """Names that need more than a look at their value."""
+        return frozenset({*self.members, *self.arrays, *self.padded, *self.blocks})
+
+
+def facts_of(kernel: Kernel) -> Facts:
+    """The facts of a kernel's arguments, from its fp32 build."""
+    interface = kernel.shader.interface
+    blocks: dict[str, Block] = {}
+    owners: dict[str, list[str]] = {}
+    arrays: dict[str, list[str]] = {}
+    padded: set[str] = set()
+    for one in interface["bindings"]:
+        name = one["name"]
+        if name.startswith("pumice_"):
+            continue  # of printf and of bounds checks
+        if "[" in name:
+            arrays.setdefault(name.split("[")[0], []).append(name)
+        elif one["members"]:
+            blocks[name] = blocks[one["block"]] = Block(name, tuple(one["members"]), one["access"], one["unsized"])
+            for member in one["members"]:
+                owners.setdefault(member, []).append(name)
+        elif (
+            one["type"] != "other"
+            and one["components"] % 3 == 0
+            and one["stride"] > one["components"] * np.dtype(one["type"]).itemsize
+        ):
+            padded.update((name, *([f"{name}.{one['member']}", one["member"]] if one["member"] else [])))
+    taken = {one["name"] for part in ("bindings", "images", "push_constants") for one in interface[part]}
+    members = {
+        key: named[0] for key, named in owners.items() if len(named) == 1 and (key not in taken or key == named[0])
+    }
+    return Facts(blocks, members, arrays, frozenset(padded))
+
+
+def stand_for_others(special: frozenset[str], given: Any, arguments: Mapping[str, Any]) -> bool:
     """Whether `resolved` has anything to do for one of them. given: the arguments in a dict, or what is none, which a call refuses."""
-    if type(arguments.get("threads")) is str:
+    if type(arguments.get("threads")) is str or not special.isdisjoint(arguments):
         return True
     for value in arguments.values():
         if type(value) is list and value and isinstance(value[0], Mapping):
             return True
-    return given is not None and isinstance(given, Mapping) and stand_for_others(None, given)
+        if type(value) is np.ndarray and value.dtype.names:
+            return True
+    return given is not None and isinstance(given, Mapping) and stand_for_others(special, None, given)
 
 
 def resolved(
     kernel: Kernel, given: Mapping[str, Any] | None, arguments: Mapping[str, Any]
-) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Arguments in a dict and by name, with threads="y" as the number of the elements of y, and lists of dicts as arrays.
+) -> tuple[dict[str, Any] | None, dict[str, Any], list[Filled]]:
+    """Arguments in a dict and by name, with threads="y" as the number of the elements of y, and lists, dicts and members as arrays.
 
-    Raises BindingError (K8, K9, K4, K6).
+    The last are arrays that the kernel writes in place of given ones, which get the results. Raises BindingError (K8, K9, K3, K4, K6).
     """
-    in_dict = None if given is None else _with_structures(kernel, given)
-    by_name = _with_structures(kernel, arguments)
+    facts, filled = kernel._argument_facts, list[Filled]()
+    every = {**arguments, **(given or {})}
+    by_name = _resolved_values(kernel, facts, arguments, filled)
+    in_dict = None if given is None else _resolved_values(kernel, facts, given, filled)
     if isinstance(named := by_name.get("threads"), str):
-        every = {**by_name, **(in_dict or {})}
-        shape = getattr(every.get(named), "shape", None)
-        if shape is None:
+        if getattr(every.get(named), "shape", None) is None:
             arrays = ", ".join(key for key, value in every.items() if hasattr(value, "shape")) or "none"
             expected = f"a number, or the name of an array of this call ({arrays})"
             raise binding_error("K8", "threads", expected, repr(named), kind="argument")
-        by_name["threads"] = math.prod(shape)
-    return in_dict, by_name
+        by_name["threads"] = _elements(kernel, facts, named, every[named])
+    return in_dict, by_name, filled
 
 
-def _with_structures(kernel: Kernel, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _structures(kernel, name, value)
-        if isinstance(value, list) and value and isinstance(value[0], Mapping)
-        else value
-        for name, value in arguments.items()
-    }
+def _elements(kernel: Kernel, facts: Facts, name: str, value: Any) -> int:
+    """The elements of an array as the shader declares them: vectors and structures count as one, and so do texels."""
+    shape = tuple(value.shape)
+    if isinstance(value, Image):
+        return math.prod(shape[: value.dimensions])
+    if getattr(value.dtype, "names", None) or facts.blocks.get(name):
+        return math.prod(shape)
+    try:
+        dtype = kernel.dtype(facts.members.get(name, name))
+    except (UnsupportedError, ValueError, TypeError):
+        return math.prod(shape)
+    if dtype.names and name in facts.members:
+        dtype = dtype[name]
+        dtype = np.dtype((dtype.base, dtype.shape[1:]))  # of one element of the member
+    row: tuple[int, ...] = dtype.shape  # with its padding; an array may lack that
+    if name in facts.padded and shape[-len(row) :] == (*row[:-1], row[-1] - 1):
+        return math.prod(shape[: -len(row)])
+    return int(math.prod(shape) // math.prod(row))
+
+
+def _resolved_values(
+    kernel: Kernel, facts: Facts, arguments: Mapping[str, Any], filled: list[Filled]
+) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    members: dict[str, dict[str, Any]] = {}  # of blocks that are given by member
+    for name, value in arguments.items():
+        block = facts.blocks.get(name)
+        if block and isinstance(value, Mapping):
+            made[block.name] = block_array(kernel, block, value, filled)
+        elif name in facts.members and not _is_whole(name, value, block):
+            members.setdefault(facts.members[name], {})[name] = value
+        elif name in facts.arrays and isinstance(value, (list, tuple)):
+            made.update(_array_of_blocks(name, value, facts.arrays[name]))
+        else:
+            made[name] = _resolved_value(kernel, facts, name, value, filled)
+    for name, values in members.items():
+        # An array alone, for a name that is a member's and the block's: the whole block as it lies in memory.
+        is_whole = (
+            set(values) == {name} and isinstance(values[name], np.ndarray) and len(facts.blocks[name].members) > 1
+        )
+        made[name] = values[name] if is_whole else block_array(kernel, facts.blocks[name], values, filled)
+    return made
+
+
+def _is_whole(name: str, value: Any, block: Block | None) -> bool:
+    """Whether the value of a name that a block shares with its member is the whole block."""
+    if block is None:
+        return False
+    if value is None or not isinstance(value, np.ndarray):
+        return value is None or hasattr(value, "shape")
+    return bool(value.dtype.names) or value.dtype == np.uint8
+
+
+def _array_of_blocks(name: str, values: Any, names: list[str]) -> dict[str, Any]:
+    if len(values) != len(names):
+        raise binding_error("K4", name, f"{len(names)} arrays, one for each block", str(len(values)), kind="argument")
+    return dict(zip(names, values, strict=True))
+
+
+def _resolved_value(kernel: Kernel, facts: Facts, name: str, value: Any, filled: list[Filled]) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return _structures(kernel, name, value)
+    if type(value) is np.ndarray and (value.dtype.names or name in facts.padded):
+        return converted(kernel, name, value, filled)
+    return value
 
 
 def _structures(kernel: Kernel, name: str, given: list[Any]) -> Any:
@@ -68,42 +173,5 @@ def _structures(kernel: Kernel, name: str, given: list[Any]) -> Any:
         raise binding_error("K4", name, "structures that a dtype is made of", str(error), kind="argument") from None
     array = np.zeros(len(given), dtype)
     for i, one in enumerate(given):
-        _fill(array[i], one, f"{name}[{i}]")
+        fill(array[i], one, f"{name}[{i}]")
     return array
-
-
-def _check_held(value: Any, dtype: Any, where: str, given: Any) -> None:
-    """Raises BindingError (K6) for numbers that an integer type does not hold."""
-    if dtype.kind not in "iu":
-        return
-    limits = np.iinfo(dtype)
-    if not all(one == one // 1 and limits.min <= one <= limits.max for one in value.ravel().tolist()):
-        raise binding_error("K6", where, f"numbers that {dtype} can hold", repr(given), kind="argument")
-
-
-def _fill(target: Any, given: Any, where: str) -> None:
-    """Writes a dict into a structure of an array, member by member."""
-    names = target.dtype.names
-    if names is None or not isinstance(given, Mapping) or set(given) != set(names):
-        expected = f"a dict of {', '.join(names)}" if names else "numbers"
-        told = f"one of {', '.join(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__
-        raise binding_error("K4", where, expected, told, kind="argument")
-    for name in names:
-        part = target[name]
-        if isinstance(part, np.void) and part.dtype.names:
-            _fill(part, given[name], f"{where}.{name}")
-            continue
-        value = np.asarray(given[name])
-        shape = np.shape(part)
-        # In an array, a vector of three numbers has a gap behind it, which is a fourth one here; alone it has three.
-        if len(shape) > 1 and value.shape == (*shape[:-1], shape[-1] - 1) and shape[-1] == 4:
-            value = np.concatenate([value, np.zeros((*value.shape[:-1], 1), value.dtype)], -1)
-        if value.shape == shape and value.dtype.kind in "biuf":
-            _check_held(value, target.dtype[name].base, f"{where}.{name}", given[name])
-        try:
-            if value.shape != shape or value.dtype.kind not in "biuf":
-                raise ValueError
-            target[name] = value
-        except (TypeError, ValueError):
-            expected = f"numbers of shape {shape}" if shape else "a number"
-            raise binding_error("K4", f"{where}.{name}", expected, repr(given[name]), kind="argument") from None

@@ -12,13 +12,14 @@ import numpy as np
 
 import pumice._pumice as _pumice
 
-from .._pumice import BoundKernel, Context, Error, ShaderOptions, StateError
+from .._pumice import BoundKernel, Context, Error, OutOfBoundsError, ShaderOptions, StateError
 from ..base.element_types import Array
 from ..base.errors import binding_error
 from ..base.log import forward_log
 from ..base.plain_text import plain
+from .block_arguments import Filled
 from .context import default_context
-from .given_arguments import resolved, stand_for_others
+from .given_arguments import Facts, facts_of, resolved, stand_for_others
 from .kernel_file import KernelFile, Path
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ def _folders(given: Any) -> list[str]:
     return [os.fspath(folder) for folder in folders]
 
 
+def _check_module(spirv: Any, **others: Any) -> None:
+    """Raises TypeError for what is no module, and for arguments that only a source has."""
+    _typed("spirv", spirv, bytes, "the bytes of a SPIR-V module")
+    for name, given in others.items():
+        if given:
+            raise TypeError(f"Kernel: {name}: expected none with spirv=, which is compiled already; given {name}=")
+
+
 def _local_size(given: Any) -> list[int] | None:
     if given is None:
         return None
@@ -71,7 +80,7 @@ class Kernel(_pumice.Kernel):
 
     def __init__(
         self,
-        source: str,
+        source: str | None = None,
         context: Context | None = None,
         name: str = "kernel",
         macros: Mapping[str, str | float] | None = None,
@@ -82,6 +91,7 @@ class Kernel(_pumice.Kernel):
         debug: bool = False,
         message_bytes: int = 1 << 20,
         local_size: int | Sequence[int] | None = None,
+        spirv: bytes | None = None,
         _path: str = "",
     ) -> None:
         """Compiles the text for the context's device, by default the default context's.
@@ -110,11 +120,27 @@ class Kernel(_pumice.Kernel):
         in the packed modes, it counts words, rounded up; of an empty array of 8-bit elements it is 1, since no range
         is shorter than a byte.
 
+        spirv: a module of SPIR-V in place of source, with an entry point "main" and the names of its arguments (OpName), as
+        glslang, glslc and slangc write it without stripping. It must be valid: a driver may crash at one that is not. It
+        takes context, name and spec besides. threads= has to be whole workgroups, since nothing guards a module.
+
         Raises TypeError for an argument of another type, ShaderCompileError (a text of such operations without a
         local size, or one that declares it besides), UnsupportedError, BindingError (K1, K2: spec, local_size; K12:
         message_bytes).
         """
-        _typed("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
+        if spirv is None:
+            _typed("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
+        else:
+            _check_module(
+                spirv,
+                source=source,
+                macros=macros,
+                includes=includes,
+                options=options,
+                include_dirs=include_dirs,
+                debug=debug,
+                local_size=local_size,
+            )
         _typed("context", context, (Context, type(None)), "a Context")
         _typed("name", name, str, "text")
         _typed("spec", {} if spec is None else spec, Mapping, "a mapping of names to numbers")
@@ -131,7 +157,7 @@ class Kernel(_pumice.Kernel):
         optional |= {} if options is None else {"options": dict(options) if isinstance(options, Mapping) else options}
         optional |= {"include_dirs": _folders(include_dirs), "path": _path}
         optional |= {"local_size": _local_size(local_size)}
-        optional |= {"debug": bool(debug), "message_bytes": message_bytes}
+        optional |= {"debug": bool(debug), "message_bytes": message_bytes, "spirv": spirv or b""}
         texts = _texts("macros", {} if macros is None else macros, numbers=True)
         self._on = context or default_context()
         self._given: dict[str, Any] = {
@@ -142,14 +168,19 @@ class Kernel(_pumice.Kernel):
             "options": options,
         }
         self._given |= {"include_dirs": tuple(include_dirs), "debug": debug, "local_size": local_size, "_path": _path}
-        self._given["message_bytes"] = message_bytes
-        super().__init__(source, self._on, name, texts, dict(spec or {}), **optional)
+        self._given |= {"message_bytes": message_bytes, "spirv": spirv}
+        super().__init__(source or "", self._on, name, texts, dict(spec or {}), **optional)
         self._is_made = True
+        self._note_arguments()
         self._file: KernelFile | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}  # shapes that from_body was given
         self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call makes: (dtype, shape)
         self._first_output: str | None = None
         forward_log()
+
+    def _note_arguments(self) -> None:
+        self._argument_facts: Facts = facts_of(self)
+        self._special_names = self._argument_facts.special
 
     @classmethod
     def from_file(cls, path: Path, context: Context | None = None, reload: bool = False, **options: Any) -> Kernel:
@@ -173,6 +204,7 @@ class Kernel(_pumice.Kernel):
         if self._file is None:
             raise StateError(f"kernel '{self.name}' came from no file")
         self._replace(self._file.compile(type(self)))
+        self._note_arguments()
 
     def _reload_if_changed(self) -> None:
         assert self._file is not None
@@ -225,13 +257,15 @@ class Kernel(_pumice.Kernel):
 
     def __call__(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> Array | dict[str, Array] | None:
         """Runs the kernel once and waits. Arguments go by name: Tensors, NumPy arrays, push constants; threads= or
-        groups=. threads="y" is an invocation for each element of the array that is given as y.
+        groups=. threads="y" is an invocation for each element of the array that is given as y, as the shader declares it.
+        Exactly so many run, unless they work together (barriers, shared memory, subgroups): then whole workgroups do.
 
         timeout: seconds that the call waits at most. TimeoutError is raised when they are over; the execution goes on
         and the arrays stay as they are. Ctrl-C interrupts likewise.
         given: arguments in a dict, for names that are keywords of this call (threads, groups, timeout) or of Python.
         Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets
-        of the shader (see dtype); a list of dicts does where the kernel only reads it. None stands for a buffer that no
+        of the shader (see dtype), or are copied to these; a list of dicts does where the kernel only reads it. A block of
+        several members takes them by name, or a dict; an array of blocks takes a list. None stands for a buffer that no
         instruction of this variant names, as where a macro leaves its use out: the interface of the shader says "used".
         Push constants are numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures.
         Returns the outputs that from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.
@@ -239,20 +273,28 @@ class Kernel(_pumice.Kernel):
         """
         if self._file is not None:
             self._reload_if_changed()
-        if stand_for_others(given, arguments):
-            given, arguments = resolved(self, given, arguments)
+        filled: list[Filled] = []
+        if stand_for_others(self._special_names, given, arguments):
+            given, arguments, filled = resolved(self, given, arguments)
         if self._first_output is None:
-            if given is None:
-                self.run(**arguments)
-            else:
-                self.run(given, **arguments)
+            self._run(given, arguments, filled)
             return None
         arguments = {**(given or {}), **arguments}
         every = self._completed(arguments)
         self._check_shapes(every)
-        self.run(**every)
+        self._run(None, every, filled)
         made = {key: every[key] for key in self._results if key not in arguments}
         return next(iter(made.values())) if len(made) == 1 else made or None
+
+    def _run(self, given: Mapping[str, Any] | None, arguments: Mapping[str, Any], filled: Iterable[Filled]) -> None:
+        try:
+            self.run(**arguments) if given is None else self.run(given, **arguments)
+        except OutOfBoundsError:  # the results are there
+            for one in filled:
+                one.copy_back()
+            raise
+        for one in filled:
+            one.copy_back()
 
     def _completed(self, every: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the outputs and the threads that from_body tells and a call leaves out."""
@@ -265,7 +307,7 @@ class Kernel(_pumice.Kernel):
         """A kernel of the same text with other constants, macros and, where one is given, local size."""
         given = {**self._given, "spec": {**self._given["spec"], **spec}, "macros": {**self._given["macros"], **macros}}
         given |= {} if local_size is None else {"local_size": local_size}
-        made = Kernel(self.source, self._on, **given)
+        made = Kernel(self.source if given["spirv"] is None else None, self._on, **given)
         made._shapes, made._results, made._first_output = self._shapes, self._results, self._first_output
         return made
 
@@ -276,8 +318,8 @@ class Kernel(_pumice.Kernel):
         """
         if self._file is not None:
             self._reload_if_changed()
-        if stand_for_others(given, arguments):
-            given, arguments = resolved(self, given, arguments)
+        if stand_for_others(self._special_names, given, arguments):
+            given, arguments, _ = resolved(self, given, arguments)
         if self._shapes:
             self._check_shapes({**(given or {}), **arguments})
         return super().bind(**arguments) if given is None else super().bind(given, **arguments)

@@ -200,7 +200,7 @@ def _text_of(kernel: Kernel) -> str:
     folders = [str(folder) for folder in given["include_dirs"]]
     built_of = ("macros", "spec", "includes", "options", "debug", "local_size")
     parts = [kernel.source, kernel.shader.preamble, *(repr(given[name]) for name in built_of)]
-    read = [json_text(parts).encode()]
+    read = [json_text(parts).encode(), *([given["spirv"]] if given["spirv"] else [])]
     if "#include" in kernel.source:
         found = _pumice.included_files(kernel.source, path, includes, folders)
         read += [Path(file).read_bytes() if Path(file).is_file() else b"" for file in found]

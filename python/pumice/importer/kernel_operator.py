@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,8 @@ def kernel_operator(
     read, written = _arrays(name, interface, inputs, outputs)
     if threads is not None and groups is not None:
         raise InputError(f"kernel_operator '{name}': expected threads or groups, given both")
+    if threads is None and groups is None:
+        threads = _default_threads(written[0], interface)
     if shape is None and not read:
         raise InputError(f"kernel_operator '{name}': shape: expected a rule, since there is no input to be like")
     if tolerance is not None and not (isinstance(tolerance, (int, float)) and tolerance >= 0):
@@ -104,6 +107,12 @@ def kernel_operator(
         "tolerance": tolerance,
     }
     return KernelOperator(text, (read, written), rules)
+
+
+def _default_threads(output: str, interface: dict[str, Any]) -> str | None:
+    """The rule of an invocation for each element of an output that is declared with vectors; None: for each number."""
+    components = next(one["components"] for one in interface["bindings"] if one["name"] == output)
+    return f"{output}.size // {components}" if components > 1 and not keyword.iskeyword(output) else None
 
 
 def _arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any) -> tuple[list[str], list[str]]:
@@ -155,6 +164,10 @@ def _text_of(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if given["options"] is not None or given["debug"]:
         raise InputError(
             f"kernel_operator '{kernel.name}': expected a kernel without options= and debug=: the program chooses how arrays are stored"
+        )
+    if given["spirv"] is not None:
+        raise InputError(
+            f"kernel_operator '{kernel.name}': expected a kernel with a GLSL source; given one of a SPIR-V module"
         )
     includes = dict(given["includes"] or {})
     size = given["local_size"]

@@ -211,6 +211,18 @@ def local_sizes(context: pumice.Context) -> None:
     assert pumice.compile(text, local_size=(2, 1, 1)).spirv != pumice.compile(text, local_size=(4, 1, 1)).spirv
 
 
+@covers("Kernel.__init__.source", "Kernel.__init__.spirv")
+def modules(context: pumice.Context) -> None:
+    text = "layout(local_size_x = 4) in;\nlayout(binding = 0) buffer X { uint x[]; };\nvoid main() { x[gl_LocalInvocationID.x] = 3u; }"
+    made = [np.zeros(4, "uint32") for _ in range(3)]
+    pumice.Kernel(text, context)(x=made[0], groups=1)
+    for number, x in zip((5, 3), made[1:], strict=True):
+        module = pumice.compile(text.replace("3u", f"{number}u"), pumice.ShaderOptions(guard=False))
+        pumice.Kernel(spirv=module.spirv, context=context)(x=x, groups=1)
+    differ(*made[:2])
+    assert made[0].tolist() == made[2].tolist()
+
+
 @covers("Kernel.statistics.storage")
 def kernel_statistics(context: pumice.Context) -> None:
     scale = pumice.Kernel(

@@ -1,4 +1,4 @@
-#include "dispatch/grid.h"
+#include "dispatch/kernel/grid.h"
 
 #include <algorithm>
 

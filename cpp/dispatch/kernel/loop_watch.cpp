@@ -1,0 +1,87 @@
+#include "dispatch/kernel/loop_watch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "shader/spirv/loop_limit.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostReports = 64;
+
+}  // namespace
+
+LoopWatch::Memory::Memory(std::shared_ptr<LoopWatch> watch, const std::shared_ptr<Context>& context)
+    : watch_(std::move(watch)), buffer_(Buffer::create(context, kLoopWatchBytes, Heap::readback)) {
+  std::memset(buffer_->map(), 0, kLoopWatchBytes);
+}
+
+LoopWatch::Memory::~Memory() {
+  try {
+    watch_->read(*this, *buffer_->context());
+  } catch (const Error&) {  // the context is closed or lost: no result of it is read any more
+  }
+}
+
+uint32_t LoopWatch::Memory::take() const {
+  return std::atomic_ref(*reinterpret_cast<uint32_t*>(buffer_->map())).exchange(0);
+}
+
+std::shared_ptr<LoopWatch> LoopWatch::of(Context& context) {
+  return context.attachment<LoopWatch>();
+}
+
+void LoopWatch::add_kernel(uint32_t number, std::string name, Lines lines) {
+  const std::lock_guard guard(mutex_);
+  kernels_[number] = {std::move(name), std::move(lines)};
+}
+
+std::shared_ptr<const LoopWatch::Memory> LoopWatch::memory(const std::shared_ptr<Context>& context) {
+  const std::lock_guard guard(mutex_);
+  if (auto known = memory_.lock()) return known;
+  auto made = std::make_shared<const Memory>(shared_from_this(), context);
+  memory_ = made;
+  set_wait_check(*context, this);  // as an attachment it lives as long as the context
+  return made;
+}
+
+// Reports are read late: every execution since the last reading may be the one.
+void LoopWatch::read(const Memory& memory, Context& context) {
+  const uint64_t completed = context.completed();
+  const std::lock_guard guard(mutex_);
+  const uint32_t number = memory.take();
+  if (number == 0) {
+    clean_ = std::max(clean_, completed);
+    return;
+  }
+  const Kernel& kernel = kernels_[number];
+  const std::string lines = kernel.lines ? kernel.lines() : "";
+  const uint64_t last = context.submitted();
+  reports_.push_back({clean_, last,
+                      "kernel '" + kernel.name + "': driver '" + context.info().driver +
+                          "' ended its loops silently, since an invocation and its neighbours ran more than 65,535 iterations in all" +
+                          (lines.empty() ? "" : " (loops at " + lines + ")") +
+                          ", so that its results are wrong. Give each invocation less to do, by more threads or several calls, or use a "
+                          "driver without the quirk loop_limit (docs/drivers.md)"});
+  if (reports_.size() > kMostReports) reports_.erase(reports_.begin());
+  clean_ = last;
+}
+
+void LoopWatch::check(Context& context, uint64_t id) {
+  std::shared_ptr<const Memory> memory;
+  {
+    const std::lock_guard guard(mutex_);
+    memory = memory_.lock();
+  }
+  if (memory) read(*memory, context);
+  const std::lock_guard guard(mutex_);
+  for (Report& report : reports_)
+    if (id > report.after && id <= report.last && report.told.insert(std::this_thread::get_id()).second)
+      throw UnsupportedError(report.message);
+}
+
+}  // namespace pumice

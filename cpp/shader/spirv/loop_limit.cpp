@@ -1,0 +1,315 @@
+#include "shader/spirv/loop_limit.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "shader/spirv/declarations.h"
+#include "shader/spirv/spirv_module.h"
+
+namespace pumice {
+namespace {
+
+using namespace spirv;
+
+constexpr uint64_t kUnknownTrips = uint64_t{1} << 40;
+
+uint64_t added(uint64_t a, uint64_t b) {
+  return std::min(a + b, kUnknownTrips);
+}
+uint64_t multiplied(uint64_t a, uint64_t b) {
+  return a != 0 && b > kUnknownTrips / a ? kUnknownTrips : std::min(a * b, kUnknownTrips);
+}
+
+// Counts loop iterations from above.
+class LoopCount {
+ public:
+  explicit LoopCount(std::span<const uint32_t> words) : module_(words), all_(module_.all()) {
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (all_[i].op == OpLabel) labels_[all_[i][0]] = i;
+      if (all_[i].op == OpFunction) functions_[all_[i][1]] = i;
+      if (all_[i].op == OpEntryPoint) entry_ = all_[i][1];
+    }
+  }
+
+  uint64_t run() { return of_function(entry_); }
+
+ private:
+  uint64_t of_function(uint32_t id) {
+    const auto found = functions_.find(id);
+    if (found == functions_.end()) return kUnknownTrips;
+    const auto [known, is_new] = counts_.emplace(id, kUnknownTrips);  // of a function that calls itself
+    if (!is_new) return known->second;
+    size_t end = found->second;
+    while (end < all_.size() && all_[end].op != OpFunctionEnd) ++end;
+    return counts_[id] = of_range(found->second, end);
+  }
+
+  // Loops follow one another or are nested; each ends at its merge block.
+  uint64_t of_range(size_t begin, size_t end) {
+    uint64_t count = 0;
+    for (size_t i = begin; i < end; ++i) {
+      if (all_[i].op == OpFunctionCall) count = added(count, of_function(all_[i][2]));
+      if (all_[i].op != OpLoopMerge) continue;
+      const auto merge = labels_.find(all_[i][0]);
+      if (merge == labels_.end() || merge->second < i || merge->second > end) return kUnknownTrips;
+      const uint64_t trips = trips_of(i, merge->second).value_or(kUnknownTrips);
+      count = added(count, multiplied(trips, added(1, of_range(i + 1, merge->second))));
+      i = merge->second;
+    }
+    return count;
+  }
+
+  std::optional<int64_t> constant_of(uint32_t id) const {
+    for (const auto& instruction : all_) {
+      if (instruction.op == OpFunction) break;
+      if (instruction.op != OpConstant || instruction[1] != id) continue;
+      const auto& type = module_.definition(instruction[0]);
+      if (type.op != OpTypeInt || type[1] != 32) return {};
+      return type[2] ? int64_t{static_cast<int32_t>(instruction[2])} : int64_t{instruction[2]};
+    }
+    return {};
+  }
+
+  // The instruction in [begin, end) that has this result.
+  const Instruction* result_in(size_t begin, size_t end, uint32_t id) const {
+    for (size_t i = begin; i < end; ++i)
+      if (all_[i].op != OpStore && all_[i].op != OpBranch && all_[i].size() > 1 && all_[i][1] == id) return &all_[i];
+    return nullptr;
+  }
+
+  struct Test {
+    uint32_t variable = 0;
+    uint16_t op = 0;
+    int64_t bound = 0;
+  };
+
+  // `if (!(variable < constant)) break;` at the start of the loop whose merge instruction is at `loop`.
+  std::optional<Test> test_of(size_t loop, uint32_t merge_label) const {
+    size_t i = loop + 1;
+    if (all_[i].op == OpBranch) {
+      const auto target = labels_.find(all_[i][0]);
+      if (target == labels_.end()) return {};
+      i = target->second + 1;
+    }
+    size_t end = i;
+    while (end < all_.size() && all_[end].op != OpBranchConditional && all_[end].op != OpBranch && all_[end].op != OpLabel) ++end;
+    if (end >= all_.size() || all_[end].op != OpBranchConditional || all_[end][2] != merge_label) return {};
+    const auto* compare = result_in(i, end, all_[end][0]);
+    if (!compare || compare->op < OpUGreaterThan || compare->op > OpSLessThanEqual) return {};
+    const auto* load = result_in(i, end, (*compare)[2]);
+    const auto bound = constant_of((*compare)[3]);
+    if (!load || load->op != OpLoad || !bound) return {};
+    return Test{(*load)[2], compare->op, *bound};
+  }
+
+  // The step of a variable that one instruction of the loop changes: `variable += constant` in its continue block.
+  std::optional<int64_t> step_of(size_t loop, size_t merge, uint32_t variable) const {
+    const auto next = labels_.find(all_[loop][1]);
+    if (next == labels_.end()) return {};
+    std::optional<int64_t> step;
+    for (size_t i = loop; i < merge; ++i) {
+      const Instruction& instruction = all_[i];
+      if (instruction.op == OpLoad && instruction[2] == variable) continue;
+      if (instruction.op != OpStore || instruction[0] != variable) {
+        if (std::ranges::find(instruction.operands, variable) != instruction.operands.end()) return {};  // used in another way
+        continue;
+      }
+      if (step || i < next->second) return {};
+      const auto* sum = result_in(next->second, i, instruction[1]);
+      if (!sum || (sum->op != OpIAdd && sum->op != OpISub)) return {};
+      const auto* load = result_in(next->second, i, (*sum)[2]);
+      const auto by = constant_of((*sum)[3]);
+      if (!load || load->op != OpLoad || (*load)[2] != variable || !by) return {};
+      step = sum->op == OpISub ? -*by : *by;
+    }
+    return step;
+  }
+
+  // The constant that the block before the loop stores last.
+  std::optional<int64_t> start_of(size_t loop, uint32_t variable) const {
+    size_t header = loop;
+    while (header > 0 && all_[header].op != OpLabel) --header;
+    if (header == 0 || all_[header - 1].op != OpBranch || all_[header - 1][0] != all_[header][0]) return {};
+    for (size_t i = header; i-- > 0 && all_[i].op != OpLabel;)
+      if (all_[i].op == OpStore && all_[i][0] == variable) return constant_of(all_[i][1]);
+    return {};
+  }
+
+  std::optional<uint64_t> trips_of(size_t loop, size_t merge) const {
+    const auto test = test_of(loop, all_[loop][0]);
+    if (!test || !is_local(test->variable)) return {};
+    const auto start = start_of(loop, test->variable), step = step_of(loop, merge, test->variable);
+    if (!start || !step || *step == 0) return {};
+    const bool goes_up = test->op == OpULessThan || test->op == OpSLessThan || test->op == OpULessThanEqual || test->op == OpSLessThanEqual;
+    if (goes_up != (*step > 0)) return {};
+    const int64_t distance = goes_up ? test->bound - *start : *start - test->bound;
+    return distance < 0 ? 1 : static_cast<uint64_t>(distance / std::abs(*step)) + 2;
+  }
+
+  bool is_local(uint32_t variable) const {
+    return std::ranges::any_of(all_, [&](const Instruction& instruction) {
+      return instruction.op == OpVariable && instruction[1] == variable && instruction[2] == kFunction;
+    });
+  }
+
+  Module module_;
+  const std::vector<Instruction>& all_;
+  std::unordered_map<uint32_t, size_t> labels_, functions_;
+  std::unordered_map<uint32_t, uint64_t> counts_;
+  uint32_t entry_ = 0;
+};
+
+// Writes the watch into one module.
+class LoopWatchWriter {
+ public:
+  LoopWatchWriter(std::span<const uint32_t> words, uint32_t binding, uint32_t kernel)
+      : words_(words),
+        module_(words),
+        declarations_(module_, words[kBoundWord]),
+        binding_(binding),
+        kernel_(kernel),
+        storage_(words[1] >= kSpirv13 ? kStorageBuffer : kUniform) {}
+
+  std::vector<uint32_t> run() {
+    for (const auto& instruction : module_.all())
+      if (instruction.op == OpEntryPoint) main_ = instruction[1];
+    const uint32_t uint_type = declarations_.type(OpTypeInt, {32, 0});
+    const uint32_t block = new_id(), block_pointer = new_id(), array = new_id(), array_pointer = new_id();
+    append(functions_, OpTypeStruct, {block, uint_type, uint_type});
+    append(functions_, OpTypePointer, {block_pointer, storage_, block});
+    append(functions_, OpVariable, {block_pointer, variable_, storage_});
+    append(functions_, OpTypeArray, {array, uint_type, constant(2)});
+    append(functions_, OpTypePointer, {array_pointer, kFunction, array});
+    append_main(array_pointer, uint_type);
+    std::vector<uint32_t> head = copied_head(block);
+    return declarations_.module_of(std::move(head), functions_);
+  }
+
+ private:
+  static constexpr uint32_t kSpirv13 = 0x00010300, kSpirv14 = 0x00010400;
+
+  uint32_t new_id() { return declarations_.new_id(); }
+  uint32_t constant(uint32_t value) { return declarations_.constant(value); }
+
+  void append_decorations(std::vector<uint32_t>& head, uint32_t block) const {
+    append(head, OpDecorate, {block, storage_ == kStorageBuffer ? Block : BufferBlock});
+    for (uint32_t member = 0; member < 2; ++member) append(head, OpMemberDecorate, {block, member, Offset, 4 * member});
+    append(head, OpDecorate, {variable_, DescriptorSet, 0});
+    append(head, OpDecorate, {variable_, Binding, binding_});
+  }
+
+  // The module's declarations, with the new main() as the entry point. The functions go to functions_.
+  std::vector<uint32_t> copied_head(uint32_t block) {
+    std::vector<uint32_t> head(words_.begin(), words_.begin() + kHeaderWords), functions;
+    bool in_function = false, is_decorated = false;
+    for (const auto& instruction : module_.all()) {
+      in_function = in_function || instruction.op == OpFunction;
+      if (!is_decorated && (is_type(instruction.op) || instruction.op == OpTypeForwardPointer)) {
+        append_decorations(head, block);
+        is_decorated = true;
+      }
+      std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
+      if (instruction.op == OpEntryPoint) {
+        operands[1] = watched_main_;
+        if (words_[1] >= kSpirv14) operands.push_back(variable_);
+      }
+      if ((instruction.op == OpExecutionMode || instruction.op == OpExecutionModeId) && operands[0] == main_) operands[0] = watched_main_;
+      append(in_function ? functions : head, instruction.op, operands);
+    }
+    functions_.insert(functions_.end(), functions.begin(), functions.end());
+    return head;
+  }
+
+  void add(uint16_t op, const std::vector<uint32_t>& operands) { append(functions_, op, operands); }
+
+  uint32_t add_result(uint16_t op, uint32_t type, std::vector<uint32_t> operands) {
+    const uint32_t id = new_id();
+    operands.insert(operands.begin(), {type, id});
+    add(op, operands);
+    return id;
+  }
+
+  void append_main(uint32_t array_pointer, uint32_t uint_type) {
+    const uint32_t void_type = declarations_.type(OpTypeVoid, {}), entry = new_id(), counts = new_id();
+    const uint32_t word_pointer = declarations_.type(OpTypePointer, {storage_, uint_type});
+    const uint32_t local_pointer = declarations_.type(OpTypePointer, {kFunction, uint_type});
+    add(OpFunction, {void_type, watched_main_, 0, declarations_.type(OpTypeFunction, {void_type})});
+    add(OpLabel, {entry});
+    add(OpVariable, {array_pointer, counts, kFunction});
+    add_result(OpFunctionCall, void_type, {main_});
+    const uint32_t zero = add_result(OpLoad, uint_type, {add_result(OpAccessChain, word_pointer, {variable_, constant(1)})});
+    const uint32_t trips = add_result(OpIAdd, uint_type, {zero, constant(2)});
+    const uint32_t count = add_result(OpAccessChain, local_pointer, {counts, zero});
+    append_loop(entry, uint_type, trips, count);
+    append_report(word_pointer, uint_type, trips, count);
+    add(OpReturn, {});
+    add(OpFunctionEnd, {});
+  }
+
+  // for (uint i = 0; i < trips; ++i) count += 1; The count is in an array, at an index that compilers do not know, so that they cannot tell
+  // what the loop leaves there.
+  void append_loop(uint32_t entry, uint32_t uint_type, uint32_t trips, uint32_t count) {
+    const uint32_t header = new_id(), test = new_id(), body = new_id(), next = new_id(), merge = new_id(), i = new_id(), i_next = new_id();
+    add(OpStore, {count, constant(0)});
+    add(OpBranch, {header});
+    add(OpLabel, {header});
+    add(OpPhi, {uint_type, i, constant(0), entry, i_next, next});
+    add(OpLoopMerge, {merge, next, 0});
+    add(OpBranch, {test});
+    add(OpLabel, {test});
+    add(OpBranchConditional, {add_result(OpULessThan, declarations_.type(OpTypeBool, {}), {i, trips}), body, merge});
+    add(OpLabel, {body});
+    const uint32_t before = add_result(OpLoad, uint_type, {count});
+    add(OpStore, {count, add_result(OpIAdd, uint_type, {before, constant(1)})});
+    add(OpBranch, {next});
+    add(OpLabel, {next});
+    add(OpIAdd, {uint_type, i_next, i, constant(1)});
+    add(OpBranch, {header});
+    add(OpLabel, {merge});
+  }
+
+  // if (count != trips) buffer[0] = kernel;
+  void append_report(uint32_t word_pointer, uint32_t uint_type, uint32_t trips, uint32_t count) {
+    const uint32_t ended = new_id(), end = new_id(), result = add_result(OpLoad, uint_type, {count});
+    const uint32_t is_ended = add_result(OpINotEqual, declarations_.type(OpTypeBool, {}), {result, trips});
+    add(OpSelectionMerge, {end, 0});
+    add(OpBranchConditional, {is_ended, ended, end});
+    add(OpLabel, {ended});
+    add(OpStore, {add_result(OpAccessChain, word_pointer, {variable_, constant(0)}), constant(kernel_)});
+    add(OpBranch, {end});
+    add(OpLabel, {end});
+  }
+
+  std::span<const uint32_t> words_;
+  Module module_;
+  Declarations declarations_;
+  uint32_t binding_, kernel_, storage_, main_ = 0;
+  uint32_t variable_ = declarations_.new_id(), watched_main_ = declarations_.new_id();
+  std::vector<uint32_t> functions_;  // with the declarations before them
+};
+
+}  // namespace
+
+bool may_exceed(std::span<const uint32_t> spirv, uint64_t iterations) {
+  return LoopCount(spirv).run() > iterations;
+}
+
+std::vector<uint32_t> with_loop_watch(std::span<const uint32_t> spirv, uint32_t binding, uint32_t kernel) {
+  return LoopWatchWriter(spirv, binding, kernel).run();
+}
+
+std::vector<std::pair<std::string, uint32_t>> loop_lines(std::span<const uint32_t> spirv) {
+  std::unordered_map<uint32_t, std::string> files;
+  std::vector<std::pair<std::string, uint32_t>> lines;
+  std::pair<std::string, uint32_t> current;
+  for (const auto& instruction : instructions(spirv)) {
+    if (instruction.op == OpString) files[instruction[0]] = instruction.text(1);
+    if (instruction.op == OpLine) current = {files[instruction[0]], instruction[1]};
+    if (instruction.op == OpLoopMerge && current.second > 0 && std::ranges::find(lines, current) == lines.end()) lines.push_back(current);
+  }
+  return lines;
+}
+
+}  // namespace pumice
