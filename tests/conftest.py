@@ -25,8 +25,9 @@ SHARED_MODELS = ROOT.parent / "shared" / "models"
 
 @pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` looks at the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a run of the default tier, large sweeps are sampled. A test that is named by its id is run."""
-    if "not slow" in config.option.markexpr and not any("::" in argument for argument in config.args):
+    """In a run of the default tier, large sweeps are sampled; not where tests are named by an id or by -k."""
+    is_named = config.option.keyword or any("::" in argument for argument in config.args)
+    if "not slow" in config.option.markexpr and not is_named:
         mark_slow(items)
 
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <string>
 
 #include "graph/passes/value_flow.h"
 #include "operators/row/precision.h"
@@ -11,19 +13,20 @@ namespace pumice {
 namespace {
 
 // Operators whose result is a position where all that they read is one, or a constant.
-constexpr std::array<std::string_view, 22> kArithmetic = {"Add",   "Sub",  "Mul", "Div",    "Mod",       "Neg",        "Abs",   "Min",
-                                                          "Max",   "Clip", "Pow", "Sqrt",   "Log",       "Reciprocal", "Floor", "Ceil",
-                                                          "Round", "Sign", "Sum", "CumSum", "ReduceSum", "ReduceMax"};
+constexpr std::array<std::string_view, 27> kArithmetic = {"Add",       "Sub",       "Mul",        "Div",  "Mod",  "Neg",       "Abs",
+                                                          "Min",       "Max",       "Clip",       "Pow",  "Sqrt", "Log",       "Exp",
+                                                          "Floor",     "Ceil",      "Round",      "Sign", "Sum",  "CumSum",    "ReduceSum",
+                                                          "ReduceMax", "ReduceMin", "ReduceMean", "Mean", "TopK", "Reciprocal"};
 constexpr std::array<std::string_view, 3> kPeriodic = {"Sin", "Cos", "Tan"};
-constexpr std::array<std::string_view, 9> kSteps = {"Floor", "Ceil",        "Round",   "Mod",           "Equal",
-                                                    "Less",  "LessOrEqual", "Greater", "GreaterOrEqual"};
+constexpr std::array<std::string_view, 12> kSteps = {"Floor",       "Ceil",    "Round",          "Mod",    "Equal",  "Less",
+                                                     "LessOrEqual", "Greater", "GreaterOrEqual", "ArgMax", "ArgMin", "TopK"};
 
 template <size_t N>
 bool is_among(const std::array<std::string_view, N>& names, std::string_view op) {
   return std::ranges::find(names, op) != names.end();
 }
 
-// What the elements of a float tensor follow from, the most that a result of it inherits last.
+// What the elements of a float tensor follow from, in increasing order: a result takes the largest of its inputs.
 enum class Origin : uint8_t { constants, input, scaled_input, integers, other };
 
 bool moves_elements(const ProgramNode& node) {
@@ -52,7 +55,10 @@ class PositionChains {
  private:
   Origin& origin(const GraphValue& value) { return origins_[static_cast<size_t>(&value - graph_.values.data())]; }
 
-  bool has_floats(ValueId id) const { return id != kAbsent && is_working_float(graph_.value(id).dtype); }
+  bool has_floats(ValueId id) const { return id != kAbsent && is_float(graph_.value(id).dtype); }
+
+  // Floats of which the precision decides the type: not those of 64 bits.
+  bool has_working_floats(ValueId id) const { return id != kAbsent && is_working_float(graph_.value(id).dtype); }
 
   bool has_integers(ValueId id) const { return id != kAbsent && pumice::is_integer(graph_.value(id).dtype); }
 
@@ -75,12 +81,23 @@ class PositionChains {
 
   // The frequencies by the positions: nothing is summed.
   bool is_outer_product(const ProgramNode& node) const {
-    if (node.op() != "MatMul" || node.inputs.size() != 2) return false;
-    const auto is_one = [&](ValueId id, size_t from_last) {
-      const auto& shape = graph_.value(id).shape;
-      return shape && shape->size() > from_last && (*shape)[shape->size() - 1 - from_last] == 1;
+    if (node.op() == "Einsum") return sums_nothing(node.attributes.text("equation"));
+    const bool is_gemm = node.op() == "Gemm";
+    if (!is_gemm && node.op() != "MatMul" && node.op() != "pumice::MatMul") return false;  // the last one adds a bias
+    const auto is_one = [&](size_t input, bool last) {
+      const auto& shape = graph_.value(node.inputs[input]).shape;
+      return shape && shape->size() > 1 && (*shape)[shape->size() - (last ? 1 : 2)] == 1;
     };
-    return is_one(node.inputs[0], 0) || is_one(node.inputs[1], 1);
+    return is_one(0, !is_gemm || node.attributes.integer("transA", 0) == 0) ||
+           is_one(1, is_gemm && node.attributes.integer("transB", 0) != 0);
+  }
+
+  static bool sums_nothing(const std::string& equation) {
+    const size_t arrow = equation.find("->");
+    if (arrow == std::string::npos) return false;
+    const std::string made = equation.substr(arrow);
+    return std::ranges::all_of(equation.substr(0, arrow),
+                               [&](char letter) { return !std::isalpha(letter) || made.find(letter) != std::string::npos; });
   }
 
   // Whether the error of 16 bits in what the node reads may change its result by as much as there is.
@@ -98,20 +115,22 @@ class PositionChains {
       if (casts_large_integers(node)) note(node, "float32: integers");
       return;
     }
-    note(node, is_wanted ? "float32: positions" : "float32: of positions");
+    note(node, is_wanted ? "float32: computes positions" : "float32: reads positions");
     for (const ValueId input : node.read())
       if (has_floats(input) && origins_[index(input)] != Origin::other) wanted_[index(input)] = true;
   }
 
   // Integers beyond float16, such as sums of products of int8, that a map may scale before they are rounded.
   bool casts_large_integers(const ProgramNode& node) const {
-    if (!node.row->casts || !has_floats(node.outputs[0]) || !has_integers(node.inputs[0])) return false;
+    if (!node.row->casts || !has_working_floats(node.outputs[0]) || !has_integers(node.inputs[0])) return false;
     const DType from = graph_.value(node.inputs[0]).dtype;
     const auto scales = [](const ProgramNode* reader) { return reader->row->mixes_floats || moves_elements(*reader); };
     return bits(from) >= 16 && from != DType::int16 && std::ranges::any_of(flow_.readers(node.outputs[0]), scales);
   }
 
   void note(const ProgramNode& node, const char* why) {
+    const auto is_working = [&](ValueId id) { return has_working_floats(id); };
+    if (std::ranges::none_of(node.outputs, is_working) && std::ranges::none_of(node.read(), is_working)) return;
     ReportRow& row = graph_.report[node.report];
     if (!row.is_float32) row.wide = why;
     row.is_float32 = true;

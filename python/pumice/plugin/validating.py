@@ -51,10 +51,11 @@ class Validator:
         context = run_of(self.item.config).context(self.cell.place)
         kept = list(cases)
         report = validate(model, kept, context=context, precision=self.cell.precision, **options)
-        if complete is not None:
-            complete(report)
         record = {**report.as_dict(), "pytest": {"test": self.item.nodeid, "cell": self.cell.label}}
         found_of(self.item).records.append(record)
+        if complete is not None:
+            complete(report)
+            record.update(report.as_dict())
         report.raise_if_failed()
         self._check_baseline(model, kept[0], record, context)
         return report

@@ -78,7 +78,7 @@ def add_moved(builder: Builder, node: NodeRecipe, inputs: list[Value | None], na
     wider: list[Any] = list(inputs)
     for i, value in enumerate(inputs):
         if value is not None and value.dtype == dtype and (moved is None or i in moved):
-            wider[i] = builder.helper(node, "Cast", value, to=wide_number)
+            wider[i] = _padding(builder, node, i, wide) or builder.helper(node, "Cast", value, to=wide_number)
     only_shapes = node.op in _ONLY_SHAPES
     given = names if only_shapes else [builder.free_name(f"{name} as {wide}") if name else "" for name in names]
     made = builder.graph.add(
@@ -92,6 +92,17 @@ def add_moved(builder: Builder, node: NodeRecipe, inputs: list[Value | None], na
     return tuple(
         builder.helper(node, "Cast", result, output=name, to=number, **kept)
         for result, name in zip(results, names, strict=True)
+    )
+
+
+def _padding(builder: Builder, node: NodeRecipe, i: int, wide: str) -> Value | None:
+    """The constant number that a Pad fills with, which the host reads; None for another input."""
+    given = builder.constants.get(node.inputs[i]) if node.op == "Pad" and i == 2 else None
+    if given is None:
+        return None
+    number = np.asarray(array_of(given.raw, given.dtype, given.shape)).astype(wide)
+    return builder.graph.constant_bytes(
+        number.tobytes(), wide, list(given.shape), builder.free_name(f"{node.inputs[i]} as {wide}")
     )
 
 
@@ -116,7 +127,7 @@ def _folded(builder: Builder, node: NodeRecipe, dtype: str) -> Value | None:
 def _reshaped(builder: Builder, node: NodeRecipe, given: ConstantRecipe) -> list[int] | None:
     """The shape that a Reshape with a constant shape gives a constant; None where the engine has to judge it."""
     target = builder.array(node.inputs[1]) if node.op == "Reshape" and len(node.inputs) > 1 else None
-    if target is None or node.attributes.get("allowzero", 0):
+    if target is None or node.attributes.get("allowzero", 0) or (target < -1).any():
         return None
     try:
         sizes = [given.shape[i] if size == 0 else size for i, size in enumerate(target.reshape(-1).tolist())]
