@@ -66,6 +66,7 @@ BIASES = {
     "distance": "d = Sub(ki, qc)  df = Cast<to = 1>(d)  al = Mul(df, slopes)  s2 = Add(s1, al)",
     "keys": "kf = Cast<to = 1>(ki)  al = Mul(kf, slopes)  s2 = Add(s1, al)",
     "end": "mt = Sub(i1, total)  en = Range(mt, i1, i1)  ef = Cast<to = 1>(en)  al = Mul(ef, slopes)  s2 = Add(s1, al)",
+    "step": "bg = Greater(total, i70)  st = Where(bg, f2, f1)  s2 = Mul(s1, st)",
     "cumsum": """e0 = CumSum(mask, i1)  e1 = Sub(e0, i1)  e2 = Mul(e1, mask)  e3 = Unsqueeze(e2, p12)  ef = Cast<to = 1>(e3)
         al = Mul(ef, slopes)  s2 = Add(s1, al)""",
     "table": """d = Sub(qc, ki)  dc = Clip(d, i0, i7)  tb = Gather(buckets, dc)  tt = Transpose<perm = [2, 0, 1]>(tb)
@@ -117,7 +118,7 @@ class Form(NamedTuple):
         not for a sink), on later tokens, or on how many keys an operator has.
         """
         is_late = self.mask == "all" or self.keys == "last" or self.operator in ("lengths", "causal")
-        return is_late or self.bias == "log of all" or (self.bias == "end" and self.weights == "sinks")
+        return is_late or self.bias in ("log of all", "step") or (self.bias == "end" and self.weights == "sinks")
 
 
 FORMS = [
@@ -146,6 +147,7 @@ FORMS = [
     Form("window", operator="mask"),
     Form("range", "end", weights="sinks"),
     Form(bias="log of all"),
+    Form(bias="step"),
     Form(operator="lengths"),
     Form(operator="causal"),
     Form("all"),
@@ -277,6 +279,17 @@ def check_form(form: Form, folder: Path, context: pumice.Context, lengths: Seque
 def test_forms_are_right_or_refused(form: Form, tmp_path: Path, context: pumice.Context) -> None:
     """Prompts around the capacity (64 rows, then the context's), the window and a run's rows."""
     check_form(form, tmp_path, context, (1, 10, 61), 5)
+
+
+@pytest.mark.parametrize("length", [41, 105, 300, 1000, 2500, 3500, 4095])
+def test_a_step_at_any_length_is_refused(length: int, tmp_path: Path, context: pumice.Context) -> None:
+    """As tables of LongRoPE that change with the length: the capacity would be read for it."""
+    model = model_of(Form(bias="step"))
+    (threshold,) = (one for one in model.graph.initializer if one.name == "i70")
+    threshold.CopyFrom(onnx.numpy_helper.from_array(np.array(length), "i70"))
+    write_folder(tmp_path, model, WORDS, 4096)
+    with pytest.raises(FolderError, match="expected results that do not change"):
+        Generator(tmp_path, context)
 
 
 @pytest.mark.slow

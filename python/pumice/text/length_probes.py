@@ -241,7 +241,13 @@ def probes_of(context: int | None) -> list[tuple[Probe, Probe]]:
         padding = min(limit - total + 7, total // 2)
         true = Probe(total - padding - 2, 2)
         pairs += [(true._replace(padding=padding), true), (Probe(true.total - 1, 1, padding), true)]
-    return pairs
+    return pairs + [(last._replace(padding=capacity - short), last) for last, capacity in _few_rows(short, limit)]
+
+
+def _few_rows(short: int, limit: int) -> list[tuple[Probe, int]]:
+    """One token behind a short text, and each capacity it may have: a step at any length in between is seen."""
+    capacities = [1 << power for power in range(6, limit.bit_length()) if short < 1 << power < limit]
+    return [(Probe(short - 1, 1), capacity) for capacity in [*capacities, limit] if capacity > short]
 
 
 def longest_of(context: int | None) -> Probe:
