@@ -106,21 +106,17 @@ def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], text: str, 
         pumice.validate(source, [(x,)], context=context, **options)
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("precision", ["bf16"])  # in fp16 the error is that of rounded weights alone
 def test_angles_that_lose_their_digits_are_not_right(precision: str, context: pumice.Context) -> None:
-    """Rotary angles of positions up to 1,000: a cosine that is off by 0.16 is within 2 of every other."""
-    frequencies = (1 / 10000 ** (np.arange(0, 64, 2) / 64)).astype(FLOAT)[None, :, None]
-    nodes = [
-        node("Unsqueeze", ["p", "one"], ["u"]),
-        node("Cast", ["u"], ["f"], to=1),
-        node("MatMul", ["k", "f"], ["a"]),
-        node("Cos", ["a"], ["y"]),
-    ]
-    source = model(nodes, [value("p", [1, "t"], 7)], constants={"k": frequencies, "one": np.array([1])})
-    places = np.arange(1001)[None]
-    report = pumice.validate(source, [(places,)], context=context, precision=precision)
+    """Angles up to 1,000 by a layer of two numbers: a cosine that is off by 0.16 is within 2 of every other."""
+    frequencies = 1 / 10000 ** (np.arange(0, 64, 2) / 64)
+    weights = np.stack([frequencies, np.zeros(32)]).astype(FLOAT)
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Cos", ["a"], ["y"])]
+    source = model(nodes, [value("x", ["t", 2])], constants={"w": weights})
+    x = np.stack([np.arange(1001), np.ones(1001)], 1).astype(FLOAT)
+    report = pumice.validate(source, [(x,)], context=context, precision=precision)
     with pumice.load(source, context, precision) as loaded:
-        off = np.abs(loaded(places) - np.cos(frequencies.astype(float) * places[0])).max()
+        off = np.abs(loaded(x) - np.cos(x.astype(float) @ weights.astype(float))).max()
     assert off > 0.02 and not report.ok and report.state in ("ill-conditioned", "unproved")
 
 

@@ -161,6 +161,7 @@ def test_a_baseline_without_a_number_is_no_pass(then: dict[str, Any], now: dict[
             "outputs": {name: {"ratio": one} for name, one in ratios.items()},
             "dispatches": 1,
             "time_ratio": 1.0,
+            "model_sha256": "0",
             **more,
         }
 
