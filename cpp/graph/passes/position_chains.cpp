@@ -29,7 +29,7 @@ bool is_among(const std::array<std::string_view, N>& names, std::string_view op)
 // What the elements of a float tensor follow from, in increasing order: a result takes the largest of its inputs.
 enum class Origin : uint8_t { constants, input, scaled_input, integers, other };
 
-bool moves_elements(const ProgramNode& node) {
+bool only_moves(const ProgramNode& node) {
   const Skeleton skeleton = node.row->skeleton;
   return skeleton == Skeleton::view || skeleton == Skeleton::index_map || skeleton == Skeleton::copy || node.op() == "Where";
 }
@@ -73,7 +73,7 @@ class PositionChains {
   Origin made_by(const ProgramNode& node) const {
     if (node.op() == "Range") return Origin::integers;
     if (node.row->casts) return has_integers(node.inputs[0]) ? Origin::integers : read_by(node);
-    if (moves_elements(node)) return read_by(node);
+    if (only_moves(node)) return read_by(node);
     if (!is_among(kArithmetic, node.op()) && !is_outer_product(node)) return Origin::other;
     const Origin read = read_by(node);
     return read == Origin::input ? Origin::scaled_input : read;
@@ -124,7 +124,7 @@ class PositionChains {
   bool casts_large_integers(const ProgramNode& node) const {
     if (!node.row->casts || !has_working_floats(node.outputs[0]) || !has_integers(node.inputs[0])) return false;
     const DType from = graph_.value(node.inputs[0]).dtype;
-    const auto scales = [](const ProgramNode* reader) { return reader->row->mixes_floats || moves_elements(*reader); };
+    const auto scales = [](const ProgramNode* reader) { return reader->row->mixes_floats || only_moves(*reader); };
     return bits(from) >= 16 && from != DType::int16 && std::ranges::any_of(flow_.readers(node.outputs[0]), scales);
   }
 

@@ -79,8 +79,7 @@ def is_string(dtype: str) -> bool:
     return Kind.of(dtype).dtype == STRING
 
 
-def as_number(dtype: str) -> str:
-    """Return the type with numbers in place of strings: "sequence(string)" becomes "sequence(int64)"."""
+def _as_number(dtype: str) -> str:
     return dtype.replace(STRING, NUMBER) if is_string(dtype) else dtype
 
 
@@ -127,7 +126,7 @@ class _Graph:
         for node in recipe.nodes:
             self._add(node)
         return recipe._replace(
-            inputs=[value._replace(dtype=as_number(value.dtype)) for value in recipe.inputs],
+            inputs=[value._replace(dtype=_as_number(value.dtype)) for value in recipe.inputs],
             outputs=[self._output(value) for value in recipe.outputs],
             constants={name: self.table.constant(constant) for name, constant in recipe.constants.items()},
             defaults={name: self.table.constant(constant) for name, constant in recipe.defaults.items()},
@@ -135,7 +134,7 @@ class _Graph:
         )
 
     def _output(self, value: InputRecipe) -> InputRecipe:
-        return value._replace(dtype=as_number(value.dtype))
+        return value._replace(dtype=_as_number(value.dtype))
 
     def _keep(self, names: list[str], are_strings: bool) -> None:
         (self.strings.update if are_strings else self.strings.difference_update)(names)
@@ -167,7 +166,7 @@ class _Graph:
         for name in ("dtype", "type"):
             declared = node.attributes.get(name)
             if node.op in ("SequenceEmpty", "Optional") and isinstance(declared, str) and is_string(declared):
-                return node._replace(attributes={**node.attributes, name: as_number(declared)}), [True]
+                return node._replace(attributes={**node.attributes, name: _as_number(declared)}), [True]
         moves = MOVES.get(node.qualified_op)
         if moves is None:
             self._refuse_strings(node)
