@@ -13,7 +13,6 @@ from ...base.element_types import Array, Bytes, array_of
 from ...base.errors import graph_error, unsupported_error
 from ..file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, without_trailing_gaps
 from .compounds import Kind, Made, OptionalValue, SequenceValue, kind_of, parts_of
-from .narrow_elements import add_moved, narrow_dtype
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _SEVERAL = (SequenceValue, OptionalValue)  # values that are several tensors
+_NARROW = ("int4", "uint4", "int2", "uint2", "float4", "float8")  # as the types begin that few kernels read
 _OWN_KERNELS = "pumice::Kernel"  # nodes that load(kernels=) makes, and no file has: they name files that are read
 
 _has_operator = functools.lru_cache(1024)(_pumice.has_operator)  # the engine's table does not change
@@ -207,9 +207,12 @@ class Builder:
                 return
         inputs = [self.tensor(name) if name else None for name in node.inputs]
         names = without_trailing_gaps(node.outputs)
-        if narrow_dtype(node, inputs):
-            self.keep(names, add_moved(self, node, inputs, names))
-            return
+        if any(value is not None and value.dtype.startswith(_NARROW) for value in inputs):
+            from .narrow_elements import add_moved, narrow_dtype
+
+            if narrow_dtype(node, inputs):
+                self.keep(names, add_moved(self, node, inputs, names))
+                return
         made = self.graph.add(
             node.qualified_op, *inputs, outputs=len(names), name=node.name, output_names=names, **self.attributes(node)
         )
