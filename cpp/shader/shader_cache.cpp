@@ -1,5 +1,6 @@
 #include "shader/shader_cache.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -126,6 +127,7 @@ std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload) t
   if (payload.size() < sizeof head) return {};
   std::memcpy(&head, payload.data(), sizeof head);
   payload = payload.subspan(sizeof head);
+  if (std::max({head.guarded, head.is_chosen, head.must_divide}) > 1) return {};
   if (head.text_bytes > payload.size() || (payload.size() - head.text_bytes) % sizeof(uint32_t) != 0) return {};
   CompiledShader shader;
   shader.guarded = head.guarded != 0, shader.is_chosen = head.is_chosen != 0, shader.must_divide = head.must_divide != 0;

@@ -322,11 +322,12 @@ def test_a_shader_with_a_right_hash_and_a_wrong_payload_is_compiled_anew(cache: 
     many = (1 << 32) - 1
     for payload in (
         b"",
-        good[:19],
-        good[:4] + many.to_bytes(4, "little") + good[8:],  # more warnings than texts
-        good[:16] + many.to_bytes(4, "little") + good[20:],  # more bytes of text than there are
-        good[:16] + bytes(4) + good[20:],  # no texts
-        good[:20],
+        good[:27],
+        good[:4] + many.to_bytes(4, "little") + good[8:],  # a flag that is neither 0 nor 1
+        good[:12] + many.to_bytes(4, "little") + good[16:],  # more warnings than texts
+        good[:24] + many.to_bytes(4, "little") + good[28:],  # more bytes of text than there are
+        good[:24] + bytes(4) + good[28:],  # no texts
+        good[:28],
     ):
         assert write_cache_entry("spirv", name, payload)
         assert python("-c", code).stdout.split() == ["1", spirv.hex()]

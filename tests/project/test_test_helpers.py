@@ -52,3 +52,9 @@ def test_the_same_statements_would_be_found() -> None:
     )
     assert twins([("a.py", first), ("b.py", second)]) == ["a.py:1 up, b.py:2 more"]
     assert not twins([("a.py", first + first), ("b.py", "def up(x):\n    return x + 1\n")])
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports them by their names: of two that are alike it collects one, and a run of the whole suite fails."""
+    names = sorted(path.name for path in TESTS.rglob("test_*.py"))
+    assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]

@@ -287,16 +287,16 @@ def test_a_threshold_that_turns_is_named_with_what_made_the_small_error(context:
 
 def test_a_cast_to_rows_of_a_table_is_named_with_what_made_the_small_error(context: pumice.Context) -> None:
     nodes = [
-        node("Add", ["x", "k"], ["a"], name="source"),
+        node("MatMul", ["x", "w"], ["a"], name="source"),
         node("Cast", ["a"], ["i"], name="rows", to=TensorProto.INT64),
         node("Gather", ["table", "i"], ["y"], name="table"),
     ]
     table = normal(5000, 2)
     for ids, turned in (
-        ([2049, 3001, 4003], 2),
+        ([2049, 3001, 4003], 3),
         ([49, 301, 403], 0),
     ):  # of those beyond 2,048 float16 has the even ones
-        told = amplified_at_16_bits(context, nodes, np.array(ids, FLOAT), k=FLOAT(1), table=table)
+        told = amplified_at_16_bits(context, nodes, np.array([ids], FLOAT), w=np.eye(3, dtype=FLOAT), table=table)
         assert [(named, number) for named, number, _ in told] == ([("rows", turned)] if turned else [])
         assert all("of node 'source'" in text for _, _, text in told)
 

@@ -60,6 +60,7 @@ def _with_zero(made: Bounded, zero: Bounded | None) -> Bounded:
 
 
 @rule("QuantizeLinear")
+@rule("QuantizeLinear", domain="com.microsoft")
 def _quantize(call: Call) -> list[Any]:
     x, scale, zero = call.input(0), call.input(1), call.optional(2)
     number = call.attribute("output_dtype", 0)
@@ -81,6 +82,7 @@ def _quantize(call: Call) -> list[Any]:
 
 
 @rule("DequantizeLinear")
+@rule("DequantizeLinear", domain="com.microsoft")
 def _dequantize(call: Call) -> list[Any]:
     x, scale, zero = call.input(0), call.input(1), call.optional(2)
     number = call.attribute("output_dtype", 0)
