@@ -370,7 +370,7 @@ def test_zopfli_is_smaller_than_zlib_and_the_same_each_time(tmp_path: Path) -> N
     text = (ROOT / "README.md").read_bytes()
     stream = archive.deflate(text)
     assert zlib.decompress(stream, -15) == text
-    assert len(stream) < 0.98 * len(zlib.compress(text, 9)[2:-4])
+    assert len(stream) < 0.99 * len(zlib.compress(text, 9)[2:-4])
     assert stream == archive.deflate(text)
 
 
