@@ -154,11 +154,6 @@ void remove_dead_nodes(ProgramGraph& graph) {
 
 namespace {
 
-// Elements are moved as they are.
-bool keeps_bits(const OperatorRow& row) {
-  return row.skeleton == Skeleton::view || row.skeleton == Skeleton::index_map || row.skeleton == Skeleton::copy;
-}
-
 bool is_wide(const ProgramGraph& graph, ValueId id) {
   if (id == kAbsent || graph.float_dtype == DType::float32) return false;
   const GraphValue& value = graph.value(id);

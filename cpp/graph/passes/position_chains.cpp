@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <span>
 #include <string>
 
 #include "graph/passes/value_flow.h"
@@ -21,8 +22,7 @@ constexpr std::array<std::string_view, 3> kPeriodic = {"Sin", "Cos", "Tan"};
 constexpr std::array<std::string_view, 12> kSteps = {"Floor",       "Ceil",    "Round",          "Mod",    "Equal",  "Less",
                                                      "LessOrEqual", "Greater", "GreaterOrEqual", "ArgMax", "ArgMin", "TopK"};
 
-template <size_t N>
-bool is_among(const std::array<std::string_view, N>& names, std::string_view op) {
+bool is_among(std::span<const std::string_view> names, std::string_view op) {
   return std::ranges::find(names, op) != names.end();
 }
 
@@ -30,8 +30,7 @@ bool is_among(const std::array<std::string_view, N>& names, std::string_view op)
 enum class Origin : uint8_t { constants, input, scaled_input, integers, other };
 
 bool only_moves(const ProgramNode& node) {
-  const Skeleton skeleton = node.row->skeleton;
-  return skeleton == Skeleton::view || skeleton == Skeleton::index_map || skeleton == Skeleton::copy || node.op() == "Where";
+  return keeps_bits(*node.row) || node.op() == "Where";
 }
 
 class PositionChains {
@@ -40,8 +39,8 @@ class PositionChains {
       : graph_(graph), flow_(graph), origins_(graph.values.size(), Origin::other), wanted_(graph.values.size()) {}
 
   void keep() {
-    for (const GraphValue& value : graph_.values)
-      if (value.constant || value.owned) origin(value) = Origin::constants;
+    for (size_t i = 0; i < graph_.values.size(); ++i)
+      if (graph_.values[i].constant || graph_.values[i].owned) origins_[i] = Origin::constants;
     for (const ValueId input : graph_.inputs)
       if (!graph_.value(input).owned) origins_[index(input)] = Origin::input;
     for (const ProgramNode& node : graph_.nodes) {
@@ -53,8 +52,6 @@ class PositionChains {
   }
 
  private:
-  Origin& origin(const GraphValue& value) { return origins_[static_cast<size_t>(&value - graph_.values.data())]; }
-
   bool has_floats(ValueId id) const { return id != kAbsent && is_float(graph_.value(id).dtype); }
 
   // Floats of which the precision decides the type: not those of 64 bits.

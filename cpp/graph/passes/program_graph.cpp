@@ -6,6 +6,10 @@
 
 namespace pumice {
 
+bool keeps_bits(const OperatorRow& row) {
+  return row.skeleton == Skeleton::view || row.skeleton == Skeleton::index_map || row.skeleton == Skeleton::copy;
+}
+
 bool is_host_input(const ProgramNode& node, size_t input) {
   return has_bit(node.row->host_inputs, input);
 }

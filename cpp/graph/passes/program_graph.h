@@ -99,6 +99,9 @@ struct ProgramGraph {
   std::vector<InputCheck> checks;  // of elements that they do not depend on, made at every call
 };
 
+// Elements are moved as they are.
+bool keeps_bits(const OperatorRow& row);
+
 // The host reads the elements of the input, and the device does not.
 bool is_host_input(const ProgramNode& node, size_t input);
 
