@@ -106,15 +106,16 @@ def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], text: str, 
         pumice.validate(source, [(x,)], context=context, **options)
 
 
-@pytest.mark.parametrize("precision", ["bf16"])  # in fp16 the error is that of rounded weights alone
-def test_angles_that_lose_their_digits_are_not_right(precision: str, context: pumice.Context) -> None:
+@pytest.mark.parametrize("mode", ["both", "chained", "bisect"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])  # in fp16 the error is that of rounded weights alone
+def test_angles_that_lose_their_digits_are_not_right(precision: str, mode: str, context: pumice.Context) -> None:
     """Angles up to 1,000 by a layer of two numbers: a cosine that is off by 0.16 is within 2 of every other."""
     frequencies = 1 / 10000 ** (np.arange(0, 64, 2) / 64)
     weights = np.stack([frequencies, np.zeros(32)]).astype(FLOAT)
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Cos", ["a"], ["y"])]
     source = model(nodes, [value("x", ["t", 2])], constants={"w": weights})
     x = np.stack([np.arange(1001), np.ones(1001)], 1).astype(FLOAT)
-    report = pumice.validate(source, [(x,)], context=context, precision=precision)
+    report = pumice.validate(source, [(x,)], context=context, precision=precision, mode=mode)
     with pumice.load(source, context, precision) as loaded:
         off = np.abs(loaded(x) - np.cos(x.astype(float) @ weights.astype(float))).max()
     assert off > 0.02 and not report.ok and report.state in ("ill-conditioned", "unproved")

@@ -10,7 +10,7 @@ import numpy as np
 from ..base.element_types import Array
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.run import Runner, given_input
+from .bounds.run import Runner, SingleTypeRunner, given_input
 from .bounds.types import SPREAD, Types, is_float
 from .judge import Deviation, judged
 from .reference import Reference, ReferenceNode
@@ -97,14 +97,6 @@ class Against:
         """Frees what was made for it."""
 
 
-class _OwnRunner(Runner):
-    """Evaluates every node in the types of the reference, whatever the program that is judged computes it in."""
-
-    def at(self, precision: str) -> Runner:
-        """Itself."""
-        return self
-
-
 class Valued(Against):
     """A reference with values of its own, each within a bound that the rules give for the types in which it computes.
 
@@ -134,7 +126,7 @@ class Valued(Against):
         self.reference = reference
         self._tolerance = tolerance
         self._makers = {name: node.name for node in reference.nodes for name in node.outputs}
-        kind = Runner if self.mixed else _OwnRunner
+        kind = Runner if self.mixed else SingleTypeRunner
         self._runner = kind(reference.opsets, self.types)
         self._chain = kind(reference.opsets, self.types.as_independent())
         for runner in (self._runner, self._chain):

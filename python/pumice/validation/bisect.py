@@ -11,12 +11,12 @@ import numpy as np
 from .._pumice import GraphError, IndexRangeError, UnsupportedError
 from ..base.element_types import Array
 from ..model.model import Model
-from .accuracy import inaccuracy
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import from_device, given_input
 from .carried import decided
 from .case_runs import compared, observed_outputs
+from .exact_values import ExactOutputs
 from .judge import ILL, UNPROVED, WRONG, judged, overflow_text, overflowing
 from .loops import loop_timeout
 from .model_parts import ModelParts
@@ -170,6 +170,7 @@ class _Search:
         self.case = case
         self.probes: list[_Probe] = []
         self.given: Mapping[str, Any] = {}
+        self.exact = ExactOutputs(reference, {})
         self._loop_timeout = loop_timeout(model.source, model.folder)
         self._ran: tuple[dict[str, Array], dict[str, str]] | None = None
         self.over: dict[str, tuple[float, str]] = {}  # numbers that storage cannot hold, by the nodes that make them
@@ -266,7 +267,8 @@ class _Search:
         note = found.missing if found.verdict == UNPROVED else ""
         row = row._replace(accumulated=found, waived=waived, note=note)
         limit = self.options.accuracy_limit(name, self.reference.types.precision) if op == "output" else None
-        above = None if limit is None else inaccuracy(array, expected, limit, walk.scales.of.get(name))
+        scale, is_exact = walk.scales.of.get(name), name not in walk.chosen
+        above = self.exact.inaccuracy(name, array, expected, limit, scale, is_exact)
         return row.with_accuracy(above, self.options.allows_ill(name))
 
     def run(self, walk: _Walk, step: Callable[[], None]) -> tuple[int, int]:
@@ -316,7 +318,7 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
     for case, (arrays, given) in enumerate(inputs):
         given = {name: one for name, one in given.items() if name not in reference.constants or name in arrays}
         search = _Search(model, reference, cuts, options, case)
-        search.given = given
+        search.given, search.exact = given, ExactOutputs(reference, given)
         walk = _Walk(reference, cuts, search.choose, given)
         whole, _ = search.whole(arrays, walk)
         if whole.wrong:  # which errors that depend on one another may be why of

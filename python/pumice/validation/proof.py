@@ -13,7 +13,6 @@ from ..base.errors import InputError
 from ..importer.load import load_graph
 from ..model.model import Model
 from . import streaming
-from .accuracy import inaccuracy
 from .against import Against
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
@@ -23,6 +22,7 @@ from .carried import Carried, decided, folded, read, widened
 from .case_runs import CaseRuns
 from .chain import Drifts, ill_conditioned, overflow_of
 from .collected import Collected, rests_on, row_of
+from .exact_values import ExactOutputs
 from .flow_kernels import FlowKernels
 from .judge import Deviation, judged, node_deviation
 from .kernels import Judged, ShippedKernels
@@ -89,6 +89,7 @@ class Proof:
         self._is_again = False  # whether the case is judged again, from the model's inputs on
         self._local: dict[str, _Local] = {}  # by node, of the first judgement
         self.alone = Carried(self.reference, self.reference.runner, {})  # of the case that is judged
+        self._exact = ExactOutputs(self.reference, {})  # of that case, too
         self._chained = self.reference.chained
         # Judges other results of the fused program for the case that was judged last; None where outputs are not judged.
         self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
@@ -120,6 +121,8 @@ class Proof:
         """
         self.runs.begin()
         self.collected.begin()
+        given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
+        self._exact = ExactOutputs(self.reference, given)
         for number, (sampled, runner) in enumerate(self._ways):
             self._is_again, self._chained = number > 0, runner
             if self._is_again:
@@ -156,7 +159,6 @@ class Proof:
         self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None], sampled: bool
     ) -> None:
         ours = self.runs.stream(inputs, self.reference)
-        given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
         by_parts = isinstance(ours, Windowed)
         alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
         chain = Carried(self.reference, self._chained, given, sampled, by_parts)
@@ -465,7 +467,8 @@ class Proof:
             total = total._replace(allowed=np.inf, undecided=total.elements)
         row = row._replace(accumulated=total, note=note, unproved=missing, waived=waived)
         limit = self.options.accuracy_limit(name, self.types.precision)
-        above = None if limit is None else inaccuracy(result, expected, limit, self.scales.of.get(name))
+        is_exact = not self.against.reads_values and name not in chain.chosen
+        above = self._exact.inaccuracy(name, result, expected, limit, self.scales.of.get(name), is_exact)
         self._keep(row.with_accuracy(above, self.options.allows_ill(name)))
         self._explain(name, expected, drifts, self._case)
 

@@ -323,6 +323,14 @@ class Runner:
         return [values[one.name] for one in graph.output]
 
 
+class SingleTypeRunner(Runner):
+    """Evaluates every node in its own types, whatever the program that is judged computes it in."""
+
+    def at(self, precision: str) -> Runner:
+        """Return itself."""
+        return self
+
+
 _BEYOND_FLOAT16 = 65520.0  # from here on a number is rounded to none of float16's
 
 
