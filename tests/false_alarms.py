@@ -175,6 +175,8 @@ def run(options: argparse.Namespace, context: pumice.Context) -> None:
     seeds = range(*map(int, options.random.split(":")))
     work = [(source, name) for source in options.sources.split(",") for name in all_names(source, seeds)]
     random.Random(0).shuffle(work)  # a part of the work is a sample of all
+    part, parts = map(int, options.part.split("/"))
+    work = work[part - 1 :: parts]
     done = {(one["source"], one["name"], one["precision"]) for one in read_lines(options.results)}
     end = time.monotonic() + options.seconds
     with options.results.open("a") as file:
@@ -220,6 +222,9 @@ def main() -> int:
     parser.add_argument("--random", default="0:1000", help="seeds of the random models")
     parser.add_argument("--sources", default=",".join(SOURCES))
     parser.add_argument("--precision", default=",".join(PRECISIONS))
+    parser.add_argument(
+        "--part", default="1/1", help="2/4: the second of four processes, each with a results file of its own"
+    )
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no model later")
     parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()

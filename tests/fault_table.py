@@ -22,7 +22,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support
 import fault_layer  # noqa: E402
 import layer_faults  # noqa: E402
 from fault_records import Records, share  # noqa: E402
-from fault_worker import Worker  # noqa: E402
+from fault_worker import Worker, Workers  # noqa: E402
 from layer_models import LAYER_MODELS  # noqa: E402
 
 AT_NODE = 0.95
@@ -46,24 +46,27 @@ TEXTS = {
 }
 
 
-def run(records: Records, worker: Worker, every: int) -> None:
+def run(records: Records, workers: Workers, every: int) -> None:
     """Try every fault of every model, or every so many, and some of them in a share of the runs."""
     for precision in layer_faults.PRECISIONS:
         for model in LAYER_MODELS:
             subject = {"model": model, "precision": precision}
-            kinds = records.ask(worker, **subject).get("kinds", [])
-            steady = 0
-            for number, kind in list(enumerate(kinds))[::every]:
-                task = {**subject, "number": number}
-                answer = records.ask(worker, **task, repeat=0, shares=ALWAYS)
-                if kind not in STEADY or not answer.get("effect"):
-                    continue
-                steady += 1
-                if steady % EVERY == 0:
-                    records.ask(worker, **task, repeat=0, shares=SOME_RUNS)
-                if steady % (2 * EVERY) == 0:
-                    records.ask(worker, **task, repeat=REPEAT, shares=[SOME_RUNS[1], SOME_RUNS[4]])
+            (answer,) = workers.each([subject], lambda worker, task: records.ask(worker, **task))
+            kinds = answer.get("kinds", [])
+            steady = [number for number, kind in enumerate(kinds) if kind in STEADY]
+            tasks = [{**subject, "number": number} for number in range(0, len(kinds), every)]
+            workers.each(tasks, lambda worker, task, steady=steady: try_fault(records, worker, task, steady))
             print(f"{model}, {precision}: {len(kinds)} faults", flush=True)
+
+
+def try_fault(records: Records, worker: Worker, task: dict[str, Any], steady: list[int]) -> None:
+    """Try one fault in every run; one that is among `steady`, by number, perhaps in a share of the runs too."""
+    answer = records.ask(worker, **task, repeat=0, shares=ALWAYS)
+    place = steady.index(task["number"]) if task["number"] in steady and answer.get("effect") else 1
+    if place % EVERY == 0:
+        records.ask(worker, **task, repeat=0, shares=SOME_RUNS)
+    if place % (2 * EVERY) == 0:
+        records.ask(worker, **task, repeat=REPEAT, shares=[SOME_RUNS[1], SOME_RUNS[4]])
 
 
 def judged(records: Records, repeat: int, always: bool) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -130,14 +133,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="file of JSON lines; a run goes on with it")
     parser.add_argument("--every", type=int, default=1, help="try one fault of so many")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--table", action="store_true", help="only print what the file has")
     options = parser.parse_args()
     records = Records(options.results)
     if not options.table:
         with TemporaryDirectory() as folder:
             built = fault_layer.build(Path(folder))
-            with Worker(layer_faults.__file__, built, SECONDS) as worker:
-                run(records, worker, options.every)
+            with Workers(lambda: Worker(layer_faults.__file__, built, SECONDS), options.jobs) as workers:
+                run(records, workers, options.every)
     print("\n".join([*tables(records), "", *misses(records)]))
     return int(missed(records))
 

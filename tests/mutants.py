@@ -10,6 +10,7 @@ docs/evidence.md. The exit status is 1 if fewer are killed than there have to be
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support
 import fault_layer  # noqa: E402
 import mutant_trials  # noqa: E402
 from fault_records import Records, share  # noqa: E402
-from fault_worker import Worker  # noqa: E402
+from fault_worker import Worker, Workers  # noqa: E402
 from layer_faults import PRECISIONS  # noqa: E402
 
 KILLED = 0.99
@@ -33,21 +34,23 @@ SECONDS = 180
 ROUNDING = {"fp32": 2.0**-21, "fp16": 2.0**-9}
 
 
-def run(records: Records, worker: Worker, per_kernel: int) -> None:
+def run(records: Records, workers: Workers, per_kernel: int) -> None:
     """Try mutants of each kernel, in the first model that has it."""
-    seen: set[int] = set()
-    for precision in PRECISIONS:
-        for model in mutant_trials.MODELS:
-            subject = {"model": model, "precision": precision}
-            for module in records.ask(worker, **subject).get("modules", []):
-                if module in seen:
-                    continue
-                seen.add(module)
-                task = {**subject, "module": module, "seed": SEED}
-                for number in range(per_kernel):
-                    if records.ask(worker, **task, number=number).get("ended"):
-                        break
-            print(f"{model}, {precision}: {sum(map(is_mutant, records.answers.values()))} mutants", flush=True)
+    subjects = [{"model": one, "precision": precision} for precision in PRECISIONS for one in mutant_trials.MODELS]
+    answers = workers.each(subjects, lambda worker, task: records.ask(worker, **task))
+    modules: dict[int, dict[str, Any]] = {}
+    for subject, answer in zip(subjects, answers, strict=True):
+        for module in answer.get("modules", []):
+            modules.setdefault(module, {**subject, "module": module, "seed": SEED})
+    print(f"{len(modules)} kernels of {len(subjects)} programs", flush=True)
+    workers.each(modules.values(), lambda worker, task: try_mutants(records, worker, task, per_kernel))
+
+
+def try_mutants(records: Records, worker: Worker, task: dict[str, Any], count: int) -> None:
+    """Try so many mutants of a kernel, or all that it has."""
+    for number in range(count):
+        if records.ask(worker, **task, number=number).get("ended"):
+            break
 
 
 def is_mutant(record: dict[str, Any]) -> bool:
@@ -91,19 +94,24 @@ def survivors(records: Records) -> Iterator[str]:
             yield f"{record['task']}: {text}, accuses {named}, not {record['nodes']}"
 
 
+def worker_of(layer: Path) -> Worker:
+    """A process that tries mutants. The driver compiles each of them once, for which optimizing it takes too long."""
+    return Worker(mutant_trials.__file__, layer, SECONDS, GALLIVM_PERF="nopt")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="file of JSON lines; a run goes on with it")
     parser.add_argument("--mutants", type=int, default=24, help="of each kernel")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--table", action="store_true", help="only print what the file has")
     options = parser.parse_args()
     records = Records(options.results)
     if not options.table:
         with TemporaryDirectory() as folder:
             built = fault_layer.build(Path(folder))
-            # The driver compiles each mutant once, for which optimizing it takes too long.
-            with Worker(mutant_trials.__file__, built, SECONDS, GALLIVM_PERF="nopt") as worker:
-                run(records, worker, options.mutants)
+            with Workers(functools.partial(worker_of, built), options.jobs) as workers:
+                run(records, workers, options.mutants)
     print("\n".join([*table(records), *survivors(records)]))
     changed = [
         one for one in records.answers.values() if one.get("effect") and not (not is_killed(one) and only_rounds(one))

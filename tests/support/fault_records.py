@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ class Records:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
         self.answers: dict[Key, dict[str, Any]] = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             record = json.loads(line)
@@ -25,9 +27,9 @@ class Records:
         key = _key(task)
         if key not in self.answers:
             record = {"task": task, **worker.ask(**task)}
-            with self._path.open("a", encoding="utf-8") as file:
+            with self._lock, self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
-            self.answers[key] = json.loads(json.dumps(record))
+                self.answers[key] = json.loads(json.dumps(record))
         return self.answers[key]
 
 

@@ -7,11 +7,18 @@ import os
 import selectors
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import fault_layer
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Worker:
@@ -62,3 +69,33 @@ class Worker:
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._lost("closed")
+
+
+class Workers:
+    """Several workers of one program, made by `make`, each of which tries one item at a time."""
+
+    def __init__(self, make: Callable[[], Worker], jobs: int) -> None:
+        self._stack = ExitStack()
+        self._pool = ThreadPoolExecutor(jobs)
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        for _ in range(jobs):
+            self._idle.put(self._stack.enter_context(make()))
+
+    def each(self, items: Iterable[Item], try_one: Callable[[Worker, Item], Result]) -> list[Result]:
+        """What try_one returns for each item."""
+
+        def run(item: Item) -> Result:
+            worker = self._idle.get()
+            try:
+                return try_one(worker, item)
+            finally:
+                self._idle.put(worker)
+
+        return list(self._pool.map(run, items))
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._stack.close()
