@@ -56,6 +56,17 @@ def test_faults_are_found_at_their_nodes(tried: list[dict[str, Any]]) -> None:
     assert len(missed) <= (1 - AT_NODE) * len(tried), missed
 
 
+def test_every_missing_barrier_is_named(worker: Worker) -> None:
+    """Those of the program as it ships, which lists with copies after some steps have too."""
+    subject = {"model": "cnn", "precision": "fp32"}
+    numbers = (i for i, kind in enumerate(worker.ask(**subject)["kinds"]) if kind == "no barrier")
+    answers = [worker.ask(**subject, number=number, repeat=0, shares=[(1, 0)]) for number in numbers]
+    races = [answer for answer in answers if answer["effect"]]
+    assert len(races) >= 6
+    for answer in races:
+        assert answer["validations"][0]["at"], answer
+
+
 @pytest.mark.parametrize("model", ["cnn", "recurrent"])
 def test_a_fault_of_some_runs_is_not_right_if_a_run_had_it(worker: Worker, model: str) -> None:
     """Weights that are wrong in one run of two or three: each validation has such a run or does not, and 20 runs have some."""
