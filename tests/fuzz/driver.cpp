@@ -91,6 +91,13 @@ void save_crash() {
   std::abort();
 }
 
+// A failed assertion or a fault that no sanitizer handles. The default action follows.
+void save_and_raise(int number) {
+  save_input("crash");
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
 // The same run at two ticks, kTimeoutSeconds apart.
 void check_timeout(int) {
   static uint64_t last_run = ~uint64_t{0};
@@ -102,7 +109,11 @@ void check_timeout(int) {
 }
 
 void install_handlers() {
-  if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(save_crash);
+  if (__sanitizer_set_death_callback)
+    __sanitizer_set_death_callback(save_crash);
+  else
+    for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) signal(number, save_and_raise);
+  signal(SIGABRT, save_and_raise);  // which sanitizers leave alone by default
   std::set_terminate(save_and_abort);
   signal(SIGPROF, check_timeout);
   const itimerval every{{kTimeoutSeconds, 0}, {kTimeoutSeconds, 0}};
