@@ -80,8 +80,6 @@ RANDOM = {
 }
 WITHOUT = {  # operators that validation says nothing of
     "MelWeightMatrix",
-    "com.microsoft::DynamicQuantizeLSTM",
-    "com.microsoft::GatherBlockQuantized",
     "TfIdfVectorizer",
     *(
         f"ai.onnx.ml::{name}"
