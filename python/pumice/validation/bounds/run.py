@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _RULES = """
     attention boxes contrib control decisions dynamic_lstm gathered_blocks learners maps movement norms own_rows pools quantized
-    recurrent reductions resampling sequences signal sums
+    recurrent reductions resampling sequences signal strings sums
 """
 for _name in _RULES.split():  # their modules fill the table of rules
     importlib.import_module(f"{__package__}.{_name}")
