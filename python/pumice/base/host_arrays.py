@@ -54,6 +54,8 @@ def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array
 def element_bytes(array: Array) -> Array:
     """The elements as rows of bytes, so that NaN equals NaN of the same payload, and -0 is not 0."""
     flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype == object:  # strings, of which NumPy's own lose a NUL at the end
+        flat = np.array([repr(one) for one in flat.tolist()])
     return flat.view(np.uint8).reshape(flat.size, -1) if flat.size else np.zeros((0, 1), np.uint8)
 
 
@@ -61,6 +63,8 @@ def same_bits(one: Array, other: Array) -> bool:
     """Whether two arrays have the same shape, dtype and bytes."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
+    if one.dtype == object:
+        return np.array_equal(one, other)
     if one.nbytes <= _COPIED:  # to copy few bytes is quicker than to make views of them
         return one.tobytes() == other.tobytes()
     return np.array_equal(_words(one), _words(other))
@@ -70,6 +74,8 @@ def differing(one: Array, other: Array) -> Array:
     """Which elements differ in a bit; all of them where the shapes do."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return np.ones(one.shape, bool)
+    if one.dtype == object:
+        return np.asarray(one != other)
     return np.asarray((element_bytes(one) != element_bytes(other)).any(axis=1).reshape(one.shape))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from .element_types import Array
 from .errors import binding_error
 from .host_arrays import unmasked
 
@@ -66,3 +67,37 @@ class CallStrings:
         texts[~behind] = self._table.array[places[~behind]]
         texts[behind] = np.array([*self._more], object)[places[behind] - count]
         return texts.reshape(value.shape)
+
+
+class KeptStrings(CallStrings):
+    """The strings of a model and of several calls, and which tensors of its program are places in them: for what looks at results later.
+
+    values: the names that the model has of strings, of sequences of them and of optional ones.
+    """
+
+    def __init__(self, table: StringTable, values: Collection[str]) -> None:
+        super().__init__(table)
+        self._values = frozenset(values)
+
+    def _has(self, name: str) -> bool:
+        value, _, part = name.rpartition("/")
+        return name in self._values or (part in ("data", "element") and value in self._values)
+
+    def texts(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors, by name, with strings in place of their places. A number that is no place stays one."""
+        return {name: self._texts(one) if self._has(name) else one for name, one in tensors.items()}
+
+    def _texts(self, value: Any) -> Any:
+        if not isinstance(value, np.ndarray) or value.dtype != np.int64:
+            return value
+        count = len(self._table.strings) + len(self._more)
+        wrong = (value < 0) | (value >= count)
+        made: Array = self.decoded(np.where(wrong, 0, value))
+        return np.where(wrong, value.astype(object), made) if wrong.any() else made
+
+    def places(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors, by name, with places in place of strings."""
+        return {
+            name: self.encoded(one, name) if isinstance(one, np.ndarray) and one.dtype == object else one
+            for name, one in tensors.items()
+        }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from .._pumice import Program
-    from ..base.string_table import CallStrings
+    from ..base.string_table import CallStrings, KeptStrings
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable, Recipe
@@ -152,6 +153,7 @@ class Model:
             self._defaults[name] = packing.call_strings().decoded(self._defaults[name])
         self._fixed = set(recipe.overridable).difference(self._defaults)
         self._packing = packing if packing.needed else None
+        self._string_values = recipe.strings, recipe.string_values
         self._random = packing.random
         self._input_count = len(packing.inputs)
         self._single = len(self.outputs) == 1
@@ -256,6 +258,19 @@ class Model:
         naming the input, what it expects and what it was given.
         """
         return self._arguments(arrays, by_name, self._packing.call_strings() if self._packing else None)
+
+    @cached_property
+    def _kept_strings(self) -> KeptStrings | None:
+        """The strings of the model and of all calls of _kept_arguments(); None for a model without strings."""
+        from ..base.string_table import KeptStrings, StringTable
+
+        strings, values = self._string_values
+        return KeptStrings(StringTable(strings), values) if values else None
+
+    def _kept_arguments(self, /, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
+        """The same as arguments(), with strings at places that _kept_strings knows."""
+        strings = self._kept_strings or (self._packing.call_strings() if self._packing else None)
+        return self._arguments(arrays, by_name, strings)
 
     def _arguments(
         self, given: tuple[Any, ...], by_name: Mapping[str, Any], strings: CallStrings | None = None

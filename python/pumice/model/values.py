@@ -112,10 +112,10 @@ class Packing:
         self._given, self.inputs = _grouped([name for name in names if name != RANDOM_STATE], tensors)
         self._results, self.outputs = _grouped(*outputs)
         compound = any(kind.compound for kind in [*self._given, *self._results])
-        self.needed = compound or self.random is not None or bool(string_values)
         self._strings = strings
         self._table: StringTable | None = None  # made at the first call: few models have strings
         self._places = {value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values}
+        self.needed = compound or self.random is not None or bool(self._places)
         self.inputs, self.outputs = (
             [value._replace(dtype=np.dtype(object)) if value.name in self._places else value for value in values]
             for values in (self.inputs, self.outputs)

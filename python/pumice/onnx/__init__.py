@@ -16,7 +16,8 @@ def import_graph(source: Source, folder: Folder | None = None) -> Graph:
     Raises UnsupportedError with everything that is not supported, GraphError where the model breaks a rule.
     """
     graph, recipe = load_graph(source, folder)
-    if recipe.string_values:
-        what = [f"'{name}': strings, which a Graph has not" for name in recipe.string_values]
+    ends = dict.fromkeys(value.name for value in (*recipe.inputs, *recipe.outputs))
+    if names := [name for name in ends if name in recipe.string_values]:
+        what = [f"'{name}': strings, which a Graph has not" for name in names]
         raise unsupported_error(f"graph of model '{recipe.name}'", what)
     return graph

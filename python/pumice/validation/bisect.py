@@ -195,7 +195,8 @@ class _Search:
     def _results_of_whole(self, inputs: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
         """The outputs of a run, and by node an index out of range."""
         try:
-            return dict(self.model.program(inputs, loop_timeout=self._loop_timeout, filled=True)), {}
+            made = dict(self.model.program(inputs, loop_timeout=self._loop_timeout, filled=True))
+            return self.reference.texts(made), {}
         except IndexRangeError as error:
             return {}, {error.node: str(error)}
 
@@ -205,7 +206,7 @@ class _Search:
         results, _ = self._ran or ({}, {})
         if program.has_control_flow or not results:
             return [], None
-        found = compared(results, observed_outputs(program, inputs), OBSERVED, self.case)
+        found = compared(results, self.reference.texts(observed_outputs(program, inputs)), OBSERVED, self.case)
         arrays = [inputs[value.name] for value in program.inputs]
         step = racing_step(program, arrays, self.reference.nodes) if found else None
         if step is not None:
@@ -224,9 +225,10 @@ class _Search:
         """The results of the first nodes alone, fused."""
         with self.model.loaded_again(part=self.cuts.prefix(count, names)) as part:
             wanted = [value.name for value in (*part.inputs, *part.overridable)]
-            arrays = part.arguments(**{name: self.given[name] for name in wanted if name in self.given})
+            arrays = part._kept_arguments(**{name: self.given[name] for name in wanted if name in self.given})
             inputs = {value.name: array for value, array in zip(part.program.inputs, arrays, strict=True)}
-            return dict(part.program(inputs, loop_timeout=self._loop_timeout, filled=True))
+            made = dict(part.program(inputs, loop_timeout=self._loop_timeout, filled=True))
+            return part._kept_strings.texts(made) if part._kept_strings else made
 
     def prefix(self, count: int, walk: _Walk) -> tuple[_Probe, _Walk]:
         """The first nodes alone, fused: all that later nodes read of them."""
@@ -300,6 +302,7 @@ def bisected(model: Model, inputs: list[Any], options: Options, progress: _Step 
     last node, of its worst tensor.
     """
     reference = Reference(model.source, model.folder, model.precision, model.kernel_table)
+    reference.strings = model._kept_strings
     check_names(model, reference, options)
     cuts = ModelParts(model.source, model.folder, reference, [value.name for value in model.overridable])
     total = len(inputs) + max(1, len(reference.nodes)).bit_length()

@@ -11,8 +11,9 @@ import onnx
 
 from ..base.element_types import PRECISIONS, Array, numpy_dtype
 from ..base.errors import InputError, binding_error, unsupported_error
+from ..base.string_table import KeptStrings
 from ..importer.file.model_file import Folder, ModelFile, Source
-from ..importer.file.recipe import InputRecipe, NotExpressible
+from ..importer.file.recipe import STRING, InputRecipe, NotExpressible
 from ..importer.onnx_values import value_of
 from ..importer.parse import parse
 from ..model.model import Model
@@ -74,6 +75,7 @@ class CandidateTensors:
 
     single = True
     loop_timeout: float | None = None
+    strings: KeptStrings | None = None
 
     def __init__(self, model: CandidateModel, candidate: Candidate, first: dict[str, Array]) -> None:
         self._model = model
@@ -146,7 +148,7 @@ class CandidateTensors:
             raise InputError(f"validate: candidate: the model has no tensor '{name}'")
         if value is None or isinstance(value, list | tuple | Mapping):
             raise InputError(f"validate: candidate: expected an array as '{name}', given a {type(value).__name__}")
-        array = np.array(value)  # a copy: the candidate may use its memory again
+        array = _texts(np.array(value))  # a copy: the candidate may use its memory again
         declared = self._model.dtypes.get(name)
         if declared is not None and is_float(array.dtype) and is_float(declared) and declared != array.dtype:
             narrow = np.can_cast(array.dtype, declared) or (
@@ -184,11 +186,9 @@ def _declared(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
         try:
             declared = value_of(value)
         except NotExpressible:
-            declared = InputRecipe(value.name, "string", None, [])
-        if declared.dtype == "string" or "(" in declared.dtype:
-            raise unsupported_error(
-                "validation of a candidate", [f"input '{value.name}', which is no tensor of numbers"]
-            )
+            declared = InputRecipe(value.name, "(", None, [])
+        if "(" in declared.dtype:
+            raise unsupported_error("validation of a candidate", [f"input '{value.name}', which is no tensor"])
         made.append(declared)
     return made
 
@@ -206,13 +206,23 @@ def _element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
     return made
 
 
+def _texts(value: Any) -> Array:
+    """Strings as objects; anything else as it is."""
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind in "UT" else array
+
+
+def _is_text(array: Array) -> bool:
+    return array.dtype == object and all(isinstance(one, str) for one in array.flat)
+
+
 def _checked(value: InputRecipe, given: Mapping[str, Any]) -> Array:
-    dtype = numpy_dtype(value.dtype)
+    name = "str" if value.dtype == STRING else value.dtype
     if value.name not in given:
-        raise binding_error("K3", value.name, f"an array of {dtype}", "nothing")
-    array = np.asarray(given[value.name])
-    if array.dtype != dtype:
-        raise binding_error("K5", value.name, f"an array of {dtype}", str(array.dtype), f'.astype("{dtype}") converts')
+        raise binding_error("K3", value.name, f"an array of {name}", "nothing")
+    array = _texts(given[value.name])
+    if not _is_text(array) if value.dtype == STRING else array.dtype != numpy_dtype(name):
+        raise binding_error("K5", value.name, f"an array of {name}", str(array.dtype), f'.astype("{name}") converts')
     if value.shape is not None and not fits(array.shape, value.shape):
         expected = f"shape {sizes_text(value.shape)}"
         raise binding_error("K10", value.name, expected, f"shape {sizes_text(array.shape)}")

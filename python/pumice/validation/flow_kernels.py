@@ -67,7 +67,7 @@ class _Graph(NamedTuple):
 
     def given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The inputs that a region of it was given, with what the importer makes of that by the names that the model has for it."""
-        made = dict(inputs)
+        made = self.kernels.reference.texts(inputs)
         counter = inputs.get(f"{self.node.name}/counter") if self.node else None
         if self.node is None or counter is None:
             return made
@@ -132,7 +132,7 @@ class FlowKernels:
         self._inputs = inputs
         given = tuple(inputs[value.name] for value in self._program.inputs)
         found = self._program.observe_runs(given, 0 if self._reason else self._most, loop_timeout)
-        self.outputs = found["outputs"]
+        self.outputs = self._main.kernels.reference.texts(found["outputs"])
         self._differing = [(run["graph"], run["number"], run["differing"]) for run in found["runs"] if run["differing"]]
         self._names = [region["graph"] for region in found["regions"]]
         for i, region in enumerate(found["regions"]):
@@ -151,7 +151,7 @@ class FlowKernels:
                 self._lost.add(f"graph '{run['graph']}': it is the importer's own")
             return
         is_main = graph is self._main
-        graph.kernels.take(run["tensors"], {**(self._inputs if is_main else {}), **graph.given(run["inputs"])})
+        graph.kernels.take(run["tensors"], {**self._given(is_main), **graph.given(run["inputs"])})
         for node in graph.kernels.reference.nodes:
             if _has_graphs(node.proto):
                 continue  # which the program runs between its regions
@@ -163,6 +163,10 @@ class FlowKernels:
                     self._lost.add(f"tensor '{one.name}'{f' in {graph.name}' if graph.name else ''}: {one.note}")
                 else:
                     yield FlowJudged(graph.owner or node, graph.name, run["number"], node, one)
+
+    def _given(self, is_main: bool) -> dict[str, Array]:
+        """The inputs of the case at hand, which the main graph reads."""
+        return self._main.kernels.reference.texts(self._inputs) if is_main else {}
 
     def differing(self, case: int) -> list[Finding]:
         """The outputs of regions that have other bits where no copies after each step make the device wait."""

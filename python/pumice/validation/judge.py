@@ -291,7 +291,10 @@ def _kind(actual: Any, expected: Any, error: float, allowed: float) -> str:
 
 
 def _others(actual: Array, expected: Bounded) -> Element:
-    """Integers and booleans are equal, but for what is undecided."""
+    """Integers, booleans and strings are equal, but for what is undecided."""
+    if actual.dtype == object:
+        errors, zeros = np.where(actual == expected.value, 0.0, 1.0), np.zeros(actual.shape)
+        return Element(errors, errors, zeros, zeros > 0, zeros > 0)
     if actual.dtype.kind not in "biu":
         same = actual.view(f"u{actual.dtype.itemsize}") == np.asarray(expected.value).view(f"u{actual.dtype.itemsize}")
         zeros, errors = np.zeros(actual.shape), np.where(same, 0.0, 1.0)

@@ -141,7 +141,7 @@ class ShippedKernels:
             found = self.program.observe(arrays, None if window is None else set())
         except UnsupportedError as error:
             self.refused = str(error)
-        self.outputs = found["outputs"] if window is None else None
+        self.outputs = self.reference.texts(found["outputs"]) if window is None else None
         self.take(found["tensors"], given, by_parts=window is not None)
         if window is not None:
             self._inside = set()
@@ -162,7 +162,7 @@ class ShippedKernels:
         for one in self.program.observe(arrays, set(wanted))["tensors"]:
             if one["array"] is not None:
                 name, k = wanted[one["name"]]
-                self._stored[name][k] = self._stored[name][k]._replace(array=one["array"])
+                self._stored[name][k] = self._stored[name][k]._replace(array=self.reference.text(name, one["array"]))
 
     def take(self, tensors: Sequence[Mapping[str, Any]], given: Mapping[str, Any], by_parts: bool = False) -> None:
         """What the program, or a region of it, has stored when it was given these inputs. by_parts: of these no doubles are kept."""
@@ -179,7 +179,7 @@ class ShippedKernels:
                 # Kernels that write parts of words read their own result.
                 is_cast = bool(tensors_before) and name in reads
                 reads = reads if is_cast else (reads - {name} | self._viewed(name) if name in reads else reads)
-                array = _ABSENT if one["array"] is None else one["array"]
+                array = _ABSENT if one["array"] is None else self.reference.text(name, one["array"])
                 facts = one["kernel"], reads, one["additions"], one["name"], one["bytes"]
                 tensors_before.append(Stored(array, *facts))
         self._plan_freeing()

@@ -56,7 +56,7 @@ def _differing(proof: Proof, inputs: dict[str, Array], results: dict[str, Array]
     kernels = proof.kernels
     outputs = kernels.outputs if kernels else None
     if outputs is None:
-        outputs = observed_outputs(proof.fused.program, inputs)
+        outputs = proof.reference.texts(observed_outputs(proof.fused.program, inputs))
     return compared(results, outputs, OBSERVED, case)
 
 

@@ -65,6 +65,7 @@ class Proof:
         self.tensors: Tensors = tensors or DeviceTensors(cast(Model, fused), load_graph)
         self.against = against or Against()
         self.reference = Reference(fused.source, fused.folder, self.tensors.types, fused.kernel_table)
+        self.reference.strings = self.tensors.strings
         if self.reference.mixed:
             self.reference.narrowed = self.tensors.narrowed()
         self.against.bind(self.reference, options.tolerance, self.tensors)
@@ -429,7 +430,7 @@ class Proof:
             results = self.runs.results(inputs)
         except IndexRangeError:  # of a model that was loaded so; it is among the faults
             return
-        self.judge_results = lambda results: self._results(results, ours, chain, drifts, case)
+        self.judge_results = lambda made: self._results(self.reference.texts(made), ours, chain, drifts, case)
         self.judge_results(results)
         for row in empty_case(results, case, self.options):
             self._keep(row)

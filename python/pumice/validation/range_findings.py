@@ -214,9 +214,8 @@ def _saturated(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Fin
     attributes = attributes_of(node.proto)
     if node.op == "Cast":
         scale = zero = None
-        try:
-            dtype = dtype_of(attributes["to"])
-        except Unproved:  # of strings
+        dtype = dtype_of(attributes["to"])
+        if dtype.kind == "O":
             return
     else:
         scale, zero = (_broadcast(values.get(name), x, attributes) for name in [*node.proto.input[1:], ""][:2])

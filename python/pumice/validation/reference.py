@@ -25,6 +25,7 @@ from .bounds.types import Types, is_float
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
+    from ..base.string_table import KeptStrings
     from ..importer.kernel_operator import KernelTable
 
 
@@ -93,7 +94,7 @@ class Reference:
 
     precision: of the program that is judged, or the types in which it computes. kernels: operators that run kernels of the user's, with
     references of their own. `narrowed`: values in float32 that a program of narrower
-    floats rounds for some of the nodes which read them.
+    floats rounds for some of the nodes which read them. `strings`: those that the program has by their places; None where it has none.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Reference:
         policy = None if isinstance(precision, Types) else policy_of(precision)
         self.mixed = policy is not None and not policy.is_plain and policy.precision != "fp32"
         self.narrowed: set[str] = set()
+        self.strings: KeptStrings | None = None
         self.types = precision if isinstance(precision, Types) else Types(policy_of(precision).precision)
         self.opsets = {domain: version for domain, version in opsets(model).items() if domain != "ai.onnx"}
         self.runner = Runner(self.opsets, self.types)
@@ -134,6 +136,14 @@ class Reference:
         self._mark_folded()
         self._mark_scaled()
         self.precision = self._mark_policy(policy)  # in words
+
+    def texts(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """The tensors of a program, by name, with strings in place of their places."""
+        return self.strings.texts(tensors) if self.strings else dict(tensors)
+
+    def text(self, name: str, tensor: Array) -> Array:
+        """The same of one tensor."""
+        return self.texts({name: tensor})[name]
 
     def last_readers(self, results: Collection[str]) -> dict[int, list[str]]:
         """Which values nothing reads once a node has run, by its number; without `results`."""
@@ -221,6 +231,7 @@ class BodyReference(Reference):
 
     def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode) -> None:
         self.mixed, self.narrowed, self.types = outer.mixed, set(), outer.types.at(node.precision)
+        self.strings = outer.strings
         self.opsets, self.precision = outer.opsets, node.precision
         self.runner, self.chained = outer.runner.at(node.precision), outer.chained.at(node.precision)
         own = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
+from ..base.string_table import KeptStrings
 from ..model.model import Model
 from ..model.policy import Precision
 from .against import Against, exactly
 from .bounds.bounded import Bounded
 from .bounds.registry import Unproved, Value
 from .bounds.run import constant, given_input
-from .bounds.types import FloatType, Types, float_type, is_float
+from .bounds.types import FloatType, Types, float_type, is_float, name_of
 from .carried import Carried
 from .chain import overflow_of
 from .cut import MissingTensor, cut
@@ -46,6 +47,7 @@ class SingleNodes:
 
     absent = ""
     single = True
+    strings: KeptStrings | None = None
 
     def __init__(self, model: Model) -> None:
         self.types: Precision | Types = model.policy
@@ -77,8 +79,9 @@ class SingleNodes:
         part = cut(reference, [node.name], given, node.outputs, constants)
         with self._setup._replace(precision=node.precision).load(part.proto) as model:
             names = [one.name for one in model.program.inputs]
-            inputs = dict(zip(names, model.arguments(**part.inputs), strict=True))
+            inputs = dict(zip(names, model._kept_arguments(**part.inputs), strict=True))
             made = dict(model.program(inputs, loop_timeout=self.loop_timeout))
+            made = model._kept_strings.texts(made) if model._kept_strings else made
             return Ran(made, told_additions(model.program, inputs))
 
     def narrowed(self) -> set[str]:
@@ -245,7 +248,7 @@ class ReferenceInputs(Proof):
                 return  # the program computes it before it runs
             row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or ran.why)
             if isinstance(expected, Bounded):
-                row = row._replace(dtype=str(expected.dtype), shape=expected.shape)
+                row = row._replace(dtype=name_of(expected.dtype), shape=expected.shape)
             waived = self.options.allows(node.op, node.operator, node.name, name)
             self._keep(row._replace(unproved=(node.name,), waived=waived))
             return

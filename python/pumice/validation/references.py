@@ -11,6 +11,7 @@ import numpy as np
 from .._pumice import Context
 from ..base.element_types import PRECISIONS, Array
 from ..base.errors import InputError
+from ..base.host_arrays import differing, same_bits
 from ..importer.file.model_file import ModelFile, portable
 from ..importer.load import load_graph
 from ..model.array_files import npz_arrays
@@ -281,7 +282,9 @@ class OtherProgram(Valued):
             raise InputError(
                 f"validate: reference: model '{self._model.name}' has an input '{missing[0]}', the other none"
             )
-        return self._tensors.tensors({name: inputs[name] for name in wanted})
+        texts = self.reference.texts({name: inputs[name] for name in wanted})
+        strings = self._model._kept_strings
+        return self._tensors.tensors(strings.places(texts) if strings else texts)
 
     def close(self) -> None:
         """Closes what was compiled, and the model and the context unless they are the caller's."""
@@ -317,9 +320,9 @@ class AnotherRun(Against):
     def compared(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
         """Whether the bits are those of the other run."""
         other = self._again.pop(output, None) if output else self._results.get(node)
-        if other is None or (other.shape == actual.shape and other.tobytes() == actual.tobytes()):
+        if other is None or same_bits(other, actual):
             return None
-        differ = int((other != actual).sum()) if other.shape == actual.shape else actual.size
+        differ = int(differing(other, actual).sum())
         text = f"{differ} of {actual.size} elements of '{output or node}' have other bits in another run"
         return Finding("not deterministic", node, text, differ, case)
 
@@ -364,9 +367,10 @@ def _loaded(given: Any) -> dict[str, Array]:
             made = npz_arrays(given)
         except (InputError, OSError) as error:
             raise InputError(f"validate: reference: expected an .npz file of tensors: {error}") from None
-    if not made or any(array.dtype == object for array in made.values()):
+    texts = {name: array.astype(object) for name, array in made.items() if array.dtype.kind in "UTO"}
+    if not made or any(not isinstance(one, str) for array in texts.values() for one in array.flat):
         raise InputError("validate: reference: expected arrays by the names of tensors, given none or other objects")
-    return made
+    return {**made, **texts}
 
 
 # ---- functions of the caller's

@@ -339,7 +339,12 @@ class Repeats:
         except IndexRangeError:  # of a model that was loaded so; it is among the faults
             return
         judged = self.proof.runs.results(inputs)
-        others = compared(distinct[0], judged, "the run that is judged, which begins on filled memory", case)
+        others = compared(
+            self.proof.reference.texts(distinct[0]),
+            judged,
+            "the run that is judged, which begins on filled memory",
+            case,
+        )
         for finding in others:
             if not tallies[finding.node].differs:  # of those a Repeatability tells
                 self.proof.collected.find(finding)

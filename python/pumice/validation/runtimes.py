@@ -46,7 +46,15 @@ def by_onnx(node: ReferenceNode, arrays: Mapping[str, Array | None], opsets: Map
         warnings.simplefilter("ignore")
         results = ReferenceEvaluator(alone(node, arrays, opsets)).run(None, given)
     made = dict(zip(node.outputs, results, strict=True))
-    return {name: np.asarray(value) if isinstance(value, np.generic) else value for name, value in made.items()}
+    return {
+        name: _array(value) if isinstance(value, np.generic | np.ndarray) else value for name, value in made.items()
+    }
+
+
+def _array(value: Any) -> Array:
+    """A result as an array. Strings are objects, as in all other values."""
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind in "UT" else array
 
 
 def runtime() -> Any:

@@ -63,6 +63,8 @@ class Origin(NamedTuple):
         names = tuple(value.name for value in model.overridable)
         fusion = (model.fuse, model.deterministic)
         setup = Setup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
+        strings = model._kept_strings
+        cases = [(strings.texts(arrays), given) for arrays, given in cases] if strings else cases
         return Origin(model.source, model.folder, names, setup, cases, validated)
 
     def load(self) -> Model:

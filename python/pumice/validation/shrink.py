@@ -10,6 +10,7 @@ import onnx
 
 from .._pumice import Error, IndexRangeError, sha256
 from ..base.element_types import Array
+from ..base.host_arrays import element_bytes
 from ..importer.load import load_graph
 from .cut import Cut, MissingTensor, cut
 from .judge import WRONG
@@ -36,7 +37,9 @@ class Shrinker:
 
     def fails(self, part: Cut) -> bool:
         """Whether a part fails; one that does not run at all does not."""
-        key = sha256(part.proto.SerializeToString(), *(array.tobytes() for array in part.inputs.values()))
+        key = sha256(
+            part.proto.SerializeToString(), *(element_bytes(array).tobytes() for array in part.inputs.values())
+        )
         if key not in self._known:
             self.tried += 1
             try:
@@ -128,8 +131,9 @@ def device_tensors(origin: Origin, case: int) -> dict[str, Array]:
     """Every tensor of the unfused program, and the inputs, as the device has them."""
     with origin.load() as model:
         tensors = DeviceTensors(model, load_graph)
+        inputs = origin.cases[case][0]
         try:
-            made = tensors.tensors(origin.cases[case][0])
+            made = tensors.tensors(model._kept_strings.places(inputs) if model._kept_strings else inputs)
         except IndexRangeError:  # the call refuses these inputs, which the node at fault reads
             made = {}
         finally:

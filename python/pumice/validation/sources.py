@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from .._pumice import Context, Graph, IndexRangeError, Program
 from ..base.element_types import Array
+from ..base.string_table import KeptStrings
 from ..importer.file.model_file import ModelFile
 from ..importer.parse import parse
 from ..model.model import Model
@@ -59,6 +60,7 @@ class Tensors(Protocol):
     single: bool
     types: Precision | Types
     loop_timeout: float | None
+    strings: KeptStrings | None  # which the program has by their places
 
     def narrowed(self) -> set[str]:
         """Values in float32 that are rounded for some of the nodes which read them."""
@@ -104,6 +106,7 @@ class DeviceTensors:
         graph, _ = load(model.source, model.folder, None, overridable, kernels=model.kernel_table)
         self.types: Precision | Types = model.policy
         self._model = model
+        self.strings = model._kept_strings
         self._load = load
         self._proto = parse(ModelFile(model.source, model.folder))
         self.loop_timeout = timeout_of(self._proto.graph)
@@ -126,7 +129,8 @@ class DeviceTensors:
 
     def _ran(self, program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The results of a run on filled memory: what a run on the same inputs has left there would hide a missing barrier."""
-        return dict(program(dict(inputs), loop_timeout=self.loop_timeout, filled=True))
+        made = dict(program(dict(inputs), loop_timeout=self.loop_timeout, filled=True))
+        return self.strings.texts(made) if self.strings else made
 
     def _single_nodes(self) -> Program:
         """The program without fusion, compiled when it is first asked for."""

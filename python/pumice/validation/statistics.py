@@ -173,7 +173,7 @@ def _floats(given: Any) -> Array | None:
     array = np.asarray(given)
     if array.dtype.kind == "f" and array.dtype.itemsize in (4, 8):
         return array.ravel()
-    if array.dtype.kind == "c":
+    if array.dtype.kind in "cO":
         return None
     try:
         return array.astype(np.float32 if str(array.dtype) in ("float16", "bfloat16") else np.float64).ravel()

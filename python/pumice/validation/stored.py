@@ -136,6 +136,7 @@ def _reference_values(
 def _row(name: str, actual: Any, stored: Any, expected: Value, types: Types, tolerance: float | None) -> StoredRow:
     if not isinstance(actual, np.ndarray) or not isinstance(stored, np.ndarray) or not isinstance(expected, Bounded):
         return StoredRow(name, None, None, "sequences and optional values are not compared with stored ones")
+    stored = stored.astype(object) if stored.dtype.kind in "UT" else stored  # strings
     allowed = Bounded(expected.value, _allowance(stored, expected, types), actual.dtype)
     if expected.sides is not None and expected.shape == stored.shape:
         allowed.with_sides(_sides(stored, expected, types))

@@ -12,6 +12,7 @@ from onnx import helper
 
 from .._pumice import GraphError, Program, UnsupportedError
 from ..base.element_types import Array
+from ..base.string_table import KeptStrings, StringTable
 from ..importer.file.model_file import ModelFile
 from ..model.model import Model
 from .cut import declared
@@ -82,16 +83,21 @@ class Windows:
 
     def run(self, inputs: Mapping[str, Array], start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:
         """The tensors of the nodes from start to end. Raises UnsupportedError, GraphError and KeyError where they cannot run alone."""
-        program = self._compiled(start, end, inputs, known)
+        program, strings = self._compiled(start, end, inputs, known)
         try:
-            given = {one.name: known[one.name] if one.name in known else inputs[one.name] for one in program.inputs}
+            before = {**self._reference.texts(inputs), **known}
+            given = {one.name: before[one.name] for one in program.inputs}
+            given = strings.places(given) if strings else given
             results = dict(program(given, loop_timeout=self._loop_timeout, filled=True))
+            results = strings.texts(results) if strings else results
             self.additions = {**(self.additions or {}), **told_additions(program, given)}
             return results
         finally:
             program.close()  # with its memory on the device, which is that of all its tensors
 
-    def _compiled(self, start: int, end: int, inputs: Mapping[str, Array], known: Mapping[str, Array]) -> Program:
+    def _compiled(
+        self, start: int, end: int, inputs: Mapping[str, Array], known: Mapping[str, Array]
+    ) -> tuple[Program, KeptStrings | None]:
         model = self._model
         overridable = [value.name for value in model.overridable]
         if self._cuts is None:
@@ -104,11 +110,12 @@ class Windows:
         )
         given = {name: declared(name, known[name]) for name in sorted(crossing)}
         part = self._cuts.part([*self._folded, *nodes], outputs, given)
-        graph, _ = self._load(
+        graph, recipe = self._load(
             part, ModelFile(model.source, model.folder).folder, None, overridable, kernels=model.kernel_table
         )
         program: Program = graph.compile(model.context, model.precision, keep_all=True, fuse=False)
-        return program
+        values = recipe.string_values
+        return program, KeptStrings(StringTable(recipe.strings), values) if values else None
 
 
 def told_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._pumice import Context
 from ..base.element_types import Array
-from ..base.errors import InputError, unsupported_error
+from ..base.errors import InputError
 from ..base.log import forward_log
 from ..importer.file.model_file import Source
 from ..model.model import Model
@@ -49,9 +49,10 @@ def _by_name(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]
         positional = [case]
     else:
         positional = case
-    arrays = model.arguments(*positional, **named)
+    arrays = model._kept_arguments(*positional, **named)
     inputs = {value.name: array for value, array in zip(model.program.inputs, arrays, strict=True)}
-    return inputs, {**model.named(*positional, **named), **inputs}
+    texts = model._kept_strings.texts(inputs) if model._kept_strings else inputs
+    return inputs, {**model.named(*positional, **named), **texts}
 
 
 def validate(
@@ -143,8 +144,6 @@ def validate(
 def _validated(
     model: Model, cases: Iterable[Case], progress: Progress | None, options: Options, reference: Any
 ) -> ValidationReport:
-    if strings := [str(value) for value in (*model.inputs, *model.outputs) if value.dtype == object]:
-        raise unsupported_error(f"validation of model '{model.name}'", strings)
     inputs = _some([_by_name(model, case) for case in cases])
     if options.mode == "bisect":
         if reference not in (None, "float64"):

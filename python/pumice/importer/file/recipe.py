@@ -163,7 +163,7 @@ class Recipe(Fields):
     cannot have; `captured` are the values of graphs around it that a subgraph reads; `metadata` is what a file says of itself.
 
     `overridable` are the initializers that the file lists as inputs too; `defaults` are those of them that were asked for: inputs,
-    behind the others, with what they hold where they are not given. `string_values` are the inputs and outputs that are places in
+    behind the others, with what they hold where they are not given. `string_values` are the values, also of subgraphs, that are places in
     `strings`. `warnings`: what of the file is not taken as it stands. `plain`: every node is known to be a single one of the engine,
     so that nothing else need be imported.
     """

@@ -86,6 +86,7 @@ def _as_number(dtype: str) -> str:
 class _Table:
     def __init__(self) -> None:
         self.places = {"": 0}
+        self.values: dict[str, None] = {}  # the names of all that are strings, in all graphs
 
     def place(self, text: str) -> int:
         return self.places.setdefault(text, len(self.places))
@@ -138,6 +139,8 @@ class _Graph:
 
     def _keep(self, names: list[str], are_strings: bool) -> None:
         (self.strings.update if are_strings else self.strings.difference_update)(names)
+        if are_strings:
+            self.table.values.update(dict.fromkeys(filter(None, names)))
 
     def _add(self, node: NodeRecipe) -> None:
         try:
@@ -295,11 +298,7 @@ _ENCODERS = {
 
 
 def without_strings(recipe: Recipe) -> Recipe:
-    """The recipe with numbers in place of strings, with the table of strings and the names of inputs and outputs that
-    are some.
-    """
+    """The recipe with numbers in place of strings, with the table of strings and the names of values that are some."""
     table = _Table()
-    graph = _Graph(recipe, table, set())
-    made = graph.numbered()
-    names = dict.fromkeys(value.name for value in (*recipe.inputs, *recipe.outputs) if value.name in graph.strings)
-    return made._replace(strings=list(table.places) if names else (), string_values=list(names))
+    made = _Graph(recipe, table, set()).numbered()
+    return made._replace(strings=list(table.places) if table.values else (), string_values=list(table.values))

@@ -62,9 +62,15 @@ class Masked:
 
 
 def attend(
-    call: Call, given: tuple[Bounded, Bounded, Bounded], masks: list[Any], scale: float | None, softcap: float = 0.0
+    call: Call,
+    given: tuple[Bounded, Bounded, Bounded],
+    masks: list[Any],
+    scale: float | None,
+    softcap: float = 0.0,
+    sink: Bounded | None = None,
 ) -> tuple[Bounded, list[Bounded]]:
     """given: q, k and v as [batch, heads, rows, size]; each mask is a tensor that is added, or an array that is true where a key is hidden.
+    sink: by head, the score of one more key, whose value is zero.
 
     Gives y, and the scores in the order of ONNX's qk_matmul_output_mode: products, with masks, capped, and shares.
     """
@@ -90,12 +96,26 @@ def attend(
     scores = masked.result()
     scores.dtype = np.dtype(dtype)
     kept.append(scores)
-    all_hidden = np.all(np.isneginf(scores.value), axis=-1, keepdims=True)
-    shares = softmax(call, scores, -1, factors=2)
-    shares = Bounded(np.where(all_hidden, 0.0, shares.value), np.where(all_hidden, 0.0, shares.errors()), dtype)
+    shares = _shares(call, scores, sink)
     kept.append(shares)
     y = contracted(np.matmul, shaken(call, shares), v, v.shape[2], types, dtype)
     return Bounded(y.value, y.error, dtype), kept
+
+
+def _shares(call: Call, scores: Bounded, sink: Bounded | None) -> Bounded:
+    """The softmax of scores, 0 in rows of which every key is hidden."""
+    all_hidden = np.all(np.isneginf(scores.value), axis=-1, keepdims=True)
+    shares = softmax(call, scores if sink is None else _with_sink(scores, sink), -1, factors=2)
+    shares = shares if sink is None else shares.moved(lambda a: a[..., :-1])
+    return Bounded(np.where(all_hidden, 0.0, shares.value), np.where(all_hidden, 0.0, shares.errors()), scores.dtype)
+
+
+def _with_sink(scores: Bounded, sink: Bounded) -> Bounded:
+    """The scores, and behind them that of the sink."""
+    from .movement import joined
+
+    column = (*scores.shape[:-1], 1)
+    return joined([scores, sink.moved(lambda a: np.broadcast_to(a.reshape(1, -1, 1, 1), column))], -1)
 
 
 def shaken(call: Call, x: Bounded) -> Bounded:

@@ -15,7 +15,7 @@ from .movement import joined
 from .norms import inverse_deviation, normalised
 from .registry import RULES, Call, Unproved, rule
 from .registry import call as other
-from .sums import _without_zero, contracted, integer_product, summed
+from .sums import contracted, integer_product, summed, without_zero
 
 DOMAIN = "com.microsoft"
 
@@ -192,7 +192,7 @@ def _qgemm(call: Call) -> list[Any]:
 def _product(call: Call, a: list[Any], b: list[Any], bias: Bounded | None) -> Bounded:
     """The product of integers, each with its scale and zero point."""
     m = call.arithmetic(np.float32)
-    total = integer_product(np.matmul, _without_zero(a[0], a[2]), _without_zero(b[0], b[2]))
+    total = integer_product(np.matmul, without_zero(a[0], a[2]), without_zero(b[0], b[2]))
     whole = _kept(call, Bounded(total.value.astype(np.float64), total.error, np.float32))
     made = m.mul(whole, _kept(call, m.mul(a[1], b[1])))
     return made if bias is None else m.add(_kept(call, made), bias)
@@ -342,10 +342,10 @@ def _self_attention(call: Call) -> list[Any]:
 
 @rule("GroupQueryAttention", domain=DOMAIN)
 def _grouped(call: Call) -> list[Any]:
-    if any(call.optional(i) is not None for i in range(12, 16)) or call.attribute("smooth_softmax", 0) > 0:
+    if any(call.optional(i) is not None for i in range(12, 16)):
         raise Unproved("this form of GroupQueryAttention")
-    if call.optional(11) is not None or call.outputs > 3:
-        raise Unproved("GroupQueryAttention with a sink, or with its scores")
+    if call.outputs > 3:
+        raise Unproved("GroupQueryAttention with its scores")
     heads, groups = call.attribute("num_heads"), call.attribute("kv_num_heads")
     q, k, v = call.input(0), call.optional(1), call.optional(2)
     if k is None:
@@ -368,7 +368,10 @@ def _grouped(call: Call) -> list[Any]:
         q, k = (_kept(call, rotated(inner, one, (call.input(7), call.input(8)), where, 0, size)) for one in (q, k))
     keys, values = _cache(call.optional(3), k, total, first), _cache(call.optional(4), v, total, first)
     masks = _grouped_masks(call, first, rows, keys.shape[2])
-    y, _ = attend(call, (q, keys, values), masks, call.attribute("scale"), call.attribute("softcap", 0.0))
+    softcap, sink = call.attribute("softcap", 0.0), call.optional(11)
+    if sink is None and call.attribute("smooth_softmax", 0) > 0:
+        sink = Bounded(np.zeros(heads), None, q.dtype)
+    y, _ = attend(call, (q, keys, values), masks, call.attribute("scale"), softcap, sink and _kept(call, sink))
     return [merged(y), keys, values][: call.outputs]
 
 

@@ -73,16 +73,14 @@ def narrow_float(name: str) -> bool:
 
 
 def dtype_of(number: int) -> np.dtype[Any]:
-    """The dtype of the number that ONNX gives an element type."""
+    """The dtype of the number that ONNX gives an element type, objects for strings."""
     from onnx import TensorProto
 
     name = TensorProto.DataType.Name(number).lower()
     names = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2",
              "float8e4m3fnuz": "float8_e4m3fnuz", "float8e5m2fnuz": "float8_e5m2fnuz", "float4e2m1": "float4_e2m1fn",
              "float8e8m0": "float8_e8m0fnu"}  # fmt: skip
-    if name == "string":
-        raise Unproved("strings")
-    return numpy_dtype(names.get(name, name))
+    return np.dtype(object) if name == "string" else numpy_dtype(names.get(name, name))
 
 
 def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
@@ -105,6 +103,8 @@ def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
 
 def cast(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
     """The tensor in another element type. Raises Unproved for types that only exact values reach."""
+    if dtype.kind == "O":
+        raise Unproved("a Cast to strings")
     if is_float(dtype):
         source = x.value
         if x.is_float or x.dtype == bool or np.issubdtype(x.dtype, np.integer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import NodeProto, helper
 
 from ...base.element_types import Array
 from .bounded import Bounded, stored
@@ -145,13 +146,17 @@ def _regressor(call: Call) -> list[Any]:
 
 @rule("LinearClassifier", domain=DOMAIN)
 def _classifier(call: Call) -> list[Any]:
-    labels = call.attribute("classlabels_ints")
-    if labels is None:
-        raise Unproved("LinearClassifier with texts as labels")
+    labels = _labels(call, "classlabels_ints")
     rows = _rows(call)
     count = len(np.asarray(call.attribute("coefficients"))) // rows.shape[-1]
     scores = _line(call, rows, count)
-    return _labelled(call, scores, np.asarray(labels, np.int64))
+    return _labelled(call, scores, labels)
+
+
+def _labels(call: Call, integers: str) -> Array:
+    """The labels of a classifier, which are integers or strings."""
+    texts = call.attribute("classlabels_strings")
+    return np.asarray(call.attribute(integers), np.int64) if texts is None else np.array(list(texts), object)
 
 
 def _labelled(call: Call, scores: Bounded, labels: Array) -> list[Any]:
@@ -186,7 +191,9 @@ def _label(chosen: Array, may: Array, labels: Array) -> Bounded:
     """A label for each row, undecided where several classes may have it."""
     unsure = may.sum(axis=1) > 1
     if not unsure.any():
-        return Bounded(chosen.astype(np.int64), None, np.int64)
+        return Bounded(chosen, None, labels.dtype)
+    if labels.dtype == object:
+        raise Undecided("a label between several with equal scores")
     values = [np.where(may[:, i], one, chosen).astype(np.int64) for i, one in enumerate(labels)]
     sides = Options(unsure, values, [np.zeros(chosen.shape)] * len(values))
     return Bounded(chosen.astype(np.int64), np.where(unsure, np.inf, 0.0), np.int64).with_sides(sides)
@@ -209,22 +216,33 @@ def _by_leaves(call: Call, of: str, output: int) -> tuple[Array, float]:
         raise Unproved(f"trees with post_transform={how}")
     from .run import run_by_onnx
 
-    value = run_by_onnx(call.node, [x.value.astype(np.float32)], call.opsets)[output]
+    node = _with_numbers(call.node) if call.attribute("classlabels_strings") else call.node
+    value = run_by_onnx(node, [x.value.astype(np.float32)], call.opsets)[output]
     ids, weights = (np.asarray(call.attribute(f"{of}_{name}")) for name in ("treeids", "weights"))
     base = np.abs(np.asarray(call.attribute("base_values") or [0.0])).max()
     trees = np.unique(ids)
     largest = sum(float(np.abs(weights[ids == tree]).max()) for tree in trees) + float(base)
     error = 2 * call.types.sum_factor(len(trees) + 2, np.float32) * largest + (0.0 if how == "NONE" else 16 * 2.0**-24)
-    return np.asarray(value, np.float64), error
+    return np.asarray(value, np.float64) if output or of == "target" else value, error
+
+
+def _with_numbers(node: NodeProto) -> NodeProto:
+    """The node with the numbers of its labels in place of strings, of which onnx's reference makes numbers."""
+    made = NodeProto()
+    made.CopyFrom(node)
+    (labels,) = (one for one in made.attribute if one.name == "classlabels_strings")
+    count = len(labels.strings)
+    made.attribute.remove(labels)
+    made.attribute.append(helper.make_attribute("classlabels_int64s", list(range(count))))
+    return made
 
 
 @rule("TreeEnsembleClassifier", domain=DOMAIN)
 def _tree_classes(call: Call) -> list[Any]:
-    if call.attribute("classlabels_int64s") is None:
-        raise Unproved("TreeEnsembleClassifier with texts as labels")
     scores, error = _by_leaves(call, "class", 1)
     labels, _ = _by_leaves(call, "class", 0)
-    known = np.asarray(call.attribute("classlabels_int64s"), np.int64)
+    known = _labels(call, "classlabels_int64s")
+    labels = known[labels] if known.dtype == object else labels
     if scores.shape[1] == len(known) > 1:
         best = np.searchsorted(known, labels, sorter=np.argsort(known))
         best = np.argsort(known)[np.clip(best, 0, len(known) - 1)]
@@ -235,21 +253,3 @@ def _tree_classes(call: Call) -> list[Any]:
         _label(np.asarray(labels), may, known),
         Bounded(scores, np.full(scores.shape, error), np.float32),
     ][: call.outputs]
-
-
-@rule("LabelEncoder", domain=DOMAIN)
-def _label_encoder(call: Call) -> list[Any]:
-    """Labels from integers to integers or floats."""
-    keys = call.attribute("keys_int64s")
-    values, kind = call.attribute("values_int64s"), "int64"
-    if values is None:
-        values, kind = call.attribute("values_floats"), "float"
-    if keys is None or values is None:
-        raise Unproved("LabelEncoder of texts, or of floats")
-    table = dict(zip(keys, values, strict=True))
-    default = call.attribute(f"default_{kind}", -1 if kind == "int64" else -0.0)
-    given = call.exact(0)
-    dtype = np.int64 if kind == "int64" else np.float32
-    made = np.array([table.get(int(one), default) for one in given.reshape(-1)], dtype).reshape(given.shape)
-    held = None if kind == "int64" else np.abs(call.types.storage(np.float32).rounded(made) - made.astype(np.float64))
-    return [Bounded(made, held, dtype, stored=True)]

@@ -148,8 +148,9 @@ def _pad(call: Call) -> list[Any]:
     names = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
     if mode != "constant":
         return [x.moved(lambda v: np.pad(v[cut], wide, mode=names[mode]))]  # type: ignore[call-overload]
+    unsaid = "" if x.dtype == object else 0
     number = (
-        fill.value.reshape(-1)[0] if fill is not None else np.asarray(call.attribute("value", 0)).astype(x.value.dtype)
+        fill.value.reshape(-1)[0] if fill is not None else np.asarray(call.attribute("value", unsaid), x.value.dtype)
     )
     error = None if x.error is None else np.pad(x.error[cut], wide)
     value = np.pad(x.value[cut], wide, constant_values=number)
@@ -163,10 +164,10 @@ def _pad(call: Call) -> list[Any]:
 @rule("Gather")
 def _gather(call: Call) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis", 0)
-    indices, unsure = _indices(call.input(1), x.shape[axis])
+    indices, unsure = indices_of(call.input(1), x.shape[axis])
 
     def take(at: Array) -> Bounded:
-        at = _indices(Bounded(at), x.shape[axis])[0]
+        at = indices_of(Bounded(at), x.shape[axis])[0]
         return x.moved(lambda v: np.take(v, at, axis))
 
     made = take(indices)
@@ -179,7 +180,7 @@ def _gather(call: Call) -> list[Any]:
     return [gathered(call.input(1), take, made, spread, rows=x.size > x.shape[axis])]
 
 
-def _indices(given: Bounded, size: int) -> tuple[Array, Array | None]:
+def indices_of(given: Bounded, size: int) -> tuple[Array, Array | None]:
     """Indices from 0 on, and which of them are undecided. Raises IndexError where one is out of range."""
     indices = given.value.astype(np.int64)
     unsure = None if given.error is None or not (given.error > 0).any() else given.error > 0
@@ -193,11 +194,11 @@ def _indices(given: Bounded, size: int) -> tuple[Array, Array | None]:
 @rule("GatherElements")
 def _gather_elements(call: Call) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis", 0)
-    indices, unsure = _indices(call.input(1), x.shape[axis])
+    indices, unsure = indices_of(call.input(1), x.shape[axis])
     cut = tuple(slice(None) if i == axis % x.ndim else slice(0, n) for i, n in enumerate(indices.shape))
 
     def take(at: Array) -> Bounded:
-        at = _indices(Bounded(at), x.shape[axis])[0]
+        at = indices_of(Bounded(at), x.shape[axis])[0]
         return x.moved(lambda v: np.take_along_axis(v[cut], at, axis))
 
     made = take(indices)
@@ -261,7 +262,7 @@ _REDUCED: dict[str, Any] = {"none": None, "add": np.add, "mul": np.multiply, "ma
 @rule("ScatterElements", "Scatter")
 def _scatter_elements(call: Call) -> list[Any]:
     x, updates, axis = call.input(0), call.input(2), call.attribute("axis", 0)
-    indices, unsure = _indices(call.input(1), x.shape[axis])
+    indices, unsure = indices_of(call.input(1), x.shape[axis])
     if unsure is not None:
         raise Undecided(f"{call.op} at undecided indices")
     every: Any = np.indices(indices.shape, sparse=True)

@@ -12,7 +12,7 @@ from .choices import followed
 from .decisions import dtype_of, narrow_float, stepwise
 from .maps import float_value
 from .registry import Call, Unproved, rule
-from .sums import _without_zero, integer_convolution, integer_product
+from .sums import integer_convolution, integer_product, without_zero
 from .types import Types, is_float
 
 
@@ -97,7 +97,7 @@ def _dequantize(call: Call) -> list[Any]:
         if narrow_float(str(x.dtype)):
             whole = Bounded(np.asarray(x.value).astype(np.float64), None, dtype)
         else:
-            held = _without_zero(x, zero)
+            held = without_zero(x, zero)
             whole = Bounded(held.value.astype(np.float64), held.error, dtype)
         made = one.arithmetic(dtype).mul(whole, scale)
         return [Bounded(made.value, made.error, dtype)]
@@ -143,10 +143,10 @@ def _requantized(call: Call, total: Bounded, scales: list[Bounded], to: Bounded,
 def _qlinear_matmul(call: Call) -> list[Any]:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (call.input(i) for i in range(8))
     rows = a_zero.size > 1
-    left = _without_zero(a, a_zero.moved(lambda v: v.reshape(-1, 1)) if rows and a_zero.ndim == 1 else a_zero)
+    left = without_zero(a, a_zero.moved(lambda v: v.reshape(-1, 1)) if rows and a_zero.ndim == 1 else a_zero)
     if a_scale.size > 1 and a_scale.ndim == 1:
         a_scale = a_scale.moved(lambda v: v.reshape(-1, 1))
-    total = integer_product(np.matmul, left, _without_zero(b, b_zero))
+    total = integer_product(np.matmul, left, without_zero(b, b_zero))
     return [_requantized(call, total, [a_scale, b_scale], y_scale, y_zero)]
 
 

@@ -23,7 +23,7 @@ _RULES = {"relu": "Relu", "leakyrelu": "LeakyRelu", "thresholdedrelu": "Threshol
           "elu": "Elu", "softsign": "Softsign", "softplus": "Softplus"}  # fmt: skip
 
 
-class _Recurrent:
+class Recurrent:
     """One node: its directions, gates and what it does after each step."""
 
     def __init__(self, call: Call) -> None:
@@ -70,6 +70,16 @@ class _Recurrent:
         value = self.call.optional(index)
         return None if value is None else value.moved(lambda v: v[direction])
 
+    def needed(self, index: int, direction: int) -> Bounded:
+        """The same of an input that cannot be left out."""
+        value = self.part(index, direction)
+        assert value is not None
+        return value
+
+    def gates(self, index: int, value: Bounded, direction: int) -> Bounded:
+        """The product of the input or of a state with the weights that input number `index` has."""
+        return self.product(value, self.needed(index, direction))
+
     def clipped(self, value: Bounded) -> Bounded:
         """The value within the node's `clip`, where it has one."""
         if self.clip is None:
@@ -102,24 +112,29 @@ class _Recurrent:
         for direction in range(self.directions):
             back = direction == 1 or str(self.call.attribute("direction", "forward")) == "reverse"
             outputs, states = self._direction(direction, back)
-            nothing = Bounded(np.zeros((0, self.x.shape[1], self.hidden)), None, self.dtype, True)
-            every.append(joined(outputs, 0, new=True) if outputs else nothing)
+            every.append(outputs)
             lasts.append(states)
         y = joined(every, 1, new=True)
         count = len(lasts[0])
         return y, [joined([one[i] for one in lasts], 0, new=True) for i in range(count)]
 
-    def _direction(self, direction: int, back: bool) -> tuple[list[Bounded], list[Bounded]]:
+    def _direction(self, direction: int, back: bool) -> tuple[Bounded, list[Bounded]]:
+        """All outputs and the last states. A sequence that is read from its end begins in the first step, however short it is."""
         steps, batch = self.x.shape[:2]
         lengths = np.full(batch, steps) if self.lengths is None else self.lengths.reshape(-1).astype(int)
+        places = np.arange(steps)[:, None] + np.zeros(batch, int)
+        places = np.where(places < lengths, lengths - 1 - places, places)[..., None] if back else places[..., None]
+        x = self.x.moved(lambda v: np.take_along_axis(v, places, 0))
         states = [self.start(5, direction)] + ([self.start(6, direction)] if self.call.op == "LSTM" else [])
-        outputs: list[Any] = [None] * steps
-        for step in range(steps - 1, -1, -1) if back else range(steps):
-            made = _STEPS[self.call.op](self, direction, self.x.moved(lambda v, step=step: v[step]), states)  # type: ignore[misc]
+        outputs = []
+        for step in range(steps):
+            made = _STEPS[self.call.op](self, direction, x.moved(lambda v, step=step: v[step]), states)  # type: ignore[misc]
             live = (step < lengths)[:, None]
             states = [_where(live, new, old) for new, old in zip(made, states, strict=True)]
-            outputs[step] = _where(live, made[0], self.m.of(np.zeros(made[0].shape)))
-        return outputs, states
+            outputs.append(_where(live, made[0], self.m.of(np.zeros(made[0].shape))))
+        if not outputs:
+            return Bounded(np.zeros((0, batch, self.hidden)), None, self.dtype, True), states
+        return joined(outputs, 0, new=True).moved(lambda v: np.take_along_axis(v, places, 0)), states
 
 
 def _where(live: Any, a: Bounded, b: Bounded) -> Bounded:
@@ -127,15 +142,10 @@ def _where(live: Any, a: Bounded, b: Bounded) -> Bounded:
     return Bounded(np.where(live, a.value, b.value), error, a.dtype)
 
 
-def _lstm(node: _Recurrent, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
+def _lstm(node: Recurrent, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
     m, (h, c) = node.m, states
     f, g, o_of = node.activations[3 * direction : 3 * direction + 3]
-    total = _biased(
-        node,
-        m.add(node.product(x, _needed(node, 1, direction)), node.product(h, _needed(node, 2, direction))),
-        direction,
-        4,
-    )
+    total = _biased(node, m.add(node.gates(1, x, direction), node.gates(2, h, direction)), direction, 4)
     peepholes = node.part(7, direction)
     i, o, forget, cell = (node.gate(total, k) for k in range(4))
     if peepholes is not None:
@@ -150,13 +160,7 @@ def _lstm(node: _Recurrent, direction: int, x: Bounded, states: list[Bounded]) -
     return [node.kept(h), node.kept(c)]
 
 
-def _needed(node: _Recurrent, index: int, direction: int) -> Bounded:
-    value = node.part(index, direction)
-    assert value is not None
-    return value
-
-
-def _biased(node: _Recurrent, total: Bounded, direction: int, gates: int) -> Bounded:
+def _biased(node: Recurrent, total: Bounded, direction: int, gates: int) -> Bounded:
     bias = node.part(3, direction)
     if bias is None:
         return total
@@ -165,12 +169,12 @@ def _biased(node: _Recurrent, total: Bounded, direction: int, gates: int) -> Bou
     return node.m.add(total, both)
 
 
-def _gru(node: _Recurrent, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
+def _gru(node: Recurrent, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
     m, (h,) = node.m, states
     f, g = node.activations[2 * direction : 2 * direction + 2]
     size = 3 * node.hidden
     bias = node.part(3, direction)
-    of_x, of_h = node.product(x, _needed(node, 1, direction)), node.product(h, _needed(node, 2, direction))
+    of_x, of_h = node.gates(1, x, direction), node.gates(2, h, direction)
     if bias is not None:
         of_x = m.add(of_x, bias.moved(lambda v: v[:size]))
     behind = bool(node.call.attribute("linear_before_reset", 0))
@@ -181,7 +185,7 @@ def _gru(node: _Recurrent, direction: int, x: Bounded, states: list[Bounded]) ->
     if behind:
         new = m.add(node.gate(of_x, 2), m.mul(r, node.gate(of_h, 2)))
     else:
-        rows = _needed(node, 2, direction).moved(lambda v: v[2 * node.hidden :])
+        rows = node.needed(2, direction).moved(lambda v: v[2 * node.hidden :])
         inner = node.product(m.mul(r, h), rows)
         if bias is not None:
             inner = m.add(inner, bias.moved(lambda v: v[size + 2 * node.hidden :]))
@@ -190,10 +194,8 @@ def _gru(node: _Recurrent, direction: int, x: Bounded, states: list[Bounded]) ->
     return [node.kept(m.add(m.mul(m.sub(m.of(1.0), z), new), m.mul(z, h)))]
 
 
-def _rnn(node: _Recurrent, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
-    total = node.m.add(
-        node.product(x, _needed(node, 1, direction)), node.product(states[0], _needed(node, 2, direction))
-    )
+def _rnn(node: Recurrent, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
+    total = node.m.add(node.gates(1, x, direction), node.gates(2, states[0], direction))
     return [node.kept(node.activations[direction](node.clipped(_biased(node, total, direction, 1))))]
 
 
@@ -204,7 +206,11 @@ _STEPS: dict[str, Any] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
 def _recurrent(call: Call) -> list[Any]:
     if call.opset < 7 and call.attribute("output_sequence", 0):
         raise Unproved("output_sequence of the first operator sets")
-    node = _Recurrent(call)
+    return finished(call, Recurrent(call))
+
+
+def finished(call: Call, node: Recurrent) -> list[Any]:
+    """The outputs of a node, whose errors are those of independent roundings until here."""
     y, lasts = node.run()
     if node.batch_first:
         y = y.moved(lambda v: v.transpose(2, 0, 1, 3))

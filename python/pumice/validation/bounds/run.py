@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, NodeProto
 
 _RULES = """
-    attention boxes contrib control decisions learners maps movement norms own_rows pools quantized recurrent reductions resampling
-    sequences signal sums
+    attention boxes contrib control decisions dynamic_lstm gathered_blocks learners maps movement norms own_rows pools quantized
+    recurrent reductions resampling sequences signal strings sums
 """
 for _name in _RULES.split():  # their modules fill the table of rules
     importlib.import_module(f"{__package__}.{_name}")
@@ -115,7 +115,7 @@ def given_input(array: Any, types: Types) -> Value:
         return None
     array = np.asarray(array)
     if not is_float(array.dtype):
-        return Bounded(array, None, array.dtype)
+        return _exact(array)
     exact = np.asarray(array, np.float64)
     return Bounded(exact, _apart(array, exact, types.storage(array.dtype)), array.dtype, stored=True)
 
@@ -305,7 +305,7 @@ class Runner:
             results = run_by_onnx(node, arrays, self.opsets)
         except Exception as error:  # whatever the reference cannot do
             raise Unproved(f"no rule for {name}, and onnx's reference fails: {error}") from None
-        made = [Bounded(one, None, one.dtype) if isinstance(one, np.ndarray) else one for one in results]
+        made = [_exact(one) if isinstance(one, np.ndarray) else one for one in results]
         if any(not isinstance(one, Bounded) or one.is_float for one in made):
             raise Unproved(f"no rule for {name}")
         return made
@@ -329,6 +329,11 @@ class SingleTypeRunner(Runner):
     def at(self, precision: str) -> Runner:
         """Return itself."""
         return self
+
+
+def _exact(array: Array) -> Bounded:
+    """An array without floats. Strings are objects."""
+    return Bounded(array.astype(object) if array.dtype.kind in "UT" else array)
 
 
 _BEYOND_FLOAT16 = 65520.0  # from here on a number is rounded to none of float16's

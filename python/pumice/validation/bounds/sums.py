@@ -338,7 +338,7 @@ def _conv_transpose(call: Call) -> list[Any]:
 # ---- integers
 
 
-def _without_zero(value: Bounded, zero: Bounded | None, shape: tuple[int, ...] | None = None) -> Bounded:
+def without_zero(value: Bounded, zero: Bounded | None, shape: tuple[int, ...] | None = None) -> Bounded:
     whole = value.value.astype(np.int64)
     error = value.error
     if zero is not None:
@@ -355,8 +355,8 @@ def _without_zero(value: Bounded, zero: Bounded | None, shape: tuple[int, ...] |
 def _matmul_integer(call: Call) -> list[Any]:
     a, b = call.input(0), call.input(1)
     az, bz = call.optional(2), call.optional(3)
-    left = _without_zero(a, az, (*az.shape, 1) if az is not None and az.ndim == 1 else None)
-    made = integer_product(np.matmul, left, _without_zero(b, bz))
+    left = without_zero(a, az, (*az.shape, 1) if az is not None and az.ndim == 1 else None)
+    made = integer_product(np.matmul, left, without_zero(b, bz))
     return [Bounded(made.value.astype(np.int32), made.error, np.int32)]
 
 
@@ -364,7 +364,7 @@ def integer_convolution(call: Call, x: Bounded, w: Bounded, xz: Any, wz: Any) ->
     """A convolution of integers less their zero points, as int64."""
     run = convolution(*window(call, x.shape[2:], w.shape[2:]), call.attribute("group", 1))
     shape = (-1, *[1] * (w.ndim - 1))
-    return integer_product(run, _without_zero(x, xz), _without_zero(w, wz, shape))
+    return integer_product(run, without_zero(x, xz), without_zero(w, wz, shape))
 
 
 @rule("ConvInteger")

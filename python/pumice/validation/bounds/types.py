@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from copy import copy
 from functools import cache
 from typing import Any, NamedTuple
@@ -85,7 +84,11 @@ def float_type(name: str) -> FloatType:
 
 
 # NumPy composes the name of an element type anew each time, and a validation asks for it some hundred times a node.
-name_of: Callable[[Any], str] = cache(str)
+@cache
+def name_of(dtype: Any) -> str:
+    """Return the name of an element type; objects stand for strings."""
+    name = str(dtype)
+    return "string" if name == "object" else name
 
 
 @cache
