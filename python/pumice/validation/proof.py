@@ -467,9 +467,9 @@ class Proof:
                 note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
             total = total._replace(allowed=np.inf, undecided=total.elements)
         row = row._replace(accumulated=total, note=note, unproved=missing, waived=waived)
-        limit = self.options.accuracy_limit(name, self.types.precision)
+        limit, scale = self.options.accuracy_limit(name, self.types.precision), self.scales.of.get(name)
         is_exact = not self.against.reads_values and name not in chain.chosen
-        above = self._exact.inaccuracy(name, result, expected, limit, self.scales.of.get(name), is_exact)
+        above = self._exact.inaccuracy(name, result, expected, limit, scale, is_exact)
         self._keep(row.with_accuracy(above, self.options.allows_ill(name)))
         self._explain(name, expected, drifts, self._case)
 
@@ -487,8 +487,6 @@ class Proof:
             *ill_conditioned(name, expected, self.scales.of.get(name), case),
         ):
             self._find(finding)
-
-    # ---- what is kept
 
     def _find(self, finding: Finding, fixed: bool = False) -> None:
         self.collected.find(finding, fixed)
