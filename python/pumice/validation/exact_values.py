@@ -23,10 +23,10 @@ class ExactOutputs:
 
     Bounds start from weights as the program rounds them. What that rounding does to an output is no error of the device, but it is one to
     whoever uses the output. They are evaluated once, when the first of them is asked for. A program in float32 rounds no weights and needs
-    none.
+    none. given: the inputs of the case; None if there is no memory for another evaluation.
     """
 
-    def __init__(self, reference: Reference, given: Mapping[str, Any]) -> None:
+    def __init__(self, reference: Reference, given: Mapping[str, Any] | None) -> None:
         self._reference = reference
         self._given = given
         self._outputs: dict[str, Value] | None = None
@@ -56,7 +56,7 @@ class ExactOutputs:
 
     def _evaluated(self) -> dict[str, Value]:
         reference = self._reference
-        if reference.types.storage(np.dtype(np.float32)).unit <= FLOAT32.unit:
+        if self._given is None or reference.types.storage(np.dtype(np.float32)).unit <= FLOAT32.unit:
             return {}
         runner = SingleTypeRunner(reference.runner.opsets, Types("fp32").for_values())
         runner.operators = reference.runner.operators

@@ -160,7 +160,8 @@ class Proof:
         self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None], sampled: bool
     ) -> None:
         ours = self.runs.stream(inputs, self.reference)
-        by_parts = isinstance(ours, Windowed)
+        if by_parts := isinstance(ours, Windowed):
+            self._exact = ExactOutputs(self.reference, None)
         alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
         chain = Carried(self.reference, self._chained, given, sampled, by_parts)
         drifts = Drifts()
