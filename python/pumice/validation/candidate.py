@@ -114,9 +114,8 @@ class CandidateTensors:
         """Nothing is known of its kernels."""
         return {}
 
-    def narrowed(self) -> set[str]:
-        """Nothing is known of it."""
-        return set()
+    def set_float32(self, reference: Reference) -> None:
+        """Nothing: the precision of its nodes is unknown."""
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
         """Only the rules check them."""

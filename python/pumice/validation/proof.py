@@ -66,8 +66,7 @@ class Proof:
         self.against = against or Against()
         self.reference = Reference(fused.source, fused.folder, self.tensors.types, fused.kernel_table)
         self.reference.strings = self.tensors.strings
-        if self.reference.mixed:
-            self.reference.narrowed = self.tensors.narrowed()
+        self.tensors.set_float32(self.reference)
         self.against.bind(self.reference, options.tolerance, self.tensors)
         self.ranges = RangeFindings(self.reference, fused)
         self.kernels: ShippedKernels | None = None

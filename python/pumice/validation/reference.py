@@ -135,6 +135,7 @@ class Reference:
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self._mark_folded()
         self._mark_scaled()
+        self._policy = policy
         self.precision = self._mark_policy(policy)  # in words
 
     def texts(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
@@ -168,12 +169,19 @@ class Reference:
         mix = f" with {wide} of {len(self.nodes)} nodes in fp32" if self.mixed else ""
         return f"{policy.precision}{mix}"
 
-    def _mark_float32(self, policy: Policy) -> None:
+    def keep_float32(self, names: Collection[str]) -> None:
+        """Set nodes to fp32 that the program computes in float32 although the policy does not name them."""
+        if names and self._policy is not None:
+            self.mixed = True
+            self._mark_float32(self._policy, names)
+
+    def _mark_float32(self, policy: Policy, names: Collection[str] = ()) -> None:
         """Gives each node its precision; what only moves elements has that of those."""
         made: set[str] = set()
         for node in self.nodes:
             moves = node.op in _MOVES and not node.domain and node.inputs[0] in made
-            node.precision = "fp32" if moves else policy.of(node.name, node.operator)
+            is_float32 = moves or node.name in names
+            node.precision = "fp32" if is_float32 else policy.of(node.name, node.operator)
             if node.precision == "fp32":
                 made.update(node.outputs)
 

@@ -84,9 +84,8 @@ class SingleNodes:
             made = model._kept_strings.texts(made) if model._kept_strings else made
             return Ran(made, told_additions(model.program, inputs))
 
-    def narrowed(self) -> set[str]:
-        """None: a node is given what it reads in one type."""
-        return set()
+    def set_float32(self, reference: Reference) -> None:
+        """Nothing: a node computes by itself at the precision that the policy has for it."""
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """None from the model's inputs alone: each node is given what the reference has."""

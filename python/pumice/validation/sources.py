@@ -20,6 +20,10 @@ from .streaming import CANNOT, Held, Windowed, Windows, told_additions
 from .work import Work, work_of
 
 
+# Notes of report() on nodes that a program of 16-bit floats computes in float32 of its own accord.
+_FLOAT32_NOTES = ("float32: computes positions", "float32: reads positions", "float32: integers")
+
+
 class Subject(Protocol):
     """What is judged: a loaded model, or a candidate that stands for one."""
 
@@ -62,8 +66,8 @@ class Tensors(Protocol):
     loop_timeout: float | None
     strings: KeptStrings | None  # which the program has by their places
 
-    def narrowed(self) -> set[str]:
-        """Values in float32 that are rounded for some of the nodes which read them."""
+    def set_float32(self, reference: Reference) -> None:
+        """Tell the reference which nodes compute in float32, and which values in float32 are rounded for some of their readers."""
         ...
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -164,10 +168,15 @@ class DeviceTensors:
         program = self._every or self._every_checked
         return told_additions(program, inputs) if program is not None else {}
 
-    def narrowed(self) -> set[str]:
-        """Values in float32 that the program rounds for some of the nodes which read them."""
-        casts = [row["node"] for row in self._checked_nodes().report() if row["added"]]
-        return {one[6 : one.rindex("' to ")] for one in casts if one.startswith("cast '")}
+    def set_float32(self, reference: Reference) -> None:
+        """Read both from the report of the program without fusion."""
+        if self._model.precision == "fp32":
+            return
+        rows = self._checked_nodes().report()
+        reference.keep_float32({row["node"] for row in rows if row["note"].startswith(_FLOAT32_NOTES)})
+        if reference.mixed:
+            casts = [row["node"] for row in rows if row["added"] and row["node"].startswith("cast '")]
+            reference.narrowed = {name[6 : name.rindex("' to ")] for name in casts}
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
         """Streams by windows of nodes where all tensors are more than WINDOW bytes."""
@@ -176,7 +185,7 @@ class DeviceTensors:
         windows = self._windows
         windows.additions = None  # those of a case before may be of other sizes
         ends = windows.ends(inputs)
-        if not ends or reference.mixed:  # parts of the model have names of their own, which no policy knows
+        if not ends:
             return Held(self.tensors(inputs))
 
         def run(start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:

@@ -13,8 +13,11 @@ from onnx import helper
 from .._pumice import GraphError, Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.string_table import KeptStrings, StringTable
+from ..importer.build.float32_nodes import Float32Nodes
 from ..importer.file.model_file import ModelFile
+from ..importer.file.recipe import NodeRecipe
 from ..model.model import Model
+from ..model.policy import policy_of
 from .cut import declared
 from .loops import timeout_of
 from .model_parts import ModelParts
@@ -60,6 +63,8 @@ class Windows:
         self._loop_timeout = timeout_of(proto.graph)
         self._proto = proto
         self._folded = [node for node in reference.nodes if node.folded]
+        self._policy = policy_of(model.policy)
+        self._float32 = {node.name for node in reference.nodes if node.precision == "fp32" and reference.mixed}
         self._cuts: ModelParts | None = None
         self._ends: dict[Any, list[int]] = {}  # by the shapes of inputs
         self.additions: dict[str, int] | None = None  # by node, of the parts that have run
@@ -95,6 +100,10 @@ class Windows:
         finally:
             program.close()  # with its memory on the device, which is that of all its tensors
 
+    def _is_float32(self, node: NodeRecipe, path: str) -> bool:
+        """Whether the whole program computes a node in float32, by the policy or of its own accord."""
+        return path in self._float32 or self._policy.wants_float32(node, path)
+
     def _compiled(
         self, start: int, end: int, inputs: Mapping[str, Array], known: Mapping[str, Array]
     ) -> tuple[Program, KeptStrings | None]:
@@ -110,10 +119,13 @@ class Windows:
         )
         given = {name: declared(name, known[name]) for name in sorted(crossing)}
         part = self._cuts.part([*self._folded, *nodes], outputs, given)
+        float32 = Float32Nodes(self._is_float32)
         graph, recipe = self._load(
-            part, ModelFile(model.source, model.folder).folder, None, overridable, kernels=model.kernel_table
+            part, ModelFile(model.source, model.folder).folder, None, overridable, float32, model.kernel_table
         )
-        program: Program = graph.compile(model.context, model.precision, keep_all=True, fuse=False)
+        program: Program = graph.compile(
+            model.context, model.precision, keep_all=True, fuse=False, float32_nodes=float32.names
+        )
         values = recipe.string_values
         return program, KeptStrings(StringTable(recipe.strings), values) if values else None
 

@@ -270,7 +270,7 @@ def _report_of(proof: Proof, cases: int) -> ValidationReport:
     used = option_facts(proof.options)
     facts = None
     if isinstance(proof.fused, Model):
-        policy = proof.fused.policy if proof.reference.mixed else {}
+        policy = proof.fused.policy if proof.fused.float32_nodes else {}
         facts = facts_of(proof.fused, proof.reference.nodes, used)._replace(policy=policy)
     against = proof.against.name
     report = ValidationReport(name, device, precision, cases, rows, findings, against, facts=facts)
