@@ -314,21 +314,21 @@ class ShippedKernels:
             return
         for known, made in zip(self._known, results, strict=True):
             for name, value in made.items():
-                known.held[name] = self._constant(known, value, other.get(name)) if node.folded else value
+                known.held[name] = self._constant(known, node, value, other.get(name)) if node.folded else value
         for name, value in results[-1].items():
             if node.folded or _is_moved(value, other.get(name)):
                 self._same.add(name)
 
-    def _constant(self, known: Carried, value: Value, other: Array | None) -> Value:
+    def _constant(self, known: Carried, node: ReferenceNode, value: Value, other: Array | None) -> Value:
         """What a node makes of constants, computed beforehand; where everything may be rounded, as the device has computed it."""
         if not isinstance(value, Bounded) or known.runner.types.constants == "scaled":
             return value
         if known.runner is self.reference.runner and other is not None:
-            return folded(other, self.types)
+            return folded(other, self.types.at(node.precision))
         return value.as_constant()
 
     def _hold(self, name: str, other: Array | None, value: Value) -> None:
-        array, types = self._stored[name][0].array, self.types
+        array, types = self._stored[name][0].array, self.types.at(self._producer[name].precision)
         dtype = value.dtype if isinstance(value, Bounded) else None
 
         def held(part: Array) -> Bounded:

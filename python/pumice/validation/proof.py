@@ -358,7 +358,8 @@ class Proof:
             of_device = read(ours[name], self.types.at(node.precision), far_made, isinstance(ours, Windowed))
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
-            alone.held[name] = folded(ours[name], self.types) if name in ours else made.as_constant()
+            types = self.types.at(node.precision)
+            alone.held[name] = folded(ours[name], types) if name in ours else made.as_constant()
         elif of_device is not None:
             alone.held[name] = of_device
         elif made is not None or local is not None:
@@ -457,7 +458,7 @@ class Proof:
             self._keep(row._replace(note=note, unproved=missing, waived=self._waives(name, missing)))
             return
         allowed = self.options.tolerance(name, name)
-        total = judged(result, expected, self._chained.types, allowed)
+        total = judged(result, expected, self.reference.types_of(name, self._chained.types), allowed)
         derived = allowed is None  # a tolerance of the caller's stands as it is
         if derived and not total.ok and not total.kind and name in chain.chosen:
             missing = (*missing, chain.chosen[name])  # the fused program may have chosen otherwise

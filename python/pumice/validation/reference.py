@@ -184,6 +184,21 @@ class Reference:
             node.precision = "fp32" if is_float32 else policy.of(node.name, node.operator)
             if node.precision == "fp32":
                 made.update(node.outputs)
+        self._mark_folded_float32()
+
+    def _mark_folded_float32(self) -> None:
+        """Give fp32 to results of constants alone that only nodes in fp32 read: these have copies of their own."""
+        left = set(self.outputs)
+        for node in reversed(self.nodes):
+            if node.folded and left.isdisjoint(node.outputs):
+                node.precision = "fp32"
+            if node.precision != "fp32":
+                left.update(node.inputs)
+
+    def types_of(self, name: str, types: Types) -> Types:
+        """The types of the node that makes a value."""
+        precision = next((node.precision for node in self.nodes if name in node.outputs), types.precision)
+        return types.at(precision) if self.mixed else types
 
     def read(self, node: ReferenceNode, name: str, value: Value, types: Types) -> Value:
         """A value as a node has it: some round what is in float32, and it is not known which of those that may."""
