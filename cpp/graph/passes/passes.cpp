@@ -281,7 +281,9 @@ class PrecisionPass {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       ValueId& input = node.inputs[k];
       const auto found = replaced_.find(input);
-      if (found == replaced_.end() || is_float32 || (is_wide(graph_, input) && mixed_.takes_wide(node, k))) continue;
+      // The host reads scales and limits as they are given: rounded to 16 bits they would stand for other sizes.
+      if (found == replaced_.end() || is_float32 || is_host_input(node, k) || (is_wide(graph_, input) && mixed_.takes_wide(node, k)))
+        continue;
       input = found->second;
     }
     const DType made = float_made(graph_, node, kept_);

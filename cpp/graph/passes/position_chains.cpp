@@ -107,6 +107,7 @@ class PositionChains {
   }
 
   void mark(const ProgramNode& node) {
+    keep_host_inputs(node);
     const bool is_wanted = std::ranges::any_of(node.outputs, [&](ValueId id) { return id != kAbsent && wanted_[index(id)]; });
     if (!is_wanted && !is_sensitive(node)) {
       if (casts_large_integers(node)) note(node, "float32: integers");
@@ -115,6 +116,14 @@ class PositionChains {
     note(node, is_wanted ? "float32: computes positions" : "float32: reads positions");
     for (const ValueId input : node.read())
       if (has_floats(input) && origins_[index(input)] != Origin::other) wanted_[index(input)] = true;
+  }
+
+  // Scales and limits that the host reads: rounded to 16 bits they would stand for other sizes.
+  void keep_host_inputs(const ProgramNode& node) {
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const ValueId input = node.inputs[k];
+      if (is_host_input(node, k) && has_working_floats(input) && origins_[index(input)] != Origin::other) wanted_[index(input)] = true;
+    }
   }
 
   // Integers beyond float16, such as sums of products of int8, that a map may scale before they are rounded.

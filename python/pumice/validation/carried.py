@@ -11,11 +11,11 @@ import numpy as np
 
 from ..base.element_types import Array
 from .bounds.blocks import FEW, Read
-from .bounds.bounded import Bounded
+from .bounds.bounded import Bounded, rounded_to
 from .bounds.registry import Value
 from .bounds.run import REREAD, Runner, Told, constant, from_device, given_input
 from .bounds.sides import is_undecided, undecided
-from .bounds.types import HALVES, Types, is_float
+from .bounds.types import HALVES, Types, float_type, is_float
 from .reference import Reference, ReferenceNode
 from .samples import Samples
 
@@ -38,7 +38,11 @@ class Carried:
         self.reference = reference
         self.runner = runner
         types = runner.types.at("fp32") if reference.mixed else runner.types  # nodes in fp32 take inputs as they are
-        self.held: dict[str, Value] = {name: _given(value, types, by_parts) for name, value in given.items()}
+        exact = runner.types.at("fp32")
+        self.held: dict[str, Value] = {
+            name: _given(value, exact if name in reference.host_inputs else types, by_parts)
+            for name, value in given.items()
+        }
         self.unproved: dict[str, tuple[str, ...]] = {}  # name -> the nodes whose proof is missing on the way to it
         self.chosen: dict[str, str] = {}  # name -> the node whose choice, undecided, is the device's there
         # Tensors of the device that follow from nothing else than its own, each with the node whose result it is, which no rule gives.
@@ -130,6 +134,14 @@ def folded(array: Array, types: Types) -> Bounded:
     """A constant that the program has computed; what is read back as a half may be kept in float32."""
     device = from_device(array, types)
     return device if str(array.dtype) in HALVES else constant(array, types)
+
+
+def computed_beforehand(value: Bounded, types: Types) -> Bounded:
+    """A value of constants alone. The host stores it in the type that the file declares, which may be a half in a program of float32."""
+    made = value.as_constant()
+    if str(value.dtype) not in HALVES or types.storage(value.dtype).name == str(value.dtype):
+        return made
+    return rounded_to(made, float_type(str(value.dtype)), types)
 
 
 def read(array: Array, types: Types, far: Value, by_parts: bool) -> Bounded:

@@ -16,7 +16,7 @@ from ..importer.file.node_order import in_order, needed
 from ..importer.file.recipe import NodeRecipe
 from ..importer.parse import opsets, parse
 from ..model.policy import Policy, Precision, policy_of
-from .bounds.bounded import Bounded, apart
+from .bounds.bounded import Bounded, rounded_to
 from .bounds.recent import Recent
 from .bounds.registry import Value
 from .bounds.run import NOTHING, Evaluation, Runner, Told, constant, constant_of, scaled_constant
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 SCALES = {"BatchNormalization", "Div", "Mul"}  # whose constants may be multiplied into those of products
+_HOST_INPUTS = {"Range": (0, 1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}  # positions of floats that the host reads
 # Operators of one tensor of floats, whose elements they put elsewhere: a program leaves them in the type that it finds them in.
 _MOVES = {
     *("DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "Slice"),
@@ -135,6 +136,7 @@ class Reference:
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self._mark_folded()
         self._mark_scaled()
+        self.host_inputs = self._read_by_the_host([value.name for value in model.graph.input])
         self._policy = policy
         self.precision = self._mark_policy(policy)  # in words
 
@@ -211,13 +213,7 @@ class Reference:
             or not value.is_float
         ):
             return value
-        kept = types.storage(value.dtype)
-
-        def rounded(one: Array, error: Array | None) -> Array | None:
-            return types.joined(error, apart(one, kept))
-
-        made = Bounded(value.value, rounded(value.value, value.error), value.dtype, True, value.constant)
-        return made if value.sides is None else made.with_sides(value.sides.stored(rounded, kept))
+        return rounded_to(value, types.storage(value.dtype), types)
 
     def _mark_scaled(self) -> None:
         """Mark products that only a multiplication by constants reads, which the program may fold into their weights."""
@@ -228,6 +224,18 @@ class Reference:
         for node in self.nodes:
             after = readers.get(node.outputs[0], []) if node.op in PRODUCTS and node.outputs else []
             node.is_scaled = len(after) == 1 and after[0].op in SCALES and node.outputs[0] not in self.outputs
+
+    def _read_by_the_host(self, inputs: list[str]) -> set[str]:
+        """Inputs that only the host reads, as scales and limits: no program rounds them."""
+        on_device = {
+            name
+            for node in self.nodes
+            for index, name in enumerate(node.proto.input)
+            if index not in _HOST_INPUTS.get(node.op, ())
+        }
+        read = {name for node in self.nodes for name in node.proto.input}
+        captured = {name for node in self.nodes for graph in _subgraphs(node.proto) for name in _captured(graph)}
+        return {name for name in inputs if name in read} - on_device - captured - {*self.outputs}
 
     def _mark_folded(self) -> None:
         given = set(self.constants)
@@ -254,6 +262,7 @@ class BodyReference(Reference):
 
     def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode) -> None:
         self.mixed, self.narrowed, self.types = outer.mixed, set(), outer.types.at(node.precision)
+        self.host_inputs = set()
         self.strings = outer.strings
         self.opsets, self.precision = outer.opsets, node.precision
         self.runner, self.chained = outer.runner.at(node.precision), outer.chained.at(node.precision)
