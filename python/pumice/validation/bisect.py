@@ -14,7 +14,7 @@ from ..model.model import Model
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import from_device, given_input
-from .carried import decided
+from .carried import computed_beforehand, decided
 from .case_runs import compared, observed_outputs
 from .exact_values import ExactOutputs
 from .judge import ILL, UNPROVED, WRONG, judged, overflow_text, overflowing
@@ -109,7 +109,8 @@ class _Walk:
                         value = decided(value, device[name])
                 if (over := overflowing(value, self._reference.chained.types.at(node.precision))) is not None:
                     self.over.setdefault(node.name, (over, str(value.dtype)))
-                self.held[name] = value.as_constant() if node.folded else value
+                types = self._reference.chained.types.at(node.precision)
+                self.held[name] = computed_beforehand(value, types) if node.folded else value
             elif value is not None:
                 self.held[name] = value
             if reason:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
+from ..base.host_arrays import same_bits
 from .bounds.blocks import Collector, Fed, Retyped
 from .bounds.blockwise import blocks_of
-from .bounds.bounded import Bounded
+from .bounds.bounded import Bounded, rounded_to
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import NOTHING, REREAD, Runner, Told, from_device
-from .bounds.types import is_float, name_of
+from .bounds.types import HALVES, Types, float_type, is_float, name_of
 from .carried import Carried, decided, widened
 from .reference import Reference, ReferenceNode
 
@@ -183,6 +184,16 @@ def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
     if made is array:
         return array, expected
     return made, Retyped(expected, made.dtype)
+
+
+def after_border(array: Array, value: Bounded, types: Types) -> Bounded:
+    """The value of a tensor in float32 that was a half before: between parts of a program tensors have the type that the file declares."""
+    dtype = str(value.dtype)
+    if dtype not in HALVES or name_of(array.dtype) != "float32":
+        return value
+    with np.errstate(all="ignore"):
+        is_half = same_bits(array.astype(value.dtype).astype(array.dtype), array)
+    return rounded_to(value, float_type(dtype), types) if is_half else value
 
 
 def as_kept(array: Array, dtype: Any) -> Array:

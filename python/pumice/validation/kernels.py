@@ -18,9 +18,9 @@ from .bounds.bounded import stored as as_stored
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import REREAD, TOLD, Runner, Told, from_device
 from .bounds.types import HALVES, Types, is_float, name_of
-from .carried import Carried, folded
+from .carried import Carried, computed_beforehand, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
-from .kernel_members import Alone, Members, Missing, alike, as_kept
+from .kernel_members import Alone, Members, Missing, after_border, alike, as_kept
 from .reference import PRODUCTS, SCALES, Reference, ReferenceNode
 from .statistics import Statistics, statistics
 
@@ -97,15 +97,14 @@ class ShippedKernels:
         self._position = {node.name: i for i, node in enumerate(reference.nodes)}
         self._producer = {name: node for node in reference.nodes for name in node.outputs}
         self._runners = self._runners_of(reference)
-        # The values that need no kernel, by runner: inputs, constants and what follows from them.
-        self._known: list[Carried] = []
+        self._known: list[Carried] = []  # by runner: the inputs, the constants and what follows from them
         self.choices: dict[str, Array] = {}  # what has no floats, of the program of single nodes
-        self.outputs: dict[str, Array] | None = (
-            None  # of the program, in the run that is judged; None where a model is streamed
-        )
+        # Of the program, in the run that is judged; None where a model is streamed.
+        self.outputs: dict[str, Array] | None = None
         self._stored: dict[str, list[Stored]] = {}
         # Tensors that kernels have stored, as those behind them read them; where a model is streamed they are made when they are read.
         self._held: dict[str, Value] = {}
+        self._declared: dict[str, Any] = {}  # the element types that the rules give stored tensors
         self._freed: dict[int, list[str]] = {}
         self._same: set[str] = set()  # tensors that are bit for bit those of the program of single nodes
         # Those of them that were not read back in fewer bits than the kernels keep: the rules make the same of both.
@@ -114,9 +113,8 @@ class ShippedKernels:
         # What the rules made of nodes inside kernels where these were judged alone, as long as a kernel may have them as members.
         self._alone: dict[str, Alone] = {}
         self._inside: set[str] = set()  # of which nodes that is so
-        self._first: dict[
-            tuple[str, ...], int
-        ] = {}  # by the operators of members, the view by which a kernel of these was right
+        # By the operators of members, the view by which a kernel of these was right.
+        self._first: dict[tuple[str, ...], int] = {}
 
     def _runners_of(self, reference: Reference) -> list[Runner]:
         """Return a runner for each view of what is rounded inside a kernel, the usual ones first, and one for a Gelu written with Erf."""
@@ -325,11 +323,11 @@ class ShippedKernels:
             return value
         if known.runner is self.reference.runner and other is not None:
             return folded(other, self.types.at(node.precision))
-        return value.as_constant()
+        return computed_beforehand(value, self.types.at(node.precision))
 
     def _hold(self, name: str, other: Array | None, value: Value) -> None:
         array, types = self._stored[name][0].array, self.types.at(self._producer[name].precision)
-        dtype = value.dtype if isinstance(value, Bounded) else None
+        dtype = value.dtype if isinstance(value, Bounded) else self._declared.get(name)
 
         def held(part: Array) -> Bounded:
             # The program keeps these numbers as they are here: halves among them are no more than that.
@@ -481,11 +479,13 @@ class ShippedKernels:
     ) -> Judged:
         if not isinstance(value, Bounded):
             return blank._replace(note="the reference has no such value", unproved=(node.name,))
+        if blank.members:
+            self._declared[blank.name] = value.dtype
         types = self.types.at(node.precision)
         if types is not self.types and str(blank.stored.array.dtype) == self.types.storage(value.dtype).name:
             types = self.types  # the kernel rounds what a node in fp32 makes, for those that read it
             value = as_stored(Bounded(value.value, value.error, value.dtype).with_sides(value.sides), types)
-        array, expected = alike(blank.stored.array, value)
+        array, expected = alike(blank.stored.array, after_border(blank.stored.array, value, types))
         alone = len(blank.members) == 1
         deviation = node_deviation(node.op, array, expected, types, allowed, moved_alone=alone)
         if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have chosen otherwise

@@ -18,7 +18,7 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import Runner
 from .bounds.types import Types, is_float, name_of
-from .carried import Carried, decided, folded, read, widened
+from .carried import Carried, computed_beforehand, decided, folded, read, widened
 from .case_runs import CaseRuns
 from .chain import Drifts, ill_conditioned, overflow_of
 from .collected import Collected, rests_on, row_of
@@ -359,13 +359,13 @@ class Proof:
         if node.folded and isinstance(made, Bounded):
             # Computed beforehand, maybe without a rounding in between, and a constant from there on.
             types = self.types.at(node.precision)
-            alone.held[name] = folded(ours[name], types) if name in ours else made.as_constant()
+            alone.held[name] = folded(ours[name], types) if name in ours else computed_beforehand(made, types)
         elif of_device is not None:
             alone.held[name] = of_device
         elif made is not None or local is not None:
             alone.held[name] = made
         if node.folded and isinstance(far_made, Bounded):
-            far_made = far_made.as_constant()
+            far_made = computed_beforehand(far_made, self._chained.types.at(node.precision))
         if found := next((chain.chosen[one] for one in node.inputs if one in chain.chosen), ""):
             chain.chosen[name] = found
         if isinstance(far_made, Bounded) and of_device is not None:

@@ -16,7 +16,7 @@ from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.sides import Options, Sides, as_options
 from .bounds.types import SPREAD, Types, is_float
-from .carried import Carried
+from .carried import Carried, computed_beforehand
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, judged
 from .loops import loop_timeout
 from .reference import Reference
@@ -129,7 +129,9 @@ def _reference_values(
             notes.update(dict.fromkeys(node.outputs, f"node '{node.name}': {error}"))
             continue
         for name, one in made.items():
-            values.held[name] = one.as_constant() if node.folded and isinstance(one, Bounded) else one
+            if node.folded and isinstance(one, Bounded):
+                one = computed_beforehand(one, values.runner.types.at(node.precision))
+            values.held[name] = one
     return {**{name: values[name] for name in reference.constants if name in reference.outputs}, **values.held}, notes
 
 

@@ -276,6 +276,16 @@ def stored(result: Bounded, types: Types) -> Bounded:
     return made.with_sides(result.sides.stored(store, kept))
 
 
+def rounded_to(value: Bounded, kept: FloatType, types: Types) -> Bounded:
+    """A stored value after one more rounding, to a type that is narrower than that of the program."""
+
+    def round_once(one: Array, error: Array | None) -> Array | None:
+        return rounding(Bounded(one, error, value.dtype), kept, types)
+
+    made = Bounded(value.value, round_once(value.value, value.error), value.dtype, True, value.constant)
+    return made if value.sides is None else made.with_sides(value.sides.stored(round_once, kept))
+
+
 def _overflowed(result: Bounded) -> Bounded:
     """Return the value with infinity in place of numbers that float32 does not hold."""
     beyond = np.isfinite(result.value) & (np.abs(result.value) > FLOAT32.largest)

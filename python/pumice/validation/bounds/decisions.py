@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.element_types import Array, numpy_dtype
 from .bounded import Bounded
-from .maps import axis_of_old_broadcast
+from .maps import axis_of_old_broadcast, wrapped_error
 from .order import best_of, places_of
 from .registry import Call, Undecided, Unproved, rule
 from .sides import OneHot, Ranked, Whole
@@ -168,7 +168,8 @@ def _cast(call: Call) -> list[Any]:
         )  # fmt: skip
     made = cast(x, dtype, call)
     kept = x.stored and x.is_float and x.dtype == made.dtype
-    return [Bounded(made.value, made.error, made.dtype, kept).with_sides(made.sides)]
+    error = made.error if x.is_float or made.is_float else wrapped_error(made.value, made.error)
+    return [Bounded(made.value, error, made.dtype, kept).with_sides(made.sides)]
 
 
 # ---- the largest, the first, the order

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.element_types import Array
 from .bounded import Arithmetic, Bounded
 from .choices import either, selected
 from .functions import apply
@@ -31,9 +32,18 @@ def _simple(call: Call) -> list[Any]:
     x = call.input(0)
     if not x.is_float:
         table: dict[str, Any] = {"Abs": np.abs, "Neg": np.negative, "Sign": np.sign, "Relu": lambda v: np.maximum(v, 0)}
-        made = table[call.op](x.value)
-        return [Bounded(made.astype(x.value.dtype), None if call.op == "Sign" else x.error, x.dtype)]
+        made = table[call.op](x.value).astype(x.value.dtype)
+        error = _sign_error(x) if call.op == "Sign" else x.error
+        return [Bounded(made, wrapped_error(made, error), x.dtype)]
     return [_SIMPLE[call.op](x, call.arithmetic())]
+
+
+def _sign_error(x: Bounded) -> Array | None:
+    if x.error is None:
+        return None
+    value = x.value.astype(np.float64)
+    up, down = np.sign(value + x.error) - np.sign(value), np.sign(value) - np.sign(value - x.error)
+    return np.asarray(np.maximum(up, down))
 
 
 def _sign(x: Bounded, a: Arithmetic) -> Bounded:
@@ -77,6 +87,16 @@ def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
     return np.asarray(value).astype(dtype)
 
 
+def wrapped_error(value: Array, error: Array | None) -> Array | None:
+    """The error of such integers: infinite where another one within the error is beyond the type, and wraps around."""
+    if error is None or value.dtype == bool:
+        return error
+    limits, exact = np.iinfo(value.dtype), value.astype(np.float64)
+    margin = 0.0 if value.dtype.itemsize < 8 else 2048.0  # doubles round integers of 64 bits
+    beyond = (exact + error > limits.max - margin) | (exact - error < limits.min + (margin if limits.min else 0))
+    return np.where((error > 0) & beyond, np.inf, error)
+
+
 def _integer_pair(op: str, a: Bounded, b: Bounded) -> Bounded:
     """Integers, with errors where they are undecided."""
     dtype = a.value.dtype
@@ -94,10 +114,12 @@ def _integer_pair(op: str, a: Bounded, b: Bounded) -> Bounded:
     if a.error is not None or b.error is not None:
         error = a.errors() + b.errors()
         if op == "Mul":
-            error = a.errors() * (np.abs(y) + b.errors()) + np.abs(x) * b.errors()
+            sizes = np.abs(x.astype(np.float64)), np.abs(y.astype(np.float64))
+            error = a.errors() * (sizes[1] + b.errors()) + sizes[0] * b.errors()
         if op == "Div":
             error = np.where(error > 0, np.inf, 0.0)
-    return Bounded(wrapped(value, dtype), error, a.dtype)
+    made = wrapped(value, dtype)
+    return Bounded(made, wrapped_error(made, error), a.dtype)
 
 
 @rule("Add", "Sub", "Mul", "Div")
@@ -329,7 +351,10 @@ def _logic(call: Call) -> list[Any]:
     if unsure.any() and call.op == "Or":
         for value, error in zip(values, errors, strict=True):
             unsure = unsure & ~(value & (error == 0))
-    return [Bounded(made, np.where(unsure, 1.0, 0.0) if unsure.any() else None, made.dtype)]
+    if call.op == "BitwiseNot":
+        return [Bounded(made, errors[0] if unsure.any() else None, made.dtype)]
+    reach = 1.0 if made.dtype == bool else np.inf  # one more or less may turn any bit
+    return [Bounded(made, np.where(unsure, reach, 0.0) if unsure.any() else None, made.dtype)]
 
 
 @rule("Where")

@@ -45,7 +45,7 @@ def _coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float
         return start * (size - 1) + x * step / (
             output_size - 1
         )  # the size before it is rounded down, as in ONNX's reference
-    if mode == "pytorch_half_pixel" and output_size == 1:
+    if mode == "pytorch_half_pixel" and out == 1:  # as ONNX Runtime reads it, whatever the scale
         return np.zeros(out) - 0.0
     if mode == "half_pixel_symmetric":
         adjustment = out / output_size
