@@ -363,6 +363,7 @@ class Kernel(_pumice.Kernel):
         What is known of a variant, by device, driver, text, class of sizes, and whether it was checked and how, is not
         measured again, in this process and later ones. After an interruption the next call goes on where this one was.
         A reference cannot be told from another one: use again=True after a change of check.
+        A variant that the device does not run, as one whose loops the driver ends, is rejected as a wrong one is.
         Raises InputError for configurations and arguments that cannot be, or where all variants are rejected, which it
         lists, BindingError for arguments that do not fit, UnsupportedError for a queue without time stamps.
         """

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from .kernel import Kernel
 
 
+class NoTimeStampsError(UnsupportedError):
+    """The queue has no time stamps, whatever the kernel is."""
+
+
 class KernelTimes(NamedTuple):
     """Seconds on the device of each run of a kernel, in their order."""
 
@@ -67,7 +71,7 @@ def times_of(
         submission = commands.exec()
         submission.wait()
         if submission.device_seconds is None:
-            raise UnsupportedError(f"kernel '{kernel.name}': the queue of '{context.info.name}' has no time stamps")
+            raise NoTimeStampsError(f"kernel '{kernel.name}': the queue of '{context.info.name}' has no time stamps")
         seconds.append(submission.device_seconds)
     return KernelTimes(tuple(seconds))
 

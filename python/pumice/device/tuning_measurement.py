@@ -71,15 +71,19 @@ class Measurement:
             variant = self._variant_of(config)
         except (ShaderCompileError, UnsupportedError, BindingError) as error:
             return self._kept(blank, rejected=f"is not built: {_first_line(error)}")
+        from .kernel_times import NoTimeStampsError, times_of
+
         try:
             reason = self._fault(variant, call)
             if reason:
                 return self._kept(blank, rejected=reason)
-            from .kernel_times import times_of
-
             seconds = times_of(variant, self._context, ({}, call.on_device()), self._demand.runs).median
         except OutOfMemoryError as error:  # it may have memory another time, so that this is not kept
             return blank._replace(rejected=f"has no memory: {_first_line(error)}")
+        except NoTimeStampsError:
+            raise
+        except UnsupportedError as error:
+            return _not_run(blank, error)
         if seconds <= 0:
             return blank._replace(rejected="is over before the clock of the device ticks: give it more to do")
         return self._kept(blank, seconds=seconds)
@@ -87,7 +91,10 @@ class Measurement:
     def checked(self, record: Record, call: Call) -> Record:
         """The record of a variant after a check with the sizes of this call."""
         self.count += 1
-        wrong = self._wrong(self._variant_of(record.config), call)
+        try:
+            wrong = self._wrong(self._variant_of(record.config), call)
+        except UnsupportedError as error:
+            return _not_run(record, error)
         if wrong:
             return self._kept(record, seconds=None, rejected=f"is wrong: {wrong}")
         return self._kept(record, calls=[*record.calls, described(call.arguments, str)])
@@ -124,6 +131,13 @@ class Measurement:
         results = ((name, given[name].numpy(), array) for name, array in expected.items())
         said = (call.difference(name, got, array, self._demand.tolerance) for name, got, array in results)
         return next((one for one in said if one), "")
+
+
+def _not_run(record: Record, error: UnsupportedError) -> Record:
+    """The record of a variant that the device does not run, as where the driver ends its loops. It is not kept: loops of other sizes may end
+    by themselves.
+    """
+    return record._replace(seconds=None, rejected=f"does not run: {_first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:
