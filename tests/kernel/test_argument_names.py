@@ -83,7 +83,8 @@ def test_a_member_of_two_blocks_without_instances_is_refused_with_both_blocks(
     first, second = MEMBERS[case]
     text = f"// blocks\nlayout(binding = 0) {first};\n\nlayout(binding = 1) {second};\nvoid main() {{ }}"
     with pytest.raises(
-        pumice.ShaderCompileError, match=r"kernel:4:\d+: 'B' .*: 'k' is a member of block 'A' in kernel:2, too; .* instance name"
+        pumice.ShaderCompileError,
+        match=r"kernel:4:\d+: 'B' .*: 'k' is a member of block 'A' in kernel:2, too; .* instance name",
     ):
         pumice.Kernel(text, context)
 
@@ -102,9 +103,7 @@ def test_a_member_that_shares_its_name_with_something_else_is_refused_as_before(
 
 def test_a_module_whose_blocks_share_a_member_is_refused(context: pumice.Context) -> None:
     text = "layout(binding = 0) buffer A { float a; float kkkA; };\nlayout(binding = 1) buffer B { float b; float kkkB; };\n"
-    spirv = bytes(
-        pumice.compile(text + "void main() { b = kkkA; a = kkkB; }", pumice.ShaderOptions(guard=False)).spirv
-    )
+    spirv = bytes(pumice.compile(text + "void main() { b = kkkA; a = kkkB; }", pumice.ShaderOptions(guard=False)).spirv)
     with pytest.raises(
         pumice.ShaderCompileError, match="'kkkA' is a member of block 'A' at binding 0 and of block 'B' at binding 1"
     ):

@@ -13,7 +13,15 @@ import pumice
 
 Random = np.random.Generator
 DTYPES = {"float": "f4", "int": "i4", "uint": "u4", "double": "f8", "float16_t": "f2", "int8_t": "i1", "int64_t": "i8"}
-VECTORS = {"float": "vec", "int": "ivec", "uint": "uvec", "double": "dvec", "float16_t": "f16vec", "int8_t": "i8vec", "int64_t": "i64vec"}
+VECTORS = {
+    "float": "vec",
+    "int": "ivec",
+    "uint": "uvec",
+    "double": "dvec",
+    "float16_t": "f16vec",
+    "int8_t": "i8vec",
+    "int64_t": "i64vec",
+}
 LAYOUTS = ["uniform", "std140 buffer", "std430 buffer", "scalar buffer", "push"]
 
 
@@ -43,7 +51,9 @@ def by_rows(kind: Type) -> Type:
     """The type with its matrices in rows."""
     members = tuple(one._replace(type=by_rows(one.type)) for one in kind.members)
     is_row_major = kind.is_matrix or bool(members)
-    return kind._replace(shape=kind.shape[::-1] if kind.is_matrix else kind.shape, is_row_major=is_row_major, members=members)
+    return kind._replace(
+        shape=kind.shape[::-1] if kind.is_matrix else kind.shape, is_row_major=is_row_major, members=members
+    )
 
 
 def number_type(random: Random, scalars: list[str]) -> Type:
@@ -194,11 +204,15 @@ def test_results_come_back(context: pumice.Context, layout: str, seed: int) -> N
     lines = []
     for one in made.members:
         for numbers, places, scalar in leaves(one, values[one.name], "b."):
-            lines += [f"  {place} = {scalar}({2 * int(n) % 127});" for place, n in zip(places, numbers.ravel(), strict=True)]
+            lines += [
+                f"  {place} = {scalar}({2 * int(n) % 127});" for place, n in zip(places, numbers.ravel(), strict=True)
+            ]
     is_unsized = made.members[-1].sizes[:1] == (3,)
     text = made
     if is_unsized:
-        text = Block(made.declarations, (*made.members[:-1], made.members[-1]._replace(sizes=(0, *made.members[-1].sizes[1:]))))
+        text = Block(
+            made.declarations, (*made.members[:-1], made.members[-1]._replace(sizes=(0, *made.members[-1].sizes[1:])))
+        )
     kernel = pumice.Kernel(source(layout, text, "\n".join([*lines, "  y[0] = 1.0;"])), context)
     expected = {name: array.copy() for name, array in values.items()}
     for one in made.members:
@@ -270,7 +284,12 @@ void main() { y[0] = a.v[1].w + a.w[1].z + a.f[1] + s[0].v[1].w; }
     s, y = np.ones(1, [("v", "f4", (2, 4))]), np.zeros(1, "float32")
     kernel(a=right, s=s, y=y, threads=1)
     assert y[0] == 4
-    for name, shape, said in (("v", (2, 3), r"\(2, 4\)"), ("w", (2, 2), r"\(2, 3\)"), ("f", (2, 3), r"\(2,\)"), ("f", 3, r"\(2,\)")):
+    for name, shape, said in (
+        ("v", (2, 3), r"\(2, 4\)"),
+        ("w", (2, 2), r"\(2, 3\)"),
+        ("f", (2, 3), r"\(2,\)"),
+        ("f", 3, r"\(2,\)"),
+    ):
         with pytest.raises(pumice.BindingError, match=rf"a\.{name}.*numbers of shape {said}") as refused:
             kernel(a={**right, name: np.ones(shape)}, s=s, y=y, threads=1)
         assert refused.value.rule == "K4"

@@ -37,7 +37,9 @@ def source(loop: str) -> str:
 
 
 # Loops of n times m iterations in all, of a text without push constants.
-FIXED = BUFFERS + """
+FIXED = (
+    BUFFERS
+    + """
 #ifndef M
 #define M 400
 #endif
@@ -47,6 +49,7 @@ void main() {
   y[gl_GlobalInvocationID.x] = s;
 }
 """
+)
 ENDED = r"kernel '{}'.*65,535.*{}:9"
 
 
@@ -139,7 +142,9 @@ def test_tune_rejects_the_variants_whose_loops_end(
         assert "does not run: " in found.rejected[0].rejected and "kernel 'tuned'" in found.rejected[0].rejected
     short = kernel.tune({"M": [400]}, {"x": operands(3)[0], "y": y, "threads": 2}, runs=2, progress=False)
     assert short.best == {"M": 400}
-    with pytest.raises(pumice.Error, match=r"(?s)no variant can be taken \(2\).*M=400: does not run.*M=500: does not run"):
+    with pytest.raises(
+        pumice.Error, match=r"(?s)no variant can be taken \(2\).*M=400: does not run.*M=500: does not run"
+    ):
         kernel.tune({"M": [400, 500]}, {"x": x, "y": y, "threads": 2}, runs=2, progress=False, again=True)
     assert pumice.tensor(x, context).numpy().tolist() == [1, 200]
 
@@ -156,7 +161,12 @@ def test_a_variant_that_is_checked_again_may_not_run(
     def tuned(n: int, threads: int) -> pumice.Tuning:
         given = {"x": operands(n)[0], "y": np.zeros(threads, "float32"), "threads": threads}
         return kernel.tune(
-            {"M": [400]}, given, check=lambda x, y: np.full(len(y), x[1] * 400), runs=2, allow_spills=True, progress=False
+            {"M": [400]},
+            given,
+            check=lambda x, y: np.full(len(y), x[1] * 400),
+            runs=2,
+            allow_spills=True,
+            progress=False,
         )
 
     assert tuned(3, 1030).best == {"M": 400}

@@ -275,7 +275,8 @@ void set_counts(Dispatch& dispatch, const BufferRange& counts) {
     const BufferRange& range = dispatch.buffers[i];
     if (!range.buffer || bindings[i].access == Access::read || range.buffer->memory() != counts.buffer->memory()) continue;
     if (begin(range) < begin(counts) + counts.bytes && begin(counts) < begin(range) + range.bytes)
-      throw BindingError("K8", "groups", dispatch.kernel->name(), "a tensor that the kernel does not write", "that of '" + bindings[i].name + "'");
+      throw BindingError("K8", "groups", dispatch.kernel->name(), "a tensor that the kernel does not write",
+                         "that of '" + bindings[i].name + "'");
   }
   dispatch.guard = counts;
 }

@@ -47,8 +47,8 @@ void add_blocks(std::vector<NamelessBlock>& blocks, const SourceFile& file) {
     while (end < tokens.size() && tokens[end].text != "}") ++end;
     if (end + 1 < tokens.size() && tokens[end + 1].text == ";") {
       const Token& name = tokens[i - 1];
-      blocks.push_back({name.text, file.name, name.line <= lines.size() ? lines[name.line - 1].line : name.line,
-                        members_of(tokens, i + 1, end)});
+      blocks.push_back(
+          {name.text, file.name, name.line <= lines.size() ? lines[name.line - 1].line : name.line, members_of(tokens, i + 1, end)});
     }
     keyword.reset();
   }
@@ -64,8 +64,8 @@ std::string shared_member(const SourceSet& sources, std::string_view block) {
     for (const NamelessBlock& other : blocks)
       for (const std::string_view member : own.members)
         if (&other != &own && std::ranges::find(other.members, member) != other.members.end())
-          return ": '" + std::string(member) + "' is a member of block '" + std::string(other.name) + "' in " + std::string(other.file) + ":" +
-                 std::to_string(other.line) + ", too; give one of them an instance name: } name;";
+          return ": '" + std::string(member) + "' is a member of block '" + std::string(other.name) + "' in " + std::string(other.file) +
+                 ":" + std::to_string(other.line) + ", too; give one of them an instance name: } name;";
   }
   return {};
 }

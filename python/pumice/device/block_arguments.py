@@ -93,7 +93,7 @@ def converted(kernel: Kernel, name: str, given: Array, filled: list[Filled]) -> 
 def _filled_from(kernel: Kernel, name: str, made: Array, given: Array, back: tuple[Layout, list[Filled]]) -> Array:
     layout, filled = back
     copy_in(made, given, layout)
-    access = next((one["access"] for one in kernel.shader.interface["bindings"] if _is_named(name, one)), "read")
+    access = next((one["access"] for one in kernel.shader.interface["bindings"] if name in names_of(one)), "read")
     if access != "read":
         if not given.flags.writeable:
             raise binding_error(
@@ -103,9 +103,10 @@ def _filled_from(kernel: Kernel, name: str, made: Array, given: Array, back: tup
     return made
 
 
-def _is_named(name: str, binding: Mapping[str, Any]) -> bool:
-    own = binding["name"]
-    return name in (own, binding["member"], f"{own}.{binding['member']}", *binding["aliases"])
+def names_of(binding: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names by which a call may give a buffer, of which a member's may be another argument's too."""
+    own, member = binding["name"], binding["member"]
+    return (own, *([member, f"{own}.{member}"] if member else []), *binding["aliases"])
 
 
 def _check_held(value: Array, dtype: Any, where: str, given: Any) -> None:

@@ -259,6 +259,7 @@ class Kernel(_pumice.Kernel):
         """Runs the kernel once and waits. Arguments go by name: Tensors, NumPy arrays, push constants; threads= or
         groups=. threads="y" is an invocation for each element of the array that is given as y, as the shader declares it.
         Exactly so many run, unless they work together (barriers, shared memory, subgroups): then whole workgroups do.
+        groups= may be a Tensor of three uint32, which the device reads when the kernel starts; they must be within its limits.
 
         timeout: seconds that the call waits at most. TimeoutError is raised when they are over; the execution goes on
         and the arrays stay as they are. Ctrl-C interrupts likewise.

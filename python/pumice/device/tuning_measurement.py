@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .._pumice import (
     BindingError,
     Context,
     OutOfBoundsError,
     OutOfMemoryError,
     ShaderCompileError,
+    Tensor,
     UnsupportedError,
 )
+from ..base.element_types import Array
 from .tuning_call import Call
 from .tuning_store import Record, arrays_of, described, size_class, write
 
@@ -77,7 +81,7 @@ class Measurement:
             reason = self._fault(variant, call)
             if reason:
                 return self._kept(blank, rejected=reason)
-            seconds = times_of(variant, self._context, ({}, call.on_device()), self._demand.runs).median
+            seconds = times_of(variant, self._context, ({}, call.copies()), self._demand.runs).median
         except OutOfMemoryError as error:  # it may have memory another time, so that this is not kept
             return blank._replace(rejected=f"has no memory: {_first_line(error)}")
         except NoTimeStampsError:
@@ -111,7 +115,10 @@ class Measurement:
         if self._demand.allow_spills:
             return ""
         if self._demand.check is None:
-            variant.bind({}, **call.on_device())  # makes the build for these arrays
+            from .kernel_times import on_device
+
+            in_dict, by_name = on_device(variant, self._context, {}, call.copies())
+            variant.bind(in_dict, **by_name)  # makes the build for these arrays
         build = next((name for name in variant.variants if name != "fp32"), None)
         told = variant.statistics(build)
         spills = told.spills if told.refusal is None else None
@@ -123,19 +130,24 @@ class Measurement:
         if expected is None:
             expected = call.expected(self._demand.check)
             self._expected = expected if self._is_same else None
-        given = call.on_device()
+        given = call.copies()
         try:
-            variant.run({}, **given)
+            variant({}, **given)
         except OutOfBoundsError as error:
             return _first_line(error)
-        results = ((name, given[name].numpy(), array) for name, array in expected.items())
+        results = ((name, _host(given[name]), array) for name, array in expected.items())
         said = (call.difference(name, got, array, self._demand.tolerance) for name, got, array in results)
         return next((one for one in said if one), "")
 
 
+def _host(given: Any) -> Array:
+    return given.numpy() if isinstance(given, Tensor) else np.asarray(given)
+
+
 def _not_run(record: Record, error: UnsupportedError) -> Record:
-    """The record of a variant that the device does not run, as where the driver ends its loops. It is not kept: loops of other sizes may end
-    by themselves.
+    """The record of a variant that the device does not run, as where the driver ends its loops.
+
+    It is not kept: loops of other sizes may end by themselves.
     """
     return record._replace(seconds=None, rejected=f"does not run: {_first_line(error)}")
 
