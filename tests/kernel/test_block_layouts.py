@@ -297,6 +297,36 @@ void main() { y[0] = a.v[1].w + a.w[1].z + a.f[1] + s[0].v[1].w; }
         kernel(a=right, s=np.ones(1, [("v", "f4", (2, 3))]), y=y, threads=1)
 
 
+@pytest.mark.parametrize("kind", ["sfp", "sfpvec2", "sfpvec4"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("storage", ["default", "fp16_packed"])
+def test_gaps_of_the_storage_type_are_filled_or_refused(
+    context: pumice.Context, kind: str, dtype: str, storage: str
+) -> None:
+    """Gaps of halves are others than those of floats: no element is read at the other's place."""
+    components = {"sfp": 1, "sfpvec2": 2, "sfpvec4": 4}[kind]
+    text = f"""
+layout(std140, binding = 0) readonly buffer X {{ {kind} x[]; }};
+layout(binding = 1) buffer Y {{ float y[]; }};
+void main() {{ y[0] = float(buffer_ld{components}(x, 3){".x" * (components > 1)}); }}
+"""
+    options = None if storage == "default" else pumice.ShaderOptions(storage=storage)
+    kernel = pumice.Kernel(text, context, options=options)
+    x = np.arange(64 * components, dtype=dtype).reshape((64, components)[: 1 + (components > 1)])
+    y = np.zeros(1, "float32")
+    try:
+        kernel(x=x, y=y, threads=1)
+    except pumice.BindingError as error:
+        assert error.rule == "K5" and (dtype == "float16" or options)
+    else:
+        assert y[0] == 3 * components
+    if dtype == "float16" and not options:
+        row = np.zeros((64, 8), dtype)
+        row[:, :components] = x.reshape(64, components)
+        kernel(x=row, y=y, threads=1)
+        assert y[0] == 3 * components
+
+
 def test_arrays_of_blocks_take_members_and_need_no_gaps(context: pumice.Context) -> None:
     text = """
 layout(binding = 0) uniform A { float f[2]; } a[2];

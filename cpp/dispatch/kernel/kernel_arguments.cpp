@@ -104,6 +104,7 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
     check_structured(binding, *tensor);
   } else if (built.storage_typed[position]) {
     if (tensor->dtype != built.storage_dtype) refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
+    check_stored(binding, *tensor);
   } else if (!are_raw_structures(binding, *tensor)) {
     if (binding.scalar != ScalarType::other && !holds(binding.scalar, tensor->dtype))
       refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
