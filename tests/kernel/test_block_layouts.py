@@ -155,7 +155,8 @@ void main() {{
 
 def reading(values: dict[str, Any], made: Block) -> tuple[str, Any]:
     """The text that copies every number to `y`, and what is there then."""
-    lines, expected = [], []
+    lines: list[str] = []
+    expected: list[float] = []
     for one in made.members:
         for numbers, places, _ in leaves(one, values[one.name], "b."):
             for place, number in zip(places, numbers.ravel(), strict=True):

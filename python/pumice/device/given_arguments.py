@@ -113,7 +113,7 @@ def _elements(kernel: Kernel, facts: Facts, name: str, value: Any) -> int:
     if getattr(value.dtype, "names", None) or layout is None:
         return math.prod(shape)
     row = row_of(shape, layout)
-    return math.prod(shape) // math.prod(layout.axes if row is None else row)
+    return int(math.prod(shape) // math.prod(layout.axes if row is None else row))
 
 
 def _resolved_values(
