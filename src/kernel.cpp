@@ -11,6 +11,7 @@
 #include "kernel_numbers.h"
 #include "kernel_options.h"
 #include "memory_layout.h"
+#include "shader/spirv/declared_sizes.h"
 
 namespace pumice {
 namespace {
@@ -155,6 +156,15 @@ bool has_argument(const PyKernel& kernel, const char* name) {
                      "nothing");
 }
 
+// Workgroups that the device reads when the kernel starts.
+LaunchSize counts_of(const Tensor& given, const std::string& name) {
+  const TensorDesc& desc = given.desc();
+  const BufferRange range = given.range();
+  if (desc.dtype != DType::uint32 || desc.shape != Shape{3} || !desc.is_packed() || range.offset % 4 != 0)
+    throw BindingError("K8", "groups", name, "a row-major tensor of three uint32, the workgroups of each axis", to_string(desc));
+  return {true, {1, 1, 1}, {range.buffer, range.offset, kGuardCounts}};
+}
+
 LaunchSize launch_size(const PyKernel& kernel, const Given& given) {
   const bool threads = given.by_name.contains("threads"), groups = given.by_name.contains("groups");
   for (const char* key : {"threads", "groups"})
@@ -163,6 +173,10 @@ LaunchSize launch_size(const PyKernel& kernel, const Given& given) {
     throw BindingError("K8", "threads", kernel.kernel->name(), "either threads= (invocations) or groups= (workgroups)",
                        threads ? "both" : "neither");
   const char* key = threads ? "threads" : "groups";
+  if (py::isinstance<Tensor>(given.by_name[key])) {
+    if (groups) return counts_of(given.by_name[key].cast<const Tensor&>(), kernel.kernel->name());
+    throw BindingError("K8", key, kernel.kernel->name(), "numbers; groups= takes workgroups that are in a tensor", "a Tensor");
+  }
   return {groups, counts(key, given.by_name[key])};
 }
 
@@ -327,11 +341,34 @@ py::dtype element_dtype(const PyKernel& self, const std::string& given_name, std
   return numpy_dtype(*binding->layout, length.value_or(0));
 }
 
+// (sizes, axes, members): the sizes of numbers without gaps and with them, and the same of a structure's members by name.
+py::tuple layout_record(const MemoryLayout& layout, const DeclaredSizes& declared) {
+  const bool is_vector = layout.members.empty() && !declared.members.empty();  // of the extension
+  py::dict members;
+  for (const auto& member : layout.members) members[py::str(member.name)] = layout_record(member.layout, declared.members.at(member.name));
+  return py::make_tuple(py::tuple(py::cast(is_vector ? layout.axes : declared.sizes)), py::tuple(py::cast(layout.axes)), members);
+}
+
+py::object layout_of(const PyKernel& self, const std::string& name) {
+  const auto* binding = self.interface().find_binding(self.interface().argument_name(name));
+  if (!binding || !binding->layout) return py::none();
+  const DeclaredSizes block = declared_sizes(self.plain->shader()->spirv, binding->binding);
+  if (binding->is_block) return layout_record(*binding->layout, block);
+  DeclaredSizes element = block.members.begin()->second;
+  element.sizes.erase(element.sizes.begin());
+  return layout_record(*binding->layout, element);
+}
+
 }  // namespace
 
 void bind_kernel(py::module_& module) {
   py::class_<BoundKernel>(module, "BoundKernel", "A kernel with its arguments; CommandList.dispatch records it.")
-      .def_property_readonly("groups", [](const BoundKernel& self) { return self.dispatch.groups; })
+      .def_property_readonly(
+          "groups",
+          [](const BoundKernel& self) {
+            return self.dispatch.guard.buffer ? std::optional<std::array<uint32_t, 3>>() : self.dispatch.groups;
+          },
+          "The workgroups on each axis; None where the device reads them from a tensor.")
       .def("__repr__", [](const BoundKernel& self) { return "<BoundKernel '" + self.dispatch.label + "'>"; });
   py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
@@ -408,6 +445,9 @@ void bind_kernel(py::module_& module) {
            "A block with more members than an array gives the dtype of the whole block; length: that of the array of any "
            "length at its end.\n"
            "Raises BindingError.")
+      .def("_layout", &layout_of, py::arg("name"),
+           "The sizes of a buffer's element, or of its block, in the fp32 build: (without gaps, with gaps, the same of members by "
+           "name). None where there are more members than can be told.")
       .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
            "Runs the kernel once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: "

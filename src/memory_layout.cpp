@@ -8,9 +8,9 @@ namespace {
 MemoryLayout read(const py::dtype& dtype, const std::string& what) {
   MemoryLayout layout;
   py::dtype element = dtype;
-  if (const py::object pair = dtype.attr("subdtype"); !pair.is_none()) {
+  for (py::object pair = dtype.attr("subdtype"); !pair.is_none(); pair = element.attr("subdtype")) {
     element = pair[py::int_(0)].cast<py::dtype>();
-    layout.axes = pair[py::int_(1)].cast<std::vector<uint32_t>>();
+    for (const uint32_t size : pair[py::int_(1)].cast<std::vector<uint32_t>>()) layout.axes.push_back(size);
   }
   layout.bytes = static_cast<uint32_t>(element.itemsize());
   if (!element.has_fields()) {

@@ -139,7 +139,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
 void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
                       std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
   const HostSpan span("kernel", kernel_->name());
-  const bool keeps = are_numbers(arguments);  // a kept recording would keep the memory of tensors and images
+  const bool keeps = are_numbers(arguments) && !size.counts.buffer;  // a kept recording would keep the memory of tensors and images
   std::string key = keeps ? key_of(arguments, arrays, size) : std::string();
   auto call = keeps ? take(key) : nullptr;
   if (!call) {

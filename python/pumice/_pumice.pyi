@@ -1047,8 +1047,10 @@ class BoundKernel:
     def __repr__(self) -> str:
         ...
     @property
-    def groups(self) -> typing.Annotated[list[int], "FixedSize(3)"]:
-        ...
+    def groups(self) -> typing.Annotated[list[int], "FixedSize(3)"] | None:
+        """
+        The workgroups on each axis; None where the device reads them from a tensor.
+        """
 class Kernel:
     """
     A compute shader in GLSL with the extension's types; called with its arguments by name.
@@ -1063,6 +1065,10 @@ class Kernel:
     def _driver_record(self, storage: str | None = None) -> dict[str, typing.Any]:
         """
         What the driver tells of one build, by default the plain one.
+        """
+    def _layout(self, name: str) -> typing.Any:
+        """
+        The sizes of a buffer's element, or of its block, in the fp32 build: (without gaps, with gaps, the same of members by name). None where there are more members than can be told.
         """
     def _replace(self, other: Kernel) -> None:
         """

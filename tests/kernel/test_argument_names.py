@@ -68,6 +68,62 @@ def test_two_arguments_of_one_name_are_refused_when_the_source_is_compiled(
         pumice.Kernel(source, context)
 
 
+MEMBERS = {
+    "arrays": ("buffer A { float k[]; }", "buffer B { float k[]; }"),
+    "headers": ("readonly buffer A { uint n; float k[2]; }", "buffer B { uint m; float k[], q; }"),
+    "uniform": ("uniform A { vec4 v[3]; float k; }", "buffer B { float w; float k[3 * (2 + 1)]; }"),
+    "several in a line": ("uniform A { float a, k; }", "uniform B { float b; float k; }"),
+}
+
+
+@pytest.mark.parametrize("case", MEMBERS)
+def test_a_member_of_two_blocks_without_instances_is_refused_with_both_blocks(
+    context: pumice.Context, case: str
+) -> None:
+    first, second = MEMBERS[case]
+    text = f"// blocks\nlayout(binding = 0) {first};\n\nlayout(binding = 1) {second};\nvoid main() {{ }}"
+    with pytest.raises(
+        pumice.ShaderCompileError,
+        match=r"kernel:4:\d+: 'B' .*: 'k' is a member of block 'A' in kernel:2, too; .* instance name",
+    ):
+        pumice.Kernel(text, context)
+
+
+def test_a_block_in_an_include_is_named_with_its_file(context: pumice.Context) -> None:
+    text = '#include "a.glsl"\nlayout(binding = 1) buffer B { float k[]; };\nvoid main() { }'
+    with pytest.raises(pumice.ShaderCompileError, match=r"kernel:2.*block 'A' in a.glsl:2, too"):
+        pumice.Kernel(text, context, includes={"a.glsl": "\nlayout(binding = 0) uniform A { float k; };\n"})
+
+
+def test_a_member_that_shares_its_name_with_something_else_is_refused_as_before(context: pumice.Context) -> None:
+    text = "float k = 1.0;\nlayout(binding = 1) buffer B { float k[]; };\nlayout(binding = 0) buffer A { float k[]; } a;\nvoid main() { }"
+    with pytest.raises(pumice.ShaderCompileError, match="at global scope\n"):
+        pumice.Kernel(text, context)
+
+
+def test_a_module_whose_blocks_share_a_member_is_refused(context: pumice.Context) -> None:
+    text = "layout(binding = 0) buffer A { float a; float kkkA; };\nlayout(binding = 1) buffer B { float b; float kkkB; };\n"
+    spirv = bytes(pumice.compile(text + "void main() { b = kkkA; a = kkkB; }", pumice.ShaderOptions(guard=False)).spirv)
+    with pytest.raises(
+        pumice.ShaderCompileError, match="'kkkA' is a member of block 'A' at binding 0 and of block 'B' at binding 1"
+    ):
+        pumice.Kernel(spirv=spirv.replace(b"kkkB", b"kkkA"), context=context)
+    pumice.Kernel(spirv=spirv, context=context)
+
+
+def test_a_member_without_an_instance_is_meant_by_its_name(context: pumice.Context) -> None:
+    """As in the text: `k` is B's, and A's is `a.k`."""
+    text = """
+layout(binding = 0) uniform A { vec2 v; float k; } a;
+layout(binding = 1) uniform B { vec2 w; float k; };
+layout(binding = 2) buffer Y { float y[]; };
+void main() { y[0] = a.v.y + a.k + w.y + k; }
+"""
+    y = np.zeros(1, "float32")
+    pumice.Kernel(text, context)(a={"v": (0, 1), "k": 20}, w=(0, 300), k=4000, y=y, threads=1)
+    assert y[0] == 4321
+
+
 def test_dtype_takes_every_name_of_an_argument(context: pumice.Context) -> None:
     kernel = pumice.Kernel(COPY, context)
     assert kernel.dtype("src") == kernel.dtype("src.data") == np.dtype("float32")

@@ -151,7 +151,10 @@ def test_a_block_with_a_header_is_one_structure(context: pumice.Context) -> None
     assert block["q"][1]["inner"]["at"][1, 0, 1] == 5 and block["q"][0]["inner"]["tag"] == 7
     assert "given 2 of them" in refused(kernel, q=np.zeros(2, dtype), a=a, groups=1)
     assert "members differ or have gaps" in refused(kernel, q=np.zeros(99, "uint32"), a=a, groups=1)
-    assert "16 bytes apart" in refused(kernel, q=block, a=np.zeros(3, "float32"), groups=1)
+    kernel(q=block, a=np.array([0, 0, 7], "float32"), groups=1)
+    assert block["q"][1]["m"][1, 2] == 7
+    tight = pumice.tensor(np.zeros(3, "float32"), context)
+    assert "16 bytes apart" in refused(kernel, q=block, a=tight, groups=1)
 
 
 def test_dtypes_are_of_buffers(context: pumice.Context) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.device import kernel_times, tuning_call
+from pumice.device import kernel_times
 from pumice.device.tuning_store import size_class
 
 SCALE = """
@@ -208,7 +208,7 @@ def test_no_memory_is_no_verdict(scale: pumice.Kernel, monkeypatch: pytest.Monke
         raise pumice.OutOfMemoryError("the device is full")
 
     with monkeypatch.context() as patched, pytest.raises(pumice.Error, match="has no memory: the device is full"):
-        patched.setattr(tuning_call, "tensor", full)
+        patched.setattr(kernel_times, "tensor", full)
         scale.tune({"FACTOR": [2]}, call(), runs=1)
     assert scale.tune({"FACTOR": [2]}, call(), runs=1).measured == 1
 

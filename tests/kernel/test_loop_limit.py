@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -30,6 +34,23 @@ FUNCTION = "float summed() { float s = 0.0; for (uint i = 0u; i < n * m; ++i) s 
 
 def source(loop: str) -> str:
     return f"{BUFFERS}{PUSH}{FUNCTION}void main() {{ float s = 0.0;\n{LOOPS[loop]}\ny[gl_GlobalInvocationID.x] = s; }}"
+
+
+# Loops of n times m iterations in all, of a text without push constants.
+FIXED = (
+    BUFFERS
+    + """
+#ifndef M
+#define M 400
+#endif
+void main() {
+  float s = 0.0;
+  for (uint r = 0u; r < uint(x[1]); ++r) for (uint c = 0u; c < uint(M); ++c) s += x[0];
+  y[gl_GlobalInvocationID.x] = s;
+}
+"""
+)
+ENDED = r"kernel '{}'.*65,535.*{}:9"
 
 
 def has_limit(context: pumice.Context) -> bool:
@@ -92,6 +113,97 @@ def test_a_node_raises(context: pumice.Context) -> None:
     else:
         np.testing.assert_allclose(one(X), np.full_like(X, 90000 * X[0, 0]), rtol=1e-3)
     assert (short(X) == 12 * X.ravel()[0]).all()
+
+
+def needs_limit(context: pumice.Context) -> None:
+    if not has_limit(context):
+        pytest.skip("this driver ends no loop")
+
+
+def operands(n: int) -> tuple[Any, Any]:
+    return np.array([1, n], "float32"), np.zeros(2, "float32")
+
+
+def test_tune_rejects_the_variants_whose_loops_end(
+    context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With and without a check, and again where the store knows the variants of other sizes."""
+    needs_limit(context)
+    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
+    kernel = pumice.Kernel(FIXED, context, name="tuned")
+    x, y = operands(200)
+    for check in (None, lambda x, y: np.full(2, 200 * 20, "float32")):
+        found = kernel.tune(
+            {"M": [400, 20]}, {"x": x, "y": y, "threads": 2}, check=check, runs=2, allow_spills=True, progress=False
+        )
+        assert found.best == {"M": 20}
+        assert [one.config for one in found.rejected] == [{"M": 400}]
+        assert "does not run: " in found.rejected[0].rejected and "kernel 'tuned'" in found.rejected[0].rejected
+    short = kernel.tune({"M": [400]}, {"x": operands(3)[0], "y": y, "threads": 2}, runs=2, progress=False)
+    assert short.best == {"M": 400}
+    with pytest.raises(
+        pumice.Error, match=r"(?s)no variant can be taken \(2\).*M=400: does not run.*M=500: does not run"
+    ):
+        kernel.tune({"M": [400, 500]}, {"x": x, "y": y, "threads": 2}, runs=2, progress=False, again=True)
+    assert pumice.tensor(x, context).numpy().tolist() == [1, 200]
+
+
+def test_a_variant_that_is_checked_again_may_not_run(
+    context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of the same class of sizes has more iterations than the call that was measured."""
+    needs_limit(context)
+    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
+    kernel = pumice.Kernel(FIXED, context, name="tuned")
+
+    def tuned(n: int, threads: int) -> pumice.Tuning:
+        given = {"x": operands(n)[0], "y": np.zeros(threads, "float32"), "threads": threads}
+        return kernel.tune(
+            {"M": [400]},
+            given,
+            check=lambda x, y: np.full(len(y), x[1] * 400),
+            runs=2,
+            allow_spills=True,
+            progress=False,
+        )
+
+    assert tuned(3, 1030).best == {"M": 400}
+    with pytest.raises(pumice.Error, match="M=400: does not run"):
+        tuned(300, 1031)
+
+
+@pytest.mark.parametrize("option", ["--time", "--profile"])
+def test_the_cell_magic_raises(context: pumice.Context, option: str) -> None:
+    needs_limit(context)
+    pytest.importorskip("IPython")
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    try:
+        shell.run_line_magic("load_ext", "pumice")
+        shell.user_ns |= {"context": context, "x": operands(200)[0], "y": operands(200)[1], "np": np}
+        found = shell.run_cell(f'%%glsl cell --context context {option} "x=x, y=y, threads=2"\n{FIXED}')
+        assert isinstance(found.error_in_exec, pumice.UnsupportedError)
+        assert re.search(ENDED.format("cell", "cell").replace(":9", ":10"), str(found.error_in_exec))
+        called = shell.run_cell("cell(x=x, y=y, threads=2)")
+        assert isinstance(called.error_in_exec, pumice.UnsupportedError)
+    finally:
+        InteractiveShell.clear_instance()
+
+
+def test_an_operator_of_torch_raises(context: pumice.Context) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (the extra [torch])")
+    needs_limit(context)
+    from pumice.torch import wrap
+
+    kernel = pumice.Kernel(FIXED, context, name="wrapped")
+    operator = wrap(kernel, "pumice_loop_tests::summed", ["x"], {"y": "x"})
+    with pytest.raises(pumice.UnsupportedError, match=ENDED.format("wrapped", "wrapped")):
+        operator(torch.tensor([1.0, 200.0]))
+    assert operator(torch.tensor([1.0, 3.0])).tolist() == [1200.0] * 2
 
 
 @pytest.mark.parametrize(

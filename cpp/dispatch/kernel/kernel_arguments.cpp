@@ -104,6 +104,7 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
     check_structured(binding, *tensor);
   } else if (built.storage_typed[position]) {
     if (tensor->dtype != built.storage_dtype) refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
+    check_stored(binding, *tensor);
   } else if (!are_raw_structures(binding, *tensor)) {
     if (binding.scalar != ScalarType::other && !holds(binding.scalar, tensor->dtype))
       refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
@@ -267,6 +268,20 @@ void set_grid(Dispatch& dispatch, const LaunchSize& size, const LaunchLimits& li
   dispatch.kernel = launch.kernel, dispatch.groups = launch.groups;
 }
 
+// The workgroups of a dispatch that the device reads. A kernel that writes them itself would change them while it runs.
+void set_counts(Dispatch& dispatch, const BufferRange& counts) {
+  const auto& bindings = dispatch.kernel->interface().bindings;
+  const auto begin = [](const BufferRange& range) { return range.buffer->memory_offset() + range.offset; };
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    const BufferRange& range = dispatch.buffers[i];
+    if (!range.buffer || bindings[i].access == Access::read || range.buffer->memory() != counts.buffer->memory()) continue;
+    if (begin(range) < begin(counts) + counts.bytes && begin(counts) < begin(range) + range.bytes)
+      throw BindingError("K8", "groups", dispatch.kernel->name(), "a tensor that the kernel does not write",
+                         "that of '" + bindings[i].name + "'");
+  }
+  dispatch.guard = counts;
+}
+
 }  // namespace
 
 bool follows_storage(Kernel& kernel, std::string_view array, Storage storage, const Macros& macros, const SpecValues& spec) {
@@ -319,7 +334,8 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
     if (member.name.starts_with("pumice_threads_")) {
       const size_t axis = static_cast<size_t>(member.name.back() - 'x');
       // Groups that are asked for are whole.
-      const uint64_t count = size.in_groups ? size.count[axis] * built.variant->local_size()[axis] : size.count[axis];
+      uint64_t count = size.in_groups ? size.count[axis] * built.variant->local_size()[axis] : size.count[axis];
+      if (size.counts.buffer) count = UINT32_MAX;
       store_number(member, std::min<uint64_t>(count, UINT32_MAX), dispatch.push.data() + member.offset);
       continue;
     }
@@ -329,7 +345,10 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
                          "nothing");
     store_numbers(member, *argument, dispatch.push.data() + member.offset);
   }
-  set_grid(dispatch, size, kernel.limits());
+  if (size.counts.buffer)
+    set_counts(dispatch, size.counts);
+  else
+    set_grid(dispatch, size, kernel.limits());
   return dispatch;
 }
 

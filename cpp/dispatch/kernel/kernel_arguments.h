@@ -30,6 +30,8 @@ using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
 struct LaunchSize {
   bool in_groups = false;
   std::array<uint64_t, 3> count{1, 1, 1};
+  // Three words with the workgroups in place of `count`, which the device reads when the kernel starts; or no buffer.
+  BufferRange counts = {};
 };
 
 // Makes one dispatch of a kernel and its arguments. Arrays declared with a storage type (`sfp x[]`) take the dtype of the tensors they are

@@ -148,6 +148,21 @@ void check_plain(const BindingInterface& binding, const TensorArgument& given) {
            "a last axis of " + std::to_string(given.last_axis));
 }
 
+void check_stored(const BindingInterface& binding, const TensorArgument& given) {
+  if (binding.is_block || !binding.layout || is_structure(*binding.layout)) return;
+  const MemoryLayout& wanted = *binding.layout;
+  const uint64_t whole = wanted.count();
+  if (whole * wanted.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no gaps
+  const auto refuse = [&](const std::string& expected, const std::string& what) {
+    throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected, what);
+  };
+  const std::string apart =
+      "elements that lie " + std::to_string(whole * wanted.bytes) + " bytes apart (the stride of '" + binding.name + "')";
+  if (wanted.bytes != bytes(scalar_of(given.dtype))) refuse(apart + ": float32, or std430, which has no gaps", "two elements in a word");
+  if (given.last_axis != wanted.axes.back() && given.last_axis != whole)
+    refuse(apart + ": the last axis is " + std::to_string(wanted.axes.back()), "a last axis of " + std::to_string(given.last_axis));
+}
+
 bool are_raw_structures(const BindingInterface& binding, const TensorArgument& given) {
   if (given.dtype != DType::uint8 || !binding.layout) return false;
   return binding.is_block || (is_structure(*binding.layout) && given.last_axis % binding.layout->bytes == 0);

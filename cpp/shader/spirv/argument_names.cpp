@@ -36,7 +36,27 @@ std::string Interface::argument_name(const std::string& given) const {
   return found ? found->name : given;
 }
 
+namespace {
+
+// Throws where two blocks without instance names share a member, which a call could not tell apart. GLSL has no such text, SPIR-V has.
+void check_members(const Interface& interface) {
+  std::map<std::string, std::string> owners;
+  for (const BindingInterface& buffer : interface.bindings) {
+    if (!buffer.is_block || !buffer.member.empty() || !buffer.layout) continue;
+    for (const MemoryMember& member : buffer.layout->members) {
+      const std::string block = "block '" + buffer.block + "' at binding " + std::to_string(buffer.binding);
+      const auto [found, is_new] = owners.emplace(member.name, block);
+      if (!is_new)
+        throw ShaderCompileError("'" + member.name + "' is a member of " + found->second + " and of " + block +
+                                 ", which have no instance names. Name the blocks, for a call gives members by name");
+    }
+  }
+}
+
+}  // namespace
+
 void check_argument_names(const Interface& interface) {
+  check_members(interface);
   std::map<std::string, std::string> owners;
   const auto add = [&](const std::string& name, const std::string& owner) {
     const auto [found, is_new] = owners.emplace(name, owner);
@@ -45,7 +65,7 @@ void check_argument_names(const Interface& interface) {
                                ". Rename one of them, for a call gives arguments by name");
   };
   for (const BindingInterface& buffer : interface.bindings) {
-    add(buffer.name, "the buffer at binding " + std::to_string(buffer.binding));
+    add(buffer.name, "the buffer at binding " + std::to_string(buffer.binding) + " (block '" + buffer.block + "')");
     for (const std::string& alias : buffer.aliases) add(alias, "another block at binding " + std::to_string(buffer.binding));
   }
   for (const ImageInterface& image : interface.images) add(image.name, "the image at binding " + std::to_string(image.binding));

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "shader/spirv/declared_sizes.h"
 #include "shader/spirv/image_uses.h"
 #include "shader/spirv/spirv_module.h"
 #include "shader/spirv/variable_bytes.h"
@@ -232,7 +233,10 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   buffer.layout = buffer.is_block ? module_.memory_layout(variable.type) : element_layout(variable.type);
   if (!buffer.is_block && buffer.layout && buffer.scalar == ScalarType::other && buffer.layout->scalar != ScalarType::other) {
     buffer.scalar = buffer.layout->scalar;  // arrays of arrays; vectors of the extension that are structures
-    buffer.components = static_cast<uint32_t>(buffer.layout->count());
+    buffer.components = 1;                  // without the gaps
+    const auto declared = declared_sizes(module_, module_.definition(variable.type)[member + 1]).sizes;
+    for (size_t axis = 1; axis < declared.size(); ++axis) buffer.components *= declared[axis];
+    if (declared.size() <= 1) buffer.components = static_cast<uint32_t>(buffer.layout->count());
   }
   buffer.name = module_.name(variable.id);
   const std::string array = module_.member_name(variable.type, member);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "shader/text/nameless_blocks.h"
 #include "shader/text/tokens.h"
 
 namespace pumice {
@@ -131,7 +132,9 @@ std::string translated(std::string_view text, const SourceSet& sources) {
   if (const auto position = take_position(text)) {
     std::string said(text);
     const Position place = within(sources, *position, said);
-    return message_at(sources, place.file, place.line, subject(said), said);
+    const std::string token(subject(said));
+    if (said.find("nameless block contains a member that already has a name") != std::string::npos) said += shared_member(sources, token);
+    return message_at(sources, place.file, place.line, token, said);
   }
   if (text.find("Missing entry point") != std::string_view::npos) text = "there is no main(): a shader has one, void main() { ... }";
   return sources.files().front().name + ": " + std::string(trimmed(text));

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 from .._pumice import BindingError, UnsupportedError
 from ..base.element_types import Array
 from ..base.errors import binding_error
+from .block_layout import Layout, copy_in, copy_out, has_same_fields, has_same_layout, layout_of, row_of, without_gaps
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -30,10 +30,11 @@ class Filled(NamedTuple):
 
     made: Array
     given: Array
+    layout: Layout
 
     def copy_back(self) -> None:
         """Copies the results into the given array."""
-        _copy(self.given, self.made)
+        copy_out(self.made, self.given, self.layout)
 
 
 def block_array(kernel: Kernel, block: Block, values: Mapping[str, Any], filled: list[Filled]) -> Array:
@@ -46,8 +47,10 @@ def block_array(kernel: Kernel, block: Block, values: Mapping[str, Any], filled:
             "K3" if missing else "K4", block.name, f"its members {', '.join(block.members)}", told, kind="argument"
         )
     array = np.zeros((), _block_dtype(kernel, block, values[block.members[-1]]))
+    layout = layout_of(kernel, block.name)
+    assert layout is not None  # or there were no dtype
     for name in block.members:
-        _fill_member(array, name, values[name], f"{block.name}.{name}")
+        _fill_member(array, name, values[name], f"{block.name}.{name}", layout.members[name])
         if block.access == "read":
             continue
         if not isinstance(values[name], np.ndarray) or not values[name].flags.writeable:
@@ -55,7 +58,7 @@ def block_array(kernel: Kernel, block: Block, values: Mapping[str, Any], filled:
             raise binding_error(
                 "K9", f"{block.name}.{name}", "a writable array, which gets the result", given, kind="argument"
             )
-        filled.append(Filled(array[name], values[name]))
+        filled.append(Filled(array[name], values[name], layout.members[name]))
     return array
 
 
@@ -74,89 +77,39 @@ def converted(kernel: Kernel, name: str, given: Array, filled: list[Filled]) -> 
         wanted = kernel.dtype(name)
     except (BindingError, UnsupportedError):
         return given
-    if wanted.names is None:
-        return _padded(kernel, name, given, wanted, filled)
-    if not _has_same_fields(given.dtype, wanted) or _has_same_layout(given.dtype, wanted):
+    layout = layout_of(kernel, name)
+    assert layout is not None  # or there were no dtype
+    if layout.members:
+        if not has_same_fields(given.dtype, wanted, layout) or has_same_layout(given.dtype, wanted):
+            return given
+        return _filled_from(kernel, name, np.zeros(given.shape, wanted), given, (layout, filled))
+    # Arrays of another type than that of the fp32 build have other gaps.
+    if given.dtype != wanted.base or row_of(given.shape, layout) != layout.sizes:
         return given
-    made: Array = np.zeros(given.shape, wanted)
-    return _filled_from(kernel, name, made, given, filled)
+    made: Array = np.zeros((*given.shape[: given.ndim - len(layout.sizes)], *layout.axes), given.dtype)
+    return _filled_from(kernel, name, made, given, (layout, filled))
 
 
-def _padded(kernel: Kernel, name: str, given: Array, wanted: Any, filled: list[Filled]) -> Array:
-    """Rows of three numbers with the gap that the shader has behind them."""
-    axes = len(wanted.shape)
-    rows = (*wanted.shape[:-1], wanted.shape[-1] - 1) if axes else ()
-    components = next((one["components"] for one in kernel.shader.interface["bindings"] if _is_named(name, one)), 0)
-    if (
-        not axes
-        or given.dtype.names
-        or given.ndim < axes
-        or given.shape[-axes:] != rows
-        or math.prod(rows) != components
-    ):
-        return given
-    made: Array = np.zeros((*given.shape[:-1], wanted.shape[-1]), given.dtype)
-    return _filled_from(kernel, name, made, given, filled)
-
-
-def _filled_from(kernel: Kernel, name: str, made: Array, given: Array, filled: list[Filled]) -> Array:
-    _copy(made, given)
-    access = next((one["access"] for one in kernel.shader.interface["bindings"] if _is_named(name, one)), "read")
+def _filled_from(kernel: Kernel, name: str, made: Array, given: Array, back: tuple[Layout, list[Filled]]) -> Array:
+    layout, filled = back
+    copy_in(made, given, layout)
+    access = next((one["access"] for one in kernel.shader.interface["bindings"] if name in names_of(one)), "read")
     if access != "read":
         if not given.flags.writeable:
             raise binding_error(
                 "K9", name, "a writable array: the kernel writes it", "a read-only one", kind="argument"
             )
-        filled.append(Filled(made, given))
+        filled.append(Filled(made, given, layout))
     return made
 
 
-def _is_named(name: str, binding: Mapping[str, Any]) -> bool:
-    own = binding["name"]
-    return name in (own, binding["member"], f"{own}.{binding['member']}", *binding["aliases"])
+def names_of(binding: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names by which a call may give a buffer, of which a member's may be another argument's too."""
+    own, member = binding["name"], binding["member"]
+    return (own, *([member, f"{own}.{member}"] if member else []), *binding["aliases"])
 
 
-def _copy(target: Array, source: Array) -> None:
-    """Copies elements by field, and as many of a row as both have."""
-    if target.dtype.names:
-        for name in target.dtype.names:
-            _copy(target[name], source[name])
-    elif target.ndim and source.ndim and target.shape[-1] != source.shape[-1]:
-        both = min(target.shape[-1], source.shape[-1])
-        target[..., :both] = source[..., :both]
-    else:
-        target[...] = source.reshape(target.shape)
-
-
-def _has_same_fields(given: Any, wanted: Any) -> bool:
-    """Whether two dtypes have fields of the same names and elements, at whatever offsets."""
-    if given.names is None or wanted.names is None:
-        return bool(
-            given.names is wanted.names and given.base == wanted.base and _without_gap(given) == _without_gap(wanted)
-        )
-    return set(given.names) == set(wanted.names) and all(
-        _has_same_fields(given[name].base, wanted[name].base)
-        and _without_gap(given[name]) in (wanted[name].shape, _without_gap(wanted[name]))
-        for name in wanted.names
-    )
-
-
-def _without_gap(dtype: Any) -> tuple[int, ...]:
-    """The shape of a field whose rows of four may be three numbers and a gap."""
-    shape: tuple[int, ...] = dtype.shape
-    return (*shape[:-1], 3) if len(shape) > 1 and shape[-1] == 4 else shape
-
-
-def _has_same_layout(given: Any, wanted: Any) -> bool:
-    if given.itemsize != wanted.itemsize:
-        return False
-    return wanted.names is None or all(
-        given.fields[name][1] == wanted.fields[name][1] and _has_same_layout(given[name].base, wanted[name].base)
-        for name in wanted.names
-    )
-
-
-def _check_held(value: Any, dtype: Any, where: str, given: Any) -> None:
+def _check_held(value: Array, dtype: Any, where: str, given: Any) -> None:
     """Raises BindingError (K6) for numbers that an integer type does not hold."""
     if dtype.kind not in "iu":
         return
@@ -165,50 +118,43 @@ def _check_held(value: Any, dtype: Any, where: str, given: Any) -> None:
         raise binding_error("K6", where, f"numbers that {dtype} can hold", repr(given), kind="argument")
 
 
-def fill(target: Any, given: Any, where: str) -> None:
-    """Writes a dict into a structure of an array, member by member."""
-    names = target.dtype.names
-    if names is None or not isinstance(given, Mapping) or set(given) != set(names):
+def fill(target: Array, given: Any, where: str, layout: Layout) -> None:
+    """Writes a dict into an array of one structure, member by member."""
+    names = layout.members
+    if not names or not isinstance(given, Mapping) or set(given) != set(names):
         expected = f"a dict of {', '.join(names)}" if names else "numbers"
         told = f"one of {', '.join(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__
         raise binding_error("K4", where, expected, told, kind="argument")
-    for name in names:
-        _fill_member(target, name, given[name], f"{where}.{name}")
+    for name, member in names.items():
+        _fill_member(target, name, given[name], f"{where}.{name}", member)
 
 
-def _fill_member(target: Any, name: str, given: Any, where: str) -> None:
+def _fill_member(target: Array, name: str, given: Any, where: str, layout: Layout) -> None:
     part = target[name]
-    if part.dtype.names:
-        return _fill_structures(part, given, where)
+    if layout.members:
+        return _fill_structures(part, given, where, layout)
     value = np.asarray(given)
-    shape = np.shape(part)
-    # In an array, a vector of three numbers has a gap behind it, which is a fourth one here; alone it has three.
-    if len(shape) > 1 and value.shape == (*shape[:-1], shape[-1] - 1) and shape[-1] == 4:
-        value = np.concatenate([value, np.zeros((*value.shape[:-1], 1), value.dtype)], -1)
-    if value.shape == (1,) and shape == ():
+    numbers = without_gaps(part, layout)
+    if value.shape == (1,) and numbers.shape == ():
         value = value[0]
-    if value.shape == shape and value.dtype.kind in "biuf":
-        _check_held(np.asarray(value), target.dtype[name].base, where, given)
-    try:
-        if value.shape != shape or value.dtype.kind not in "biuf":
-            raise ValueError
-        target[name] = value
-    except (TypeError, ValueError):
-        expected = f"numbers of shape {shape}" if shape else "a number"
-        raise binding_error("K4", where, expected, repr(given), kind="argument") from None
+    if value.shape not in (numbers.shape, part.shape) or value.dtype.kind not in "biuf":
+        expected = f"numbers of shape {numbers.shape}" if numbers.shape else "a number"
+        raise binding_error("K4", where, expected, repr(given), kind="argument")
+    _check_held(np.asarray(value), part.dtype, where, given)
+    (numbers if value.shape == numbers.shape else part)[...] = value
     return None
 
 
-def _fill_structures(part: Any, given: Any, where: str) -> None:
-    if isinstance(given, np.ndarray) and given.dtype.names:
-        if not _has_same_fields(given.dtype, part.dtype) or given.shape != np.shape(part):
-            expected = f"structures of {', '.join(part.dtype.names)} and shape {np.shape(part)}"
+def _fill_structures(part: Array, given: Any, where: str, layout: Layout) -> None:
+    if isinstance(given, (np.ndarray, np.void)) and given.dtype.names:
+        if not has_same_fields(given.dtype, part.dtype, layout) or given.shape != part.shape:
+            expected = f"structures of {', '.join(layout.members)} and shape {part.shape}"
             raise binding_error("K4", where, expected, f"{given.dtype} of shape {given.shape}", kind="argument")
-        _copy(part, given)
-    elif np.shape(part) == ():
-        fill(part, given, where)
+        copy_in(part, np.asarray(given), layout)
+    elif part.shape == ():
+        fill(part, given, where, layout)
     else:
         if not isinstance(given, (list, tuple)) or len(given) != len(part):
             raise binding_error("K4", where, f"{len(part)} dicts", type(given).__name__, kind="argument")
         for i, one in enumerate(given):
-            fill(part[i], one, f"{where}[{i}]")
+            _fill_structures(part[i, ...], one, f"{where}[{i}]", layout)

@@ -11,6 +11,7 @@ import numpy as np
 from .._pumice import Image, UnsupportedError
 from ..base.errors import binding_error
 from .block_arguments import Block, Filled, block_array, converted, fill
+from .block_layout import layout_of, row_of
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -22,7 +23,7 @@ class Facts(NamedTuple):
     blocks: dict[str, Block]  # blocks of several members, by argument, instance and block name
     members: dict[str, str]  # members that name one block alone -> its argument
     arrays: dict[str, list[str]]  # arrays of blocks -> "b[0]", "b[1]", ..
-    padded: frozenset[str]  # arrays of vectors of three with gaps between them
+    padded: frozenset[str]  # arrays with gaps between their numbers
 
     @property
     def special(self) -> frozenset[str]:
@@ -34,30 +35,35 @@ def facts_of(kernel: Kernel) -> Facts:
     """The facts of a kernel's arguments, from its fp32 build."""
     interface = kernel.shader.interface
     blocks: dict[str, Block] = {}
-    owners: dict[str, list[str]] = {}
+    owners: dict[str, list[tuple[bool, str]]] = {}  # member -> (whether its block has no instance name, argument)
     arrays: dict[str, list[str]] = {}
     padded: set[str] = set()
     for one in interface["bindings"]:
         name = one["name"]
         if name.startswith("pumice_"):
             continue  # of printf and of bounds checks
-        if "[" in name:
+        is_element = "[" in name
+        if is_element:
             arrays.setdefault(name.split("[")[0], []).append(name)
-        elif one["members"]:
-            blocks[name] = blocks[one["block"]] = Block(name, tuple(one["members"]), one["access"], one["unsized"])
-            for member in one["members"]:
-                owners.setdefault(member, []).append(name)
-        elif (
-            one["type"] != "other"
-            and one["components"] % 3 == 0
-            and one["stride"] > one["components"] * np.dtype(one["type"]).itemsize
-        ):
+        if one["members"]:
+            blocks[name] = Block(name, tuple(one["members"]), one["access"], one["unsized"])
+            if not is_element:
+                blocks[one["block"]] = blocks[name]
+                for member in one["members"]:
+                    owners.setdefault(member, []).append((not one["member"], name))
+        elif (layout := layout_of(kernel, name)) and layout.has_gaps:
             padded.update((name, *([f"{name}.{one['member']}", one["member"]] if one["member"] else [])))
     taken = {one["name"] for part in ("bindings", "images", "push_constants") for one in interface[part]}
-    members = {
-        key: named[0] for key, named in owners.items() if len(named) == 1 and (key not in taken or key == named[0])
-    }
+    named = {key: owner for key, every in owners.items() if (owner := _owner(every)) is not None}
+    members = {key: owner for key, owner in named.items() if key not in taken or key == owner}
     return Facts(blocks, members, arrays, frozenset(padded))
+
+
+def _owner(blocks: list[tuple[bool, str]]) -> str | None:
+    """The block that a member's name alone means: the only one, or the only one without an instance name, as in GLSL."""
+    without_instance = [name for is_bare, name in blocks if is_bare]
+    every = without_instance or [name for _, name in blocks]
+    return every[0] if len(every) == 1 else None
 
 
 def stand_for_others(special: frozenset[str], given: Any, arguments: Mapping[str, Any]) -> bool:
@@ -97,19 +103,17 @@ def _elements(kernel: Kernel, facts: Facts, name: str, value: Any) -> int:
     shape = tuple(value.shape)
     if isinstance(value, Image):
         return math.prod(shape[: value.dimensions])
-    if getattr(value.dtype, "names", None) or facts.blocks.get(name):
+    block = facts.blocks.get(name)
+    is_member = name in facts.members and not _is_whole(name, value, block)
+    layout = layout_of(kernel, facts.members[name] if is_member else name)
+    if is_member and layout:
+        layout = layout.members[name].element
+    elif block:
         return math.prod(shape)
-    try:
-        dtype = kernel.dtype(facts.members.get(name, name))
-    except (UnsupportedError, ValueError, TypeError):
+    if getattr(value.dtype, "names", None) or layout is None:
         return math.prod(shape)
-    if dtype.names and name in facts.members:
-        dtype = dtype[name]
-        dtype = np.dtype((dtype.base, dtype.shape[1:]))  # of one element of the member
-    row: tuple[int, ...] = dtype.shape  # with its padding; an array may lack that
-    if name in facts.padded and shape[-len(row) :] == (*row[:-1], row[-1] - 1):
-        return math.prod(shape[: -len(row)])
-    return int(math.prod(shape) // math.prod(row))
+    row = row_of(shape, layout)
+    return int(math.prod(shape) // math.prod(layout.axes if row is None else row))
 
 
 def _resolved_values(
@@ -124,7 +128,8 @@ def _resolved_values(
         elif name in facts.members and not _is_whole(name, value, block):
             members.setdefault(facts.members[name], {})[name] = value
         elif name in facts.arrays and isinstance(value, (list, tuple)):
-            made.update(_array_of_blocks(name, value, facts.arrays[name]))
+            elements = _array_of_blocks(name, value, facts.arrays[name])
+            made.update(_resolved_values(kernel, facts, elements, filled))
         else:
             made[name] = _resolved_value(kernel, facts, name, value, filled)
     for name, values in members.items():
@@ -154,7 +159,7 @@ def _array_of_blocks(name: str, values: Any, names: list[str]) -> dict[str, Any]
 def _resolved_value(kernel: Kernel, facts: Facts, name: str, value: Any, filled: list[Filled]) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
         return _structures(kernel, name, value)
-    if type(value) is np.ndarray and (value.dtype.names or name in facts.padded):
+    if isinstance(value, np.ndarray) and (value.dtype.names or name in facts.padded):
         return converted(kernel, name, value, filled)
     return value
 
@@ -171,7 +176,9 @@ def _structures(kernel: Kernel, name: str, given: list[Any]) -> Any:
         dtype = kernel.dtype(name)
     except UnsupportedError as error:
         raise binding_error("K4", name, "structures that a dtype is made of", str(error), kind="argument") from None
+    layout = layout_of(kernel, name)
+    assert layout is not None  # or there were no dtype
     array = np.zeros(len(given), dtype)
     for i, one in enumerate(given):
-        fill(array[i], one, f"{name}[{i}]")
+        fill(array[i, ...], one, f"{name}[{i}]", layout)
     return array

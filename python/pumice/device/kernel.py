@@ -259,6 +259,7 @@ class Kernel(_pumice.Kernel):
         """Runs the kernel once and waits. Arguments go by name: Tensors, NumPy arrays, push constants; threads= or
         groups=. threads="y" is an invocation for each element of the array that is given as y, as the shader declares it.
         Exactly so many run, unless they work together (barriers, shared memory, subgroups): then whole workgroups do.
+        groups= may be a Tensor of three uint32, which the device reads when the kernel starts; they must be within its limits.
 
         timeout: seconds that the call waits at most. TimeoutError is raised when they are over; the execution goes on
         and the arrays stay as they are. Ctrl-C interrupts likewise.
@@ -363,6 +364,7 @@ class Kernel(_pumice.Kernel):
         What is known of a variant, by device, driver, text, class of sizes, and whether it was checked and how, is not
         measured again, in this process and later ones. After an interruption the next call goes on where this one was.
         A reference cannot be told from another one: use again=True after a change of check.
+        A variant that the device does not run, as one whose loops the driver ends, is rejected as a wrong one is.
         Raises InputError for configurations and arguments that cannot be, or where all variants are rejected, which it
         lists, BindingError for arguments that do not fit, UnsupportedError for a queue without time stamps.
         """

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._pumice import CommandList, Context, UnsupportedError
+from .._pumice import CommandList, Context, Tensor, UnsupportedError
+from ..base.element_types import Array
 from ..base.errors import InputError
+from .block_arguments import names_of
 from .context import tensor
+from .given_arguments import resolved, stand_for_others
 
 if TYPE_CHECKING:
     from .kernel import Kernel
+
+
+class NoTimeStampsError(UnsupportedError):
+    """The queue has no time stamps, whatever the kernel is."""
 
 
 class KernelTimes(NamedTuple):
@@ -57,7 +64,7 @@ def times_of(
     count = operator.index(runs)
     if count < 1:
         raise InputError(f"Kernel.time: runs: expected a number from 1 on, given {runs}")
-    in_dict, by_name = (_on_device(kernel, context, each) for each in arguments)
+    in_dict, by_name = on_device(kernel, context, *arguments)
     commands = CommandList(context)
     commands.dispatch(kernel.bind(in_dict, **by_name))
     commands.commit(timing=True)
@@ -67,15 +74,32 @@ def times_of(
         submission = commands.exec()
         submission.wait()
         if submission.device_seconds is None:
-            raise UnsupportedError(f"kernel '{kernel.name}': the queue of '{context.info.name}' has no time stamps")
+            raise NoTimeStampsError(f"kernel '{kernel.name}': the queue of '{context.info.name}' has no time stamps")
         seconds.append(submission.device_seconds)
     return KernelTimes(tuple(seconds))
 
 
-def _on_device(kernel: Kernel, context: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies of the arrays of the host that buffers are bound to; everything else as it is."""
-    buffers = {name for one in kernel.shader.interface["bindings"] for name in (one["name"], *one["aliases"])}
-    return {
-        name: tensor(given, context=context) if name in buffers and isinstance(given, np.ndarray) else given
-        for name, given in arguments.items()
-    }
+def on_device(
+    kernel: Kernel, context: Context, in_dict: Mapping[str, Any], by_name: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of a call as bind takes them: copies of the arrays of the host that buffers are bound to, in the shader's layout."""
+    if stand_for_others(kernel._special_names, in_dict, by_name):
+        resolved_dict, by_name, _ = resolved(kernel, in_dict, by_name)
+        in_dict = resolved_dict or {}
+    buffers = {name for one in kernel.shader.interface["bindings"] for name in names_of(one)}
+
+    def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: _tensor(given, context) if name in buffers and isinstance(given, np.ndarray) else given
+            for name, given in arguments.items()
+        }
+
+    return copied(in_dict), copied(by_name)
+
+
+def _tensor(array: Array, context: Context) -> Tensor:
+    """An array on the device; structures as rows of their bytes."""
+    if array.dtype.names is None:
+        return tensor(array, context=context)
+    rows = np.ascontiguousarray(array).reshape(-1)
+    return tensor(rows.view(np.uint8).reshape(len(rows), array.dtype.itemsize), context=context)

@@ -11,6 +11,7 @@ import numpy as np
 from .._pumice import Context, Tensor
 from ..base.element_types import Array
 from ..base.errors import InputError
+from .block_arguments import names_of
 from .context import tensor
 from .tuning_store import arrays_of
 
@@ -36,7 +37,7 @@ class Call:
         self._context = context
         self.arguments = dict(arguments)
         self._written = [one["name"] for one in bindings if one["access"] != "read"]
-        self._names = {name for one in bindings for name in (one["name"], *one["aliases"])}
+        self._names = {name for one in bindings for name in names_of(one)}
         self._precision = precision
         self.followers = self._following() if precision is not None else set()
 
@@ -60,17 +61,21 @@ class Call:
             if name not in LAUNCH
         }
 
-    def on_device(self) -> dict[str, Any]:
-        """Copies of the arrays in tensors, of the precision's type where there is one; everything else as it is."""
-        return {name: self._on_device(name, value) for name, value in self.arguments.items()}
+    def copies(self) -> dict[str, Any]:
+        """Copies of the arrays and tensors, of the precision's type where there is one; everything else as it is."""
+        return {name: self._copy(name, value) for name, value in self.arguments.items()}
 
-    def _on_device(self, name: str, value: Any) -> Any:
-        if name not in self._names or not isinstance(value, (np.ndarray, Tensor)):
+    def _copy(self, name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):  # the members of a block
+            return {member: self._copy("", one) for member, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._copy("", one) for one in value]
+        if name in LAUNCH or not isinstance(value, (np.ndarray, Tensor)):
             return value
-        array = value.numpy() if isinstance(value, Tensor) else value
+        array = value.numpy() if isinstance(value, Tensor) else np.array(value)
         if self._precision is not None and name in self.followers:
             array = array.astype(_dtype(PRECISIONS[self._precision]))
-        return tensor(array, context=self._context)
+        return tensor(array, context=self._context) if isinstance(value, Tensor) else array
 
     def expected(self, reference: Callable[..., Any]) -> dict[str, Array]:
         """What a reference says, by the names of buffers. Raises InputError where it says something else."""
@@ -86,7 +91,7 @@ class Call:
             raise InputError("Kernel.tune: check: expected an array at least; given an empty dict")
         for name, array in arrays.items():
             given = self.arguments.get(name)
-            if name not in self._names or given is None:
+            if name in LAUNCH or not isinstance(given, (np.ndarray, Tensor)):
                 raise InputError(f"Kernel.tune: check: '{name}' is no array of the kernel's call")
             if array.shape != tuple(given.shape):
                 raise InputError(
@@ -96,8 +101,19 @@ class Call:
 
     def difference(self, name: str, result: Array, expected: Array, tolerance: float | None) -> str:
         """Says by how much a result is wrong; "" where it is right."""
-        allowed = tolerance_of(str(self.arguments[name].dtype)) if tolerance is None else tolerance
-        return difference(name, result, expected, allowed)
+        dtype = self.arguments[name].dtype
+        if dtype.names:
+            fields = ((field, str(dtype[field].base)) for field in dtype.names)
+            said = (
+                difference(f"{name}.{field}", result[field], expected[field], _allowed(kind, tolerance))
+                for field, kind in fields
+            )
+            return next((one for one in said if one), "")
+        return difference(name, result, expected, _allowed(str(dtype), tolerance))
+
+
+def _allowed(dtype: str, tolerance: float | None) -> float:
+    return tolerance_of(dtype) if tolerance is None else tolerance
 
 
 def tolerance_of(dtype: str) -> float:

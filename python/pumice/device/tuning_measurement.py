@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .._pumice import (
     BindingError,
     Context,
     OutOfBoundsError,
     OutOfMemoryError,
     ShaderCompileError,
+    Tensor,
     UnsupportedError,
 )
+from ..base.element_types import Array
 from .tuning_call import Call
 from .tuning_store import Record, arrays_of, described, size_class, write
 
@@ -71,15 +75,19 @@ class Measurement:
             variant = self._variant_of(config)
         except (ShaderCompileError, UnsupportedError, BindingError) as error:
             return self._kept(blank, rejected=f"is not built: {_first_line(error)}")
+        from .kernel_times import NoTimeStampsError, times_of
+
         try:
             reason = self._fault(variant, call)
             if reason:
                 return self._kept(blank, rejected=reason)
-            from .kernel_times import times_of
-
-            seconds = times_of(variant, self._context, ({}, call.on_device()), self._demand.runs).median
+            seconds = times_of(variant, self._context, ({}, call.copies()), self._demand.runs).median
         except OutOfMemoryError as error:  # it may have memory another time, so that this is not kept
             return blank._replace(rejected=f"has no memory: {_first_line(error)}")
+        except NoTimeStampsError:
+            raise
+        except UnsupportedError as error:
+            return _not_run(blank, error)
         if seconds <= 0:
             return blank._replace(rejected="is over before the clock of the device ticks: give it more to do")
         return self._kept(blank, seconds=seconds)
@@ -87,7 +95,10 @@ class Measurement:
     def checked(self, record: Record, call: Call) -> Record:
         """The record of a variant after a check with the sizes of this call."""
         self.count += 1
-        wrong = self._wrong(self._variant_of(record.config), call)
+        try:
+            wrong = self._wrong(self._variant_of(record.config), call)
+        except UnsupportedError as error:
+            return _not_run(record, error)
         if wrong:
             return self._kept(record, seconds=None, rejected=f"is wrong: {wrong}")
         return self._kept(record, calls=[*record.calls, described(call.arguments, str)])
@@ -104,7 +115,10 @@ class Measurement:
         if self._demand.allow_spills:
             return ""
         if self._demand.check is None:
-            variant.bind({}, **call.on_device())  # makes the build for these arrays
+            from .kernel_times import on_device
+
+            in_dict, by_name = on_device(variant, self._context, {}, call.copies())
+            variant.bind(in_dict, **by_name)  # makes the build for these arrays
         build = next((name for name in variant.variants if name != "fp32"), None)
         told = variant.statistics(build)
         spills = told.spills if told.refusal is None else None
@@ -116,14 +130,26 @@ class Measurement:
         if expected is None:
             expected = call.expected(self._demand.check)
             self._expected = expected if self._is_same else None
-        given = call.on_device()
+        given = call.copies()
         try:
-            variant.run({}, **given)
+            variant({}, **given)
         except OutOfBoundsError as error:
             return _first_line(error)
-        results = ((name, given[name].numpy(), array) for name, array in expected.items())
+        results = ((name, _host(given[name]), array) for name, array in expected.items())
         said = (call.difference(name, got, array, self._demand.tolerance) for name, got, array in results)
         return next((one for one in said if one), "")
+
+
+def _host(given: Any) -> Array:
+    return given.numpy() if isinstance(given, Tensor) else np.asarray(given)
+
+
+def _not_run(record: Record, error: UnsupportedError) -> Record:
+    """The record of a variant that the device does not run, as where the driver ends its loops.
+
+    It is not kept: loops of other sizes may end by themselves.
+    """
+    return record._replace(seconds=None, rejected=f"does not run: {_first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:
