@@ -21,7 +21,7 @@ from .work import Work, work_of
 
 
 # Notes of report() on nodes that a program of 16-bit floats computes in float32 of its own accord.
-_FLOAT32_NOTES = ("float32: computes positions", "float32: reads positions", "float32: integers")
+_FLOAT32_NOTES = ("float32: computes positions", "float32: reads positions", "float32: integers", "float32: computes scores")
 
 
 class Subject(Protocol):
