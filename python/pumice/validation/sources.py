@@ -24,6 +24,10 @@ from .work import Work, work_of
 _FLOAT32_NOTES = ("float32: computes positions", "float32: reads positions", "float32: integers", "float32: computes scores")
 
 
+def _is_float32(row: Mapping[str, Any]) -> bool:
+    return any(note.startswith(_FLOAT32_NOTES) for note in row["note"].split("; "))
+
+
 def _converted(rows: Sequence[Mapping[str, Any]], verb: str) -> set[str]:
     """The values that the nodes which the engine adds convert, of those whose names begin so."""
     names = [row["node"] for row in rows if row["added"] and row["node"].startswith(verb)]
@@ -179,7 +183,7 @@ class DeviceTensors:
         if self._model.precision == "fp32":
             return
         rows = self._checked_nodes().report()
-        reference.keep_float32({row["node"] for row in rows if row["note"].startswith(_FLOAT32_NOTES)})
+        reference.keep_float32({row["node"] for row in rows if _is_float32(row)})
         reference.saturated = _converted(rows, "saturate '")
         if reference.mixed:
             reference.narrowed = _converted(rows, "cast '")
