@@ -229,7 +229,7 @@ def test_masks_of_the_operator(context: pumice.Context, number: float, precision
     np.testing.assert_allclose(actual[seen], expected[seen], atol=TOLERANCES[precision])
 
 
-@pytest.mark.parametrize("reader", ["Softmax", "LogSoftmax", "attention"])
+@pytest.mark.parametrize("reader", ["Softmax", "attention"])
 @pytest.mark.parametrize("form", ["added", "times_an_input", "expanded", "moved"])
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_validation_calls_masks_of_inputs_right(
@@ -240,9 +240,9 @@ def test_validation_calls_masks_of_inputs_right(
     assert report.ok, report.summary
 
 
-@pytest.mark.parametrize(("form", "reader"), [("added", "Exp"), ("two", "Softmax")])
+@pytest.mark.parametrize(("form", "reader"), [("added", "Exp"), ("added", "LogSoftmax"), ("two", "Softmax")])
 def test_validation_finds_nothing_wrong_where_it_cannot_prove(context: pumice.Context, form: str, reader: str) -> None:
-    """The difference of two sums near -3.4e38 has no bound; halves of it, saturated, are as low as their sum."""
+    """The difference of two sums near -3.4e38 has no bound, and float16 has neither them nor their halves apart."""
     proto, given = masked_model(form, reader, LOWEST)
     report = pumice.validate(proto, [given], context=context, precision="fp16")
     assert "wrong" not in {row.verdict for row in report.rows}, report.summary
