@@ -54,7 +54,10 @@ def times_an_input(number: float) -> tuple[Nodes, list[Any], dict[str, Array]]:
 
 
 def chosen(number: float) -> tuple[Nodes, list[Any], dict[str, Array]]:
-    nodes = [node("Cast", ["mask"], ["hides"], to=TensorProto.BOOL), node("Where", ["hides", "number", "scores"], ["s"])]
+    nodes = [
+        node("Cast", ["mask"], ["hides"], to=TensorProto.BOOL),
+        node("Where", ["hides", "number", "scores"], ["s"]),
+    ]
     return nodes, [MASK, NUMBER], {"mask": BOTH, "number": np.array(number)}
 
 

@@ -184,7 +184,13 @@ def test_junit_has_a_case_for_each_row(context: pumice.Context) -> None:
     cases = {case.get("name"): case.find("failure") for case in suite.findall("testcase")}
     told = {name: one for name, one in cases.items() if name and " in " not in name}
     assert len(cases) - len(told) == 4  # kernels
-    assert list(told) == ["squared: big", "lpnormalization.parts: parts", "randomuniformlike.noise: noise", "add.y: y", "y"]
+    assert list(told) == [
+        "squared: big",
+        "lpnormalization.parts: parts",
+        "randomuniformlike.noise: noise",
+        "add.y: y",
+        "y",
+    ]
     assert told["lpnormalization.parts: parts"] is None
     kinds = {name: one.get("type") for name, one in told.items() if one is not None}
     assert kinds == {"squared: big": "wrong", "randomuniformlike.noise: noise": "unproved", "y": "wrong"}

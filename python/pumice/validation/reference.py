@@ -94,8 +94,9 @@ class Reference:
     """The nodes that the outputs depend on, in an order in which they can run, and the constants by name.
 
     precision: of the program that is judged, or the types in which it computes. kernels: operators that run kernels of the user's, with
-    references of their own. `narrowed`: values in float32 that a program of narrower
-    floats rounds for some of the nodes which read them. `saturated`: values of which it rounds finite numbers to finite ones. `strings`: those that the program has by their places; None where it has none.
+    references of their own. `narrowed`: values in float32 that a program of narrower floats rounds for some of the nodes which read them.
+    `saturated`: values of which it rounds finite numbers to finite ones. `strings`: those that the program has by their places; None where
+    it has none.
     """
 
     def __init__(
@@ -264,7 +265,12 @@ class BodyReference(Reference):
     """The nodes of a graph that a node of another one runs: the body of a loop, or a branch. All have the precision of that node."""
 
     def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode) -> None:
-        self.mixed, self.narrowed, self.saturated, self.types = outer.mixed, set(), set(), outer.types.at(node.precision)
+        self.mixed, self.narrowed, self.saturated, self.types = (
+            outer.mixed,
+            set(),
+            set(),
+            outer.types.at(node.precision),
+        )
         self.strings = outer.strings
         self.opsets, self.precision = outer.opsets, node.precision
         self.runner, self.chained = outer.runner.at(node.precision), outer.chained.at(node.precision)

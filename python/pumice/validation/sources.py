@@ -19,9 +19,13 @@ from .reference import Reference
 from .streaming import CANNOT, Held, Windowed, Windows, told_additions
 from .work import Work, work_of
 
-
 # Notes of report() on nodes that a program of 16-bit floats computes in float32 of its own accord.
-_FLOAT32_NOTES = ("float32: computes positions", "float32: reads positions", "float32: integers", "float32: computes scores")
+_FLOAT32_NOTES = (
+    "float32: computes positions",
+    "float32: reads positions",
+    "float32: integers",
+    "float32: computes scores",
+)
 
 
 def _is_float32(row: Mapping[str, Any]) -> bool:

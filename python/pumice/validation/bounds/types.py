@@ -121,7 +121,9 @@ class Types:
         self.values_only = False
         self.wide = False  # the node at hand has a constant beyond float16: all of its constants are kept in float32
         self.overflows = False  # float32 numbers that the type does not hold are infinite, as in ONNX
-        self.absorbs = False  # the lowest half, as which masks of lower numbers are stored, takes up what is added to it
+        self.absorbs = (
+            False  # the lowest half, as which masks of lower numbers are stored, takes up what is added to it
+        )
         self.erf_by_cdf = False  # a kernel may compute erf as the normal distribution: a Gelu written with Erf
         self.additions = 0  # of the longest chain in the sums of the node at hand, where its kernel tells; 0: as many as there are terms
 
@@ -138,8 +140,8 @@ class Types:
         return made
 
     def with_overflow(self) -> Types:
-        """Return the same types for kernels in which results beyond float32 are infinite, and masks of halves absorb scores."""
-        made = self.with_masks()
+        """Return the same types for programs in which results beyond float32 are infinite before the next operation reads them."""
+        made = copy(self)
         made.overflows = True
         return made
 
