@@ -166,7 +166,7 @@ void main() {
         const int at = key + int(four * 4u + j);
         const bool visible = at >= seen.x && at < seen.y;
 #if MASKED == 2
-        scores[i][j] = visible ? scaled(scores[i][j]) + added[i][j] : minus_infinity;
+        scores[i][j] = visible ? masked(scaled(scores[i][j]), added[i][j]) : minus_infinity;
 #else
         scores[i][j] = visible ? score_of(image, head, min(row, last_row), uint(at), scores[i][j]) : minus_infinity;
 #endif

@@ -1,13 +1,16 @@
 // Lays out a matrix in blocks, [columns, depth] of integers of BITS bits, in the order of block_quads.comp: an invocation makes a word. Of
 // the eight elements that a word of four bits holds, or the four of a word of eight, the even ones come first, so that a mask finds two that
 // follow each other 16 bits apart. Integers with a sign become ones without, by turning its bit. TERMS: scales or zero points instead,
-// [columns, blocks], as halves [columns / 16][depth / 128][16][SCALES]; of INTEGERS, or of floats.
+// [columns, blocks], as halves [columns / 16][depth / 128][16][SCALES]; of INTEGERS, or of floats: of SOURCE_FLOAT, the nearest halves.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
+#include "include/halves.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
-#if TERMS && !INTEGERS
+#if TERMS && SOURCE_FLOAT
+layout(binding = 0) readonly buffer X { float x[]; };
+#elif TERMS && !INTEGERS
 layout(binding = 0) readonly buffer X { sfp x[]; };
 #else
 layout(binding = 0) readonly buffer X { uint x[]; };
@@ -31,6 +34,8 @@ float term(uint column, uint step) {
   return float(bitfieldExtract(int(x[at / kInWord]), int(at % kInWord * BITS), BITS)) + kBias;
 #elif INTEGERS
   return float(bitfieldExtract(x[at / kInWord], int(at % kInWord * BITS), BITS));
+#elif SOURCE_FLOAT
+  return nearest_half(x[at]);
 #else
   return pm_load(x, at);
 #endif

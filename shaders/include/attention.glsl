@@ -171,7 +171,12 @@ float mask_at(uint at) { return pm_load_bool(mask, at) == MASK_SHOWS ? 1.0 : 0.0
 float masked(float score, float has) { return has != 0.0 ? score : HIDDEN; }
 #else
 float mask_at(uint at) { return pm_load(mask, at); }
+// The lowest half stands for all numbers below it, which take up any score that they are added to.
+#if NCNN_fp16_packed || NCNN_fp16_storage
+float masked(float score, float has) { return has == -65504.0 ? has : score + has; }
+#else
 float masked(float score, float has) { return score + has; }
+#endif
 #endif
 #endif
 

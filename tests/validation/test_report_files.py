@@ -147,7 +147,7 @@ def test_text_of_others_is_made_plain() -> None:
 
 def hostile_report(context: pumice.Context) -> Any:
     """A report whose model, node, tensor and findings have a hostile name."""
-    nodes = [node("Mul", ["x", "x"], [HOSTILE], name=HOSTILE), node("Softmax", [HOSTILE], ["y"])]
+    nodes = [node("Mul", ["x", "x"], [HOSTILE], name=HOSTILE), node("LpNormalization", [HOSTILE], ["y"], p=1)]
     return report_of(context, model(nodes, [value("x", [2, 4])]))
 
 
@@ -184,8 +184,14 @@ def test_junit_has_a_case_for_each_row(context: pumice.Context) -> None:
     cases = {case.get("name"): case.find("failure") for case in suite.findall("testcase")}
     told = {name: one for name, one in cases.items() if name and " in " not in name}
     assert len(cases) - len(told) == 4  # kernels
-    assert list(told) == ["squared: big", "softmax.parts: parts", "randomuniformlike.noise: noise", "add.y: y", "y"]
-    assert told["softmax.parts: parts"] is None
+    assert list(told) == [
+        "squared: big",
+        "lpnormalization.parts: parts",
+        "randomuniformlike.noise: noise",
+        "add.y: y",
+        "y",
+    ]
+    assert told["lpnormalization.parts: parts"] is None
     kinds = {name: one.get("type") for name, one in told.items() if one is not None}
     assert kinds == {"squared: big": "wrong", "randomuniformlike.noise: noise": "unproved", "y": "wrong"}
     assert "90,000" in str(told["squared: big"].get("message"))

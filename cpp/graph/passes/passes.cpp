@@ -9,6 +9,7 @@
 #include "graph/passes/float32_nodes.h"
 #include "graph/passes/mixed_floats.h"
 #include "graph/passes/position_chains.h"
+#include "graph/passes/score_flow.h"
 #include "graph/passes/wide_constants.h"
 #include "operators/host/host_evaluate.h"
 #include "operators/row/onnx_dtype.h"
@@ -110,11 +111,12 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
   return added_node(graph, "Cast", "cast", attributes, from, to);
 }
 
-// Converts to float16 as cast_node() does, but finite numbers beyond it become its largest: a row of scores that are all masked with
+// Converts to 16 bits as cast_node() does, but finite numbers beyond them become the largest: a row of scores that are all masked with
 // -3.4e38 would be minus infinity, of which Softmax makes NaN.
 ProgramNode saturating_node(ProgramGraph& graph, ValueId from, ValueId to) {
   ProgramNode node = added_node(graph, "Clip", "saturate", {}, from, to);
-  node.expression = Expression::parse("abs(x) > 65504.0 && !isinf(x) ? (x > 0 ? 65504.0 : -65504.0) : x");
+  const std::string most = graph.value(to).dtype == DType::bfloat16 ? "3.3895313892515355e38" : "65504.0";
+  node.expression = Expression::parse("abs(x) > " + most + " && !isinf(x) ? (x > 0 ? " + most + " : -" + most + ") : x");
   return node;
 }
 
@@ -215,8 +217,9 @@ void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
 // Gives the floats inside of a graph one dtype, with casts where nodes and borders keep another one.
 class PrecisionPass {
  public:
-  explicit PrecisionPass(ProgramGraph& graph)
-      : graph_(graph), mixed_(graph), inside_(graph.float_dtype), is_border_(graph.values.size(), false) {
+  // scores: values that are rounded to the largest number where they are beyond it.
+  PrecisionPass(ProgramGraph& graph, std::set<ValueId> scores)
+      : graph_(graph), mixed_(graph), inside_(graph.float_dtype), is_border_(graph.values.size(), false), beyond_(std::move(scores)) {
     for (const auto& [name, value] : graph.outputs) border_.push_back(graph.value(value).dtype);
   }
 
@@ -248,12 +251,17 @@ class PrecisionPass {
     return graph_.add_value(std::move(copy));
   }
 
+  ProgramNode narrowing_node(ValueId from, ValueId to) {
+    return beyond_.contains(from) && is_half_width(graph_.value(to).dtype) ? saturating_node(graph_, from, to)
+                                                                           : cast_node(graph_, from, to);
+  }
+
   void cast_graph_inputs() {
     for (const ValueId input : graph_.inputs) {
       is_border_[static_cast<size_t>(input)] = true;
       if (graph_.value(input).owned || !differs(graph_.value(input).dtype)) continue;  // initialisation converts what is owned
       const ValueId inner = copy_as(input, inside_);
-      first_.push_back(cast_node(graph_, input, inner));
+      first_.push_back(narrowing_node(input, inner));
       replaced_[input] = inner;
     }
   }
@@ -308,7 +316,7 @@ class PrecisionPass {
     const auto is_narrow_one = [&](ValueId value, size_t k) { return !is_wide(graph_, value) || mixed_.takes_wide(node, k); };
     const auto narrow = [&](ValueId value) {
       const ValueId copy = copy_as(value, inside_);
-      nodes_.push_back(beyond_.contains(value) ? saturating_node(graph_, value, copy) : cast_node(graph_, value, copy));
+      nodes_.push_back(narrowing_node(value, copy));
       return copy;
     };
     const auto widen = [&](ValueId value) {
@@ -353,7 +361,7 @@ class PrecisionPass {
       const auto [found, added] = outer.try_emplace(value, kAbsent);
       if (added) {
         found->second = copy_as(value, border_[j]);
-        last_.push_back(cast_node(graph_, value, found->second));
+        last_.push_back(narrowing_node(value, found->second));
       }
       value = found->second;
     }
@@ -376,9 +384,10 @@ class PrecisionPass {
 
 void set_precision(ProgramGraph& graph) {
   keep_position_chains(graph);
+  std::set<ValueId> scores = keep_scores_finite(graph);
   keep_float32_nodes(graph);
   keep_wide_constants(graph);
-  PrecisionPass(graph).run();
+  PrecisionPass(graph, std::move(scores)).run();
 }
 
 // Takes away casts between an input or output and the floats inside, where both are stored alike. A cache that a program is given, reads

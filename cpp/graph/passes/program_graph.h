@@ -18,6 +18,7 @@ struct ReportRow {
   std::optional<DType> dtype = {};               // of its first output
   std::string wide = {};                         // why the node computes in float32 in a program of narrower floats; "": it does not
   std::string precision = {};                    // the storage mode of a float's elements on this device, else the dtype
+  std::string scales = {};                       // what becomes of float32 scales on devices with matrix units of halves; "": nothing
   bool is_float32 = false;                       // whether the caller wants that of the node, or of one that has become part of it
 };
 

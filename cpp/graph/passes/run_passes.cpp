@@ -1,5 +1,6 @@
 // The order of the passes.
 #include "graph/passes/block_joins.h"
+#include "graph/passes/block_scales.h"
 #include "graph/passes/cache_joins.h"
 #include "graph/passes/concurrent_products.h"
 #include "graph/passes/crop_joins.h"
@@ -41,6 +42,7 @@ ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const Program
   recognise_patterns(program, fuse);
   join_recurrences(program, fuse);
   set_precision(program);
+  round_block_scales(program);
   if (!options.keep_all) drop_idle_casts(program);
   find_host_nodes(program);
   program.checks = input_checks(program);

@@ -250,11 +250,20 @@ std::shared_ptr<BoundProgram> Region::checked(std::span<const std::byte* const> 
   return bound;
 }
 
+// Whether the device has matrix units for the program's floats, in the layout that kernels of halves take.
+bool Region::has_fragments() const {
+  NodeContext any;
+  any.context = context_;
+  any.float_dtype = graph_.float_dtype;
+  return any.has_fragments();
+}
+
 std::vector<ReportRow> Region::report() const {
   if (late_)
     if (auto rows = late_->report()) return *rows;
   const std::lock_guard lock(mutex_);
   std::vector<ReportRow> rows = graph_.report;
+  const bool has_units = has_fragments();
   for (size_t i = 0; i < rows.size(); ++i) {
     if (const auto dtype = rows[i].dtype)
       rows[i].precision = is_working_float(*dtype) ? pumice::name(storage_of(context_->info(), *dtype)) : pumice::name(*dtype);
@@ -264,7 +273,7 @@ std::vector<ReportRow> Region::report() const {
     else
       rows[i].kernel = kernel;
     const std::string measured = choices_[i].empty() ? "" : "measured: " + choices_[i];
-    for (const std::string& said : {rows[i].wide, measured, spills_[i]})
+    for (const std::string& said : {rows[i].wide, has_units ? rows[i].scales : "", measured, spills_[i]})
       if (!said.empty()) rows[i].note += (rows[i].note.empty() ? "" : "; ") + said;
   }
   return rows;

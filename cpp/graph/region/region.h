@@ -57,6 +57,7 @@ class Region {
 
  private:
   void describe();
+  bool has_fragments() const;
   void initialise(const ProgramOptions& options);
   void release_constants();
   std::shared_ptr<BoundProgram> checked(std::span<const std::byte* const> values) const;

@@ -32,13 +32,18 @@ int64_t scales_of(const NodeContext& node) {
   return std::max<int64_t>(kChunk / node.attributes->integer("block_size"), 1);
 }
 
-// Whether the node's matrices are packed for block_quads: integers of 4 or 8 bits whose scales are halves, where floats are. Codes, scales
-// and zero points are packed together, at load: what is packed at a call, where no shapes are given, keeps the order of the file. So does
-// everything where one of them is not known at load.
+// Whether the node's matrices are packed for block_quads: integers of 4 or 8 bits whose scales are halves or near to some, where floats are
+// halves. Codes, scales and zero points are packed together, at load: what is packed at a call, where no shapes are given, keeps the order
+// of the file. So does everything where one of them is not known at load.
 bool takes_fragments(const PackContext& node) {
   const auto given = [&](size_t input) { return input < node.inputs.size() && node.inputs[input]; };
   if (node.shapes.empty() || (has_points(node) && !given(kZero))) return false;
-  const auto has_halves = [&](size_t input) { return !given(input) || node.input(input).dtype == DType::float16; };
+  const bool rounds = node.attributes->integer("half_scales", 0) != 0;  // scales of float32, which are near to halves
+  const auto has_halves = [&](size_t input) {
+    if (!given(input)) return true;
+    const DType dtype = node.input(input).dtype;
+    return dtype == DType::float16 || (rounds && dtype == DType::float32);
+  };
   if (!node.has_fragments() || node.float_dtype != DType::float16 || !given(kW) || !given(kScale)) return false;
   const TensorDesc& w = node.input(kW);
   const int64_t block = node.attributes->integer("block_size"), depth = w.shape[1];
@@ -334,6 +339,7 @@ bool pack_block_matmul(const PackContext& node, size_t input, PackedWeight& pack
   packed.desc = is_codes ? TensorDesc(w.dtype, {lines, chunks * kChunk}) : TensorDesc(DType::float16, {lines, chunks * scales});
   Macros macros = block_macros(node, w);
   macros.insert(macros.end(), {{"SCALES", std::to_string(scales)}, {"TERMS", is_codes ? "0" : "1"}, {"INTEGERS", is_points ? "1" : "0"}});
+  if (is_scale && node.input(input).dtype == DType::float32) macros.emplace_back("SOURCE_FLOAT", "1");
   const int64_t words = static_cast<int64_t>(packed.desc.bytes()) / 4;
   packed.steps = packing_each(node.kernel("block_pack.comp", DType::float16, macros), words, [=](StepBuilder& step) {
     step.set("words", words).set("depth", depth).set("columns", columns).set("block", block).set("blocks", ceil_div(depth, block));

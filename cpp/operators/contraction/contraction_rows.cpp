@@ -359,7 +359,7 @@ Rows contraction_rows() {
                                  optional_value("gate_zero", kBlockCodes, 'W'), optional_value("gain", kFloats)},
                       .outputs = {value("y", kFloats)},
                       .attributes = {required("block_size", AttributeKind::integer), real("epsilon", 0), text("gate_epilogue", "x"),
-                                     integer("has_points", 0), integer("zero_point", 0)},
+                                     integer("half_scales", 0), integer("has_points", 0), integer("zero_point", 0)},
                       .min_rank = 1},
            .shape = shape_of_block_matmul,
            .lower = lower_block_matmul,

@@ -178,6 +178,14 @@ class Members:
         return agreed
 
 
+def with_masks(known: Carried, members: Sequence[ReferenceNode]) -> Carried:
+    """The same values for what kernels of attention make of masks, if the members are attention that is written out."""
+    ops = [one.op for one in members]
+    if members[-1].precision == "fp32" or "Softmax" not in ops or "MatMul" not in ops[ops.index("Softmax") :]:
+        return known
+    return known.with_types(known.runner.types.with_masks())
+
+
 def alike(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
     """An array as the program keeps it and the reference's value in one type of floats, where the program keeps another than the model."""
     made = as_kept(array, expected.dtype)

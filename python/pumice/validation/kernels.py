@@ -20,7 +20,7 @@ from .bounds.run import REREAD, TOLD, Runner, Told, from_device
 from .bounds.types import HALVES, Types, is_float, name_of
 from .carried import Carried, computed_beforehand, folded
 from .judge import RIGHT, UNPROVED, WRONG, Deviation, node_deviation
-from .kernel_members import Alone, Members, Missing, after_border, alike, as_kept
+from .kernel_members import Alone, Members, Missing, after_border, alike, as_kept, with_masks
 from .reference import PRODUCTS, SCALES, Reference, ReferenceNode
 from .statistics import Statistics, statistics
 
@@ -366,8 +366,7 @@ class ShippedKernels:
             (found[view] for view in sorted(found)), key=lambda one: (RIGHT, UNPROVED, WRONG).index(one.verdict)
         )
         if worst.verdict == WRONG and len(members) > 1:
-            # A result between two members may be beyond float32.
-            known = self._known[0].with_types(self._known[0].runner.types.with_overflow())
+            known = self._known[0].with_types(self._known[0].runner.types.with_overflow())  # between two members
             verdict, _, _ = self._tried(blank, node, members, known, allowed)
             return verdict if verdict.verdict == RIGHT else worst
         return worst
@@ -393,7 +392,8 @@ class ShippedKernels:
     ) -> tuple[Judged, Value, bool]:
         """Judge a kernel by one view of its roundings. Return also the value, and whether it rests on a choice."""
         told = self._told(members, blank.stored)
-        inside = Members(self.reference, self.choices, known, self._held, told, self._allowed(members))
+        carried = with_masks(known, members)
+        inside = Members(self.reference, self.choices, carried, self._held, told, self._allowed(members))
         if known.runner is self.reference.runner:  # the runner that judged the nodes alone
             inside.alone = self._alone
         try:

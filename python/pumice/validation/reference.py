@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
@@ -20,7 +21,7 @@ from .bounds.bounded import Bounded, rounded_to
 from .bounds.recent import Recent
 from .bounds.registry import Value
 from .bounds.run import NOTHING, Evaluation, Runner, Told, constant, constant_of, scaled_constant
-from .bounds.types import Types, is_float
+from .bounds.types import FloatType, Types, is_float
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -94,8 +95,9 @@ class Reference:
     """The nodes that the outputs depend on, in an order in which they can run, and the constants by name.
 
     precision: of the program that is judged, or the types in which it computes. kernels: operators that run kernels of the user's, with
-    references of their own. `narrowed`: values in float32 that a program of narrower
-    floats rounds for some of the nodes which read them. `strings`: those that the program has by their places; None where it has none.
+    references of their own. `narrowed`: values in float32 that a program of narrower floats rounds for some of the nodes which read them.
+    `saturated`: values of which it rounds finite numbers to finite ones. `strings`: those that the program has by their places; None where
+    it has none.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Reference:
         policy = None if isinstance(precision, Types) else policy_of(precision)
         self.mixed = policy is not None and not policy.is_plain and policy.precision != "fp32"
         self.narrowed: set[str] = set()
+        self.saturated: set[str] = set()
         self.strings: KeptStrings | None = None
         self.types = precision if isinstance(precision, Types) else Types(policy_of(precision).precision)
         self.opsets = {domain: version for domain, version in opsets(model).items() if domain != "ai.onnx"}
@@ -206,14 +209,12 @@ class Reference:
         """A value as a node has it: some round what is in float32, and it is not known which of those that may."""
         if node.is_scaled and types.independent and name in self.constants and isinstance(value, Bounded):
             return scaled_constant(value, types)
-        if (
-            node.precision == "fp32"
-            or name not in self.narrowed
-            or not isinstance(value, Bounded)
-            or not value.is_float
-        ):
+        if node.precision == "fp32" or not isinstance(value, Bounded) or not value.is_float:
             return value
-        return rounded_to(value, types.storage(value.dtype), types)
+        kept = types.storage(value.dtype)
+        if name in self.saturated:
+            value = _saturated(value, kept)
+        return rounded_to(value, kept, types) if name in self.narrowed else value
 
     def _mark_scaled(self) -> None:
         """Mark products that only a multiplication by constants reads, which the program may fold into their weights."""
@@ -257,12 +258,22 @@ class Reference:
         return self._recent.of((name, kept, types.constants), make)
 
 
+def _saturated(value: Bounded, kept: FloatType) -> Bounded:
+    """The value with the type's largest number in place of finite ones beyond it."""
+    beyond = np.isfinite(value.value) & (np.abs(value.value) > kept.largest)
+    if not beyond.any():
+        return value
+    held = np.where(beyond, np.copysign(kept.largest, value.value), value.value)
+    error = None if value.error is None else np.where(beyond, 0.0, value.error)
+    return Bounded(held, error, value.dtype, value.stored, value.constant).with_sides(value.sides)
+
+
 class BodyReference(Reference):
     """The nodes of a graph that a node of another one runs: the body of a loop, or a branch. All have the precision of that node."""
 
     def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode) -> None:
-        self.mixed, self.narrowed, self.types = outer.mixed, set(), outer.types.at(node.precision)
-        self.host_inputs = set()
+        self.mixed, self.types = outer.mixed, outer.types.at(node.precision)
+        self.narrowed, self.saturated, self.host_inputs = set(), set(), set()
         self.strings = outer.strings
         self.opsets, self.precision = outer.opsets, node.precision
         self.runner, self.chained = outer.runner.at(node.precision), outer.chained.at(node.precision)

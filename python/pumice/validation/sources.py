@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -20,7 +20,22 @@ from .streaming import CANNOT, Held, Windowed, Windows, told_additions
 from .work import Work, work_of
 
 # Notes of report() on nodes that a program of 16-bit floats computes in float32 of its own accord.
-_FLOAT32_NOTES = ("float32: computes positions", "float32: reads positions", "float32: integers")
+_FLOAT32_NOTES = (
+    "float32: computes positions",
+    "float32: reads positions",
+    "float32: integers",
+    "float32: computes scores",
+)
+
+
+def _is_float32(row: Mapping[str, Any]) -> bool:
+    return any(note.startswith(_FLOAT32_NOTES) for note in row["note"].split("; "))
+
+
+def _converted(rows: Sequence[Mapping[str, Any]], verb: str) -> set[str]:
+    """The values that the nodes which the engine adds convert, of those whose names begin so."""
+    names = [row["node"] for row in rows if row["added"] and row["node"].startswith(verb)]
+    return {name[len(verb) : name.rindex("' to ")] for name in names}
 
 
 class Subject(Protocol):
@@ -172,10 +187,10 @@ class DeviceTensors:
         if self._model.precision == "fp32":
             return
         rows = self._checked_nodes().report()
-        reference.keep_float32({row["node"] for row in rows if row["note"].startswith(_FLOAT32_NOTES)})
+        reference.keep_float32({row["node"] for row in rows if _is_float32(row)})
+        reference.saturated = _converted(rows, "saturate '")
         if reference.mixed:
-            casts = [row["node"] for row in rows if row["added"] and row["node"].startswith("cast '")]
-            reference.narrowed = {name[6 : name.rindex("' to ")] for name in casts}
+            reference.narrowed = _converted(rows, "cast '")
 
     def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
         """Streams by windows of nodes where all tensors are more than WINDOW bytes."""

@@ -36,7 +36,7 @@ class Masked:
     """Scores to which masks are added: -inf where a key is hidden, whatever the score is."""
 
     def __init__(self, call: Call, m: Arithmetic, scores: Bounded) -> None:
-        self.call, self.m, self.scores = call, m, scores
+        self.call, self.m, self.scores = call, Arithmetic(m.types.with_masks(), m.dtype), scores
         self.hidden = np.zeros(scores.shape, bool)
 
     def add(self, mask: Bounded) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ...base.element_types import Array
 from .cuts import BLOCK, by_blocks
 from .sides import Sides
-from .types import FLOAT32, FloatType, Types, is_float
+from .types import FLOAT16, FLOAT32, FloatType, Types, is_float
 
 
 class Bounded:
@@ -177,7 +177,8 @@ class Arithmetic:
     def add(self, a: Bounded, b: Bounded) -> Bounded:
         """The sum, rounded once."""
         with np.errstate(all="ignore"):
-            return self.rounded(a.value + b.value, self.types.joined(a.error, b.error))
+            made = self.rounded(a.value + b.value, self.types.joined(a.error, b.error))
+        return _absorbed(made, a, b) if self.types.absorbs else made
 
     def sub(self, a: Bounded, b: Bounded) -> Bounded:
         """The difference, rounded once."""
@@ -253,6 +254,16 @@ class Arithmetic:
         either = np.where((a.value == b.value) & np.isnan(either), np.maximum(a.errors(), b.errors()), either)
         error = np.where(mask.error > 0, either, 0.0 if error is None else error)
         return self.of(value, error)
+
+
+def _absorbed(total: Bounded, a: Bounded, b: Bounded) -> Bounded:
+    """A sum, but the lowest half where either operand is that."""
+    lowest = -FLOAT16.largest
+    takes = np.broadcast_to((a.value == lowest) | (b.value == lowest), total.shape)
+    if not takes.any():
+        return total
+    error = None if total.error is None else np.where(takes, 0.0, total.error)
+    return Bounded(np.where(takes, lowest, total.value), error, total.dtype)
 
 
 def stored(result: Bounded, types: Types) -> Bounded:

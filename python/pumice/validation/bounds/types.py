@@ -121,6 +121,9 @@ class Types:
         self.values_only = False
         self.wide = False  # the node at hand has a constant beyond float16: all of its constants are kept in float32
         self.overflows = False  # float32 numbers that the type does not hold are infinite, as in ONNX
+        self.absorbs = (
+            False  # the lowest half, as which masks of lower numbers are stored, takes up what is added to it
+        )
         self.erf_by_cdf = False  # a kernel may compute erf as the normal distribution: a Gelu written with Erf
         self.additions = 0  # of the longest chain in the sums of the node at hand, where its kernel tells; 0: as many as there are terms
 
@@ -140,6 +143,12 @@ class Types:
         """Return the same types for programs in which results beyond float32 are infinite before the next operation reads them."""
         made = copy(self)
         made.overflows = True
+        return made
+
+    def with_masks(self) -> Types:
+        """Return the same types for sums of scores and masks in attention, where the lowest half absorbs what it is added to."""
+        made = copy(self)
+        made.absorbs = self.is_float16
         return made
 
     def with_erf_by_cdf(self) -> Types:
