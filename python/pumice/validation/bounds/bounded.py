@@ -138,6 +138,18 @@ def _times(error: Array | None, factor: Any) -> Array | None:
     return np.where((error == 0) | (np.asarray(factor) == 0), 0.0, made) if np.isnan(made).any() else made
 
 
+def _is_inexact(x: Bounded) -> bool:
+    """Whether no element is exact."""
+    return x.error is not None and bool(np.min(x.error, initial=np.inf) > 0)
+
+
+def _added(total: Array, a: Bounded, second: Array, b: Bounded) -> Array | bool:
+    """Where float64 has the exact sum of `a` and `second`, which is b or its negative."""
+    if _is_inexact(a) or _is_inexact(b):
+        return False
+    return np.asarray((total - a.value == second) & (total - second == a.value))
+
+
 class Arithmetic:
     """Operations of float numbers in an accumulation type A (rule V2): each adds half a unit in the last place of its result."""
 
@@ -156,8 +168,8 @@ class Arithmetic:
         held = float(FLOAT32.rounded(value))  # attributes are float32, also of operators on doubles
         return self.of(value, None if held == value else np.asarray(abs(held - value)))
 
-    def rounded(self, value: Array, error: Array | None, units: float = 1.0) -> Bounded:
-        """The value after a rounding to A; `units` in halves of the last place."""
+    def rounded(self, value: Array, error: Array | None, units: float = 1.0, lossless: Array | bool = False) -> Bounded:
+        """The value after a rounding to A; `units` in halves of the last place. lossless: whether the float64 value is the exact result."""
         with np.errstate(all="ignore"):
             size = np.abs(value) if error is None else np.abs(value) + error
             own = size * (self.unit * units) + self.type.step
@@ -170,19 +182,24 @@ class Arithmetic:
             own = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
             own = np.where(np.isfinite(value), own, 0.0)
             if units <= 1.0:  # sums and products of exact numbers that are integers are exact, in any order
-                is_whole = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
-                own = np.where(is_whole & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
-        return self.of(value, _finite(self.types.joined(error, own)))
+                is_exact = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
+                if self.type.name != "float64" and np.any(lossless):  # A has the result, so that no rounding moves it
+                    is_exact |= (self.type.rounded(value) == value) & (size >= self.type.normal) & lossless
+                own = np.where(is_exact & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
+        total = self.types.joined(error, own)
+        return self.of(value, _finite(total) if total is not None and total.any() else None)
 
     def add(self, a: Bounded, b: Bounded) -> Bounded:
         """The sum, rounded once."""
         with np.errstate(all="ignore"):
-            return self.rounded(a.value + b.value, self.types.joined(a.error, b.error))
+            total = a.value + b.value
+            return self.rounded(total, self.types.joined(a.error, b.error), 1.0, _added(total, a, b.value, b))
 
     def sub(self, a: Bounded, b: Bounded) -> Bounded:
         """The difference, rounded once."""
         with np.errstate(all="ignore"):
-            return self.rounded(a.value - b.value, self.types.joined(a.error, b.error))
+            total = a.value - b.value
+            return self.rounded(total, self.types.joined(a.error, b.error), 1.0, _added(total, a, -b.value, b))
 
     def mul(self, a: Bounded, b: Bounded) -> Bounded:
         """The product, rounded once."""
@@ -190,7 +207,7 @@ class Arithmetic:
             error = self.types.joined(_times(a.error, b.magnitude()), _times(b.error, np.abs(a.value)))
             if error is not None and (np.isinf(a.value).any() or np.isinf(b.value).any()):
                 error = np.where(self._infinite(a, b) | self._infinite(b, a), 0.0, error)
-            return self.rounded(a.value * b.value, error)
+            return self.rounded(a.value * b.value, error, 1.0, lossless=not (_is_inexact(a) or _is_inexact(b)))
 
     def div(self, a: Bounded, b: Bounded) -> Bounded:
         """The quotient, within one unit in the last place in float32."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
+from .exact_sums import exact_sums, without_exact
 from .functions import apply
 from .registry import Call, Undecided, rule
 from .sums import known, summed
@@ -243,6 +244,8 @@ def _running(call: Call) -> list[Any]:
         counts = np.cumsum(np.ones(x.shape), axis=axis)
         counts = np.flip(counts, axis) if reverse else counts
         own = call.arithmetic().unit * np.maximum(counts - 1, 0) * (1 + 2.0**-8) * sizes
+        if call.op == "CumSum" and x.error is None and not call.types.foreign:
+            own = without_exact(own, lambda: exact_sums(sizes, [x.value], call.types.accumulation(x.dtype)))
         moved = None
         if x.error is not None:
             moved = run(x.error, 0) if call.op == "CumSum" else sizes - run(np.abs(x.value))

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded, stored
+from .exact_sums import exact_sums, is_short, without_exact
 from .registry import Call, rule
 from .types import FloatType, Types, name_of
 
@@ -39,7 +40,17 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
                 error = error + product(np.abs(a.value), b.error)
         if name_of(dtype) != "float64":
             error = error + np.where(error > 0, terms * _SMALLEST, 0.0)
+        if a.error is None and b.error is None and not types.foreign:
+            error = without_exact(error, lambda: _exact_products(product, a, b, types.accumulation(dtype)))
     return Bounded(value, known(error), dtype)
+
+
+def _exact_products(product: Product, a: Bounded, b: Bounded, summed_in: FloatType) -> Array | None:
+    """Mask of the sums of products that no kernel rounds; None if none is."""
+    few = [one.value.reshape(-1)[: 1 << 8] for one in (a, b)]
+    if not all(is_short(one, summed_in) for one in (*few, a.value, b.value)):
+        return None
+    return exact_sums(product(np.abs(a.value), np.abs(b.value)), [a.value, b.value], summed_in)
 
 
 def as_kept(value: Bounded, types: Types) -> Bounded:
@@ -84,6 +95,8 @@ def summed(x: Bounded, axes: tuple[int, ...], types: Types, keepdims: bool = Tru
         value = np.sum(x.value, axis=axes, keepdims=keepdims)
         sizes = np.sum(x.magnitude(), axis=axes, keepdims=keepdims)
         own = types.sum_factor(types.longest(terms - 1), x.dtype) * sizes if terms > 1 else None
+        if own is not None and x.error is None and not types.foreign:
+            own = without_exact(own, lambda: exact_sums(sizes, [x.value], types.accumulation(x.dtype)))
         moved = None if x.error is None else total_error(x.error, axes, types, keepdims)
         error = types.joined(own, moved)
         if error is not None and np.isinf(value).any():  # one term is infinite, and the others are numbers
