@@ -20,10 +20,12 @@ class Bounded:
     that nothing is rounded where it is stored again. `constant`: it is a constant, or was moved from one, which kernels of products have
     in the storage type, whatever others have. An error of infinity says that nothing is known. `sides`: what else numbers may be that rest
     on a choice which rounding may turn, of which `error` covers all; None where there are none, or where they are not told apart.
-    `memo`: what has been computed of a constant that several nodes or several views read; None where nothing is kept.
+    `unrounded`: mask of the sums that no order of additions rounds, so that the device has the value itself unless an operation behind is
+    folded into the sum; None where that is not known. `memo`: what has been computed of a constant that several nodes or several views
+    read; None where nothing is kept.
     """
 
-    __slots__ = ("constant", "dtype", "error", "memo", "sides", "stored", "value")
+    __slots__ = ("constant", "dtype", "error", "memo", "sides", "stored", "unrounded", "value")
 
     def __init__(
         self, value: Any, error: Array | None = None, dtype: Any = None, stored: bool = False, constant: bool = False
@@ -35,6 +37,7 @@ class Bounded:
         self.stored = stored
         self.constant = constant
         self.sides: Sides | None = None
+        self.unrounded: Array | None = None
         self.memo: dict[str, Any] | None = None
 
     @property
@@ -89,6 +92,19 @@ class Bounded:
         self.sides = sides
         return self
 
+    def with_unrounded(self, unrounded: Array | None) -> Bounded:
+        """Itself, with where it is exact unless what follows is folded into its sum."""
+        self.unrounded = unrounded
+        return self
+
+    def unfolded(self) -> Bounded:
+        """The value for an operator that no kernel folds into a sum."""
+        if self.unrounded is None or self.error is None:
+            return self
+        error = np.where(self.unrounded, 0.0, self.error)
+        made = Bounded(self.value, error if error.any() else None, self.dtype, self.stored, self.constant)
+        return made.with_sides(self.sides)
+
     def at(self, actual: Array, spread: float = 1.0) -> Bounded:
         """The side of every choice that is nearest to what the device has, with its own error. spread: how many times errors count."""
         if self.sides is None or actual.shape != self.shape:
@@ -103,6 +119,7 @@ class Bounded:
         """The numbers that an index selects, which are not copied."""
         error = None if self.error is None else np.broadcast_to(self.error, self.value.shape)[index]
         made = Bounded(self.value[index], error, self.dtype, self.stored, self.constant)
+        made.unrounded = None if self.unrounded is None else self.unrounded[index]
         return made if self.sides is None else made.with_sides(self.sides.part(index))
 
     def whole(self) -> Bounded:
@@ -117,6 +134,7 @@ class Bounded:
         """What an operation makes of it that only puts elements elsewhere."""
         error = None if self.error is None else move(self.error)
         made = Bounded(move(self.value), error, self.dtype, self.stored, self.constant)
+        made.unrounded = None if self.unrounded is None else move(self.unrounded.astype(np.float64)) == 1
         return made if self.sides is None else made.with_sides(self.sides.moved(move))
 
     def __repr__(self) -> str:
@@ -284,6 +302,8 @@ def stored(result: Bounded, types: Types) -> Bounded:
         moved = result.stored
         error = types.joined(result.error, apart(result.value, kept)) if moved else rounding(result, kept, types)
     made = Bounded(result.value, error, result.dtype, True, result.constant)
+    if result.unrounded is not None:
+        made.unrounded = result.unrounded & (kept.rounded(result.value) == result.value)
     if result.sides is None:
         return made
 

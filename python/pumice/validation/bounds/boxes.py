@@ -74,7 +74,9 @@ def _scalar(call: Call, index: int, default: float) -> tuple[float, float]:
     if value is None or not value.size:
         return default, 0.0
     number = float(value.value.reshape(-1)[0])
-    if value.constant and call.types.constants == "rounded":  # the value at hand is rounded, but the host has it in float32
+    if (
+        value.constant and call.types.constants == "rounded"
+    ):  # the value at hand is rounded, but the host has it in float32
         return number, abs(number) * call.types.constant(value.dtype).unit
     return number, 0.0 if value.constant else float(np.max(call.types.reach(value.errors())))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ...base.element_types import Array
@@ -53,12 +51,3 @@ def is_short(values: Array, kept: FloatType) -> bool:
     if kept is FLOAT64:
         return True
     return all(np.array_equal(one.rounded(values), values) for one in (BFLOAT16, FLOAT16))
-
-
-def without_exact(error: Array, find: Callable[[], Array | None]) -> Array | None:
-    """The errors of sums, which are 0 for those that `find` tells to be exact; None if all are."""
-    with np.errstate(all="ignore"):
-        exact = find()
-    if exact is None:
-        return error
-    return None if exact.all() else np.where(exact, 0.0, error)

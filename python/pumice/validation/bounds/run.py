@@ -41,6 +41,23 @@ TOLD = {
     *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
 REREAD = {"DynamicQuantizeLinear"}  # whose kernels read back what they have stored
+# Operators that choose by the numbers that they read, which no kernel folds into a sum before them.
+CHOOSES = {
+    *(
+        "ArgMax",
+        "ArgMin",
+        "Cast",
+        "Ceil",
+        "Equal",
+        "Floor",
+        "Greater",
+        "GreaterOrEqual",
+        "Hardmax",
+        "Less",
+        "LessOrEqual",
+    ),
+    *("NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique"),
+}
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
@@ -249,6 +266,8 @@ class Runner:
         is_scaled = name == "Gemm" and len(inputs) > 1
         if types.is_float16 and (any(map(_is_wide, inputs)) or (is_scaled and _scales_beyond(node, inputs[1]))):
             types = types.with_wide()
+        if name in CHOOSES:
+            inputs = [one.unfolded() if isinstance(one, Bounded) else one for one in inputs]
         call = Call(name, inputs, self._attributes_of(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
         call.stored = [told.stored.get(output) for output in node.output]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded, stored
-from .exact_sums import exact_sums, is_short, without_exact
+from .exact_sums import exact_sums, is_short
 from .registry import Call, rule
 from .types import FloatType, Types, name_of
 
@@ -40,13 +40,14 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
                 error = error + product(np.abs(a.value), b.error)
         if name_of(dtype) != "float64":
             error = error + np.where(error > 0, terms * _SMALLEST, 0.0)
-        if a.error is None and b.error is None and not types.foreign:
-            error = without_exact(error, lambda: _exact_products(product, a, b, types.accumulation(dtype)))
     return Bounded(value, known(error), dtype)
 
 
-def _exact_products(product: Product, a: Bounded, b: Bounded, summed_in: FloatType) -> Array | None:
+def unrounded_products(call: Call, product: Product, a: Bounded, b: Bounded) -> Array | None:
     """Mask of the sums of products that no kernel rounds; None if none is."""
+    if not a.exact or not b.exact or call.types.foreign or call.types.values_only:
+        return None
+    summed_in = call.types.accumulation(a.dtype)
     few = [one.value.reshape(-1)[: 1 << 8] for one in (a, b)]
     if not all(is_short(one, summed_in) for one in (*few, a.value, b.value)):
         return None
@@ -95,8 +96,6 @@ def summed(x: Bounded, axes: tuple[int, ...], types: Types, keepdims: bool = Tru
         value = np.sum(x.value, axis=axes, keepdims=keepdims)
         sizes = np.sum(x.magnitude(), axis=axes, keepdims=keepdims)
         own = types.sum_factor(types.longest(terms - 1), x.dtype) * sizes if terms > 1 else None
-        if own is not None and x.error is None and not types.foreign:
-            own = without_exact(own, lambda: exact_sums(sizes, [x.value], types.accumulation(x.dtype)))
         moved = None if x.error is None else total_error(x.error, axes, types, keepdims)
         error = types.joined(own, moved)
         if error is not None and np.isinf(value).any():  # one term is infinite, and the others are numbers
@@ -130,7 +129,8 @@ def _matmul(call: Call) -> list[Any]:
     if not a.is_float:
         made = integer_product(np.matmul, a, b)
         return [Bounded(made.value.astype(a.value.dtype), made.error, a.dtype)]
-    return [contracted(np.matmul, a, b, a.shape[-1], call.types, a.dtype)]
+    made = contracted(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
+    return [made.with_unrounded(unrounded_products(call, np.matmul, a, b))]
 
 
 def _scaled(call: Call, b: Bounded, alpha: float) -> Bounded:
@@ -284,6 +284,8 @@ def _conv(call: Call) -> list[Any]:
     run = convolution(*geometry, call.attribute("group", 1))
     terms = int(np.prod(w.shape[1:], dtype=int)) + (bias is not None)
     made = contracted(run, x, w, terms, call.types, x.dtype)
+    if bias is None:
+        return [made.with_unrounded(unrounded_products(call, run, x, w))]
     return [_biased(call, made, bias, terms)]
 
 
