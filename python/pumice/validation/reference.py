@@ -217,6 +217,7 @@ class Reference:
             return types.joined(error, apart(one, kept))
 
         made = Bounded(value.value, rounded(value.value, value.error), value.dtype, True, value.constant)
+        made.unrounded = value.unrounded_in(kept)
         return made if value.sides is None else made.with_sides(value.sides.stored(rounded, kept))
 
     def _mark_scaled(self) -> None:

@@ -97,6 +97,10 @@ class Bounded:
         self.unrounded = unrounded
         return self
 
+    def unrounded_in(self, kept: FloatType) -> Array | None:
+        """Its `unrounded` once it is stored in a type."""
+        return None if self.unrounded is None else self.unrounded & (kept.rounded(self.value) == self.value)
+
     def unfolded(self) -> Bounded:
         """The value for an operator that no kernel folds into a sum."""
         if self.unrounded is None or self.error is None:
@@ -302,8 +306,7 @@ def stored(result: Bounded, types: Types) -> Bounded:
         moved = result.stored
         error = types.joined(result.error, apart(result.value, kept)) if moved else rounding(result, kept, types)
     made = Bounded(result.value, error, result.dtype, True, result.constant)
-    if result.unrounded is not None:
-        made.unrounded = result.unrounded & (kept.rounded(result.value) == result.value)
+    made.unrounded = result.unrounded_in(kept)
     if result.sides is None:
         return made
 
