@@ -317,7 +317,7 @@ def order(random: Random) -> Drawn:
     least = draft.add("ArgMin", x, axis=0)
     # Equal numbers have equal sigmoids on every device, but no rule says so.
     reasons = ("elements rest on a choice that rounding may turn",) if kind == 3 else ()
-    return draft.drawn(values, indices, first, least, reasons=reasons)
+    return draft.drawn(values, indices, first, least, reasons=reasons, accuracy=None if reasons else 32.0)
 
 
 def selections(random: Random) -> Drawn:
