@@ -15,6 +15,7 @@ from onnx_models import model, node, subgraph, value
 from pumice.base.string_table import CallStrings, StringTable
 from pumice.onnx import import_graph
 from pumice.tools.cli import main
+from string_models import string_loop_body
 
 Array = np.ndarray[Any, Any]
 STRING, INT64 = TensorProto.STRING, TensorProto.INT64
@@ -158,18 +159,8 @@ def test_branches_give_strings(context: pumice.Context, flag: bool) -> None:
 
 @pytest.mark.parametrize("trips", [0, 3])
 def test_loops_carry_and_gather_strings(context: pumice.Context, trips: int) -> None:
-    body = subgraph(
-        [
-            node("Identity", ["go"], ["go_on"]),
-            node("Concat", ["row", "c"], ["longer"], axis=0),
-            node("Gather", ["x", "i"], ["scanned"], axis=1),
-        ],
-        [value("i", [], INT64), value("go", [], TensorProto.BOOL), value("row", ["n"], STRING)],
-        [value("go_on", [], TensorProto.BOOL), value("longer", ["m"], STRING), value("scanned", [2], STRING)],
-        c=np.array(["more"], object),
-    )
     constants = {"first": np.array(["first"], object), "go": np.array(True)}
-    nodes = [node("Loop", ["trips", "go", "first"], ["y", "z"], body=body)]
+    nodes = [node("Loop", ["trips", "go", "first"], ["y", "z"], body=string_loop_body())]
     proto = typed(model(nodes, [value("x", [2, 3], STRING), value("trips", [], INT64)], ["y", "z"], constants))
     check(context, proto, x=X, trips=np.array(trips))
 

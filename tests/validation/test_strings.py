@@ -12,10 +12,11 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from onnx_models import model, node, subgraph, value
+from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.bounds.run import Runner
 from pumice.validation.bounds.types import Types
+from string_models import string_loop_body
 
 Array = np.ndarray[Any, Any]
 STRING, INT64, FLOAT = TensorProto.STRING, TensorProto.INT64, TensorProto.FLOAT
@@ -88,18 +89,8 @@ def counted(mode: str = "TFIDF") -> onnx.ModelProto:
 
 
 def loop() -> onnx.ModelProto:
-    body = subgraph(
-        [
-            node("Identity", ["go"], ["go_on"]),
-            node("Concat", ["row", "c"], ["longer"], axis=0),
-            node("Gather", ["x", "i"], ["scanned"], axis=1),
-        ],
-        [value("i", [], INT64), value("go", [], TensorProto.BOOL), value("row", ["n"], STRING)],
-        [value("go_on", [], TensorProto.BOOL), value("longer", ["m"], STRING), value("scanned", [2], STRING)],
-        c=np.array(["more"], object),
-    )
     constants = {"first": np.array(["first"], object), "go": np.array(True), "trips": np.array(2)}
-    nodes = [node("Loop", ["trips", "go", "first"], ["y", "z"], body=body)]
+    nodes = [node("Loop", ["trips", "go", "first"], ["y", "z"], body=string_loop_body())]
     return typed(model(nodes, [value("x", [2, 3], STRING)], ["y", "z"], constants), STRING, STRING)
 
 

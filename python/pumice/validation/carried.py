@@ -12,7 +12,7 @@ import numpy as np
 from ..base.element_types import Array
 from .bounds.blocks import FEW, Read
 from .bounds.bounded import Bounded, rounded_to
-from .bounds.registry import Value
+from .bounds.registry import Undecided, Value
 from .bounds.run import REREAD, Runner, Told, constant, from_device, given_input
 from .bounds.sides import is_undecided, undecided
 from .bounds.types import HALVES, Types, float_type, is_float
@@ -24,7 +24,7 @@ class Carried:
     """Bounded values by name, of which constants are made when they are read.
 
     sampled: errors that depend on one another are taken as such, by samples of them; else they are independent ones. by_parts: of the
-    model's inputs no doubles are kept.
+    model's inputs no doubles are kept. device: the device's values, whose integers decide where a node cannot go on otherwise.
     """
 
     def __init__(
@@ -34,7 +34,9 @@ class Carried:
         given: Mapping[str, Any],
         sampled: bool = False,
         by_parts: bool = False,
+        device: Carried | None = None,
     ) -> None:
+        self.device = device
         self.reference = reference
         self.runner = runner
         types = runner.types.at("fp32") if reference.mixed else runner.types  # nodes in fp32 take inputs as they are
@@ -80,6 +82,18 @@ class Carried:
         beside: what the device has of them by name, beside which large ones are kept in float32.
         """
         values = self.of(node)
+        try:
+            return self._run(node, values, beside)
+        except Undecided:
+            known = self.device.held if self.device is not None else {}
+            settled = {name: settled_integers(value, known.get(name)) for name, value in values.items()}
+            if all(settled[name] is value for name, value in values.items()):
+                raise
+            made = self._run(node, settled, beside)
+        self.chosen.update(dict.fromkeys(node.outputs, node.name))
+        return made
+
+    def _run(self, node: ReferenceNode, values: Mapping[str, Value], beside: Mapping[str, Array]) -> dict[str, Value]:
         if self.samples is not None:
             return self.samples.run(node, values, self.runner)
         names = node.outputs if node.op in REREAD else ()
@@ -178,6 +192,19 @@ def decided(expected: Bounded, device: Bounded) -> Bounded:
     left = np.where(unsure, 0.0, expected.error)
     made = Bounded(np.where(unsure, device.value, expected.value), left if left.any() else None, expected.dtype)
     return made if made.error is None else made.with_sides(expected.sides.without(unsure))
+
+
+def settled_integers(value: Value, device: Value) -> Value:
+    """Integers as the device has them, if each of them is one of the sides of its choice; else the value itself."""
+    if not isinstance(value, Bounded) or value.dtype.kind not in "iu" or value.exact or value.sides is None:
+        return value
+    if not isinstance(device, Bounded) or not device.exact or device.shape != value.shape:
+        return value
+    side, error = value.sides.nearest(device.value, value.value)
+    open_ = value.sides.mask & (error == 0)
+    agrees = np.where(open_, side, value.value) == device.value
+    is_sure = np.where(open_, 0.0, value.errors()) == 0
+    return Bounded(device.value, None, value.dtype) if (agrees & is_sure).all() else value
 
 
 def arrays_of(value: Value, errors: bool) -> Any:

@@ -15,7 +15,7 @@ from .bounds.bounded import Bounded, rounded_to
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.run import NOTHING, REREAD, Runner, Told, from_device
 from .bounds.types import HALVES, Types, float_type, is_float, name_of
-from .carried import Carried, decided, widened
+from .carried import Carried, decided, settled_integers, widened
 from .reference import Reference, ReferenceNode
 
 UNKNOWN = "nothing is known of "  # of what a kernel reads: begins the note of a tensor that is not judged
@@ -83,9 +83,12 @@ class Members:
         try:
             made = dict(self.alone[node.name].values) if self.has(node) else self._evaluated(node, runner)
         except Undecided as error:
-            if is_last or not set(node.outputs) <= set(choices):
+            if not is_last and set(node.outputs) <= set(choices):
+                made = {name: from_device(choices[name], runner.types) for name in node.outputs}
+            elif (settled := self._settled(node, runner)) is not None:
+                made = settled
+            else:
                 raise Missing(node.name, f"undecided: {error}") from None
-            made = {name: from_device(choices[name], runner.types) for name in node.outputs}
             self.is_chosen = True
         except Unproved as error:
             raise Missing(node.name, str(error)) from None
@@ -104,6 +107,18 @@ class Members:
     def _evaluated(self, node: ReferenceNode, runner: Runner) -> dict[str, Value]:
         given = {name: self._read(node, name, runner) for name in node.inputs}
         return node.run(given, runner, self._told.get(node.name, NOTHING))
+
+    def _settled(self, node: ReferenceNode, runner: Runner) -> dict[str, Value] | None:
+        """A member's results by the integers of the program of single nodes, in place of undecided ones; None where there are none."""
+        given = {name: self._read(node, name, runner) for name in node.inputs}
+        known = {name: from_device(self._choices[name], runner.types) for name in given if name in self._choices}
+        settled = {name: settled_integers(value, known.get(name)) for name, value in given.items()}
+        if all(settled[name] is value for name, value in given.items()):
+            return None
+        try:
+            return node.run(settled, runner, self._told.get(node.name, NOTHING))
+        except _CANNOT:
+            return None
 
     def run_maps(
         self, nodes: Sequence[ReferenceNode], name: str, beside: Array, first: ReferenceNode | None = None

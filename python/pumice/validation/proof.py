@@ -162,7 +162,7 @@ class Proof:
         if by_parts := isinstance(ours, Windowed):
             self._exact = ExactOutputs(self.reference, None)
         alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
-        chain = Carried(self.reference, self._chained, given, sampled, by_parts)
+        chain = Carried(self.reference, self._chained, given, sampled, by_parts, alone)
         drifts = Drifts()
         self.scales = Scales(self.reference)
         self._spoilt, self.choices = {}, {}

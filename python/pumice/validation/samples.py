@@ -83,7 +83,7 @@ class Samples:
             assert isinstance(one, Bounded)
             widened = _widened(one.errors(), moved)
             kept = Bounded(one.value, widened, one.dtype, one.stored, one.constant)
-            made[name] = kept.with_sides(_sides(one, widened))
+            made[name] = kept.with_sides(_sides(one, widened)).with_unrounded(one.unrounded)
             with np.errstate(all="ignore"):
                 self._of[name] = [one.value + each for each in moved]
         return made

@@ -20,10 +20,12 @@ class Bounded:
     that nothing is rounded where it is stored again. `constant`: it is a constant, or was moved from one, which kernels of products have
     in the storage type, whatever others have. An error of infinity says that nothing is known. `sides`: what else numbers may be that rest
     on a choice which rounding may turn, of which `error` covers all; None where there are none, or where they are not told apart.
-    `memo`: what has been computed of a constant that several nodes or several views read; None where nothing is kept.
+    `unrounded`: mask of the sums that no order of additions rounds, so that the device has the value itself unless an operation behind is
+    folded into the sum; None where that is not known. `memo`: what has been computed of a constant that several nodes or several views
+    read; None where nothing is kept.
     """
 
-    __slots__ = ("constant", "dtype", "error", "memo", "sides", "stored", "value")
+    __slots__ = ("constant", "dtype", "error", "memo", "sides", "stored", "unrounded", "value")
 
     def __init__(
         self, value: Any, error: Array | None = None, dtype: Any = None, stored: bool = False, constant: bool = False
@@ -35,6 +37,7 @@ class Bounded:
         self.stored = stored
         self.constant = constant
         self.sides: Sides | None = None
+        self.unrounded: Array | None = None
         self.memo: dict[str, Any] | None = None
 
     @property
@@ -89,6 +92,23 @@ class Bounded:
         self.sides = sides
         return self
 
+    def with_unrounded(self, unrounded: Array | None) -> Bounded:
+        """Itself, with where it is exact unless what follows is folded into its sum."""
+        self.unrounded = unrounded
+        return self
+
+    def unrounded_in(self, kept: FloatType) -> Array | None:
+        """Its `unrounded` once it is stored in a type."""
+        return None if self.unrounded is None else self.unrounded & (kept.rounded(self.value) == self.value)
+
+    def unfolded(self) -> Bounded:
+        """The value for an operator that no kernel folds into a sum."""
+        if self.unrounded is None or self.error is None:
+            return self
+        error = np.where(self.unrounded, 0.0, self.error)
+        made = Bounded(self.value, error if error.any() else None, self.dtype, self.stored, self.constant)
+        return made.with_sides(self.sides)
+
     def at(self, actual: Array, spread: float = 1.0) -> Bounded:
         """The side of every choice that is nearest to what the device has, with its own error. spread: how many times errors count."""
         if self.sides is None or actual.shape != self.shape:
@@ -103,6 +123,7 @@ class Bounded:
         """The numbers that an index selects, which are not copied."""
         error = None if self.error is None else np.broadcast_to(self.error, self.value.shape)[index]
         made = Bounded(self.value[index], error, self.dtype, self.stored, self.constant)
+        made.unrounded = None if self.unrounded is None else self.unrounded[index]
         return made if self.sides is None else made.with_sides(self.sides.part(index))
 
     def whole(self) -> Bounded:
@@ -117,6 +138,7 @@ class Bounded:
         """What an operation makes of it that only puts elements elsewhere."""
         error = None if self.error is None else move(self.error)
         made = Bounded(move(self.value), error, self.dtype, self.stored, self.constant)
+        made.unrounded = None if self.unrounded is None else move(self.unrounded.astype(np.float64)) == 1
         return made if self.sides is None else made.with_sides(self.sides.moved(move))
 
     def __repr__(self) -> str:
@@ -138,6 +160,18 @@ def _times(error: Array | None, factor: Any) -> Array | None:
     return np.where((error == 0) | (np.asarray(factor) == 0), 0.0, made) if np.isnan(made).any() else made
 
 
+def _is_inexact(x: Bounded) -> bool:
+    """Whether no element is exact."""
+    return x.error is not None and bool(np.min(x.error, initial=np.inf) > 0)
+
+
+def _added(total: Array, a: Bounded, second: Array, b: Bounded) -> Array | bool:
+    """Where float64 has the exact sum of `a` and `second`, which is b or its negative."""
+    if _is_inexact(a) or _is_inexact(b):
+        return False
+    return np.asarray((total - a.value == second) & (total - second == a.value))
+
+
 class Arithmetic:
     """Operations of float numbers in an accumulation type A (rule V2): each adds half a unit in the last place of its result."""
 
@@ -156,8 +190,8 @@ class Arithmetic:
         held = float(FLOAT32.rounded(value))  # attributes are float32, also of operators on doubles
         return self.of(value, None if held == value else np.asarray(abs(held - value)))
 
-    def rounded(self, value: Array, error: Array | None, units: float = 1.0) -> Bounded:
-        """The value after a rounding to A; `units` in halves of the last place."""
+    def rounded(self, value: Array, error: Array | None, units: float = 1.0, lossless: Array | bool = False) -> Bounded:
+        """The value after a rounding to A; `units` in halves of the last place. lossless: whether the float64 value is the exact result."""
         with np.errstate(all="ignore"):
             size = np.abs(value) if error is None else np.abs(value) + error
             own = size * (self.unit * units) + self.type.step
@@ -170,20 +204,25 @@ class Arithmetic:
             own = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
             own = np.where(np.isfinite(value), own, 0.0)
             if units <= 1.0:  # sums and products of exact numbers that are integers are exact, in any order
-                is_whole = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
-                own = np.where(is_whole & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
-        return self.of(value, _finite(self.types.joined(error, own)))
+                is_exact = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
+                if self.type.name != "float64" and np.any(lossless):  # A has the result, so that no rounding moves it
+                    is_exact |= (self.type.rounded(value) == value) & (size >= self.type.normal) & lossless
+                own = np.where(is_exact & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
+        total = self.types.joined(error, own)
+        return self.of(value, _finite(total) if total is not None and total.any() else None)
 
     def add(self, a: Bounded, b: Bounded) -> Bounded:
         """The sum, rounded once."""
         with np.errstate(all="ignore"):
-            made = self.rounded(a.value + b.value, self.types.joined(a.error, b.error))
+            total = a.value + b.value
+            made = self.rounded(total, self.types.joined(a.error, b.error), 1.0, _added(total, a, b.value, b))
         return _absorbed(made, a, b) if self.types.absorbs else made
 
     def sub(self, a: Bounded, b: Bounded) -> Bounded:
         """The difference, rounded once."""
         with np.errstate(all="ignore"):
-            return self.rounded(a.value - b.value, self.types.joined(a.error, b.error))
+            total = a.value - b.value
+            return self.rounded(total, self.types.joined(a.error, b.error), 1.0, _added(total, a, -b.value, b))
 
     def mul(self, a: Bounded, b: Bounded) -> Bounded:
         """The product, rounded once."""
@@ -191,7 +230,7 @@ class Arithmetic:
             error = self.types.joined(_times(a.error, b.magnitude()), _times(b.error, np.abs(a.value)))
             if error is not None and (np.isinf(a.value).any() or np.isinf(b.value).any()):
                 error = np.where(self._infinite(a, b) | self._infinite(b, a), 0.0, error)
-            return self.rounded(a.value * b.value, error)
+            return self.rounded(a.value * b.value, error, 1.0, lossless=not (_is_inexact(a) or _is_inexact(b)))
 
     def div(self, a: Bounded, b: Bounded) -> Bounded:
         """The quotient, within one unit in the last place in float32."""
@@ -278,6 +317,7 @@ def stored(result: Bounded, types: Types) -> Bounded:
         moved = result.stored
         error = types.joined(result.error, apart(result.value, kept)) if moved else rounding(result, kept, types)
     made = Bounded(result.value, error, result.dtype, True, result.constant)
+    made.unrounded = result.unrounded_in(kept)
     if result.sides is None:
         return made
 
@@ -294,6 +334,7 @@ def rounded_to(value: Bounded, kept: FloatType, types: Types) -> Bounded:
         return rounding(Bounded(one, error, value.dtype), kept, types)
 
     made = Bounded(value.value, round_once(value.value, value.error), value.dtype, True, value.constant)
+    made.unrounded = value.unrounded_in(kept)
     return made if value.sides is None else made.with_sides(value.sides.stored(round_once, kept))
 
 

@@ -10,6 +10,7 @@ from ...base.element_types import Array
 from .bounded import Bounded
 from .registry import Call, Undecided, rule
 from .sums import contracted, known
+from .types import FLOAT32
 
 _NEAR = 1e-5  # areas and their quotients are made in float32
 
@@ -23,53 +24,100 @@ def _corners(boxes: Array, centred: bool) -> Array:
     return np.concatenate([low, high], -1)
 
 
-def _overlaps(box: Array, others: Array) -> Array:
-    sides = np.maximum(np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2]), 0)
-    shared = sides[:, 0] * sides[:, 1]
-    areas = (others[:, 2] - others[:, 0]) * (others[:, 3] - others[:, 1])
-    both = (box[2] - box[0]) * (box[3] - box[1]) + areas - shared
-    return np.asarray(np.where((both > 0) & (areas > 0), shared / np.where(both > 0, both, 1.0), 0.0))
+class _Boxes:
+    """The corners of an image's boxes, how far each box's may be off, and whether float32 has its sides and area exactly."""
+
+    def __init__(self, value: Array, reach: Array, centred: bool) -> None:
+        self.corners = _corners(value, centred)
+        self.off = np.max(reach, axis=-1, initial=0.0) * (1.5 if centred else 1.0)
+        self.sides = self.corners[:, 2:] - self.corners[:, :2]
+        self.areas = self.sides[:, 0] * self.sides[:, 1]
+        held = [_is_held(one).all(-1) for one in (self.corners, self.sides)]
+        self.exact = (self.off == 0) & held[0] & held[1] & _is_held(self.areas)
+
+    def overlaps(self, box: int, others: list[int]) -> tuple[Array, Array]:
+        """The least and the largest IoU that a kernel may find for a box and others."""
+        here, there = self.corners[box], self.corners[others]
+        shared = np.minimum(here[2:], there[:, 2:]) - np.maximum(here[:2], there[:, :2])
+        off = self.off[box] + self.off[others]
+        ends = []
+        with np.errstate(all="ignore"):
+            for sign in (-1.0, 1.0):
+                common = np.prod(np.maximum(shared + sign * off[:, None], 0), axis=-1)
+                areas = [
+                    np.prod(np.maximum(self.sides[i] - sign * 2 * _column(self.off[i]), 0), axis=-1)
+                    for i in (box, others)
+                ]
+                both = areas[0] + areas[1] - common
+                found = (common > 0) & (both > 0) & (areas[0] > 0) & (areas[1] > 0)
+                # Areas that may be 0 are no bound from above.
+                ends.append(np.where(found, common / both, 0.0 if sign < 0 else np.where(common > 0, np.inf, 0.0)))
+        both = self.areas[box] + self.areas[others] - common
+        exact = self.exact[box] & self.exact[others] & _is_held(shared).all(-1) & _is_held(common)
+        exact = exact & _is_held(self.areas[box] + self.areas[others]) & _is_held(both)
+        low, high = (np.where(exact, FLOAT32.rounded(one), one) for one in ends)  # pm_divide gives the nearest number
+        return low - np.where(exact, 0.0, _NEAR), high + np.where(exact, 0.0, _NEAR)
 
 
-def _scalar(call: Call, index: int, default: float) -> float:
+def _column(off: Array) -> Array:
+    return np.asarray(off)[..., None]
+
+
+def _is_held(value: Array) -> Array:
+    """Where float32 has a number."""
+    return np.asarray(FLOAT32.rounded(value) == value)
+
+
+def _scalar(call: Call, index: int, default: float) -> tuple[float, float]:
+    """A number that the operator goes by, and how far the kernel's may be off."""
     value = call.optional(index)
-    return default if value is None or not value.size else float(value.value.reshape(-1)[0])
+    if value is None or not value.size:
+        return default, 0.0
+    number = float(value.value.reshape(-1)[0])
+    if (
+        value.constant and call.types.constants == "rounded"
+    ):  # the value at hand is rounded, but the host has it in float32
+        return number, abs(number) * call.types.constant(value.dtype).unit
+    return number, 0.0 if value.constant else float(np.max(call.types.reach(value.errors())))
 
 
 @rule("NonMaxSuppression")
 def _suppression(call: Call) -> list[Any]:
     """The boxes of each class by falling scores, without those that overlap one before them too much."""
     boxes, scores = call.input(0), call.input(1)
-    most, overlap = int(_scalar(call, 2, 0)), _scalar(call, 3, 0.0)
-    least = _scalar(call, 4, -np.inf)
-    reach = call.types.reach
-    box_error = float(np.max(reach(boxes.errors()), initial=0.0))
+    most, overlap, least = int(_scalar(call, 2, 0)[0]), _scalar(call, 3, 0.0), _scalar(call, 4, -np.inf)
+    reach, centred = call.types.reach, bool(call.attribute("center_point_box", 0))
+    images = [_Boxes(boxes.value[i], reach(boxes.errors()[i]), centred) for i in range(boxes.shape[0])]
     found: list[list[int]] = []
     for image, of_class in np.ndindex(*scores.shape[:2]):
         row, error = scores.value[image, of_class], reach(scores.errors()[image, of_class])
-        _sure_scores(row, error, least)
-        corners = _corners(boxes.value[image], bool(call.attribute("center_point_box", 0)))
         kept: list[int] = []
-        for box in np.argsort(-row, kind="stable"):
-            if len(kept) >= most or not (row[box] > least or least == -np.inf):
+        for box in _candidates(row, error, *least) if most > 0 else []:
+            if len(kept) >= most:
+                break
+            low, high = images[image].overlaps(box, kept)
+            if (low > overlap[0] + overlap[1]).any():
                 continue
-            shares = _overlaps(corners[box], corners[kept]) if kept else np.zeros(0)
-            sides = float(np.min(np.abs(corners[box][2:] - corners[box][:2]), initial=np.inf))
-            width = _NEAR + 8 * box_error / max(sides, 1e-30) * (box_error > 0)
-            if (np.abs(shares - overlap) <= width).any():
+            if (high > overlap[0] - overlap[1]).any():
                 raise Undecided("NonMaxSuppression of boxes that overlap about as much as they may")
-            if not (shares > overlap).any():
-                kept.append(int(box))
+            kept.append(box)
         found += [[int(image), int(of_class), box] for box in kept]
     return [Bounded(np.array(found, np.int64).reshape(-1, 3), None, np.int64)]
 
 
-def _sure_scores(row: Array, error: Array, least: float) -> None:
-    """Raises Undecided where the order of the scores, or which of them count, is open."""
-    order = np.argsort(-row, kind="stable")
-    gaps, widths = -np.diff(row[order]), error[order][1:] + error[order][:-1]
-    if ((gaps <= widths) & (widths > 0)).any() or ((np.abs(row - least) <= error) & (error > 0)).any():
+def _candidates(row: Array, error: Array, least: float, off: float) -> list[int]:
+    """The boxes whose scores count, by falling scores. Raises Undecided where which of them count, or their order, is open."""
+    may = row + error > least - off
+    if least == -np.inf:
+        may = np.ones(row.shape, bool)
+    elif (may & ~(row - error > least + off)).any():
         raise Undecided("NonMaxSuppression of scores that are too close to be told apart")
+    order = np.argsort(-row, kind="stable")
+    order = order[may[order]]
+    gaps, widths = -np.diff(row[order]), error[order][1:] + error[order][:-1]
+    if ((gaps <= widths) & (widths > 0)).any():
+        raise Undecided("NonMaxSuppression of scores that are too close to be told apart")
+    return [int(box) for box in order]
 
 
 # ---- sampling

@@ -13,7 +13,7 @@ from .choices import either, selected
 from .functions import apply
 from .registry import Call, Undecided, Unproved, rule
 from .sides import Whole
-from .types import is_float
+from .types import FLOAT32, is_float
 
 _UNARY = {
     "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
@@ -171,7 +171,10 @@ def _pow(call: Call) -> list[Any]:
             if b.is_float:
                 value = np.power(a.value.astype(np.float64), b.value)
                 nearest = np.abs(value - np.rint(value)) <= np.abs(value) * 2.0**-20
-                return [Bounded(wrapped(np.trunc(value), a.value.dtype), np.where(nearest, 1.0, 0.0), a.dtype)]
+                # pm_pow multiplies for these exponents, and float32 has the product.
+                sure = np.isin(b.value, (0, 1, 2)) & (np.maximum(np.abs(a.value), np.abs(value)) <= 1 / FLOAT32.unit)
+                error = np.where(nearest & ~sure, 1.0, 0.0)
+                return [Bounded(wrapped(np.trunc(value), a.value.dtype), error if error.any() else None, a.dtype)]
             powers = b.value.astype(np.int64)
             value = np.power(a.value, np.maximum(powers, 0).astype(a.value.dtype))
             ones = np.where(a.value == 1, 1, np.where(a.value == -1, np.where(powers % 2 == 0, 1, -1), 0))
@@ -197,7 +200,8 @@ def _power_error(a: Bounded, b: Bounded, value: Any) -> Any:
         for s in (-1, 1)
         for t in (-1, 1)
     ]
-    worst = functools.reduce(np.maximum, [np.abs(corner - value) for corner in corners])
+    moved = [np.where(corner == value, 0.0, np.abs(corner - value)) for corner in corners]  # infinity stays where it is
+    worst = functools.reduce(np.maximum, moved)
     whole = (
         (np.floor(b.value) == b.value) & (b.value >= 0) & (eb == 0)
     )  # zero in the interval: the value itself at most

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
+from .exact_sums import exact_sums
 from .functions import apply
 from .registry import Call, Undecided, rule
 from .sums import known, summed
@@ -88,6 +89,8 @@ def _reduce(call: Call) -> list[Any]:
     elif op == "ReduceLogSumExp":
         return [_log_sum_exp(call, x, axes, keepdims)]
     made = x if idle else reduced(call, _STEPS[op], x, axes, keepdims)
+    if op in ("ReduceSum", "ReduceL1", "ReduceSumSquare") and x.is_float and not idle:
+        made = made.with_unrounded(_unrounded(call, x, np.sum(np.abs(x.value), axis=axes, keepdims=keepdims)))
     if op == "ReduceL2":
         if m is None:
             return [Bounded(np.sqrt(made.value.astype(np.float64)).astype(made.value.dtype), None, made.dtype)]
@@ -246,4 +249,12 @@ def _running(call: Call) -> list[Any]:
         moved = None
         if x.error is not None:
             moved = run(x.error, 0) if call.op == "CumSum" else sizes - run(np.abs(x.value))
-    return [Bounded(value, known(call.types.joined(own, moved)), x.dtype)]
+    made = Bounded(value, known(call.types.joined(own, moved)), x.dtype)
+    return [made.with_unrounded(_unrounded(call, x, sizes) if call.op == "CumSum" else None)]
+
+
+def _unrounded(call: Call, x: Bounded, sizes: Array) -> Array | None:
+    """Mask of the sums of elements of x that no kernel rounds; None if none is. sizes: those of their magnitudes."""
+    if not x.exact or call.types.foreign or call.types.values_only:
+        return None
+    return exact_sums(sizes, [x.value], call.types.accumulation(x.dtype))

@@ -19,6 +19,7 @@ from .blockwise import MAPS, READS_ATTRIBUTES, blockwise
 from .bounded import Bounded, apart, stored
 from .choices import with_choices
 from .cuts import Index
+from .decisions import dtype_of
 from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
 from .standard import definition
 from .types import FLOAT16, FloatType, Types, is_float, name_of
@@ -41,6 +42,11 @@ TOLD = {
     *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
 REREAD = {"DynamicQuantizeLinear"}  # whose kernels read back what they have stored
+# Operators that choose by the numbers that they read, which no kernel folds into a sum before them; a Cast to integers is one too.
+CHOOSES = {
+    *("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual"),
+    *("NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique"),
+}
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
@@ -249,6 +255,8 @@ class Runner:
         is_scaled = name == "Gemm" and len(inputs) > 1
         if types.is_float16 and (any(map(_is_wide, inputs)) or (is_scaled and _scales_beyond(node, inputs[1]))):
             types = types.with_wide()
+        if name in CHOOSES or (name == "Cast" and not is_float(dtype_of(self._attributes_of(node)["to"]))):
+            inputs = [one.unfolded() if isinstance(one, Bounded) else one for one in inputs]
         call = Call(name, inputs, self._attributes_of(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
         call.stored = [told.stored.get(output) for output in node.output]

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded, stored
+from .exact_sums import exact_sums, is_short
 from .registry import Call, rule
 from .types import FloatType, Types, name_of
 
@@ -40,6 +41,17 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
         if name_of(dtype) != "float64":
             error = error + np.where(error > 0, terms * _SMALLEST, 0.0)
     return Bounded(value, known(error), dtype)
+
+
+def unrounded_products(call: Call, product: Product, a: Bounded, b: Bounded) -> Array | None:
+    """Mask of the sums of products that no kernel rounds; None if none is."""
+    if not a.exact or not b.exact or call.types.foreign or call.types.values_only:
+        return None
+    summed_in = call.types.accumulation(a.dtype)
+    few = [one.value.reshape(-1)[: 1 << 8] for one in (a, b)]
+    if not all(is_short(one, summed_in) for one in (*few, a.value, b.value)):
+        return None
+    return exact_sums(product(np.abs(a.value), np.abs(b.value)), [a.value, b.value], summed_in)
 
 
 def as_kept(value: Bounded, types: Types) -> Bounded:
@@ -117,7 +129,8 @@ def _matmul(call: Call) -> list[Any]:
     if not a.is_float:
         made = integer_product(np.matmul, a, b)
         return [Bounded(made.value.astype(a.value.dtype), made.error, a.dtype)]
-    return [contracted(np.matmul, a, b, a.shape[-1], call.types, a.dtype)]
+    made = contracted(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
+    return [made.with_unrounded(unrounded_products(call, np.matmul, a, b))]
 
 
 def _scaled(call: Call, b: Bounded, alpha: float) -> Bounded:
@@ -271,6 +284,8 @@ def _conv(call: Call) -> list[Any]:
     run = convolution(*geometry, call.attribute("group", 1))
     terms = int(np.prod(w.shape[1:], dtype=int)) + (bias is not None)
     made = contracted(run, x, w, terms, call.types, x.dtype)
+    if bias is None:
+        return [made.with_unrounded(unrounded_products(call, run, x, w))]
     return [_biased(call, made, bias, terms)]
 
 

@@ -1,0 +1,53 @@
+"""Sums that no order of additions rounds: all terms are multiples of one power of two, and few enough bits hold their magnitudes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...base.element_types import Array
+from .types import BFLOAT16, FLOAT16, FLOAT64, FloatType
+
+_SIGNIFICANT = 53
+_SAMPLE = 64  # elements that rule out most tensors before all elements are looked at
+
+
+def quantum(values: Array) -> float:
+    """The largest power of two of which all values are multiples; infinity if all are zero, 0 if one is not finite."""
+    finite = np.asarray(values, np.float64)
+    if not np.isfinite(finite).all():
+        return 0.0
+    mantissas, exponents = np.frexp(np.abs(finite[finite != 0]))
+    if not mantissas.size:
+        return float("inf")
+    whole = np.ldexp(mantissas, _SIGNIFICANT).astype(np.int64)
+    return float(np.min(np.ldexp((whole & -whole).astype(np.float64), exponents - _SIGNIFICANT)))
+
+
+def _sampled(values: Array) -> Array:
+    flat = np.asarray(values, np.float64).reshape(-1)
+    return flat[:: max(flat.size // _SAMPLE, 1)]
+
+
+def exact_sums(sizes: Array, terms: list[Array], kept: FloatType) -> Array | None:
+    """Mask of the sums that are exact in any order in the type; None if none is.
+
+    sizes: sums of the terms' magnitudes. terms: the factors of the terms, one array of them if they are no products.
+    """
+    if not all(one.size for one in terms) or not sizes.size:
+        return None
+    for values in ([_sampled(one) for one in terms], terms):
+        step = float(np.prod([quantum(one) for one in values]))
+        if not step >= kept.normal:  # zero times infinity is NaN
+            return None
+        limit = step / kept.unit
+        if not float(np.min(sizes)) <= limit:
+            return None
+    exact = np.asarray(sizes) <= min(limit, kept.largest)
+    return exact if exact.any() else None
+
+
+def is_short(values: Array, kept: FloatType) -> bool:
+    """Whether any GEMM has the numbers as factors: those that split float32 into two halves keep them in the first half."""
+    if kept is FLOAT64:
+        return True
+    return all(np.array_equal(one.rounded(values), values) for one in (BFLOAT16, FLOAT16))
