@@ -9,6 +9,7 @@ import torch
 
 from .._pumice import BindingError, GraphError, UnsupportedError
 from ..base.log import log_warning
+from ..base.torch_tensors import needs_gradient
 from .arrays import array_of_tensor, tensor_of_array
 from .graphs import Signature, exported, loaded, module_of, signature_of
 from .numbers import host_function, host_nodes, key_of
@@ -65,9 +66,14 @@ class _Compiled:
         self._kept: list[Any] = []  # memory of the weights, so that no other tensor gets their addresses
         self._has_results = any(kind in ("tensor", "number") for kind in signature.results)
         on_host = host_nodes(graph)
-        self._is_idle = all(one.op in ("placeholder", "get_attr", "output") or one in on_host for one in graph.graph.nodes)
+        self._is_idle = all(
+            one.op in ("placeholder", "get_attr", "output") or one in on_host for one in graph.graph.nodes
+        )
         self._inputs = [(position, signature.parameters[position].name) for position in signature.inputs]
         self._on_cuda = on_cuda
+        self._enables_gradients = any(
+            node.target is torch._C._set_grad_enabled and node.args[0] for node in graph.graph.nodes
+        )
         self._on_host = host_function(graph, signature.results)
         self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call gives others
         self._opens_floats = not on_cuda and bool(signature.floats)
@@ -87,8 +93,12 @@ class _Compiled:
         return self._graph(*arguments)
 
     def _run(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments):
-            raise UnsupportedError("gradients are asked for; call it under torch.no_grad() or torch.inference_mode()")
+        differentiates = torch.is_grad_enabled() or self._enables_gradients
+        for one, parameter in zip(arguments, self._signature.parameters, strict=True):
+            if differentiates and isinstance(one, torch.Tensor) and one.requires_grad:
+                raise needs_gradient(parameter.name)
+            if isinstance(one, torch.Tensor) and one.is_complex():
+                raise UnsupportedError(f"'{parameter.name}' is of {one.dtype}; pumice has no complex numbers")
         key, open_floats = self._key(arguments)
         if key in self._refusals:
             raise UnsupportedError(self._refusals[key])
@@ -98,7 +108,9 @@ class _Compiled:
         else:
             arrays = [array_of_tensor(arguments[i], self._signature.parameters[i].name) for i in positions]
         try:
-            results = self._called(arguments, arrays, key, open_floats) if self._has_results else self._checked(arguments)
+            results = (
+                self._called(arguments, arrays, key, open_floats) if self._has_results else self._checked(arguments)
+            )
         except (UnsupportedError, GraphError) as error:
             if open_floats:
                 self._opens_floats = False
@@ -171,9 +183,10 @@ class _Compiled:
         rest = iter(results)
         numbers = iter(self._on_host(*arguments) if self._on_host else ())
         given: list[Any] = []
-        for kind in self._signature.results:
+        for kind, dtype in zip(self._signature.results, self._signature.dtypes, strict=True):
             if kind == "tensor":
-                given.append(next(rest) if self._on_cuda else tensor_of_array(next(rest)))
+                made = next(rest) if self._on_cuda else tensor_of_array(next(rest))
+                given.append(made.to(dtype))  # the exporter leaves some results of narrow types wider
             elif kind == "number":
                 given.append(next(rest).item())
             elif kind == "host":

@@ -78,7 +78,35 @@ def _split_with_sizes(x: Any, sizes: Sequence[Any], axis: int = 0) -> Any:
     return [torch.ops.aten.slice.Tensor(x, axis, *bounds) for bounds in zip(begins, ends, strict=True)]
 
 
+def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, epsilon: float) -> Any:
+    """Normalisation of bfloat16 by running statistics: the exporter's optimiser folds it into float32 weights of a convolution."""
+    if x.dtype != torch.bfloat16:
+        return NotImplemented
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    scale = (variance.float() + epsilon).rsqrt() * (1 if weight is None else weight.float())
+    shift = (0 if bias is None else bias.float()) - mean.float() * scale
+    normal = (x.float() * scale.reshape(shape) + shift.reshape(shape)).to(x.dtype)
+    empty = x.new_empty((0,))
+    return normal, empty, empty
+
+
+def _narrow(x: Any, dtype: Any) -> bool:
+    return dtype is None and x.dtype in (torch.bfloat16, torch.float16)
+
+
+def _sum(x: Any, *, dtype: Any = None) -> Any:
+    """A sum of a narrow type, which the exporter leaves in float32."""
+    return torch.ops.aten.sum.default(x.float()).to(x.dtype) if _narrow(x, dtype) else NotImplemented
+
+
+def _sum_of_axes(x: Any, axes: Any, keep: bool = False, *, dtype: Any = None) -> Any:
+    return torch.ops.aten.sum.dim_IntList(x.float(), axes, keep).to(x.dtype) if _narrow(x, dtype) else NotImplemented
+
+
 DECOMPOSED = {
+    torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    torch.ops.aten.sum.default: _sum,
+    torch.ops.aten.sum.dim_IntList: _sum_of_axes,
     torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer,
     torch.ops.aten.split.Tensor: _split,
     torch.ops.aten.split_with_sizes.default: _split_with_sizes,

@@ -37,11 +37,13 @@ class Parameter:
 class Signature:
     """The arguments and the results of a captured graph.
 
-    results: for each result "tensor", "number", the position of the argument that it is, or a constant in a tuple of one.
+    results: for each result "tensor", "number" (which the model computes), "host" (which sizes and numbers alone determine), the
+    position of the argument that it is, or a constant in a tuple of one. dtypes: those of the results that are tensors, else None.
     """
 
     parameters: list[Parameter] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
+    dtypes: list[Any] = field(default_factory=list)
 
     @property
     def inputs(self) -> list[int]:
@@ -55,7 +57,9 @@ class Signature:
     @property
     def free_numbers(self) -> list[int]:
         """Positions of ints that no tensor's size tells: the model is exported for each of their values."""
-        return [i for i, one in enumerate(self.parameters) if one.kind == "number" and one.size_of is None and one.is_used]
+        return [
+            i for i, one in enumerate(self.parameters) if one.kind == "number" and one.size_of is None and one.is_used
+        ]
 
     @property
     def floats(self) -> list[int]:
@@ -98,6 +102,7 @@ def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
     for node, parameter in zip(nodes, signature.parameters, strict=True):
         parameter.is_used = node in used
     signature.results = _results(graph, nodes)
+    signature.dtypes = _result_dtypes(graph)
     return signature
 
 
@@ -115,6 +120,12 @@ def _results(graph: Any, placeholders: list[Any]) -> list[Any]:
         else:
             results.append("tensor" if isinstance(one.meta.get("example_value"), torch.Tensor) else "number")
     return results
+
+
+def _result_dtypes(graph: Any) -> list[Any]:
+    (given,) = next(node for node in graph.graph.nodes if node.op == "output").args
+    values = [one.meta.get("example_value") if isinstance(one, torch.fx.Node) else None for one in given]
+    return [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
 
 
 # ---- the graph as a module of its inputs alone
