@@ -9,6 +9,7 @@ import numpy as np
 
 from .element_types import Array
 from .errors import binding_error
+from .torch_tensors import plain_inside
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,11 +33,13 @@ def numpy_of(value: Any, name: str, expected: str, kind: str = "input", dtype: n
     """The value as a NumPy array, of `dtype` where one is given.
 
     Raises BindingError (K5) for a masked array, and for a value that cannot be converted. The message ends with the
-    reason that NumPy or the value's own library gives: a tensor needs grad, or lies on another device.
+    reason that NumPy or the value's own library gives: a tensor lies on another device. Raises UnsupportedError for a
+    tensor of torch that a gradient is asked for.
     """
     unmasked(value, name, kind)
+    given = plain_inside(value, name)
     try:
-        return np.asarray(value, dtype)
+        return np.asarray(given, dtype)
     except MemoryError:
         raise
     except Exception as error:  # other libraries raise errors of their own classes

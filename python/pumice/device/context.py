@@ -16,6 +16,7 @@ from .._pumice import Context, DeviceInfo, Image, StateError, Tensor, Unsupporte
 from ..base.errors import binding_error
 from ..base.host_arrays import as_array, numpy_of
 from ..base.log import forward_log
+from ..base.torch_tensors import plain, without_gradient
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -198,8 +199,9 @@ def full(
     shape: int | Sequence[int], value: Number, dtype: npt.DTypeLike = "float32", context: Context | None = None
 ) -> Tensor:
     """A tensor of one number. Raises BindingError (K6) where an integer dtype does not hold it."""
+    given = plain(value, "value")
     made = empty(shape, dtype, context)
-    made.fill(value)
+    made.fill(given.item() if isinstance(given, np.ndarray) and given.ndim == 0 else given)
     return made
 
 
@@ -267,10 +269,10 @@ def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None
 
     copy=False: the tensor lies on the array's own memory, as from_host's does. An array of CUDA in memory that
     empty(share="cuda") made gives the tensor there, and with copy=True a copy on the device; nothing is waited for.
-    Raises UnsupportedError for arrays of other devices, of CUDA's memory that is not shared, and of dtypes that no
-    tensor has.
+    Raises UnsupportedError for arrays of other devices, of CUDA's memory that is not shared, of dtypes that no
+    tensor has, and for tensors of torch that a gradient is asked for.
     """
-    return _pumice.from_dlpack(array, _context_of(context), copy)
+    return _pumice.from_dlpack(without_gradient(array, "array"), _context_of(context), copy)
 
 
 def image(

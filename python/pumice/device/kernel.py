@@ -17,6 +17,7 @@ from ..base.element_types import Array
 from ..base.errors import binding_error
 from ..base.log import forward_log
 from ..base.plain_text import plain
+from ..base.torch_tensors import knows_torch, plain_arguments
 from .block_arguments import Filled
 from .context import default_context
 from .given_arguments import Facts, facts_of, resolved, stand_for_others
@@ -274,6 +275,8 @@ class Kernel(_pumice.Kernel):
         """
         if self._file is not None:
             self._reload_if_changed()
+        if knows_torch():
+            given, arguments = _without_torch(given, arguments)
         filled: list[Filled] = []
         if stand_for_others(self._special_names, given, arguments):
             given, arguments, filled = resolved(self, given, arguments)
@@ -319,6 +322,8 @@ class Kernel(_pumice.Kernel):
         """
         if self._file is not None:
             self._reload_if_changed()
+        if knows_torch():
+            given, arguments = _without_torch(given, arguments)
         if stand_for_others(self._special_names, given, arguments):
             given, arguments, _ = resolved(self, given, arguments)
         if self._shapes:
@@ -334,7 +339,7 @@ class Kernel(_pumice.Kernel):
         """
         from .kernel_times import times_of
 
-        return times_of(self, self._on, (dict(given or {}), arguments), runs)
+        return times_of(self, self._on, (plain_arguments(given or {}), plain_arguments(arguments)), runs)
 
     def tune(
         self,
@@ -398,6 +403,10 @@ class Kernel(_pumice.Kernel):
 
         rows = "".join(f"\n  {name}: {access} {kind}" for name, access, kind, _ in interface_rows(self.shader))
         return f"<Kernel '{plain(self.name)}', local size {local_size_text(self.shader)}, built for {', '.join(self.variants)}>{rows}"
+
+
+def _without_torch(given: Any, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    return plain_arguments(given) if isinstance(given, Mapping) else given, plain_arguments(arguments)
 
 
 def _empty(dtype: str, shape: tuple[int, ...]) -> Array:

@@ -8,10 +8,7 @@ import torch
 
 from .._pumice import UnsupportedError
 from ..base.element_types import Array
-
-# dtypes that NumPy does not know: an integer of the same width, and the name in ml_dtypes
-_NARROW = {torch.bfloat16: (torch.int16, "bfloat16")}
-_NARROW_NAMES = {name: dtype for dtype, (_, name) in _NARROW.items()}
+from ..base.torch_tensors import STORED_AS, plain
 
 
 def array_of_tensor(tensor: Any, name: str) -> Array:
@@ -25,18 +22,14 @@ def array_of_tensor(tensor: Any, name: str) -> Array:
         raise UnsupportedError(
             f"'{name}' has the layout {tensor.layout}; expected a strided tensor that is not quantized"
         )
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    if plain.dtype not in _NARROW:
-        return plain.numpy()  # type: ignore[no-any-return]
-    import ml_dtypes
-
-    integer, known = _NARROW[plain.dtype]
-    return plain.view(integer).numpy().view(getattr(ml_dtypes, known))  # type: ignore[no-any-return]
+    array = plain(tensor.resolve_conj().resolve_neg(), name)
+    if isinstance(array, torch.Tensor):
+        raise UnsupportedError(f"'{name}' has the dtype {tensor.dtype}; expected one that NumPy or ml_dtypes has")
+    return array  # type: ignore[no-any-return]
 
 
 def tensor_of_array(array: Array) -> Any:
     """A tensor that shares the memory of a NumPy array, which is writable."""
-    if array.dtype.name in _NARROW_NAMES:
-        narrow = _NARROW_NAMES[array.dtype.name]
-        return torch.from_numpy(array.view("int16")).view(narrow)
+    if (stored := STORED_AS.get(array.dtype.name)) is not None:
+        return torch.from_numpy(array.view(stored)).view(getattr(torch, array.dtype.name))
     return torch.from_numpy(array)

@@ -9,11 +9,14 @@ import torch
 
 from .._pumice import BindingError, GraphError, UnsupportedError
 from ..base.log import log_warning
+from ..base.torch_tensors import needs_gradient
 from .arrays import array_of_tensor, tensor_of_array
 from .graphs import Signature, exported, loaded, module_of, signature_of
+from .numbers import host_function, host_nodes, key_of
 from .shared_model import SharedModel
 
 _OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
+_MOST_NUMBERS = 32  # values of ints and floats that models are kept for
 _told: set[str] = set()  # reasons for eager runs that were logged: each is told once in a process
 
 
@@ -62,9 +65,18 @@ class _Compiled:
         self._weights: list[tuple[int, int]] = []
         self._kept: list[Any] = []  # memory of the weights, so that no other tensor gets their addresses
         self._has_results = any(kind in ("tensor", "number") for kind in signature.results)
-        self._is_idle = all(node.op in ("placeholder", "get_attr", "output") for node in graph.graph.nodes)
+        on_host = host_nodes(graph)
+        self._is_idle = all(
+            one.op in ("placeholder", "get_attr", "output") or one in on_host for one in graph.graph.nodes
+        )
         self._inputs = [(position, signature.parameters[position].name) for position in signature.inputs]
         self._on_cuda = on_cuda
+        self._enables_gradients = any(
+            node.target is torch._C._set_grad_enabled and node.args[0] for node in graph.graph.nodes
+        )
+        self._on_host = host_function(graph, signature.results)
+        self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call gives others
+        self._opens_floats = not on_cuda and bool(signature.floats)
 
     def __call__(self, *arguments: Any) -> Any:
         try:
@@ -81,21 +93,45 @@ class _Compiled:
         return self._graph(*arguments)
 
     def _run(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        numbers = tuple(arguments[i] for i in self._signature.free_numbers)
-        if numbers in self._refusals:
-            raise UnsupportedError(self._refusals[numbers])
-        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments):
-            raise UnsupportedError("gradients are asked for; call it under torch.no_grad() or torch.inference_mode()")
+        differentiates = torch.is_grad_enabled() or self._enables_gradients
+        for one, parameter in zip(arguments, self._signature.parameters, strict=True):
+            if differentiates and isinstance(one, torch.Tensor) and one.requires_grad:
+                raise needs_gradient(parameter.name)
+            if isinstance(one, torch.Tensor) and one.is_complex():
+                raise UnsupportedError(f"'{parameter.name}' is of {one.dtype}; pumice has no complex numbers")
+        key, open_floats = self._key(arguments)
+        if key in self._refusals:
+            raise UnsupportedError(self._refusals[key])
+        positions = (*(position for position, _ in self._inputs), *open_floats)
         if self._on_cuda:
-            arrays = [arguments[position].detach() for position, _ in self._inputs]
+            arrays = [arguments[position].detach() for position in positions]
         else:
-            arrays = [array_of_tensor(arguments[position], name) for position, name in self._inputs]
+            arrays = [array_of_tensor(arguments[i], self._signature.parameters[i].name) for i in positions]
         try:
-            results = self._called(arguments, arrays) if self._has_results else self._checked(arguments)
+            results = (
+                self._called(arguments, arrays, key, open_floats) if self._has_results else self._checked(arguments)
+            )
         except (UnsupportedError, GraphError) as error:
-            self._refusals[numbers] = str(error)
+            if open_floats:
+                self._opens_floats = False
+                return self._run(arguments)
+            self._refusals[key] = str(error)
             raise UnsupportedError(str(error)) from error
         return self._given(arguments, results)
+
+    def _key(self, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], Sequence[int]]:
+        """What a model is made for: the values of ints and floats; and the floats that it takes as inputs instead.
+
+        Floats of a module (an epsilon) never vary, and folding them is worth it. Those that do vary become inputs where the exporter
+        can have them so; where an operator has them as attributes, there is a model for each value.
+        """
+        ints = tuple(arguments[i] for i in self._signature.free_numbers)
+        floats = tuple(key_of(arguments[i]) for i in self._signature.floats)
+        if self._first_floats is None:
+            self._first_floats = floats
+        if self._opens_floats and floats != self._first_floats:
+            return (ints, "inputs"), self._signature.floats
+        return (ints, floats), ()
 
     def _checked(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a graph that makes none. Raises UnsupportedError where it is there for what it writes."""
@@ -104,42 +140,57 @@ class _Compiled:
             self._is_idle = True
         return ()
 
-    def _module(self, arguments: Sequence[Any]) -> tuple[Any, Signature, list[Any]]:
-        module = module_of(self._graph, self._signature, arguments)
-        return module, self._signature, [arguments[position].detach() for position, _ in self._inputs]
+    def _module(self, arguments: Sequence[Any], open_floats: Sequence[int] = ()) -> tuple[Any, Signature, list[Any]]:
+        module = module_of(self._graph, self._signature, arguments, open_floats)
+        return module, self._signature, [arguments[i].detach() for i in (*self._signature.inputs, *open_floats)]
 
-    def _called(self, arguments: Sequence[Any], arrays: list[Any]) -> tuple[Any, ...]:
+    def _called(
+        self, arguments: Sequence[Any], arrays: list[Any], key: tuple[Any, ...], open_floats: Sequence[int]
+    ) -> tuple[Any, ...]:
         """Calls a model that takes these arrays, which is made where there is none."""
         state = [(arguments[i].data_ptr(), arguments[i]._version) for i in self._signature.weights]
         if state != self._weights:
             self._close()
             self._weights = state
             self._kept = [arguments[i].untyped_storage() for i in self._signature.weights]
-        known = self._models.setdefault(tuple(arguments[i] for i in self._signature.free_numbers), [])
+        known = self._known(key)
         for model, places in known:
             try:
                 return _results(model(*(arrays[place] for place in places)))
             except BindingError as error:
                 if error.rule != "K10":
                     raise
-        model, places = self._made(arguments)
+        model, places = self._made(arguments, open_floats)
         known.append((model, places))
         return _results(model(*(arrays[place] for place in places)))
 
-    def _made(self, arguments: Sequence[Any]) -> tuple[Any, list[int]]:
+    def _known(self, key: tuple[Any, ...]) -> list[Any]:
+        """The models of these numbers, which become the last to be dropped."""
+        known = self._models.pop(key, [])
+        self._models[key] = known
+        if len(self._models) > _MOST_NUMBERS:
+            for model, _ in self._models.pop(next(iter(self._models))):
+                model.close()
+        return known
+
+    def _made(self, arguments: Sequence[Any], open_floats: Sequence[int]) -> tuple[Any, list[int]]:
         """A model for these arguments, and which of the graph's inputs are the model's, in its order."""
-        names = [self._signature.parameters[position].name for position, _ in self._inputs]
-        model = loaded(*self._module(arguments), self._options)
+        names = [self._signature.parameters[i].name for i in (*self._signature.inputs, *open_floats)]
+        model = loaded(*self._module(arguments, open_floats), self._options)
         return SharedModel(model) if self._on_cuda else model, [names.index(one.name) for one in model.inputs]
 
     def _given(self, arguments: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
         rest = iter(results)
+        numbers = iter(self._on_host(*arguments) if self._on_host else ())
         given: list[Any] = []
-        for kind in self._signature.results:
+        for kind, dtype in zip(self._signature.results, self._signature.dtypes, strict=True):
             if kind == "tensor":
-                given.append(next(rest) if self._on_cuda else tensor_of_array(next(rest)))
+                made = next(rest) if self._on_cuda else tensor_of_array(next(rest))
+                given.append(made.to(dtype))  # the exporter leaves some results of narrow types wider
             elif kind == "number":
                 given.append(next(rest).item())
+            elif kind == "host":
+                given.append(next(numbers))
             else:
                 given.append(arguments[kind] if isinstance(kind, int) else kind[0])
         return tuple(given)

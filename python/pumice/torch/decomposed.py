@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,24 +13,41 @@ from .._pumice import UnsupportedError
 Linear = tuple[Any, Any]  # a weight and a bias
 
 
-def _attention(x: Any, heads: int, into: Linear, out: Linear) -> Any:
+def _attention(x: Any, heads: int, into: Linear, out: Linear, masked: Any) -> Any:
+    """Attention of x to itself; masked: True where a query does not see a key, of a shape that broadcasts to the scores'."""
     batch, length, width = x.shape
     parts = torch.nn.functional.linear(x, *into).chunk(3, -1)
     q, k, v = (part.reshape(batch, length, heads, width // heads).transpose(1, 2) for part in parts)
-    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    if masked is None:
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    else:
+        scores = (q * (width // heads) ** -0.5) @ k.transpose(-2, -1)
+        mixed = scores.masked_fill(masked, float("-inf")).softmax(-1) @ v
     return torch.nn.functional.linear(mixed.transpose(1, 2).reshape(batch, length, width), *out)
 
 
-def _encoder_layer(x: Any, width: int, heads: int, *rest: Any, mask: Any = None, mask_type: int | None = None) -> Any:
-    """A layer of nn.TransformerEncoder, which torch runs as one operator where nothing is trained.
+def _masked(mask: Any, mask_type: int | None) -> Any:
+    """The mask of a layer by whether a query sees a key. torch's operator takes each mask for one of bools."""
+    if mask is None:
+        return None
+    hidden = mask if mask.dtype == torch.bool else mask != 0
+    if mask_type == 0:  # queries and keys
+        return hidden
+    if mask_type == 1:  # batch and keys
+        return hidden[:, None, None, :]
+    if mask_type == 2:  # batch, heads, queries and keys
+        return hidden
+    raise UnsupportedError(
+        f"aten._transformer_encoder_layer_fwd with a mask of type {mask_type}; "
+        "torch.backends.mha.set_fastpath_enabled(False) avoids it"
+    )
 
-    Raises UnsupportedError for a mask, whose kinds differ in meaning.
-    """
-    if mask is not None or len(rest) > 15:
-        raise UnsupportedError(
-            "aten._transformer_encoder_layer_fwd with a mask; torch.backends.mha.set_fastpath_enabled(False) avoids it"
-        )
-    into, out, (gelu, norm_first, epsilon), weights = rest[:2], rest[2:4], rest[4:7], rest[7:]
+
+def _encoder_layer(x: Any, width: int, heads: int, *rest: Any, mask: Any = None, mask_type: int | None = None) -> Any:
+    """A layer of nn.TransformerEncoder, which torch runs as one operator where nothing is trained."""
+    given = (*rest[15:], *(mask, mask_type)[len(rest) - 15 :])
+    masked = _masked(*given)
+    into, out, (gelu, norm_first, epsilon), weights = rest[:2], rest[2:4], rest[4:7], rest[7:15]
     activation = torch.nn.functional.gelu if gelu else torch.relu
 
     def normal(value: Any, which: int) -> Any:
@@ -38,10 +57,57 @@ def _encoder_layer(x: Any, width: int, heads: int, *rest: Any, mask: Any = None,
         return torch.nn.functional.linear(activation(torch.nn.functional.linear(value, *weights[4:6])), *weights[6:8])
 
     if norm_first:
-        x = x + _attention(normal(x, 0), heads, into, out)
+        x = x + _attention(normal(x, 0), heads, into, out, masked)
         return x + forward(normal(x, 1))
-    x = normal(x + _attention(x, heads, into, out), 0)
+    x = normal(x + _attention(x, heads, into, out, masked), 0)
     return normal(x + forward(x), 1)
 
 
-DECOMPOSED = {torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer}
+def _split(x: Any, size: Any, axis: int = 0) -> Any:
+    """Pieces of a symbolic size, as slices: the exporter's optimiser fails on a sequence of pieces whose sizes it does not know."""
+    if isinstance(size, int):
+        return NotImplemented
+    return _split_with_sizes(x, [size] * int((x.shape[axis] + size - 1) // size), axis)
+
+
+def _split_with_sizes(x: Any, sizes: Sequence[Any], axis: int = 0) -> Any:
+    if all(isinstance(size, int) for size in sizes):
+        return NotImplemented
+    ends = list(accumulate(sizes))
+    begins = [0, *ends[:-1]]
+    return [torch.ops.aten.slice.Tensor(x, axis, *bounds) for bounds in zip(begins, ends, strict=True)]
+
+
+def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, epsilon: float) -> Any:
+    """Normalisation of bfloat16 by running statistics: the exporter's optimiser folds it into float32 weights of a convolution."""
+    if x.dtype != torch.bfloat16:
+        return NotImplemented
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    scale = (variance.float() + epsilon).rsqrt() * (1 if weight is None else weight.float())
+    shift = (0 if bias is None else bias.float()) - mean.float() * scale
+    normal = (x.float() * scale.reshape(shape) + shift.reshape(shape)).to(x.dtype)
+    empty = x.new_empty((0,))
+    return normal, empty, empty
+
+
+def _narrow(x: Any, dtype: Any) -> bool:
+    return dtype is None and x.dtype in (torch.bfloat16, torch.float16)
+
+
+def _sum(x: Any, *, dtype: Any = None) -> Any:
+    """A sum of a narrow type, which the exporter leaves in float32."""
+    return torch.ops.aten.sum.default(x.float()).to(x.dtype) if _narrow(x, dtype) else NotImplemented
+
+
+def _sum_of_axes(x: Any, axes: Any, keep: bool = False, *, dtype: Any = None) -> Any:
+    return torch.ops.aten.sum.dim_IntList(x.float(), axes, keep).to(x.dtype) if _narrow(x, dtype) else NotImplemented
+
+
+DECOMPOSED = {
+    torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    torch.ops.aten.sum.default: _sum,
+    torch.ops.aten.sum.dim_IntList: _sum_of_axes,
+    torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+    torch.ops.aten.split.Tensor: _split,
+    torch.ops.aten.split_with_sizes.default: _split_with_sizes,
+}

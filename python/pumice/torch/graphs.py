@@ -13,6 +13,7 @@ import torch
 
 from .._pumice import Error, UnsupportedError
 from .decomposed import DECOMPOSED
+from .numbers import host_nodes, is_float, used_nodes
 
 _MOST_INLINE_BYTES = 1 << 30  # protobuf takes 2 GiB; a model of more than half of that goes through a file of weights
 
@@ -21,8 +22,9 @@ _MOST_INLINE_BYTES = 1 << 30  # protobuf takes 2 GiB; a model of more than half 
 class Parameter:
     """One argument of a captured graph.
 
-    kind: "weight" (a parameter or buffer of the module, a constant of the model), "tensor" (an input) or "number" (a size that
-    torch hands over beside the tensors). varying: the axes of a tensor whose sizes the graph leaves open.
+    kind: "weight" (a parameter or buffer of the module, a constant of the model), "tensor" (an input), "number" (a size or an int
+    that torch hands over beside the tensors) or "float" (one that torch hands over as a tensor of one element). varying: the axes
+    of a tensor whose sizes the graph leaves open. is_used: whether an operator on tensors depends on it.
     """
 
     name: str
@@ -35,11 +37,13 @@ class Parameter:
 class Signature:
     """The arguments and the results of a captured graph.
 
-    results: for each result "tensor", "number", the position of the argument that it is, or a constant in a tuple of one.
+    results: for each result "tensor", "number" (which the model computes), "host" (which sizes and numbers alone determine), the
+    position of the argument that it is, or a constant in a tuple of one. dtypes: those of the results that are tensors, else None.
     """
 
     parameters: list[Parameter] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
+    dtypes: list[Any] = field(default_factory=list)
 
     @property
     def inputs(self) -> list[int]:
@@ -52,8 +56,15 @@ class Signature:
 
     @property
     def free_numbers(self) -> list[int]:
-        """Positions of numbers that no tensor's size tells: the model is exported for each of their values."""
-        return [i for i, one in enumerate(self.parameters) if one.kind == "number" and one.size_of is None]
+        """Positions of ints that no tensor's size tells: the model is exported for each of their values."""
+        return [
+            i for i, one in enumerate(self.parameters) if one.kind == "number" and one.size_of is None and one.is_used
+        ]
+
+    @property
+    def floats(self) -> list[int]:
+        """Positions of floats that operators on tensors depend on: constants of the model, or inputs of it."""
+        return [i for i, one in enumerate(self.parameters) if one.kind == "float" and one.is_used]
 
 
 def _is_symbolic(size: Any) -> bool:
@@ -75,6 +86,8 @@ def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
         meta = node.meta.get("example_value", example)
         if not isinstance(meta, torch.Tensor):
             signature.parameters.append(Parameter(node.name, "number"))
+        elif is_float(node):
+            signature.parameters.append(Parameter(node.name, "float"))
         elif _is_weight(example):
             signature.parameters.append(Parameter(node.name, "weight"))
         else:
@@ -85,11 +98,16 @@ def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
     for node, example, parameter in zip(nodes, examples, signature.parameters, strict=True):
         if parameter.kind == "number":
             parameter.size_of = sizes.get(str(node.meta.get("example_value", example)))
+    used = used_nodes(graph)
+    for node, parameter in zip(nodes, signature.parameters, strict=True):
+        parameter.is_used = node in used
     signature.results = _results(graph, nodes)
+    signature.dtypes = _result_dtypes(graph)
     return signature
 
 
 def _results(graph: Any, placeholders: list[Any]) -> list[Any]:
+    on_host = host_nodes(graph)
     (given,) = next(node for node in graph.graph.nodes if node.op == "output").args
     results: list[Any] = []
     for one in given:
@@ -97,16 +115,26 @@ def _results(graph: Any, placeholders: list[Any]) -> list[Any]:
             results.append((one,))
         elif one in placeholders:
             results.append(placeholders.index(one))
+        elif one in on_host:
+            results.append("host")
         else:
             results.append("tensor" if isinstance(one.meta.get("example_value"), torch.Tensor) else "number")
     return results
 
 
+def _result_dtypes(graph: Any) -> list[Any]:
+    (given,) = next(node for node in graph.graph.nodes if node.op == "output").args
+    values = [one.meta.get("example_value") if isinstance(one, torch.fx.Node) else None for one in given]
+    return [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
+
+
 # ---- the graph as a module of its inputs alone
 
 
-def module_of(graph: Any, signature: Signature, arguments: Sequence[Any]) -> torch.nn.Module:
-    """The graph as a module that takes the inputs alone: weights and free numbers are its constants."""
+def module_of(
+    graph: Any, signature: Signature, arguments: Sequence[Any], open_floats: Sequence[int] = ()
+) -> torch.nn.Module:
+    """The graph as a module that takes the inputs, and the floats at these positions; weights and other numbers are its constants."""
     copied = torch.fx.Graph()
     root = torch.nn.Module()
     for name, value in graph.named_parameters(remove_duplicate=False):
@@ -117,18 +145,20 @@ def module_of(graph: Any, signature: Signature, arguments: Sequence[Any]) -> tor
         root.add_module(name, child)
     made: dict[Any, Any] = {}
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    for position in signature.inputs:
+    for position in (*signature.inputs, *open_floats):
         made[placeholders[position]] = copied.placeholder(placeholders[position].name)
-    for position, parameter in enumerate(signature.parameters):
+    for position, (node, parameter) in enumerate(zip(placeholders, signature.parameters, strict=True)):
         if parameter.kind == "weight":
             _put(root, f"weight_{position}", arguments[position].detach())
-            made[placeholders[position]] = copied.get_attr(f"weight_{position}")
+            made[node] = copied.get_attr(f"weight_{position}")
         elif parameter.size_of is not None:
             where, axis = parameter.size_of
             source = made[placeholders[where]]
-            made[placeholders[position]] = copied.call_function(torch.ops.aten.sym_size.int, (source, axis))
+            made[node] = copied.call_function(torch.ops.aten.sym_size.int, (source, axis))
         elif parameter.kind == "number":
-            made[placeholders[position]] = arguments[position]
+            made[node] = arguments[position]
+        elif parameter.kind == "float" and position not in open_floats:
+            made.update(dict.fromkeys(node.users, arguments[position].item()))
     _copy_rest(graph, copied, made, signature)
     return torch.fx.GraphModule(root, copied)
 
@@ -144,13 +174,17 @@ def _put(root: torch.nn.Module, name: str, value: Any) -> None:
 
 
 def _copy_rest(graph: Any, copied: torch.fx.Graph, made: dict[Any, Any], signature: Signature) -> None:
+    """Copies what computes tensors; numbers that are results alone are computed on the host."""
+    skipped = host_nodes(graph) - used_nodes(graph)
     for node in graph.graph.nodes:
         if node.op == "output":
             wanted = [
-                value for value, kind in zip(node.args[0], signature.results, strict=True) if isinstance(kind, str)
+                value
+                for value, kind in zip(node.args[0], signature.results, strict=True)
+                if kind in ("tensor", "number")
             ]
             copied.output(tuple(made[value] for value in wanted))
-        elif node.op != "placeholder":
+        elif node.op != "placeholder" and node not in made and node not in skipped:
             made[node] = copied.node_copy(node, lambda old: made[old])
 
 
@@ -159,9 +193,9 @@ def _copy_rest(graph: Any, copied: torch.fx.Graph, made: dict[Any, Any], signatu
 
 def exported(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any]) -> Any:
     """The module exported by torch.export, without what ONNX would lose. Raises UnsupportedError, which lists that."""
-    shapes = tuple(
-        dict.fromkeys(signature.parameters[position].varying, torch.export.Dim.AUTO) for position in signature.inputs
-    )
+    axes = [signature.parameters[position].varying for position in signature.inputs]
+    axes += [()] * (len(inputs) - len(axes))  # floats
+    shapes = tuple(dict.fromkeys(one, torch.export.Dim.AUTO) for one in axes)
     program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes if any(shapes) else None, strict=False)
     program = program.run_decompositions(DECOMPOSED)  # writes in place become results of the signature
     reasons = [*_mutations(program), *_random(program)]

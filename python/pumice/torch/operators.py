@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .._pumice import Tensor
+from .._pumice import Tensor, UnsupportedError
+from ..base.torch_tensors import needs_gradient
 from ..device.kernel import Kernel
 from ..device.sharing import Order
 from .arrays import array_of_tensor
@@ -27,7 +28,8 @@ def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str,
     Tensors of CUDA lie in memory of pumice.empty(share="cuda"), and so do the results: nothing is copied, and the GPU orders the kernel
     with the work of torch's current stream, while no host waits.
     The operator raises what the kernel's call raises, UnsupportedError for a tensor that is not strided or in memory of CUDA that is
-    not shared, and torch's own NotImplementedError for one of another device. It has no gradient.
+    not shared or that a gradient is asked for, and torch's own NotImplementedError for one of another device. It has no gradient;
+    the result's register_autograd gives it one.
     Raises ValueError for an output that is like no input, for no outputs and for one name twice.
     """
     _check_names(inputs, outputs)
@@ -38,6 +40,7 @@ def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str,
         name, made.run, mutates_args=(), device_types=("cpu", "cuda"), schema=f"({taken}) -> {given}"
     )
     operator.register_fake(made.fake)
+    operator.register_autograd(_no_gradient, setup_context=made.refuse_gradients)
     return operator
 
 
@@ -65,6 +68,10 @@ class _Operator:
             (given[like].shape, given[like].dtype) if isinstance(like, str) else like(*tensors)
             for like in self._outputs.values()
         ]
+
+    def refuse_gradients(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """What torch calls where a gradient is asked for."""
+        raise needs_gradient(next(name for name, one in zip(self._inputs, inputs, strict=True) if one.requires_grad))
 
     def fake(self, *tensors: Any) -> Any:
         device = tensors[0].device if tensors else None
@@ -103,6 +110,10 @@ class _Operator:
         with Order(context, stream):
             self._kernel(arguments, threads=results[0].numel())
         return _one_or_all(results)
+
+
+def _no_gradient(ctx: Any, *gradients: Any) -> Any:
+    raise UnsupportedError("an operator of a kernel has no gradient")  # its forward was refused before
 
 
 def _one_or_all(results: list[Any]) -> Any:

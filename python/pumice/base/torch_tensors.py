@@ -1,0 +1,88 @@
+"""PyTorch's tensors among the arguments of kernels, models and tensors. torch is not imported here: before that no value is of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from .._pumice import UnsupportedError
+from .element_types import numpy_dtype
+
+# dtypes that NumPy does not know, by their name, and the dtype of torch that their bytes are viewed as
+STORED_AS = {
+    "bfloat16": "int16",
+    "float8_e4m3fn": "uint8",
+    "float8_e4m3fnuz": "uint8",
+    "float8_e5m2": "uint8",
+    "float8_e5m2fnuz": "uint8",
+    "float8_e8m0fnu": "uint8",
+}
+
+
+def needs_gradient(name: str) -> UnsupportedError:
+    """The refusal of a tensor that gradients are to be computed of."""
+    return UnsupportedError(
+        f"'{name}': expected a tensor without gradient, as pumice computes none; given one with requires_grad=True "
+        f"(.detach() gives a tensor of the same memory; under torch.no_grad() or torch.inference_mode() none is asked for)"
+    )
+
+
+def without_gradient(value: Any, name: str) -> Any:
+    """A tensor of torch without its gradient, of the same memory; else the value.
+
+    Raises UnsupportedError for a tensor that a gradient is asked for.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not _is_tensor(torch, value):
+        return value
+    if value.requires_grad and torch.is_grad_enabled():
+        raise needs_gradient(name)
+    return value.detach()
+
+
+def _is_tensor(torch: Any, value: Any) -> bool:
+    kind = getattr(torch, "Tensor", None)  # None while torch is being imported
+    return kind is not None and isinstance(value, kind)
+
+
+def plain(value: Any, name: str) -> Any:
+    """A tensor of torch on the CPU as an array that shares its memory, one of another device without its gradient; else the value.
+
+    Raises UnsupportedError for a tensor that a gradient is asked for. What NumPy cannot view (a sparse tensor, one that is conjugated
+    lazily) stays as it is, for the caller to refuse.
+    """
+    tensor = without_gradient(value, name)
+    torch = sys.modules.get("torch")
+    if torch is None or not _is_tensor(torch, tensor):
+        return value
+    stored = STORED_AS.get(str(tensor.dtype).removeprefix("torch."))
+    try:
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
+            return tensor
+        if stored is None:
+            return tensor.numpy()
+        return tensor.view(getattr(torch, stored)).numpy().view(numpy_dtype(str(tensor.dtype).removeprefix("torch.")))
+    except (TypeError, RuntimeError):
+        return tensor
+
+
+def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, each as plain_inside gives it."""
+    return {name: plain_inside(value, name) for name, value in arguments.items()}
+
+
+def plain_inside(value: Any, name: str) -> Any:
+    """The value, a dict (a block of a kernel) or a list (of blocks, or rows of an array), with arrays for tensors of torch."""
+    if not knows_torch():
+        return value
+    if type(value) is dict:
+        return {key: plain(one, f"{name}.{key}") for key, one in value.items()}
+    if type(value) is list or type(value) is tuple:
+        return type(value)(plain(one, f"{name}[{i}]") for i, one in enumerate(value))
+    return plain(value, name)
+
+
+def knows_torch() -> bool:
+    """Whether a value may be a tensor of torch."""
+    return "torch" in sys.modules

@@ -1,0 +1,70 @@
+"""Numbers beside the tensors of a captured graph: sizes, ints and floats, and what the graph computes from them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def is_float(node: Any) -> bool:
+    """Whether an argument is a Python float, which torch hands over as a tensor of one element and reads by `item`."""
+    argument = node.meta.get("grapharg")
+    return getattr(argument, "pass_arg_as_tensor", False) and all(map(is_item, node.users))
+
+
+def is_item(node: Any) -> bool:
+    return node.op == "call_method" and node.target == "item"
+
+
+def host_nodes(graph: Any) -> set[Any]:
+    """The nodes that compute numbers from sizes, ints and floats alone; `torch.scalar_tensor`, which wraps a float, is of them."""
+    numbers: set[Any] = set()
+    found: set[Any] = set()
+    for node in graph.graph.nodes:
+        value = node.meta.get("example_value")
+        if node.op == "placeholder":
+            if not isinstance(value, torch.Tensor) or is_float(node):
+                numbers.add(node)
+        elif node.op in ("call_function", "call_method") and node.all_input_nodes:
+            is_number = not isinstance(value, torch.Tensor) or node.target is torch.scalar_tensor
+            if is_number and numbers.issuperset(node.all_input_nodes):
+                numbers.add(node)
+                found.add(node)
+    return found
+
+
+def used_nodes(graph: Any) -> set[Any]:
+    """The nodes that operators on tensors depend on; results alone use none."""
+    on_host = host_nodes(graph)
+    used: set[Any] = set()
+    for node in reversed(graph.graph.nodes):
+        if node.op != "output" and (node not in on_host or node in used):
+            used.update(node.all_input_nodes)
+    return used
+
+
+def host_function(graph: Any, kinds: Sequence[Any]) -> Callable[..., tuple[Any, ...]] | None:
+    """A function of the graph's arguments that gives its results of the kind "host"; None where it has none."""
+    if "host" not in kinds:
+        return None
+    known = host_nodes(graph)
+    copied = torch.fx.Graph()
+    made: dict[Any, Any] = {}
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            made[node] = copied.placeholder(node.name)
+        elif node in known:
+            made[node] = copied.node_copy(node, made.__getitem__)
+        elif node.op == "output":
+            wanted = [one for one, kind in zip(node.args[0], kinds, strict=True) if kind == "host"]
+            copied.output(tuple(made[one] for one in wanted))
+    return torch.fx.GraphModule(torch.nn.Module(), copied)
+
+
+def key_of(value: Any) -> Any:
+    """A key for the model of a number: floats by their bits, as -0.0 and 0.0 are equal and no NaN is."""
+    if isinstance(value, torch.Tensor):
+        return float(value.item()).hex()
+    return value
