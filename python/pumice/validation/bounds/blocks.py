@@ -32,6 +32,7 @@ class Deferred(Bounded):
         self.dtype, self.stored, self.constant = np.dtype(dtype), stored, constant
         self.sides: Sides | None = None
         self.memo = None
+        self.unrounded = None
 
     def part(self, index: Index) -> Bounded:
         """The numbers that an index selects."""
