@@ -10,9 +10,9 @@ import numpy.typing as npt
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 import pumice
+from exact_sessions import exact_session
 from onnx_models import model, node, value
 
 Array = npt.NDArray[Any]
@@ -22,7 +22,7 @@ POSITIONS = np.array([0, 1, 257, 1001, 2049, 4097, 40001])
 IDS = value("p", ["t"], TensorProto.INT64)
 CHOICE = value("choice", [], TensorProto.BOOL)
 YES = np.array(True)
-CONSTANTS = {"w": FREQUENCIES[None], "one": np.array([1]), "seven": np.float32(7), "step": np.float32(1)}
+CONSTANTS = {"w": FREQUENCIES[None], "one": np.array([1]), "seven": np.float32(7), "step": np.float32(1), "yes": YES}
 
 
 def graph_of(name: str, nodes: list[onnx.NodeProto], inputs: list[Any], outputs: list[Any], **constants: Any) -> Any:
@@ -107,7 +107,7 @@ def loop(nodes: list[onnx.NodeProto], carried: list[str], scanned: list[str], ro
 
 
 def in_a_loop(body: onnx.GraphProto, results: list[str], after: list[onnx.NodeProto], start: float = 2049) -> Made:
-    nodes = [node("Loop", ["rounds", "", "start"], results, body=body), *after]
+    nodes = [node("Loop", ["rounds", "yes", "start"], results, body=body), *after]
     made = model(
         nodes,
         [value("start", [1])],
@@ -147,7 +147,7 @@ def captured_in_a_loop() -> Made:
         node("Sin", ["a"], ["s"]),
     ]
     body = loop(nodes, ["next"], ["s"])
-    whole = [*column(), node("Loop", ["rounds", "", "start"], ["last", "y"], body=body)]
+    whole = [*column(), node("Loop", ["rounds", "yes", "start"], ["last", "y"], body=body)]
     constants = used(whole) | {"rounds": np.array(6), "start": np.float32([0])}
     return model(whole, [IDS], ["y"], constants), (POSITIONS,)
 
@@ -190,7 +190,7 @@ ROUNDING = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 def test_positions_stay_exact_across_borders(context: pumice.Context, form: str, precision: str, fuse: bool) -> None:
     proto, given = FORMS[form]()
     names = [one.name for one in proto.graph.input]
-    (expected,) = ReferenceEvaluator(proto).run(None, dict(zip(names, given, strict=True)))
+    (expected,) = exact_session(proto, optimize=False).run(None, dict(zip(names, given, strict=True)))
     with pumice.load(proto, context, precision, fuse=fuse, progress=False) as loaded:
         actual = loaded(*given)
     # A result is rounded once; float32's own angles of 40,001 are off by 2e-3.
@@ -209,14 +209,14 @@ def test_validation_calls_them_right(context: pumice.Context, form: str, precisi
 @pytest.mark.parametrize("inside", ["sum", "softmax"])
 def test_masks_of_inputs_are_finite_across_borders(context: pumice.Context, inside: str, precision: str) -> None:
     added, shares = node("Add", ["x", "mask"], ["s"]), node("Softmax", ["s"], ["p"])
-    if inside == "sum":
-        nodes = [choice([added], "s", "chosen"), node("Softmax", ["chosen"], ["y"])]
-    else:
-        nodes = [added, choice([shares], "p", "y")]
+    nodes = {
+        "sum": [choice([added], "s", "chosen"), node("Softmax", ["chosen"], ["y"])],
+        "softmax": [added, choice([shares], "p", "y")],
+    }[inside]
     proto = model(nodes, [value("x", [2, 4]), value("mask", [2, 4]), CHOICE], ["y"])
     x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
     mask = np.where([[0, 0, 1, 1], [1, 1, 1, 1]], np.finfo("float32").min, np.float32(0))
-    (expected,) = ReferenceEvaluator(proto).run(None, {"x": x, "mask": mask, "choice": YES})
+    (expected,) = exact_session(proto, optimize=False).run(None, {"x": x, "mask": mask, "choice": YES})
     with pumice.load(proto, context, precision, progress=False) as loaded:
         np.testing.assert_allclose(loaded(x, mask, YES), expected, atol=1e-2)
 
@@ -231,7 +231,7 @@ def test_states_of_products_stay_narrow(context: pumice.Context) -> None:
     ]
     body = loop(nodes[:3], ["next"], [])
     body.input[2].CopyFrom(floats("t", [1, 4]))
-    whole = [node("Loop", ["rounds", "", "start"], ["y"], body=body)]
-    constants = {"rounds": np.array(3), "w": np.eye(4, dtype="float32")}
+    whole = [node("Loop", ["rounds", "yes", "start"], ["y"], body=body)]
+    constants = {"rounds": np.array(3), "yes": YES, "w": np.eye(4, dtype="float32")}
     with pumice.load(model(whole, [value("start", [1, 4])], ["y"], constants), context, "fp16") as loaded:
         assert "positions" not in str(loaded.report())
