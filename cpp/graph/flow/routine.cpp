@@ -116,6 +116,19 @@ class Cutter {
     return outermost || graph.name().empty() ? name : graph.name() + "/" + name;
   }
 
+  static void mark_borders(const Graph& graph, GraphPart& part, bool outermost) {
+    std::vector<bool> is_read(graph.values().size(), false);  // by nodes of other parts, or by whoever runs the graph
+    std::vector<bool> is_own(graph.nodes().size(), false);
+    for (const size_t i : part.nodes) is_own[i] = true;
+    for (size_t i = 0; i < is_own.size(); ++i)
+      for (const ValueId input : graph.nodes()[i].inputs)
+        if (!is_own[i] && input != kAbsent) is_read[index(input)] = true;
+    for (const auto& [name, output] : graph.outputs())
+      if (!outermost) is_read[index(output)] = true;
+    for (const ValueId input : part.inputs) part.entering.push_back(!outermost || graph.value(input).producer >= 0);
+    for (const ValueId output : part.outputs) part.leaving.push_back(is_read[index(output)]);
+  }
+
   void add_region(const Graph& graph, const Level& level, bool outermost) {
     const std::vector<size_t>& nodes = level.plain;
     GraphPart part{graph.name(), nodes, {}, {}, {}, path(graph, {}, outermost)};
@@ -133,6 +146,7 @@ class Cutter {
         if (levels_.crosses[index(output)]) part.outputs.push_back(output), part.host_outputs.push_back(levels_.on_host[index(output)]);
       }
     }
+    mark_borders(graph, part, outermost);
     RoutineStep& step = routine_.steps.emplace_back();
     step.cut = cut_text(graph, level);
     if (!step.cut.empty()) step.node = path(graph, "region " + std::to_string(++regions_after_cuts_), outermost);

@@ -44,8 +44,8 @@ class BlockJoins {
   bool is_of_one_form(const ProgramNode& a, const ProgramNode& b) const {
     const auto same = [&](const char* name) { return a.attributes.integer(name, 0) == b.attributes.integer(name, 0); };
     const GraphValue &w = graph_.value(a.inputs[kW]), &v = graph_.value(b.inputs[kW]);
-    return a.wide == b.wide && w.dtype == v.dtype && w.shape && w.shape == v.shape && same("block_size") && same("has_points") && same("half_scales") &&
-           same("zero_point") && graph_.value(a.outputs[0]).dtype == graph_.value(b.outputs[0]).dtype;
+    return a.wide == b.wide && w.dtype == v.dtype && w.shape && w.shape == v.shape && same("block_size") && same("has_points") &&
+           same("half_scales") && same("zero_point") && graph_.value(a.outputs[0]).dtype == graph_.value(b.outputs[0]).dtype;
   }
 
   void join_gate(ProgramNode& node) {

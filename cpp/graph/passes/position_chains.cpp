@@ -26,7 +26,8 @@ bool is_among(std::span<const std::string_view> names, std::string_view op) {
   return std::ranges::find(names, op) != names.end();
 }
 
-// What the elements of a float tensor follow from, in increasing order: a result takes the largest of its inputs.
+// What the elements of a float tensor follow from, in increasing order: a result takes the largest of its inputs. What comes from another
+// part of a graph, from a branch or from a round of a loop before may be a position.
 enum class Origin : uint8_t { constants, input, scaled_input, integers, other };
 
 bool only_moves(const ProgramNode& node) {
@@ -41,13 +42,16 @@ class PositionChains {
   void keep() {
     for (size_t i = 0; i < graph_.values.size(); ++i)
       if (graph_.values[i].constant || graph_.values[i].owned) origins_[i] = Origin::constants;
-    for (const ValueId input : graph_.inputs)
-      if (!graph_.value(input).owned) origins_[index(input)] = Origin::input;
+    for (size_t i = 0; i < graph_.inputs.size(); ++i)
+      if (const ValueId input = graph_.inputs[i]; !graph_.value(input).owned)
+        origins_[index(input)] = i < graph_.entering.size() && graph_.entering[i] ? Origin::integers : Origin::input;
     for (const ProgramNode& node : graph_.nodes) {
       const Origin made = made_by(node);
       for (const ValueId output : node.outputs)
         if (has_floats(output)) origins_[index(output)] = made;
     }
+    for (size_t j = 0; j < graph_.leaving.size(); ++j)
+      if (graph_.leaving[j]) want(graph_.outputs[j].second);
     for (size_t i = graph_.nodes.size(); i-- > 0;) mark(graph_.nodes[i]);
   }
 
@@ -106,6 +110,10 @@ class PositionChains {
     return read == Origin::integers && is_among(kSteps, node.op());
   }
 
+  void want(ValueId id) {
+    if (has_floats(id) && origins_[index(id)] != Origin::other) wanted_[index(id)] = true;
+  }
+
   void mark(const ProgramNode& node) {
     keep_host_inputs(node);
     const bool is_wanted = std::ranges::any_of(node.outputs, [&](ValueId id) { return id != kAbsent && wanted_[index(id)]; });
@@ -114,15 +122,14 @@ class PositionChains {
       return;
     }
     note(node, is_wanted ? "float32: computes positions" : "float32: reads positions");
-    for (const ValueId input : node.read())
-      if (has_floats(input) && origins_[index(input)] != Origin::other) wanted_[index(input)] = true;
+    std::ranges::for_each(node.read(), [&](ValueId input) { want(input); });
   }
 
   // Scales and limits that the host reads: rounded to 16 bits they would stand for other sizes.
   void keep_host_inputs(const ProgramNode& node) {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId input = node.inputs[k];
-      if (is_host_input(node, k) && has_working_floats(input) && origins_[index(input)] != Origin::other) wanted_[index(input)] = true;
+      if (is_host_input(node, k) && has_working_floats(input)) want(input);
     }
   }
 

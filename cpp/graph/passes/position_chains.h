@@ -10,6 +10,8 @@ namespace pumice {
 // Cast to integers), or to scales and limits that the host reads. float16 rounds 2049 to 2048, bfloat16 rounds 257 to 256. Such chains
 // are a vanishing part of a model. A Cast from integers of 32 bits makes float32 where maps or moves read it: a sum of products of int8
 // is beyond float16 before it is scaled.
+// A graph with If, Loop or Scan is cut into parts, and values between them are stored as float32: what enters a part is taken for
+// integers, and what leaves it by such arithmetic alone is computed in float32, as a number that a loop counts up.
 // The caller's float32_nodes are the same marks: see float32_nodes.h.
 void keep_position_chains(ProgramGraph& graph);
 

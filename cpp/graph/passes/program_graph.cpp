@@ -21,7 +21,7 @@ GraphPart whole(const Graph& graph) {
 }
 
 ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options)
-    : name(part.name), host_outputs(part.host_outputs) {
+    : name(part.name), host_outputs(part.host_outputs), entering(part.entering), leaving(part.leaving) {
   float_dtype = dtype_of_precision(options.precision);
   deterministic = options.deterministic;
   measured = options.measured;

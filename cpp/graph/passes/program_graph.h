@@ -47,6 +47,8 @@ struct GraphPart {
   std::vector<ValueId> inputs, outputs;  // of the graph
   std::vector<bool> host_outputs;        // by output: its elements are computed on the host, if they can be
   std::string prefix = {};               // of its nodes' names in reports
+  // By input and output: it comes from another part or goes to one, or into or out of a branch or a body. Empty: none does.
+  std::vector<bool> entering = {}, leaving = {};
 };
 GraphPart whole(const Graph& graph);
 
@@ -92,12 +94,13 @@ struct ProgramGraph {
   std::vector<ProgramNode> nodes;  // in an order in which they can run
   std::vector<ValueId> inputs;
   std::vector<std::pair<std::string, ValueId>> outputs;
-  size_t index_checks = 0;         // of the last outputs: see index_checks.h
-  std::vector<ReportRow> report;   // of every node of the graph, in its order
-  std::vector<bool> made_inputs;   // by input: another part makes it, or its sizes are assumed, so that they are what they are
-  std::vector<bool> host_outputs;  // by output; empty: none. See GraphPart
-  std::vector<bool> value_inputs;  // inputs whose elements shapes depend on: part of the bind key
-  std::vector<InputCheck> checks;  // of elements that they do not depend on, made at every call
+  size_t index_checks = 0;              // of the last outputs: see index_checks.h
+  std::vector<ReportRow> report;        // of every node of the graph, in its order
+  std::vector<bool> made_inputs;        // by input: another part makes it, or its sizes are assumed, so that they are what they are
+  std::vector<bool> host_outputs;       // by output; empty: none. See GraphPart
+  std::vector<bool> entering, leaving;  // by input and by output; likewise
+  std::vector<bool> value_inputs;       // inputs whose elements shapes depend on: part of the bind key
+  std::vector<InputCheck> checks;       // of elements that they do not depend on, made at every call
 };
 
 // Elements are moved as they are.

@@ -11,7 +11,8 @@
 namespace pumice {
 namespace {
 
-// Of a row of minus infinity alone they make NaN, by themselves or with what is subtracted before them.
+// What leaves a part of a graph for another one is taken for scores, too. Of a row of minus infinity alone they make NaN, by themselves or
+// with what is subtracted before them.
 constexpr std::array<std::string_view, 4> kReaders = {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp"};
 constexpr std::array<std::string_view, 2> kMasks = {"attn_mask", "mask"};  // inputs of attention that are added to scores
 constexpr std::array<std::string_view, 21> kArithmetic = {
@@ -32,6 +33,8 @@ class ScoreFlow {
       if (is_given(node))
         for (const ValueId output : node.outputs)
           if (has_floats(output)) given_[index(output)] = true;
+    for (size_t j = 0; j < graph_.leaving.size(); ++j)
+      if (const ValueId output = graph_.outputs[j].second; graph_.leaving[j] && has_floats(output)) scores_[index(output)] = true;
     for (size_t i = graph_.nodes.size(); i-- > 0;) mark(graph_.nodes[i]);
     std::set<ValueId> found;
     for (size_t i = 0; i < scores_.size(); ++i)

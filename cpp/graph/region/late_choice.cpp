@@ -27,6 +27,7 @@ std::optional<LateGraph> expand(const ProgramGraph& graph, const LateChoice& cho
   if (late != made.graph->nodes().end() && choice.known != LateChoice::Known::elements) return {};
   if (late != made.graph->nodes().end()) refuse_late(*late);
   made.part.host_outputs = graph.host_outputs;
+  made.part.entering = graph.entering, made.part.leaving = graph.leaving;
   return made;
 }
 
