@@ -127,3 +127,15 @@ void main() { y[0] = a.v.y + a.k + w.y + k; }
 def test_dtype_takes_every_name_of_an_argument(context: pumice.Context) -> None:
     kernel = pumice.Kernel(COPY, context)
     assert kernel.dtype("src") == kernel.dtype("src.data") == np.dtype("float32")
+
+
+@pytest.mark.parametrize("name", ["all", "lessThan", "min", "uvec"])
+def test_a_member_may_have_the_name_of_a_function(name: str, context: pumice.Context) -> None:
+    """The guard of invocations beyond `threads` is compiled in the same scope."""
+    kernel = pumice.Kernel(
+        f"#version 450\nlayout(binding=0) buffer B {{ float {name}[]; }};\nvoid main() {{ {name}[gl_GlobalInvocationID.x] += 2.0; }}",
+        context=context,
+    )
+    given = np.zeros(100, np.float32)
+    kernel(**{name: given}, threads=100)
+    np.testing.assert_array_equal(given, 2)

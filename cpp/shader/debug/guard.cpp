@@ -136,9 +136,12 @@ uvec3 pumice_place() {
 )";
 
 std::string guarded_main(const std::string& instance, std::string_view invocation) {
-  const std::string prefix = instance.empty() ? "" : instance + ".";
-  return "void main() {\n  if (all(lessThan(" + std::string(invocation) + ", uvec3(" + prefix + "pumice_threads_x, " + prefix +
-         "pumice_threads_y, " + prefix + "pumice_threads_z)))) " + std::string(kUserMain) + "();\n}\n";
+  // Without calls of built-in functions, whose names a member of a block may have.
+  const auto is_within = [&](const char* axis) {
+    return std::string(invocation) + "." + axis + " < " + (instance.empty() ? "" : instance + ".") + "pumice_threads_" + axis;
+  };
+  return "void main() {\n  if (" + is_within("x") + " && " + is_within("y") + " && " + is_within("z") + ") " + std::string(kUserMain) +
+         "();\n}\n";
 }
 
 // The offset after the directives that must come first: #version and the #extension lines that directly follow it.
