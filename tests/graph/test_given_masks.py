@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -107,14 +108,14 @@ FORMS = {
 }
 CONSTANTS: dict[str, Any] = {
     "one": np.float32(1),
-    "middle": np.int64([1, 2]),
-    "sizes": np.int64([1, 1, ROWS, 1]),
-    "zero": np.int64([0]),
-    "two": np.int64([2]),
-    "three": np.int64([3]),
-    "five": np.int64([5]),
-    "flat": np.int64([-1]),
-    "shape": np.int64([BATCH, 1, ROWS, ROWS]),
+    "middle": np.array([1, 2]),
+    "sizes": np.array([1, 1, ROWS, 1]),
+    "zero": np.array([0]),
+    "two": np.array([2]),
+    "three": np.array([3]),
+    "five": np.array([5]),
+    "flat": np.array([-1]),
+    "shape": np.array([BATCH, 1, ROWS, ROWS]),
 }
 
 
@@ -128,7 +129,7 @@ def softmax_written_out() -> Nodes:
     ]
 
 
-READERS = {
+READERS: dict[str, Callable[[], Nodes]] = {
     "Softmax": lambda: [node("Softmax", ["s"], ["y"], axis=-1)],
     "LogSoftmax": lambda: [node("LogSoftmax", ["s"], ["y"], axis=-1)],
     "Exp": softmax_written_out,
@@ -144,7 +145,7 @@ def masked_model(form: str, reader: str, number: float) -> tuple[onnx.ModelProto
         node("Mul", ["products", "scale"], ["scores"]),
     ]
     names = {one.name for one in inputs}
-    constants = CONSTANTS | {"scale": np.float32(SIZE**-0.5), "last": np.int64([-1])}
+    constants = CONSTANTS | {"scale": np.float32(SIZE**-0.5), "last": np.array([-1])}
     constants |= {name: np.float32(one) for name, one in arrays.items() if name not in names}
     inputs = inputs + [value(name, [BATCH, HEADS, ROWS, SIZE]) for name in "qkv"]
     random = np.random.default_rng(3)
@@ -204,8 +205,8 @@ def test_infinities_of_the_caller_keep_their_meaning(context: pumice.Context, pr
         [value("x", [4, 3]), value("mask", [4, 3])],
     )
     inf = np.inf
-    mask = np.float32([[0, -inf, -inf], [-inf, -inf, -inf], [0, np.nan, 0], [LOWEST, -inf, -inf]])
-    x = np.float32([[1, 2, 3], [1, 2, 3], [1, 2, 3], [-20, 2, 3]])
+    mask = np.array([[0, -inf, -inf], [-inf, -inf, -inf], [0, np.nan, 0], [LOWEST, -inf, -inf]], "float32")
+    x = np.array([[1, 2, 3], [1, 2, 3], [1, 2, 3], [-20, 2, 3]], "float32")
     with pumice.load(proto, context, precision, progress=False) as loaded:
         actual = loaded(x, mask)
     np.testing.assert_array_equal(actual[0], [1, 0, 0])

@@ -95,7 +95,7 @@ def moved_input() -> Made:
     return of(nodes, [value("x", ["t"]), CHOICE], POSITIONS.astype("float32"), YES)
 
 
-def loop(nodes: list[onnx.NodeProto], carried: list[str], scanned: list[str], rounds: int = 6) -> onnx.GraphProto:
+def loop(nodes: list[onnx.NodeProto], carried: list[str], scanned: list[str]) -> onnx.GraphProto:
     """A body with a float t that is carried, and the outputs `carried` and `scanned`."""
     inputs = [
         helper.make_tensor_value_info("i", TensorProto.INT64, []),
@@ -103,7 +103,8 @@ def loop(nodes: list[onnx.NodeProto], carried: list[str], scanned: list[str], ro
         floats("t", [1]),
     ]
     outputs = [helper.make_tensor_value_info("again", TensorProto.BOOL, []), *map(floats, carried + scanned)]
-    return graph_of("body", [node("Identity", ["more"], ["again"]), *nodes], inputs, outputs)
+    made: onnx.GraphProto = graph_of("body", [node("Identity", ["more"], ["again"]), *nodes], inputs, outputs)
+    return made
 
 
 def in_a_loop(body: onnx.GraphProto, results: list[str], after: list[onnx.NodeProto], start: float = 2049) -> Made:
@@ -114,7 +115,7 @@ def in_a_loop(body: onnx.GraphProto, results: list[str], after: list[onnx.NodePr
         ["y"],
         used(nodes) | {"rounds": np.array(6)},
     )
-    return made, (np.float32([start]),)
+    return made, (np.array([start], "float32"),)
 
 
 COUNTS = node("Add", ["t", "step"], ["next"])
@@ -148,7 +149,7 @@ def captured_in_a_loop() -> Made:
     ]
     body = loop(nodes, ["next"], ["s"])
     whole = [*column(), node("Loop", ["rounds", "yes", "start"], ["last", "y"], body=body)]
-    constants = used(whole) | {"rounds": np.array(6), "start": np.float32([0])}
+    constants = used(whole) | {"rounds": np.array(6), "start": np.array([0], "float32")}
     return model(whole, [IDS], ["y"], constants), (POSITIONS,)
 
 
@@ -162,7 +163,7 @@ def scan() -> Made:
     body = graph_of("body", inside, [floats("t", [1]), floats("x", [1])], [floats("next", [1]), floats("s", [1, 8])])
     whole = [node("Scan", ["start", "steps"], ["last", "y"], body=body, num_scan_inputs=1)]
     made = model(whole, [value("start", [1]), value("steps", [6, 1])], ["y"], used(whole))
-    return made, (np.float32([2049]), np.ones((6, 1), "float32"))
+    return made, (np.array([2049], "float32"), np.ones((6, 1), "float32"))
 
 
 FORMS: dict[str, Callable[[], Made]] = {

@@ -106,7 +106,9 @@ def test_results_are_those_of_onnx_runtime(units: pumice.Context, bits: int) -> 
 @by_form
 def test_a_scale_becomes_the_nearest_half(units: pumice.Context, form: Any, bits: int) -> None:
     """One element of x alone is not zero, and a power of two: the result is a code times the scale, rounded once."""
-    ties = np.float32([1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-11 + 2.0**-20, 1 - 2.0**-12, 2.0**-14, 32767.9, 0])
+    ties = np.array(
+        [1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-11 + 2.0**-20, 1 - 2.0**-12, 2.0**-14, 32767.9, 0], "float32"
+    )
     signed = np.concatenate([ties[:5], -ties[:5], [0]]).astype("float32")
     scales = np.resize(signed, (COLUMNS, DEPTH // BLOCK)).astype("float32")
     proto, codes = made(form, bits, scales)
