@@ -281,6 +281,15 @@ def exact_sums(random: Random) -> Drawn:
     )
 
 
+def mel_weights(random: Random) -> Drawn:
+    """Triangles on the mel scale, and powers in their bands."""
+    draft, length = Draft(), int(random.choice([64, 128, 512]))
+    ends = [draft.constant(FLOAT(one)) for one in (random.choice([0, 20, 133.3]), random.choice([3000, 3800.5]))]
+    numbers = [draft.constant(np.int64(one)) for one in (random.integers(3, 20), length, random.choice([8000, 16000]))]
+    matrix = draft.add("MelWeightMatrix", *numbers, *ends)
+    return draft.drawn(matrix, draft.add("MatMul", draft.input(short(random.random((3, length // 2 + 1)))), matrix))
+
+
 def scaled_sums(random: Random) -> Drawn:
     """Exact products whose scales a kernel may fold into the weights, where rounding is larger than the sum."""
     draft, size = Draft(), int(random.integers(4, 16))
@@ -434,4 +443,4 @@ def control(random: Random) -> Drawn:
 FAMILIES: dict[str, Family] = {
     one.__name__: one
     for one in (views, integers, ranges, sizes, powers, nans, ties, exact_sums, scaled_sums, order, selections, boxes)
-} | {one.__name__: one for one in (scatters, norms, control)}
+} | {one.__name__: one for one in (scatters, norms, control, mel_weights)}

@@ -122,6 +122,9 @@ class Types:
         self.wide = False  # the node at hand has a constant beyond float16: all of its constants are kept in float32
         self.overflows = False  # float32 numbers that the type does not hold are infinite, as in ONNX
         self.erf_by_cdf = False  # a kernel may compute erf as the normal distribution: a Gelu written with Erf
+        self.trusts_exact = (
+            not foreign
+        )  # no rounding moves a result that the type holds: so kernels compute, but maybe not what was stored
         self.additions = 0  # of the longest chain in the sums of the node at hand, where its kernel tells; 0: as many as there are terms
 
     def as_independent(self) -> Types:
@@ -140,6 +143,12 @@ class Types:
         """Return the same types for programs in which results beyond float32 are infinite before the next operation reads them."""
         made = copy(self)
         made.overflows = True
+        return made
+
+    def of_stored(self) -> Types:
+        """Return the same types for results that are stored beside a model, of which it is not known how they were computed."""
+        made = copy(self)
+        made.trusts_exact = False
         return made
 
     def with_erf_by_cdf(self) -> Types:
