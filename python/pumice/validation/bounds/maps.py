@@ -151,8 +151,8 @@ def _pow(call: Call) -> list[Any]:
                 nearest = np.abs(value - np.rint(value)) <= np.abs(value) * 2.0**-20
                 # pm_pow multiplies for these exponents, and float32 has the product.
                 sure = np.isin(b.value, (0, 1, 2)) & (np.maximum(np.abs(a.value), np.abs(value)) <= 1 / FLOAT32.unit)
-                error = np.where(nearest & ~sure, 1.0, 0.0)
-                return [Bounded(wrapped(np.trunc(value), a.value.dtype), error if error.any() else None, a.dtype)]
+                unsure = np.where(nearest & ~sure, 1.0, 0.0)
+                return [Bounded(wrapped(np.trunc(value), a.value.dtype), unsure if unsure.any() else None, a.dtype)]
             powers = b.value.astype(np.int64)
             value = np.power(a.value, np.maximum(powers, 0).astype(a.value.dtype))
             ones = np.where(a.value == 1, 1, np.where(a.value == -1, np.where(powers % 2 == 0, 1, -1), 0))
