@@ -253,7 +253,7 @@ def ties(random: Random) -> Drawn:
         *(draft.add(op, x) for op in ("Round", "Floor", "Ceil", "Sign")),
         draft.add("Clip", x, draft.constant(FLOAT(-1)), draft.constant(FLOAT(1))),
         draft.add("Where", compared, x, draft.constant(FLOAT(7))),
-        draft.add("OneHot", numbers, draft.constant(ints(8)), draft.constant(FLOAT([0, 1]))),
+        draft.add("OneHot", numbers, draft.constant(ints(8)), draft.constant(np.array([0, 1], FLOAT))),
         draft.add("Floor", draft.add("CumSum", x, axis, **flags)),
         draft.add("Mod", x, draft.constant((random.integers(1, 12, 9) / 4).astype(FLOAT)), fmod=1),
     )
@@ -279,6 +279,15 @@ def exact_sums(random: Random) -> Drawn:
         draft.add("ArgMax", total, axis=0),
         draft.add("Shape", draft.add("NonZero", draft.add("Transpose", total))),
     )
+
+
+def mel_weights(random: Random) -> Drawn:
+    """Triangles on the mel scale, and powers in their bands."""
+    draft, length = Draft(), int(random.choice([64, 128, 512]))
+    ends = [draft.constant(FLOAT(one)) for one in (random.choice([0, 20, 133.3]), random.choice([3000, 3800.5]))]
+    numbers = [draft.constant(np.int64(one)) for one in (random.integers(3, 20), length, random.choice([8000, 16000]))]
+    matrix = draft.add("MelWeightMatrix", *numbers, *ends)
+    return draft.drawn(matrix, draft.add("MatMul", draft.input(short(random.random((3, length // 2 + 1)))), matrix))
 
 
 def scaled_sums(random: Random) -> Drawn:
@@ -358,8 +367,8 @@ def boxes(random: Random) -> Drawn:
     kind = int(random.integers(3))
     x = draft.add("Mul", x, draft.constant(FLOAT(0.5))) if kind == 1 else x
     s = draft.add("Mul", s, draft.constant(FLOAT(0.5))) if kind == 2 else s
-    overlap = draft.constant(FLOAT([random.choice([0.5, 0.25, 1 / 3, 0.3, 0.0])]))
-    more = [draft.constant(FLOAT([0.25]))] if random.integers(2) else []
+    overlap = draft.constant(np.array([random.choice([0.5, 0.25, 1 / 3, 0.3, 0.0])], FLOAT))
+    more = [draft.constant(np.array([0.25], FLOAT))] if random.integers(2) else []
     return draft.drawn(draft.add("NonMaxSuppression", x, s, draft.constant(ints(count)), overlap, *more))
 
 
@@ -422,7 +431,7 @@ def control(random: Random) -> Drawn:
         [node("Identity", ["go"], ["on"]), node("Add", ["v", "one"], ["w"]), node("Mul", ["w", "one"], ["s"])],
         [value("i", [], INT64), value("go", [], BOOL), value("v", [2, 3])],
         [value("on", [], BOOL), value("w", [2, 3]), value("s", [2, 3])],
-        one=FLOAT(1),
+        one=np.array(1, FLOAT),
     )
     trips = np.int64(random.choice([0, 0, 1, 3]))
     count = draft.input(trips) if random.integers(2) else draft.constant(trips)
@@ -431,7 +440,8 @@ def control(random: Random) -> Drawn:
     return draft.drawn(draft.add("Relu", last), scanned, reasons=reasons)
 
 
-FAMILIES: dict[str, Family] = {
-    one.__name__: one
-    for one in (views, integers, ranges, sizes, powers, nans, ties, exact_sums, scaled_sums, order, selections, boxes)
-} | {one.__name__: one for one in (scatters, norms, control)}
+ALL: tuple[Family, ...] = (
+    *(views, integers, ranges, sizes, powers, nans, ties, exact_sums, scaled_sums, order, selections, boxes, scatters),
+    *(norms, control, mel_weights),
+)
+FAMILIES: dict[str, Family] = {one.__name__: one for one in ALL}

@@ -79,7 +79,6 @@ RANDOM = {
     "RandomUniformLike",
 }
 WITHOUT = {  # operators that validation says nothing of
-    "MelWeightMatrix",
     *(f"ai.onnx.ml::{name}" for name in ("SVMClassifier", "SVMRegressor", "TreeEnsemble", "ZipMap")),
 }
 

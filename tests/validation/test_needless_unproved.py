@@ -141,7 +141,7 @@ def power(base: Any, exponent: Any) -> Drawn:
 def power_of_zero() -> Drawn:
     """Among numbers that a product has rounded."""
     draft = Draft()
-    x = draft.input(np.float32([0, 0.7, 1.7, 2.7]))
+    x = draft.input(np.array([0, 0.7, 1.7, 2.7], np.float32))
     return draft.drawn(
         draft.add("Pow", draft.add("Mul", x, draft.constant(np.float32(1.3))), draft.constant(np.float32(-2)))
     )
@@ -150,7 +150,12 @@ def power_of_zero() -> Drawn:
 def tied_boxes() -> Drawn:
     """The first two boxes overlap by a third, which is the threshold."""
     draft = Draft()
-    inputs = [draft.input(BOXES), draft.input(SCORES), draft.constant(ints(3)), draft.constant(np.float32([1 / 3]))]
+    inputs = [
+        draft.input(BOXES),
+        draft.input(SCORES),
+        draft.constant(ints(3)),
+        draft.constant(np.array([1 / 3], np.float32)),
+    ]
     return draft.drawn(draft.add("NonMaxSuppression", *inputs))
 
 
@@ -210,7 +215,7 @@ def test_sums_that_count_as_exact_are_so_in_any_order(seed: int) -> None:
         return
     halves = [(one.astype(np.float16), (one - one.astype(np.float16)).astype(np.float16)) for one in (a, b)]
     for _ in range(10):
-        (high_a, low_a), (high_b, low_b) = [[np.float32(part) for part in one] for one in halves]
+        (high_a, low_a), (high_b, low_b) = [[part.astype(np.float32) for part in one] for one in halves]
         total = np.float32(0)
         for i in random.permutation(terms):
             total += high_a[i] * high_b[i] + (high_a[i] * low_b[i] + low_a[i] * high_b[i])
@@ -219,7 +224,8 @@ def test_sums_that_count_as_exact_are_so_in_any_order(seed: int) -> None:
 
 def simulated(boxes: Any, scores: Any, overlap: Any, least: Any) -> list[int]:
     """The boxes that select_boxes.comp keeps, in float32."""
-    low, high, kept = boxes[:, :2], boxes[:, 2:], []
+    low, high = boxes[:, :2], boxes[:, 2:]
+    kept: list[int] = []
     for i in np.argsort(-scores, kind="stable"):
         shares = []
         for k in kept:
@@ -257,5 +263,5 @@ def test_boxes_that_are_decided_stay_so_within_their_errors() -> None:
         for _ in range(5):
             moved = [(one + random.choice([-1, 1], one.shape) * 0.99 * by).astype(np.float32)
                      for one, by in ((boxes, off), (scores, off_score))]  # fmt: skip
-            assert made.value[:, 2].tolist() == simulated(*moved, overlap, least), seed
+            assert made.value[:, 2].tolist() == simulated(moved[0], moved[1], overlap, least), seed
     assert decided > 150

@@ -57,4 +57,4 @@ def test_no_row_is_called_wrong(op: str, precision: str, context: pumice.Context
         assert report.first_divergence is None, f"{case}: {report.summary}"
         proved += report.state == "right"
         count += 1
-    assert proved >= count / 2 or op in ("MelWeightMatrix", "DynamicQuantizeLinear", "MaxRoiPool")
+    assert proved >= count / 2 or op in ("DynamicQuantizeLinear", "MaxRoiPool")

@@ -117,7 +117,7 @@ def _reference_values(
     reference: Reference, given: Mapping[str, Any], sampled: bool
 ) -> tuple[dict[str, Value], dict[str, str]]:
     """Everything that follows from the inputs, and by name why something does not."""
-    values = Carried(reference, reference.chained, given, sampled)
+    values = Carried(reference, reference.chained.with_types(reference.chained.types.of_stored()), given, sampled)
     notes: dict[str, str] = {}
     for node in reference.nodes:
         if missing := next((notes[name] for name in node.inputs if name in notes), ""):

@@ -205,7 +205,9 @@ class Arithmetic:
             own = np.where(np.isfinite(value), own, 0.0)
             if units <= 1.0:  # sums and products of exact numbers that are integers are exact, in any order
                 is_exact = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
-                if self.type.name != "float64" and np.any(lossless):  # A has the result, so that no rounding moves it
+                if (
+                    self.type.name != "float64" and self.types.trusts_exact and np.any(lossless)
+                ):  # A has the result, so that no rounding moves it
                     is_exact |= (self.type.rounded(value) == value) & (size >= self.type.normal) & lossless
                 own = np.where(is_exact & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
         total = self.types.joined(error, own)

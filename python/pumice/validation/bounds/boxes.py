@@ -68,24 +68,11 @@ def _is_held(value: Array) -> Array:
     return np.asarray(FLOAT32.rounded(value) == value)
 
 
-def _scalar(call: Call, index: int, default: float) -> tuple[float, float]:
-    """A number that the operator goes by, and how far the kernel's may be off."""
-    value = call.optional(index)
-    if value is None or not value.size:
-        return default, 0.0
-    number = float(value.value.reshape(-1)[0])
-    if (
-        value.constant and call.types.constants == "rounded"
-    ):  # the value at hand is rounded, but the host has it in float32
-        return number, abs(number) * call.types.constant(value.dtype).unit
-    return number, 0.0 if value.constant else float(np.max(call.types.reach(value.errors())))
-
-
 @rule("NonMaxSuppression")
 def _suppression(call: Call) -> list[Any]:
     """The boxes of each class by falling scores, without those that overlap one before them too much."""
     boxes, scores = call.input(0), call.input(1)
-    most, overlap, least = int(_scalar(call, 2, 0)[0]), _scalar(call, 3, 0.0), _scalar(call, 4, -np.inf)
+    most, overlap, least = int(call.number(2, 0)[0]), call.number(3, 0.0), call.number(4, -np.inf)
     reach, centred = call.types.reach, bool(call.attribute("center_point_box", 0))
     images = [_Boxes(boxes.value[i], reach(boxes.errors()[i]), centred) for i in range(boxes.shape[0])]
     found: list[list[int]] = []

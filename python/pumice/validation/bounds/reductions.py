@@ -255,6 +255,6 @@ def _running(call: Call) -> list[Any]:
 
 def _unrounded(call: Call, x: Bounded, sizes: Array) -> Array | None:
     """Mask of the sums of elements of x that no kernel rounds; None if none is. sizes: those of their magnitudes."""
-    if not x.exact or call.types.foreign or call.types.values_only:
+    if not x.exact or not call.types.trusts_exact or call.types.values_only:
         return None
     return exact_sums(sizes, [x.value], call.types.accumulation(x.dtype))

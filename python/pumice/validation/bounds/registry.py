@@ -83,6 +83,16 @@ class Call:
             raise Undecided(f"{what} of {self.op} depends on an undecided choice")
         return value.value
 
+    def number(self, index: int, default: float) -> tuple[float, float]:
+        """A number that the operator goes by, and how far the kernel's may be off; constants are those of the host, in float32."""
+        value = self.optional(index)
+        if value is None or not value.size:
+            return default, 0.0
+        number = float(value.value.reshape(-1)[0])
+        if value.constant and self.types.constants == "rounded":  # the value at hand is rounded
+            return number, abs(number) * self.types.constant(value.dtype).unit
+        return number, 0.0 if value.constant else float(np.max(self.types.reach(value.errors())))
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute of the node, or the default."""
         return self.attributes.get(name, default)

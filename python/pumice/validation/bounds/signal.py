@@ -10,8 +10,9 @@ import numpy as np
 from ...base.element_types import Array
 from .bounded import Bounded
 from .decisions import dtype_of
-from .registry import Call, Unproved, rule
+from .registry import Call, Undecided, Unproved, rule
 from .sums import known
+from .types import is_float
 
 
 def _largest_factor(n: int) -> int:
@@ -92,6 +93,34 @@ def _det(call: Call) -> list[Any]:
             shaken = np.sqrt(np.sum(np.square(x.error), axis=-1)) / np.where(rows > 0, rows, 1.0)
             error = error + size * np.sum(shaken, axis=-1) * n
     return [Bounded(value, known(error), x.dtype)]
+
+
+_EDGE = 1e-9  # beyond what roundings in double make of the edge of a triangle, relative
+
+
+@rule("MelWeightMatrix")
+def _mel_weights(call: Call) -> list[Any]:
+    """Triangles between edges at equal distances on the mel scale, which are rounded down to frequencies."""
+    bins, length, rate = (int(call.exact(i).reshape(-1)[0]) for i in range(3))
+    (low, off_low), (high, off_high) = call.number(3, 0.0), call.number(4, 0.0)
+    dtype = dtype_of(call.attribute("output_datatype", 1))
+    if not is_float(dtype):
+        raise Unproved(f"MelWeightMatrix of {dtype}")
+    ends = [2595 * math.log10(1 + hertz / 700) for hertz in (low, high)]
+    mels = ends[0] + np.arange(bins + 2) * (ends[1] - ends[0]) / (bins + 2)
+    edges = (length + 1) * 700 * (10 ** (mels / 2595) - 1) / rate
+    near = (np.abs(edges - np.rint(edges)) <= _EDGE * (np.abs(edges) + 1)) & (edges != 0)
+    if off_low or off_high or near.any():
+        raise Undecided("MelWeightMatrix whose edges are between two frequencies")
+    whole = np.floor(edges)
+    frequency, left, center, right = np.arange(length // 2 + 1)[:, None], whole[:-2], whole[1:-1], whole[2:]
+    m = call.arithmetic(dtype)
+    rising = m.div(m.of(np.clip(frequency - left, 0, None)), m.of(np.maximum(center - left, 1)))
+    falling = m.div(m.of(np.clip(right - frequency, 0, None)), m.of(np.maximum(right - center, 1)))
+    value = np.where(frequency < center, rising.value, np.where(frequency > center, falling.value, 1.0))
+    error = np.where(frequency < center, rising.errors(), falling.errors())
+    error = np.where((value == 0) | (frequency == center), 0.0, error)
+    return [Bounded(value, error if error.any() else None, dtype)]
 
 
 @rule("TensorScatter")

@@ -45,7 +45,7 @@ def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Type
 
 def unrounded_products(call: Call, product: Product, a: Bounded, b: Bounded) -> Array | None:
     """Mask of the sums of products that no kernel rounds; None if none is."""
-    if not a.exact or not b.exact or call.types.foreign or call.types.values_only:
+    if not a.exact or not b.exact or not call.types.trusts_exact or call.types.values_only:
         return None
     summed_in = call.types.accumulation(a.dtype)
     few = [one.value.reshape(-1)[: 1 << 8] for one in (a, b)]

@@ -125,6 +125,9 @@ class Types:
             False  # the lowest half, as which masks of lower numbers are stored, takes up what is added to it
         )
         self.erf_by_cdf = False  # a kernel may compute erf as the normal distribution: a Gelu written with Erf
+        self.trusts_exact = (
+            not foreign
+        )  # no rounding moves a result that the type holds: so kernels compute, but maybe not what was stored
         self.additions = 0  # of the longest chain in the sums of the node at hand, where its kernel tells; 0: as many as there are terms
 
     def as_independent(self) -> Types:
@@ -149,6 +152,12 @@ class Types:
         """Return the same types for sums of scores and masks in attention, where the lowest half absorbs what it is added to."""
         made = copy(self)
         made.absorbs = self.is_float16
+        return made
+
+    def of_stored(self) -> Types:
+        """Return the same types for results that are stored beside a model, of which it is not known how they were computed."""
+        made = copy(self)
+        made.trusts_exact = False
         return made
 
     def with_erf_by_cdf(self) -> Types:
