@@ -31,6 +31,7 @@ class Parameter:
     kind: str
     varying: tuple[int, ...] = ()
     size_of: tuple[int, int] | None = None  # a number that is the size of an argument: its position and the axis
+    is_used: bool = True
 
 
 @dataclass

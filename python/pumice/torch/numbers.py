@@ -11,11 +11,11 @@ import torch
 def is_float(node: Any) -> bool:
     """Whether an argument is a Python float, which torch hands over as a tensor of one element and reads by `item`."""
     argument = node.meta.get("grapharg")
-    return getattr(argument, "pass_arg_as_tensor", False) and all(map(is_item, node.users))
+    return bool(getattr(argument, "pass_arg_as_tensor", False)) and all(map(_is_item, node.users))
 
 
-def is_item(node: Any) -> bool:
-    return node.op == "call_method" and node.target == "item"
+def _is_item(node: Any) -> bool:
+    return bool(node.op == "call_method" and node.target == "item")
 
 
 def host_nodes(graph: Any) -> set[Any]:
@@ -60,7 +60,8 @@ def host_function(graph: Any, kinds: Sequence[Any]) -> Callable[..., tuple[Any, 
         elif node.op == "output":
             wanted = [one for one, kind in zip(node.args[0], kinds, strict=True) if kind == "host"]
             copied.output(tuple(made[one] for one in wanted))
-    return torch.fx.GraphModule(torch.nn.Module(), copied)
+    function: Callable[..., tuple[Any, ...]] = torch.fx.GraphModule(torch.nn.Module(), copied)
+    return function
 
 
 def key_of(value: Any) -> Any:
