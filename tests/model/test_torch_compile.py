@@ -16,18 +16,10 @@ pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is
 from torch import nn  # noqa: E402
 
 import pumice.torch.compiling as torch_backend  # noqa: E402
-from model.torch_models import CASES, Attention  # noqa: E402
+from model.torch_models import CASES, Attention, fresh  # noqa: E402, F401
 
 # torch's exporter warns of its own deprecated parts.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
-
-
-@pytest.fixture
-def fresh() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(module: Any, **options: Any) -> Any:

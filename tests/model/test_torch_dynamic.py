@@ -15,17 +15,10 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import pumice.torch.compiling as torch_backend  # noqa: E402
+from model.torch_models import fresh  # noqa: E402, F401
 
 # torch's exporter warns of its own deprecated parts.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
-
-
-@pytest.fixture
-def fresh() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture

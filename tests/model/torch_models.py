@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+
+@pytest.fixture
+def fresh() -> Any:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
 
 
 class Case(NamedTuple):

@@ -78,10 +78,11 @@ def _split_with_sizes(x: Any, sizes: Sequence[Any], axis: int = 0) -> Any:
     return [torch.ops.aten.slice.Tensor(x, axis, *bounds) for bounds in zip(begins, ends, strict=True)]
 
 
-def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, epsilon: float) -> Any:
+def _batch_norm(x: Any, weight: Any, bias: Any, *statistics: Any) -> Any:
     """Normalisation of bfloat16 by running statistics: the exporter's optimiser folds it into float32 weights of a convolution."""
     if x.dtype != torch.bfloat16:
         return NotImplemented
+    mean, variance, _, epsilon = statistics  # the third is the momentum
     shape = (1, -1, *[1] * (x.ndim - 2))
     scale = (variance.float() + epsilon).rsqrt() * (1 if weight is None else weight.float())
     shift = (0 if bias is None else bias.float()) - mean.float() * scale
