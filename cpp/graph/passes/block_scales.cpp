@@ -13,9 +13,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kScale = 2;                         // the input of pumice::BlockMatMul
+constexpr size_t kScalesOfBlocks = 2;                // the input of pumice::BlockMatMul
 constexpr float kLeast = 0x1p-14f, kMost = 0x1p15f;  // below the first one a half has fewer digits
-constexpr int64_t kRun = int64_t{1} << 14;           // scales that are read at a time
+constexpr int64_t kScalesAtOnce = int64_t{1} << 14;  // scales that are read at a time
 
 struct Rounded {
   std::optional<float> misfit;  // a scale that no normal half is near to
@@ -24,10 +24,10 @@ struct Rounded {
 
 Rounded rounded(const HostTensor& scales) {
   const int64_t count = scales.desc.elements();
-  std::vector<float> numbers(static_cast<size_t>(std::min(kRun, count)));
+  std::vector<float> numbers(static_cast<size_t>(std::min(kScalesAtOnce, count)));
   Rounded made;
-  for (int64_t begin = 0; begin < count; begin += kRun) {
-    const auto run = std::span(numbers).first(static_cast<size_t>(std::min(kRun, count - begin)));
+  for (int64_t begin = 0; begin < count; begin += kScalesAtOnce) {
+    const auto run = std::span(numbers).first(static_cast<size_t>(std::min(kScalesAtOnce, count - begin)));
     scales.convert_to(DType::float32, begin, std::as_writable_bytes(run));
     for (const float number : run) {
       const float size = std::abs(number);
@@ -45,9 +45,9 @@ void round_block_scales(ProgramGraph& graph) {
   std::map<ValueId, Rounded> known;
   for (ProgramNode& node : graph.nodes) {
     if (node.op() != "pumice::BlockMatMul" || node.wide) continue;
-    const auto& scales = graph.value(node.inputs[kScale]).constant;
+    const auto& scales = graph.value(node.inputs[kScalesOfBlocks]).constant;
     if (!scales || !scales->data || scales->desc.dtype != DType::float32) continue;
-    const auto [found, added] = known.try_emplace(node.inputs[kScale]);
+    const auto [found, added] = known.try_emplace(node.inputs[kScalesOfBlocks]);
     if (added) found->second = rounded(*scales);
     if (!found->second.misfit) node.attributes.set("half_scales", int64_t{1});
     std::string& said = graph.report[node.report].scales;

@@ -22,10 +22,6 @@ constexpr std::array<std::string_view, 3> kPeriodic = {"Sin", "Cos", "Tan"};
 constexpr std::array<std::string_view, 12> kSteps = {"Floor",       "Ceil",    "Round",          "Mod",    "Equal",  "Less",
                                                      "LessOrEqual", "Greater", "GreaterOrEqual", "ArgMax", "ArgMin", "TopK"};
 
-bool is_among(std::span<const std::string_view> names, std::string_view op) {
-  return std::ranges::find(names, op) != names.end();
-}
-
 // What the elements of a float tensor follow from, in increasing order: a result takes the largest of its inputs. What comes from another
 // part of a graph, from a branch or from a round of a loop before may be a position.
 enum class Origin : uint8_t { constants, input, scaled_input, integers, other };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "graph/passes/value_flow.h"
 
 namespace pumice {
 namespace {
@@ -15,13 +16,9 @@ namespace {
 // with what is subtracted before them.
 constexpr std::array<std::string_view, 4> kReaders = {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp"};
 constexpr std::array<std::string_view, 2> kMasks = {"attn_mask", "mask"};  // inputs of attention that are added to scores
-constexpr std::array<std::string_view, 21> kArithmetic = {
+constexpr std::array<std::string_view, 21> kScoreMaps = {
     "Add",  "Sub",   "Mul",       "Div",       "Neg",       "Abs",        "Min",    "Max",       "Clip",           "Sum", "Mean", "Pow",
     "Relu", "Where", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean", "CumSum", "ScatterND", "ScatterElements"};
-
-bool is_among(std::span<const std::string_view> names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
 
 class ScoreFlow {
  public:
@@ -45,9 +42,7 @@ class ScoreFlow {
  private:
   bool has_floats(ValueId id) const { return id != kAbsent && is_working_float(graph_.value(id).dtype); }
 
-  static bool passes_scores(const ProgramNode& node) {
-    return node.row->casts || keeps_bits(*node.row) || is_among(kArithmetic, node.op());
-  }
+  static bool passes_scores(const ProgramNode& node) { return node.row->casts || keeps_bits(*node.row) || is_among(kScoreMaps, node.op()); }
 
   // Integers that float16 does not hold, and doubles.
   bool casts_wide(const ProgramNode& node) const {

@@ -1,13 +1,19 @@
 // Who makes and who reads the values of a graph that a pass looks at.
 #pragma once
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
+
+inline bool is_among(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 class ValueFlow {
  public:

@@ -111,8 +111,7 @@ class Reference:
         model = parse(file, whole=True)
         policy = None if isinstance(precision, Types) else policy_of(precision)
         self.mixed = policy is not None and not policy.is_plain and policy.precision != "fp32"
-        self.narrowed: set[str] = set()
-        self.saturated: set[str] = set()
+        self.narrowed, self.saturated = set[str](), set[str]()
         self.strings: KeptStrings | None = None
         self.types = precision if isinstance(precision, Types) else Types(policy_of(precision).precision)
         self.opsets = {domain: version for domain, version in opsets(model).items() if domain != "ai.onnx"}
