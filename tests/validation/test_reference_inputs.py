@@ -86,7 +86,10 @@ def test_what_is_not_judged_is_said(context: pumice.Context) -> None:
 def test_nodes_are_judged_at_their_own_precision(context: pumice.Context, precision: Any) -> None:
     report = reported(overflowing(), X / FLOAT(1e3), context=context, precision=precision)
     assert report.state == "right"
-    assert all(row.judged is not None and row.judged.allowed > 0 for row in report.rows)
+    judged = {row.node: row.judged for row in report.rows}
+    assert all(one is not None and one.elements for one in judged.values())
+    # A product with a power of two is exact, and so is a difference of near numbers.
+    assert all(one is not None and one.allowed > 0 for name, one in judged.items() if name in ("product", "tanh"))
 
 
 def _branch(op: str, name: str) -> onnx.GraphProto:
