@@ -47,7 +47,7 @@ class PositionChains {
         if (has_floats(output)) origins_[index(output)] = made;
     }
     for (size_t j = 0; j < graph_.leaving.size(); ++j)
-      if (graph_.leaving[j]) want(graph_.outputs[j].second);
+      if (const ValueId output = graph_.outputs[j].second; graph_.leaving[j] && origins_[index(output)] != Origin::constants) want(output);
     for (size_t i = graph_.nodes.size(); i-- > 0;) mark(graph_.nodes[i]);
   }
 

@@ -232,7 +232,7 @@ def _inner(
                 continue
             name = f"{prefix}{node.name}.{_ROLES.get(attribute.name, attribute.name)}"
             graph: GraphProto = attribute.g
-            reference = BodyReference(outer, graph, node)
+            reference = BodyReference(outer, graph, node, name)
             root = owner or node
             inputs = tuple(value.name for value in graph.input)
             yield name, _Graph(name, node, root, inputs, ShippedKernels(program, reference))

@@ -112,6 +112,7 @@ class Reference:
         policy = None if isinstance(precision, Types) else policy_of(precision)
         self.mixed = policy is not None and not policy.is_plain and policy.precision != "fp32"
         self.narrowed, self.saturated = set[str](), set[str]()
+        self.float32: tuple[Collection[str], Collection[str]] | None = None  # see keep_float32
         self.strings: KeptStrings | None = None
         self.types = precision if isinstance(precision, Types) else Types(policy_of(precision).precision)
         self.opsets = {domain: version for domain, version in opsets(model).items() if domain != "ai.onnx"}
@@ -173,22 +174,31 @@ class Reference:
         mix = f" with {wide} of {len(self.nodes)} nodes in fp32" if self.mixed else ""
         return f"{policy.precision}{mix}"
 
-    def keep_float32(self, names: Collection[str]) -> None:
-        """Set nodes to fp32 that the program computes in float32 although the policy does not name them."""
-        if names and self._policy is not None:
-            self.mixed = True
-            self._mark_float32(self._policy, names)
+    def keep_float32(self, computed: Collection[str], stored: Collection[str]) -> None:
+        """Set nodes to fp32 that the program computes in float32 although the policy does not name them.
 
-    def _mark_float32(self, policy: Policy, names: Collection[str] = ()) -> None:
+        Both are names as reports have them. stored: nodes whose results are float32, of which those that move elements are in fp32.
+        """
+        self.float32 = computed, stored
+        if self._policy is not None and (computed or self.mixed):
+            self.mixed = True
+            self._mark_float32(self._policy)
+
+    def _mark_float32(self, policy: Policy) -> None:
         """Gives each node its precision; what only moves elements has that of those."""
         made: set[str] = set()
         for node in self.nodes:
-            moves = node.op in _MOVES and not node.domain and node.inputs[0] in made
-            is_float32 = moves or node.name in names
+            is_float32 = self._is_float32(node, node.name, made)
             node.precision = "fp32" if is_float32 else policy.of(node.name, node.operator)
             if node.precision == "fp32":
                 made.update(node.outputs)
         self._mark_folded_float32()
+
+    def _is_float32(self, node: ReferenceNode, name: str, made: Collection[str]) -> bool:
+        """Whether a node is in fp32 by the report, which has it under `name`, or moves results in float32, which are `made`."""
+        computed, stored = self.float32 or ((), None)
+        moves = node.op in _MOVES and not node.domain and node.inputs[0] in made
+        return name in computed or (moves and (stored is None or name in stored))
 
     def _mark_folded_float32(self) -> None:
         """Give fp32 to results of constants alone that only nodes in fp32 read: these have copies of their own."""
@@ -211,8 +221,8 @@ class Reference:
         if node.precision == "fp32" or not isinstance(value, Bounded) or not value.is_float:
             return value
         kept = types.storage(value.dtype)
-        if name in self.saturated:
-            value = _saturated(value, kept)
+        if name in self.saturated and not (self.float32 and node.name in self.float32[1]):
+            return rounded_to(_saturated(value, kept), kept, types)
         return rounded_to(value, kept, types) if name in self.narrowed else value
 
     def _mark_scaled(self) -> None:
@@ -268,11 +278,12 @@ def _saturated(value: Bounded, kept: FloatType) -> Bounded:
 
 
 class BodyReference(Reference):
-    """The nodes of a graph that a node of another one runs: the body of a loop, or a branch. All have the precision of that node."""
+    """The nodes of a graph that a node of another one runs: the body of a loop, or a branch, by default at the precision of that node."""
 
-    def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode) -> None:
-        self.mixed, self.types = outer.mixed, outer.types.at(node.precision)
-        self.narrowed, self.saturated, self.host_inputs = set(), set(), set()
+    def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode, path: str = "") -> None:
+        """path: the name of the graph in reports."""
+        self.mixed, self.types, self.float32 = outer.mixed, outer.types.at(node.precision), outer.float32
+        self.narrowed, self.saturated, self.host_inputs = outer.narrowed, outer.saturated, set()
         self.strings = outer.strings
         self.opsets, self.precision = outer.opsets, node.precision
         self.runner, self.chained = outer.runner.at(node.precision), outer.chained.at(node.precision)
@@ -281,10 +292,13 @@ class BodyReference(Reference):
         self.constants = {**outer.constants, **own}
         self.outputs = [value.name for value in graph.output]
         self.nodes = []
+        float32: set[str] = set()  # results
         for name, proto in zip(node_names(graph), graph.node, strict=True):
             if proto.op_type == "Constant" and proto.domain in ("", "ai.onnx"):
                 self.constants[proto.output[0]] = constant_of(proto)
             else:
                 self.nodes.append(ReferenceNode(name, proto))
-                self.nodes[-1].precision = node.precision
+                is_float32 = self._is_float32(self.nodes[-1], f"{path}/{name}", float32)
+                self.nodes[-1].precision = "fp32" if is_float32 else node.precision
+                float32.update(proto.output if self.nodes[-1].precision == "fp32" else ())
         self._mark_folded()

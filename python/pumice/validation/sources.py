@@ -33,9 +33,9 @@ def _is_float32(row: Mapping[str, Any]) -> bool:
 
 
 def _converted(rows: Sequence[Mapping[str, Any]], verb: str) -> set[str]:
-    """The values that the nodes which the engine adds convert, of those whose names begin so."""
-    names = [row["node"] for row in rows if row["added"] and row["node"].startswith(verb)]
-    return {name[len(verb) : name.rindex("' to ")] for name in names}
+    """The values that nodes convert which the engine adds, of those whose names begin so, also inside of other graphs."""
+    names = [row["node"] for row in rows if row["added"]]
+    return {name[name.index(verb) + len(verb) : name.rindex("' to ")] for name in names if verb in name}
 
 
 class Subject(Protocol):
@@ -187,7 +187,8 @@ class DeviceTensors:
         if self._model.precision == "fp32":
             return
         rows = self._checked_nodes().report()
-        reference.keep_float32({row["node"] for row in rows if _is_float32(row)})
+        stored = {row["node"] for row in rows if row["precision"] == "fp32"}
+        reference.keep_float32({row["node"] for row in rows if _is_float32(row)}, stored)
         reference.saturated = _converted(rows, "saturate '")
         if reference.mixed:
             reference.narrowed = _converted(rows, "cast '")

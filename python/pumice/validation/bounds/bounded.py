@@ -333,7 +333,8 @@ def rounded_to(value: Bounded, kept: FloatType, types: Types) -> Bounded:
     """A stored value after one more rounding, to a type that is narrower than that of the program."""
 
     def round_once(one: Array, error: Array | None) -> Array | None:
-        return rounding(Bounded(one, error, value.dtype), kept, types)
+        with np.errstate(all="ignore"):  # infinity stays what it is
+            return rounding(Bounded(one, error, value.dtype), kept, types)
 
     made = Bounded(value.value, round_once(value.value, value.error), value.dtype, True, value.constant)
     made.unrounded = value.unrounded_in(kept)
