@@ -174,7 +174,8 @@ print(json.dumps(sorted({*sys.modules} - before)))
     brought = set(json.loads(output_of("-c", code)))
     ours = {"pumice", "pumice._pumice", "pumice.base", "pumice.device", "pumice.device.context"}
     ours |= {
-        f"pumice.base.{name}" for name in ("element_types", "errors", "host_arrays", "lazy_typing", "log", "plain_text")
+        f"pumice.base.{name}"
+        for name in ("element_types", "errors", "host_arrays", "lazy_typing", "log", "plain_text", "torch_tensors")
     }
     assert {name for name in brought if name.startswith("pumice")} == ours
     assert not brought & {"threading", "numpy.typing", "logging", "dataclasses"}

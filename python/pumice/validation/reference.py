@@ -109,7 +109,7 @@ class Reference:
     ) -> None:
         file = ModelFile(source, folder)
         model = parse(file, whole=True)
-        policy = None if isinstance(precision, Types) else policy_of(precision)
+        self._policy = policy = None if isinstance(precision, Types) else policy_of(precision)
         self.mixed = policy is not None and not policy.is_plain and policy.precision != "fp32"
         self.narrowed, self.saturated = set[str](), set[str]()
         self.float32: tuple[Collection[str], Collection[str]] | None = None  # see keep_float32
@@ -129,18 +129,15 @@ class Reference:
             for tensor in model.graph.initializer
         }
         protos = dict(zip(node_names(model.graph), model.graph.node, strict=True))
-        self.outputs = [value.name for value in model.graph.output]
+        inputs, self.outputs = ([value.name for value in one] for one in (model.graph.input, model.graph.output))
         recipes = [NodeRecipe(node.op_type, name, _reads(node), list(node.output), {}) for name, node in protos.items()]
-        known = {*self.constants, *(value.name for value in model.graph.input)}
-        ordered = needed(in_order(recipes, known), self.outputs)
+        ordered = needed(in_order(recipes, {*self.constants, *inputs}), self.outputs)
         for node in ordered:
             if node.op == "Constant":
                 self.constants[node.outputs[0]] = constant_of(protos[node.name])
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
-        self._mark_folded()
+        self.host_inputs = self._read_by_the_host(inputs)
         self._mark_scaled()
-        self.host_inputs = self._read_by_the_host([value.name for value in model.graph.input])
-        self._policy = policy
         self.precision = self._mark_policy(policy)  # in words
 
     def texts(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
@@ -226,7 +223,8 @@ class Reference:
         return rounded_to(value, kept, types) if name in self.narrowed else value
 
     def _mark_scaled(self) -> None:
-        """Mark products that only a multiplication by constants reads, which the program may fold into their weights."""
+        """Mark what constants alone make, and products that only a multiplication by constants reads, which the program may fold."""
+        self._mark_folded()
         readers: dict[str, list[ReferenceNode]] = {}
         for node in self.nodes:
             for name in node.inputs:
