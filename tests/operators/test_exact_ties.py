@@ -153,6 +153,7 @@ def test_a_grid_near_a_tie(context: pumice.Context, aligned: int) -> None:
         near = [grid, *(np.nextafter(grid, np.float32(end)) for end in (-9, 9))]
         near += [near[1] - np.float32(1e-9), grid + np.float32(1e-9), grid - np.float32(1e-9)]
         points = np.concatenate(near).astype("float32")
+        points = points[(points == 0) | (np.abs(points) >= np.finfo("float32").tiny)]  # a device may flush denormals
         x = np.arange(size, dtype="float32").reshape(1, 1, size)
         proto = model(
             [node("GridSample", ["x", "grid"], mode="nearest", padding_mode="border", align_corners=aligned)],
