@@ -281,7 +281,8 @@ class BodyReference(Reference):
     def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode, path: str = "") -> None:
         """path: the name of the graph in reports."""
         self.mixed, self.types, self.float32 = outer.mixed, outer.types.at(node.precision), outer.float32
-        self.narrowed, self.saturated, self.host_inputs = outer.narrowed, outer.saturated, set()
+        entering = {value.name for value in graph.input} if outer.mixed else set[str]()  # stored in float32
+        self.narrowed, self.saturated, self.host_inputs = outer.narrowed | entering, outer.saturated, set()
         self.strings = outer.strings
         self.opsets, self.precision = outer.opsets, node.precision
         self.runner, self.chained = outer.runner.at(node.precision), outer.chained.at(node.precision)
