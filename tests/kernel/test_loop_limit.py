@@ -124,14 +124,19 @@ def operands(n: int) -> tuple[Any, Any]:
     return np.array([1, n], "float32"), np.zeros(2, "float32")
 
 
+def kernel_to_tune(context: pumice.Context, folder: Path, monkeypatch: pytest.MonkeyPatch) -> pumice.Kernel:
+    """The kernel of FIXED, with a tuning store of its own. Skips where no loop is ended."""
+    needs_limit(context)
+    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(folder))
+    return pumice.Kernel(FIXED, context, name="tuned")
+
+
 def test_tune_rejects_the_variants_whose_loops_end(
     context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With and without a check, and again where the store knows the variants of other sizes."""
-    needs_limit(context)
-    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
-    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
-    kernel = pumice.Kernel(FIXED, context, name="tuned")
+    kernel = kernel_to_tune(context, tmp_path, monkeypatch)
     x, y = operands(200)
     for check in (None, lambda x, y: np.full(2, 200 * 20, "float32")):
         found = kernel.tune(
@@ -153,10 +158,7 @@ def test_a_variant_that_is_checked_again_may_not_run(
     context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call of the same class of sizes has more iterations than the call that was measured."""
-    needs_limit(context)
-    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
-    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
-    kernel = pumice.Kernel(FIXED, context, name="tuned")
+    kernel = kernel_to_tune(context, tmp_path, monkeypatch)
 
     def tuned(n: int, threads: int) -> pumice.Tuning:
         given = {"x": operands(n)[0], "y": np.zeros(threads, "float32"), "threads": threads}

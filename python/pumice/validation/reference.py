@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
 from onnx import numpy_helper
 
@@ -17,11 +16,11 @@ from ..importer.file.node_order import in_order, needed
 from ..importer.file.recipe import NodeRecipe
 from ..importer.parse import opsets, parse
 from ..model.policy import Policy, Precision, policy_of
-from .bounds.bounded import Bounded, rounded_to
+from .bounds.bounded import Bounded, replace_beyond, rounded_to
 from .bounds.recent import Recent
 from .bounds.registry import Value
 from .bounds.run import NOTHING, Evaluation, Runner, Told, constant, constant_of, scaled_constant
-from .bounds.types import FloatType, Types, is_float
+from .bounds.types import Types, is_float
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -219,7 +218,7 @@ class Reference:
             return value
         kept = types.storage(value.dtype)
         if name in self.saturated and not (self.float32 and node.name in self.float32[1]):
-            return rounded_to(_saturated(value, kept), kept, types)
+            return rounded_to(replace_beyond(value, kept.largest, kept.largest), kept, types)
         return rounded_to(value, kept, types) if name in self.narrowed else value
 
     def _mark_scaled(self) -> None:
@@ -263,16 +262,6 @@ class Reference:
 
         kept = types.constant(array.dtype).name if is_float(array.dtype) else ""
         return self._recent.of((name, kept, types.constants), make)
-
-
-def _saturated(value: Bounded, kept: FloatType) -> Bounded:
-    """The value with the type's largest number in place of finite ones beyond it."""
-    beyond = np.isfinite(value.value) & (np.abs(value.value) > kept.largest)
-    if not beyond.any():
-        return value
-    held = np.where(beyond, np.copysign(kept.largest, value.value), value.value)
-    error = None if value.error is None else np.where(beyond, 0.0, value.error)
-    return Bounded(held, error, value.dtype, value.stored, value.constant).with_sides(value.sides)
 
 
 class BodyReference(Reference):

@@ -313,7 +313,7 @@ def stored(result: Bounded, types: Types) -> Bounded:
         return result
     kept = types.storage(result.dtype)
     if types.overflows and str(result.dtype) != "float64":
-        result = _overflowed(result)
+        result = replace_beyond(result, FLOAT32.largest, np.inf)
     with np.errstate(all="ignore"):
         # A tensor that was moved is rounded only where it lay in a wider type.
         moved = result.stored
@@ -341,14 +341,14 @@ def rounded_to(value: Bounded, kept: FloatType, types: Types) -> Bounded:
     return made if value.sides is None else made.with_sides(value.sides.stored(round_once, kept))
 
 
-def _overflowed(result: Bounded) -> Bounded:
-    """Return the value with infinity in place of numbers that float32 does not hold."""
-    beyond = np.isfinite(result.value) & (np.abs(result.value) > FLOAT32.largest)
+def replace_beyond(given: Bounded, largest: float, replacement: float) -> Bounded:
+    """Return the value with a number of the same sign in place of each finite one that is larger than `largest`."""
+    beyond = np.isfinite(given.value) & (np.abs(given.value) > largest)
     if not beyond.any():
-        return result
-    value = np.where(beyond, np.copysign(np.inf, result.value), result.value)
-    error = None if result.error is None else np.where(beyond, 0.0, result.error)
-    return Bounded(value, error, result.dtype, result.stored, result.constant).with_sides(result.sides)
+        return given
+    value = np.where(beyond, np.copysign(replacement, given.value), given.value)
+    error = None if given.error is None else np.where(beyond, 0.0, given.error)
+    return Bounded(value, error, given.dtype, given.stored, given.constant).with_sides(given.sides)
 
 
 def apart(value: Array, kept: FloatType) -> Array | None:
