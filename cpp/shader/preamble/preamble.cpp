@@ -126,6 +126,31 @@ std::string profile_macros(const ShaderOptions& options, const std::vector<std::
   return text;
 }
 
+// Macros for the constructors of 8- and 16-bit types whose arithmetic is off. glslang folds such a constructor of a constant to garbage:
+// float16_t(72) is 0, and so is int8_t(7.5). A comma expression is not folded. Vector constructors take one vector there, so that one
+// parameter is enough, and constants cannot have these types.
+std::string constructor_macros(const ShaderOptions& options, const std::vector<std::string_view>& words) {
+  const auto has = [&](std::string_view start) {
+    return std::ranges::any_of(words, [&](std::string_view word) { return word.starts_with(start); });
+  };
+  std::string text;
+  const auto add = [&](bool arithmetic, std::string_view type, std::string_view vectors) {
+    if (arithmetic) return;
+    std::vector<std::string> names;
+    if (has(type)) names.emplace_back(type);
+    if (has(vectors))
+      for (const char* size : {"2", "3", "4"}) names.push_back(std::string(vectors) + size);
+    for (const auto& name : names) text += define(name + "(v)", name + "((0, v))");
+  };
+  if (has("GL_EXT_shader_explicit_arithmetic_types") || has("GL_AMD_gpu_shader_")) return text;  // the source switches arithmetic on
+  add(options.fp16_arithmetic, "float16_t", "f16vec");
+  add(options.int16, "int16_t", "i16vec");
+  add(options.int16, "uint16_t", "u16vec");
+  add(options.int8 || options.int8_arithmetic, "int8_t", "i8vec");
+  add(options.int8 || options.int8_arithmetic, "uint8_t", "u8vec");
+  return text;
+}
+
 // A text of 2024 that declares a structure sfpvec8 where the arithmetic of halves makes that name the matrix type f16mat2x4: it was written
 // for a compiler that takes the type's name for the structure's own, up to the line where the text switches the arithmetic on itself.
 std::string struct_allowance(const ShaderOptions& options, bool declares_wide, const std::vector<std::string_view>& words) {
@@ -215,13 +240,18 @@ std::string preamble(const ShaderOptions& options, const std::vector<std::shared
   }
   const auto all = catalogues().of(options, declares_wide);
   const std::string end = struct_allowance(options, declares_wide, words);
-  if (pastes) return extensions(options) + profile_macros(options, nullptr) + all->text() + end;  // names that the words do not show
+  if (pastes) {  // uses names that the words do not show
+    const auto all_words = words_of(all->text());
+    words.insert(words.end(), all_words.begin(), all_words.end());
+    return extensions(options) + profile_macros(options, nullptr) + all->text() + end + constructor_macros(options, words);
+  }
   const std::string used = profile_macros(options, &words) + all->used(words);
-  if (options.every_extension) return extensions(options) + used + end;
   for (const auto word : words_of(used)) words.push_back(word);
+  const std::string rest = used + end + constructor_macros(options, words);
+  if (options.every_extension) return extensions(options) + rest;
   const LiteralSuffixes more = literal_suffixes(used);
   suffixes.has_long |= more.has_long, suffixes.has_short |= more.has_short;
-  return extensions(options, needed_types(words, suffixes)) + used + end;
+  return extensions(options, needed_types(words, suffixes)) + rest;
 }
 
 }  // namespace pumice
