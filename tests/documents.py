@@ -49,7 +49,7 @@ def rules() -> str:
         "An error that a broken rule causes begins with the rule's id in brackets. `BindingError.rule`, `StateError.rule` and\n"
         "`GraphError.rule` hold the id; `pumice.binding_rules()`, `pumice.graph_rules()` (family B) and `pumice.nnapi_rules()` (family N)\n"
         "have these texts. This page is made by `python tests/documents.py --write`. The rules of bounds (V) are in\n"
-        "[validation.md](validation.md#bounds).\n",
+        "[validation_bounds.md](validation_bounds.md#bounds).\n",
     ]
     texts = {**pumice.binding_rules(), **pumice.graph_rules(), **pumice.nnapi_rules()}
     for family, title in FAMILIES.items():
