@@ -30,7 +30,7 @@ HEADER = {"device": "a device (software), the only one", "driver": "a driver 1.0
 
 def test_the_page_says_where_each_table_has_its_shapes() -> None:
     page = (DOCS / "benchmarks.md").read_text()
-    section = page.split("## Where the shapes of a table stand")[1].split("\n## ")[0]
+    section = page.split("## Shapes of the tables")[1].split("\n## ")[0]
     folder = Path(plots.__file__).parent
     for tables, where, _ in (row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| `")):
         files = re.findall(r"(\w+\.py)", where) or [f"{table}.py" for table in re.findall(r"`(\w+)`", tables)]
