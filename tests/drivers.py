@@ -1,15 +1,15 @@
-"""Runs the tests on every software driver that this machine can have, and says what each passes.
+"""Run the tests on every software driver that this machine can have, and report the results of each.
 
     ./dev test --drivers [--only NAME] [--rest] [--write] [ARGS]
 
-ARGS go to pytest. `--only` runs the drivers whose names hold NAME. `--rest` runs what the kept reports say neither passed nor was
-skipped: the rest of a run that was interrupted, and what has been mended since. `--write` puts the table of all kept reports
-at the end of docs/drivers.md, and with `--only none` it runs nothing.
+ARGS go to pytest. `--only` runs the drivers whose names contain NAME. `--rest` runs the tests that have neither passed nor been
+skipped in the kept reports: the remainder of an interrupted run, and tests that failed. `--write` puts the table of all kept reports
+at the end of docs/drivers.md; with `--only none` it runs nothing.
 
 The drivers are the installed lavapipe at three vector widths (subgroups of 4, 8 and 16), the newer lavapipe of the distribution's
-backports, SwiftShader from the package of Chromium, and those that PUMICE_TEST_DRIVERS names: manifests, with a colon between two.
-Packages are downloaded into build/drivers and unpacked there; nothing is installed. What cannot be had is named with the reason.
-Reports are kept in build/drivers/reports, one folder a driver, until a run without `--rest` begins there.
+backports, SwiftShader from the package of Chromium, and those in PUMICE_TEST_DRIVERS: manifests, separated by colons.
+Packages are downloaded to build/drivers and unpacked there; nothing is installed. A missing driver is reported with the reason.
+Reports are kept in build/drivers/reports, one folder per driver, until a run without `--rest` starts there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tested_commit import commit
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "drivers"
 PAGE = ROOT / "docs" / "drivers.md"
-HEADING = "## What each software driver passes"
+HEADING = "## Test results on software drivers"
 WIDTHS = (128, 256, 512)
 NO_TESTS = 5  # pytest's exit status where nothing is left to run
 
@@ -236,8 +236,8 @@ def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -
     lines = [
         HEADING,
         "",
-        f"Each row is the default tier of the tests, {len(tests)} of them and fewer in earlier commits, on a software driver; "
-        "`./dev test --drivers --write` makes it.",
+        f"Each row is a run of the default test tier on a software driver: {len(tests)} tests, fewer in earlier commits. "
+        "`./dev test --drivers --write` updates the table.",
         "",
         "| Driver | Device | Passed | Failed | Skipped | Not run | Days and commits |",
         "|---|---|---|---|---|---|---|",
@@ -247,12 +247,12 @@ def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -
         counts = [one.count("passed"), one.count("failed"), one.skips.total(), len(tests - one.results.keys())]
         lines.append(f"| {name} | {one.device} | {' | '.join(map(str, counts))} | {', '.join(one.runs)} |")
     for name, one in outcomes.items():
-        lines += ["", f"### What is skipped on {name}", ""]
+        lines += ["", f"### Tests skipped on {name}", ""]
         lines += [f"- {count} times: {reason}" for reason, count in one.skips.most_common() if is_of_driver(reason)]
         others = sum(count for reason, count in one.skips.items() if not is_of_driver(reason))
-        lines += [f"- {others} times for reasons that are not the driver's"]
+        lines += [f"- {others} times for reasons unrelated to the driver"]
     if absent:
-        lines += ["", "Not there on the machine of that run:", "", *(f"- {one}" for one in absent)]
+        lines += ["", "Drivers missing on the machine of that run:", "", *(f"- {one}" for one in absent)]
     return "\n".join(lines) + "\n"
 
 

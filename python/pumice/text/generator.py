@@ -286,7 +286,7 @@ class Generator:
     precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; by default fp16 for a model whose caches are float16,
     else fp32. cache: what the caches are stored as: "int8", with a scale for each row of a head, takes half of the memory of float16, and
     each key and value is off by half of its row's scale at most: by 1/254 of the largest of its row, but for the rounding of the scale to
-    the precision's type (docs/text.md, "Caches of int8"); by default the type of the precision, which may be named as well.
+    the precision's type (docs/text.md, "Use an int8 KV cache"); by default the type of the precision, which may be named as well.
 
     Options of calls: max_tokens: the most tokens that are made. temperature: 0 takes the likeliest token each time, otherwise
     tokens are drawn by chance from softmax(logits / temperature). top_k: only so many of the likeliest are drawn from, and those as likely
