@@ -1,5 +1,11 @@
-// Combines the results of attention over parts of the keys: see include/attention.glsl. TERMS: also the largest score and the share of each
-// row.
+// Merges the split-K partials of attention: y = sum_i exp(m_i - m) acc_i / sum_i exp(m_i - m) l_i, with the maximum m of all m_i.
+//
+// parts: float [batch, heads, rows, parts, size + 2], each the accumulated values, then the score maximum m_i and the sum of exponentials
+// l_i. y: [batch, heads, rows, size], any strides except for the last axis. terms (TERMS): (m, 1 / l) of each row, read by
+// attention_scores. One invocation computes four elements of a row.
+//
+// For all devices. Selected in cpp/operators/attention/attention.cpp if the keys are split and the attention kernel does not merge itself
+// (MEETS).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"

@@ -1,6 +1,15 @@
-// Attention for CPU drivers: one subgroup of 8 has 16 rows of a head, two a lane, and takes 16 keys at a time, whose elements are loaded
-// once a subgroup and handed round by shuffles with constant lanes: see conv_lanes. Scores stay in registers; sums lie in shared memory,
-// where each lane has its own.
+// Flash attention for CPU drivers: y = softmax(scale q k^T + mask) v; see include/attention.glsl for buffers and macros.
+//
+// Workgroup (x, y, z) = (16 queries, head of a batch item, split of the keys), one subgroup of 8. A lane has two queries. K and V elements
+// are loaded once per subgroup and broadcast by subgroupShuffle with constant lanes, as in conv_lanes. Scores are in registers; the output
+// accumulators are in shared memory, private to each lane.
+//   for each tile of 16 keys:
+//     S = q k^T                      // for each 4 elements of the head: 2 loads per lane, 16 broadcasts
+//     online softmax: m, l, P = exp(S - m)
+//     acc = acc * exp(m_old - m) + P v
+//
+// Selected in attention.cpp (lanes_plan) for devices that prefer CPU variants. The keys are split so that no loop reaches lavapipe's limit
+// of 65,535 iterations.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -1,8 +1,19 @@
-// Attention on matrix units: operands of 16 bits, sums of float32, in matrices of 16 by 16. Each subgroup has 16 rows of a head,
-// whose queries stay in its registers; all of them take the same 32 keys at a time, first the keys through shared memory and then
-// their values, the next of either on their way in registers. Scores pass through a strip of shared memory, where every number has a
-// place: there PER invocations of the subgroup have a row, make exponentials of it, and leave them beside the factor that the row's
-// sums so far are to be multiplied with.
+// Flash attention on cooperative matrices of 16 x 16 x 16: fp16 or bf16 operands, float accumulators. See include/attention.glsl for
+// buffers.
+//
+// Workgroup (x, y, z) = (tile of ROWS queries, head of a batch item, split of the keys). A subgroup has 16 queries, whose fragments stay in
+// registers. All subgroups share a tile of 32 keys in shared memory: first K, then V in its place. The next tile of either is prefetched
+// into registers. The fragment layout is unknown, so scores pass through shared memory for the softmax, with PER invocations per row. They
+// write back the probabilities and, as a matrix of 16 equal columns, the factor that rescales the accumulators.
+//   load Q fragments; prefetch K
+//   for each tile of 32 keys:
+//     store K to shared memory; prefetch V of this tile
+//     S = Q K^T -> shared; online softmax -> P, factor in shared memory
+//     store V to shared memory; prefetch the next K
+//     acc = acc * factor + P V
+//
+// Requires VK_KHR_cooperative_matrix, subgroups of 32 or 64, and heads of whole, aligned vec8s. Selected in attention.cpp (matrix_plan) if
+// the device's fragment layout is not the one that attention_quads needs.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #if NCNN_bf16_storage

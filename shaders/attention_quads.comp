@@ -1,12 +1,22 @@
-// Attention on matrix units whose components lie where this kernel takes them to lie: of a matrix of 16 by 16, invocation l of a subgroup
-// of 32 holds, of the rows l / 4 and l / 4 + 8, the columns l % 4 * 2, the next one, and both of them eight further on; in that order for
-// sums as for the left operand. So scores become exponentials, and these the left operand of the values, where they are: in registers.
-// Operands are halves, sums of float32. Each subgroup has STRIPS times 16 rows of a head, whose queries stay in its registers; all of them
-// take the same KEYS keys and values at a time through shared memory, the next of both on their way in registers. Each key that is read
-// from there is multiplied with all strips. Several subgroups (SHARES) may have the same rows, and share the keys of a turn.
-// TURNS: ALL_WHOLE where all rows see all keys, which fill all turns; WHOLE_FIRST: turns whose keys are seen by all rows of the workgroup are
-// taken by a text of their own up to the first other one. Of p.together heads that are neighbours the tiles of rows that see most keys all
-// come first, so that the last workgroups have little to do.
+// Flash attention on cooperative matrices in the m16n8k16 fragment layout: fp16 operands, float accumulators. See include/attention.glsl.
+//
+// Layout of a 16 x 16 matrix: invocation l of a subgroup of 32 holds rows l / 4 and l / 4 + 8, each with columns l % 4 * 2, + 1, + 8, + 9,
+// in the same order for accumulators as for the A operand. So scores become probabilities, and these the A operand of P V, in registers.
+//
+// Workgroup = (tile of ROWS queries, head of a batch item), and z = split of the keys (PARTS). A subgroup has STRIPS row tiles of 16
+// queries in registers; SHARES subgroups may have the same queries and split the keys of an iteration, KEYS each. K and V tiles are in
+// shared memory.
+//   load Q fragments; prefetch K and V
+//   for each tile of SHARES * KEYS keys:
+//     store K and V to shared memory (double-buffered if STRIPS > 1); barrier; prefetch the next tile into registers
+//     S = Q K^T; mask; online softmax: P = exp2(S - m); acc = acc * exp2(m_old - m) + P V
+//   reduce over SHARES; y = acc / l
+// TURNS: ALL_WHOLE if all queries see all keys and fill all tiles; WHOLE_FIRST runs tiles that all queries see in a specialised loop
+// without masking, up to the first other tile. Workgroups with the longest causal range start first, for p.together neighbouring heads at a
+// time.
+//
+// Requires VK_KHR_cooperative_matrix with the layout above (has_quads); EMULATED replaces it in tests. Heads are whole, aligned vec8s.
+// Selected in attention.cpp (matrix_plan); matrix_share.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require

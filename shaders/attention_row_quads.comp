@@ -1,12 +1,22 @@
-// Attention of a few rows that share keys and values, up to sixteen of them in a workgroup, on matrix units whose components lie as
-// fragments.glsl says. The time goes into reading keys and values, so nothing stands between memory and the units: an invocation loads
-// sixteen bytes at a time and has in them what it multiplies. Which elements of a head a step of a product takes is of no matter to its
-// sum, so it takes those that lie together. Rows are the left operand of their scores and keys the right one; weights then lie as the right
-// operand of the values needs them, whose results stand with their columns down. A subgroup has BLOCKS times sixteen keys at a time; those
-// of a workgroup take turns. The keys that rows see are cut into parts, as many as the grid has workgroups on its third axis or fewer, and
-// the workgroup that is the last of them to finish puts them together. QUERIES_SHARED: rows are read from shared memory for each product,
-// where they would take too many registers. INT8: eight elements of a key or value are eight bytes, and a pair that the units take is made of
-// every other byte of a word, in queries as well; keys' scales go into the scores, values' into the values.
+// Decode attention on cooperative matrices in the layout of include/fragments.glsl, for up to 16 queries that share K and V (grouped
+// queries included). It is memory-bound, so K and V go from memory to registers without shared memory. See include/attention.glsl for
+// buffers.
+//
+// Workgroup (x, y, z) = (ROWS queries, K/V head of a batch item, split of the keys in use). Each subgroup has BLOCKS * 16 keys per
+// iteration; the subgroups of a workgroup alternate. A 16-byte load is used as is: a sum over K does not depend on the order, so an
+// invocation assigns its contiguous elements to the positions of its fragment. Queries are A and keys B; probabilities are then the B
+// operand of the transposed product V^T P^T.
+//   load K, V; load Q fragments (QUERIES_SHARED: kept in shared memory, for long heads)
+//   for each tile of keys:
+//     S = Q K^T; prefetch the next K; mask; online softmax
+//     acc^T = acc^T * factor + V^T P^T; prefetch the next V
+//   reduce over subgroups; store, or write the partial result; the last workgroup of a row merges them (MEETS)
+// parts (MEETS): vec4 [row tile][split][ROWS][V_SIZE / 4 + 1], the last with the score maximum and the sum. INT8: K and V are bytes with
+// one scale per row of a head. A packed pair takes every other byte of a word, and the queries are reordered to match; K scales multiply
+// the scores, V scales the values.
+//
+// Requires the fragment layout (has_fragments) and heads of whole, aligned vec8s, up to 256 elements (128 for more than 8 queries).
+// Selected in attention.cpp (few_rows_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require

@@ -1,6 +1,14 @@
-// Attention of a few rows, bound by the reading of keys and values: TEAM invocations have a key between them, HELD fours of it each, and
-// use it for ROWS rows. TEAMS teams take turns with the keys, four at a time, and meet at the end. Rows of heads that share keys count
-// as rows.
+// Decode attention without cooperative matrices (few queries, memory-bound). See include/attention.glsl for buffers.
+//
+// Workgroup (x, y, z) = (ROWS queries of heads that share K and V, K/V head of a batch item, split of the keys). TEAM invocations share a
+// key, with HELD vec4s of it each, and use it for all ROWS queries. TEAMS such groups alternate.
+//   for each 4 keys of the group:
+//     load K and V; partial dots for ROWS queries; reduce over the TEAM invocations
+//     online softmax; acc = acc * factor + P v
+//   reduce over TEAMS in shared memory; store, write the partial result (PARTS), or let the last workgroup of a row merge them (MEETS)
+//
+// Needs no extension on GPUs; SUBGROUP uses shuffles, LANES is the CPU variant with one subgroup of 8. Selected in attention.cpp
+// (rows_plan).
 #version 450
 #if LANES || SUBGROUP
 #extension GL_KHR_shader_subgroup_basic : require

@@ -1,5 +1,10 @@
-// Writes the scores of attention, which its other kernels do not store, as a dense tensor [batch, heads, rows, keys]. STAGE 0: products, 1:
-// with the softcap, 2: with the mask, 3: shares of each row, whose terms are known. An invocation makes one.
+// Writes attention scores, which the other kernels do not store: y[batch, heads, rows, keys], dense.
+// STAGE 0: scale q k^T; 1: with softcap; 2: with mask; 3: probabilities exp(s - m) / l.
+//
+// See include/attention.glsl for q, k and mask. terms (STAGE 3): (m, 1 / l) of each row, from attention_combine. One invocation computes
+// one score.
+//
+// For all devices. Selected in cpp/operators/attention/attention.cpp if the scores are an output of the node.
 #version 450
 #define GRID_AXES 3
 #include "include/grid.glsl"

@@ -1,6 +1,14 @@
-// Attention through shared memory: a workgroup of 16 by 16 computes 64 rows of a head and up to 128 of its values, 32 keys at a time.
-// An invocation has four rows by two keys of the scores, then four rows by FOURS fours of the sums; four invocations share the
-// exponentials of a row.
+// Flash attention in shared memory without cooperative matrices: y = softmax(scale q k^T + mask) v; see include/attention.glsl for buffers.
+//
+// Workgroup (x, y, z) = (64 queries, head of a batch item, FOURS * 64 columns of V), 16 x 16 invocations. An invocation computes 4 queries
+// x 2 keys of the scores, then 4 queries x FOURS vec4s of the output; four invocations share the exponentials of a row.
+//   for each tile of 32 keys:
+//     S = q k^T, 16 elements of the head at a time through shared memory
+//     mask; S to shared memory; online softmax of each row; P to shared memory
+//     acc = acc * factor + P v, 16 keys at a time through shared memory
+//   reduce the sums of the rows; y = acc / l
+//
+// For GPUs without suitable cooperative matrices, with 256 invocations and the shared memory. Selected in attention.cpp (tiled_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0

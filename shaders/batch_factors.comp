@@ -1,4 +1,7 @@
-// Makes the factors that norm_apply takes for each channel, for batch normalisation, from scale, bias, mean and variance.
+// BatchNormalization per channel, as factors for norm_apply: y[c] = (mean, scale / sqrt(variance + epsilon), bias, 0).
+//
+// All buffers are float [channels], y is vec4 [channels]. One invocation computes one channel.
+// For all devices. Selected in cpp/operators/normalization/normalization.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

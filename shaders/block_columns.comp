@@ -1,7 +1,15 @@
-// Products of a few rows with a matrix in blocks for GPUs: see include/blocks.glsl. The invocations of a team have COLUMNS columns of ROWS
-// rows between them and read sixteen bytes of each column at once, all of one block; the next ones are on their way meanwhile. An integer
-// less its zero point is exact, is made once for all rows, and what a block's add to a row is multiplied by the scale once. GATED: the first
-// half of a team's columns are of the one matrix, the others are the same columns of the gate's.
+// GEMV and GEMM of a few rows with block-quantised weights, for GPUs: y[m, n] = sum_k x[m, k] (w[n, k] - zero[n, k / block]) scale[n, k /
+// block]. See include/blocks.glsl for buffers and fusions (NORMED, GATED).
+//
+// Workgroup = TEAMS groups of TEAM invocations by ROWS rows. A group computes COLUMNS columns: its invocations read 16 bytes of each
+// column, all of one block, and prefetch the next ones. With GATED, half of them are columns of the gate's matrix.
+//   for each 16 bytes of K of this invocation:
+//     prefetch; w - zero is exact in float and is computed once for all rows
+//     acc[m][n] += scale * sum of x[m, k] (w - zero)     // one multiplication by the scale per block
+//   reduce over the group; epilogue; store
+//
+// Requires whole 16-byte pieces in rows and blocks. Selected in cpp/operators/contraction/block_product.cpp (columns_tiling) if the weights
+// are not packed for block_quads.
 #version 450
 #if SUBGROUP
 #extension GL_KHR_shader_subgroup_basic : require

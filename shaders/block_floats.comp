@@ -1,6 +1,11 @@
-// A matrix in blocks as floats: see include/blocks.glsl. FRAGMENTS: of the matrix as block_pack.comp has laid it out.
-// Otherwise [columns, depth], of which an invocation makes eight. TRANSPOSED: [depth, columns], as products take it that pack nothing; an
-// invocation makes eight columns of eight or, of FRAGMENTS, 32 steps of the depth, and four neighbours read what lies together.
+// Dequantises block-quantised weights to floats, for GEMMs of many rows: y = (w - zero) * scale.
+//
+// w: [columns, depth] integers of BITS bits, or FRAGMENTS: as packed by block_pack.comp. scale, zero: see include/blocks.glsl. y: [columns,
+// depth], or with TRANSPOSED [depth, columns], for GEMMs with unpacked weights.
+// One invocation writes 8 elements. With TRANSPOSED it writes 8 columns x 8 rows, or with FRAGMENTS 8 columns x 8 rows in each 32 of 128,
+// and four neighbours read contiguous memory.
+//
+// For all devices. Selected in cpp/operators/contraction/block_product.cpp.
 #version 450
 #if FRAGMENTS
 #extension GL_EXT_control_flow_attributes : require

@@ -1,8 +1,12 @@
-// Products of a few rows with a matrix in blocks for CPU drivers: see include/blocks.glsl. One subgroup of 8 computes 16 columns of ROWS
-// rows, two columns a lane, which reads their words AHEAD at a time, all of one block; x is read by all lanes together and handed round by
-// shuffles with constant lanes.
+// GEMV and GEMM of a few rows with block-quantised weights, for CPU drivers. See include/blocks.glsl for the formula and the buffers.
 //
-// Measured on lavapipe (Mesa 22.3.6, 2 cores): 1 x 1024 x 2048 of 4 bits in blocks of 32 takes 0.8 ms of one core, by block_rows 8.3.
+// Workgroup = one subgroup of 8 computes 16 columns of ROWS rows, two columns per lane. A lane reads AHEAD words of its columns at a time,
+// all of one block. All lanes read x together and broadcast it by subgroupShuffle with constant lanes.
+//   for each AHEAD words of K:
+//     load x (one part per lane) and w; part[m][n] = sum of x (w - zero); acc[m][n] += scale * part[m][n]
+//
+// Measured on lavapipe (Mesa 22.3.6, 2 cores): 1 x 1024 x 2048 with 4 bits in blocks of 32 takes 0.8 ms on one core; block_rows takes 8.3
+// ms. Selected in cpp/operators/contraction/block_product.cpp (lanes_tiling) for devices that prefer CPU variants.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

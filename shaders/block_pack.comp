@@ -1,7 +1,13 @@
-// Lays out a matrix in blocks, [columns, depth] of integers of BITS bits, in the order of block_quads.comp: an invocation makes a word. Of
-// the eight elements that a word of four bits holds, or the four of a word of eight, the even ones come first, so that a mask finds two that
-// follow each other 16 bits apart. Integers with a sign become ones without, by turning its bit. TERMS: scales or zero points instead,
-// [columns, blocks], as halves [columns / 16][depth / 128][16][SCALES]; of INTEGERS, or of floats: of SOURCE_FLOAT, the nearest halves.
+// Packs block-quantised weights for block_quads.comp.
+//
+// x: [columns, depth] integers of BITS bits. y: [columns / 16][depth / 128][2][BITS / 4][32 lanes][16 bytes], the order of the fragments.
+// Within a word (8 elements of 4 bits, 4 of 8 bits) the even elements come first, so that one mask yields two consecutive elements 16 bits
+// apart. Signed integers become unsigned by flipping the sign bit.
+// TERMS: packs scales or zero points [columns, blocks] instead, as fp16 [columns / 16][depth / 128][16][SCALES]; from INTEGERS, or from
+// floats (SOURCE_FLOAT: rounded to nearest fp16).
+// One invocation writes one word.
+//
+// For devices that run block_quads. Selected in cpp/operators/contraction/block_product.cpp.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"

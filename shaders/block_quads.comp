@@ -1,11 +1,20 @@
-// Products of up to sixteen rows with a matrix in blocks, on matrix units: the matrix is the left operand, sixteen columns at a time, and
-// the rows are the right one, so that sixteen rows take no more multiplications than one. block_pack.comp has laid the integers out in the
-// order in which the matrix units take them, [columns / 16][depth / 128][2][BITS / 4][32 invocations][16 bytes]; an invocation reads what it
-// multiplies. An integer less its zero point is exact as a half; what 32 steps of a block add up to is multiplied by the scale in float32.
-// The subgroups of a workgroup share the depth, and their sums meet in shared memory. GATED: TILES tiles of each of two matrices. NORMED:
-// the rows are normalised. A subgroup puts what it multiplies itself into shared memory, and waits for no other: the rows times the gain, and
-// a power of two by which they are of the size of halves. Where sums meet, they are multiplied by the row's share of the squares of all.
-// HELD_X: there is one row, which is read beside the matrix.
+// GEMM (M <= 16) with block-quantised weights on cooperative matrices: y[m, n] = sum_k x[m, k] (w[n, k] - zero) scale. See
+// include/blocks.glsl.
+//
+// w: packed by block_pack.comp as [columns / 16][depth / 128][2][BITS / 4][32 lanes][16 bytes], so that an invocation loads the bytes of
+// its own fragment. w is the A operand, 16 columns at a time, and the rows of x are B: 16 rows cost as much as one.
+//
+// Workgroup = TILES * 16 columns (of both matrices with GATED) x ROWS rows. Its subgroups split K in chunks of 128.
+//   prefetch AHEAD chunks of w, scales and zero points
+//   for each AHEAD chunks of this subgroup:
+//     for each 32 of K: product = (w - zero) x in fp16 fragments (exact differences); acc = fma(product, scale, acc) in float
+//     prefetch the next chunks (TURNS 2: into a second set of registers, before this set is multiplied)
+//   reduce over subgroups in shared memory; epilogue; store
+// NORMED: fuses RMSNormalization. Each subgroup stores its own part of the rows in shared memory, times gain and a power of two that brings
+// it into the range of fp16, and needs no other subgroup. The factor 1 / sqrt(mean(x^2) + epsilon) is applied in the reduction.
+// HELD_X: a single row is loaded into registers together with w.
+//
+// Requires the fragment layout (has_fragments). Selected in cpp/operators/contraction/block_product.cpp (quads_tiling) for up to 16 rows.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require

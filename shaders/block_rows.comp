@@ -1,5 +1,8 @@
-// Products of a few rows with a matrix in blocks: see include/blocks.glsl. A workgroup makes one column of all ROWS rows; it is bound by
-// the reading of w.
+// GEMV with block-quantised weights, memory-bound in w. See include/blocks.glsl for the formula and the buffers.
+//
+// Workgroup = one column of all ROWS rows, 64 invocations that split K word by word and reduce in shared memory.
+//
+// For any device. Selected in cpp/operators/contraction/block_product.cpp (block_tiling) for up to 4 rows if no other kernel fits.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"

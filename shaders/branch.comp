@@ -1,9 +1,14 @@
-// Decides what runs next: sets the words that guard dispatches, from a condition that a graph made. Words:
-//   of a WHILE  words[own]: it goes on;  words[own + 1]: how often its body has run;
-//               words[own + 2]: rounds that have ended, each with its status in one of two places that the host reads in turn;
-//   of an IF    words[own]: then;        words[own + 1]: else.
-// A WHILE in a WHILE may need several rounds. There one word alone is not zero, that of the part which runs next, and it is handed on.
-// Where a device cannot skip dispatches by words, group counts do: the counts of record i are its groups where its word is not zero.
+// Device-side control flow: sets the words that guard dispatches, from a condition that a graph computed.
+//
+// words of a WHILE: words[own] = it continues; words[own + 1] = iterations of its body; words[own + 2] = finished rounds, each with its
+// status in one of two slots that the host reads alternately. words of an IF: words[own] = then; words[own + 1] = else.
+// A WHILE inside a WHILE may need several rounds. Then only one word is not zero, the word of the part that runs next, and MOVE and SPLIT
+// hand it on.
+// counts: if the device cannot skip dispatches by words, record i holds group counts, which are zero if its word is zero (indirect
+// dispatch).
+// One invocation does everything.
+//
+// For all devices. Recorded by cpp/graph/flow/guarded_code.cpp.
 #version 450
 layout(local_size_x = 1) in;
 layout(binding = 0) readonly buffer Condition { uint condition[]; };

@@ -1,5 +1,9 @@
-// Sums blocks of AXES axes back into the image that they were taken from: of each element those of the blocks that hold it. x is
-// [planes, elements of a block, blocks].
+// Col2Im: sums blocks of AXES axes back into the image; y = sum over all blocks of the elements that overlap it.
+//
+// x: [planes, elements of a block, blocks]. y: [planes, size...], dense. One invocation computes one element (or the elements of a word),
+// in a loop over the elements of a block.
+//
+// For all devices. Selected in cpp/operators/window/image_parts.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, block_elements, blocks;

@@ -1,6 +1,12 @@
-// Convolution of each channel with a kernel of its own; weights as ONNX has them, [channels][KERNEL_H][KERNEL_W]. An invocation makes four
-// neighbours of a row, of one channel or (VEC4) of four that lie together: what they read of an input row is read once. ROWS: the four are
-// one aligned vector of y.
+// Depthwise convolution: y[n, c, i, j] = bias[c] + sum over (th, tw) of x[n, c, i step_h + th dilation_h + base_h, ...] w[c, th, tw], then
+// the epilogue.
+//
+// x, y: any strides. w: [channels][KERNEL_H][KERNEL_W], as in ONNX. bias: float.
+// An invocation computes 4 neighbouring pixels of a row, of one channel or (VEC4) of 4 contiguous channels. It loads each input row once
+// into registers. ROWS: the 4 pixels are one aligned vec4 of y.
+//   for each th: load SPAN elements of the input row; for each tw: 4 multiply-adds
+//
+// For all devices. Selected in cpp/operators/contraction/depthwise.cpp.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"

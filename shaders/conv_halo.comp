@@ -1,13 +1,20 @@
-// Convolution of several taps on matrix units of halves whose components lie where include/fragments.glsl says: a workgroup computes
-// TILE_H rows of TILE_W pixels of an image by TILE_C output channels, each of its subgroups SUB_P neighbouring pixels by SUB_C of them.
-// The pixels that all taps of a tile read lie in shared memory once, PLANES times 32 input channels of them, and each tap composes its left
-// operands from there: an invocation has the eight channels from LANE % 4 * 8 on of 32, of the pixels LANE / 4 and eight further on. The
-// right operands come from memory in the order in which the units take them, the same for all workgroups, and need no barrier. SPLIT
-// subgroups share the depth of a tile, a row of taps and 32 channels at a time; their sums meet in shared memory.
-// SPREAD: of few output channels, the taps of a row of the kernel are columns of the right operand, tap after tap: TILE_W counts pixels
-// that are read, and the sums of a pixel's taps, which belong to neighbouring results, meet in shared memory. Steps of one.
-// Packed weights: [channels_out / 8][channels_in / 32][taps][32][8], as conv_pack.comp makes FRAGMENTS (SPREAD: [columns / 8] and [rows of
-// taps]); x has its channels in whole eights.
+// Convolution with several taps on fp16 cooperative matrices in the layout of include/fragments.glsl. The input patch with its halo is
+// loaded once per tile.
+//
+// x: channels in whole, aligned vec8s. w: packed by conv_pack.comp (FRAGMENTS) as [channels_out / 8][channels_in / 32][taps][32][8];
+// SPREAD: [columns / 8] and [rows of taps]. y: see include/contraction.glsl.
+// Workgroup = TILE_H x TILE_W pixels of an image x TILE_C output channels; a subgroup has SUB_P neighbouring pixels x SUB_C of them. SPLIT
+// subgroups split K by kernel rows of 32 channels. Weights come from memory in fragment order, without a barrier.
+//   for each PLANES * 32 input channels:
+//     load the patch (tile + halo) to shared memory; barrier
+//     for each kernel row and tap of this split:
+//       load weights (EARLY: of the next tap); A fragments from the patch at the tap's offset; acc += A B
+//   add bias; epilogue; store (SPLIT > 1: reduce in shared memory first)
+// A lane holds channels LANE % 4 * 8 ... + 7 of 32, for pixels LANE / 4 and LANE / 4 + 8.
+// SPREAD, for few output channels: the x taps of a kernel row are folded into N. TILE_W then counts input pixels, and the sums of
+// neighbouring pixels are added in shared memory. Strides of 1 only.
+//
+// Requires has_fragments. Selected in contraction_plan.cpp; halo_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require

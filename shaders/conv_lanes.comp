@@ -1,12 +1,17 @@
-// Contraction for CPU drivers: one subgroup of 8 computes 16 output channels of 16 pixels, two pixels a lane, in registers.
-// Weights come in by one load a subgroup and are handed round by shuffles with constant lanes.
+// GEMM and convolution for CPU drivers, in registers. See include/contraction.glsl for the geometry and contraction_lanes.glsl for the
+// weights.
 //
-// Measured on lavapipe (Mesa 22.3.6, LLVM 15, 2 cores), in 10^9 lane operations a second: multiply-add 41, load from a storage
-// buffer 1.7 (as vec4 2.9), from shared memory 1.8, subgroupShuffle by a constant 27, subgroupBroadcast 3.4. Multiply-adds of a
-// 1x1 convolution of 64 channels, by channels x pixels a lane: 16x2 13.7, 16x1 8.9, 16x4 9.1, 32x1 10.0, 8x4 10.8, 32x2 3.4.
+// Workgroup = one subgroup of 8 computes 16 output channels x 16 pixels, two pixels per lane. Weights are loaded once per subgroup and
+// broadcast by subgroupShuffle with constant lanes.
+//   for each tap, for each KV input channels:
+//     load x of 2 pixels per lane; load 16 x KV weights per subgroup
+//     for each of 16 channels: broadcast its weights; acc[channel][pixel] += w x
+// Each remaining loop moves all 32 accumulators at its end. ROW_TAPS > 0 therefore unrolls the taps of a row, for up to 4 input channels.
 //
-// Every loop that stays a loop moves all 32 sums at its end: a few input channels (ROW_TAPS > 0: one step of them, and that many taps
-// in a row) have the row unrolled.
+// Measured on lavapipe (Mesa 22.3.6, LLVM 15, 2 cores), in 10^9 lane operations per second: multiply-add 41, load from a storage buffer 1.7
+// (as vec4 2.9), from shared memory 1.8, subgroupShuffle with a constant 27, subgroupBroadcast 3.4. Multiply-adds of a 1x1 convolution of
+// 64 channels, by channels x pixels per lane: 16x2 13.7, 16x1 8.9, 16x4 9.1, 32x1 10.0, 8x4 10.8, 32x2 3.4.
+// Selected in contraction_plan.cpp (lanes_plan) for devices that prefer CPU variants.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

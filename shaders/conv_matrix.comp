@@ -1,8 +1,17 @@
-// Contraction on matrix units: operands of 16 bits, sums of float32. A workgroup computes TILE_P pixels by TILE_C output channels, each of
-// its subgroups SUB_P by SUB_C of them as matrices of 16 by 16; SPLIT subgroups share the depth of each such part. The depth passes through
-// shared memory in stretches of DEPTH products; the next stretch is on its way in registers while one is multiplied. The depth runs over
-// (tap, input channel), channels fastest; input channels come in eights that lie together. Packed weights:
-// [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// GEMM and implicit-GEMM convolution on cooperative matrices of 16 x 16 x 16: fp16 or bf16 operands, float accumulators.
+//
+// See include/contraction.glsl for the geometry. K runs over (tap, input channel), channels fastest; input channels are in contiguous
+// vec8s. w: packed as [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// Workgroup = TILE_P pixels (M) x TILE_C output channels (N), z = group. A subgroup computes SUB_P x SUB_C of them; SPLIT subgroups split
+// the K tile.
+//   prefetch the first K tile of DEPTH into registers
+//   for each K tile:
+//     store x and w to shared memory; barrier; prefetch the next K tile
+//     for each 16 of K of this split: load A and B fragments; acc += A B
+//     barrier
+//   accumulators to shared memory, 16 rows at a time: reduce over SPLIT, bias, epilogue, store
+//
+// Requires VK_KHR_cooperative_matrix. Selected in contraction_plan.cpp (matrix_plan); contraction_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #if NCNN_bf16_storage

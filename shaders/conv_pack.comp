@@ -1,12 +1,15 @@
-// Packs the weights of a contraction: one invocation makes four neighbouring elements (one output channel, four of the input).
-// INTEGER: of bytes, which it leaves as they are.
-// The source is any strided [groups * channels_out, channels_in, taps] (or, for transposed convolutions, channels first).
-// LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes; RUN of the steps of KV one after the other, for
-// where integer divisions take longer than the rest.
-// FRAGMENTS: as [channels_out / 8][channels_in / 32][taps][32][8], in the order in which product_quads takes a matrix, and conv_halo the
-// weights of a convolution. SPREAD: of that many taps of a row of a kernel as columns, tap after tap: [columns / 8][..][rows][32][8].
-// HALVES: for product_halves, as [..][..][2][32][8], the high halves before the low ones.
-// Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
+// Packs the weights of a GEMM or convolution. Elements outside the source become zero; floats are multiplied by `scale`.
+//
+// x: any strided [groups * channels_out, channels_in, taps] (transposed convolutions: channels_in first); INTEGER: bytes, kept as they are.
+// y: LANES, for conv_lanes and gemv_lanes: [groups][channels_out / 16][taps][channels_in / KV][16][4].
+//   FRAGMENTS, for product_quads and conv_halo: [channels_out / 8][channels_in / 32][taps][32][8]. SPREAD: that many taps of a kernel row
+//   are columns, tap by tap: [columns / 8][channels_in / 32][rows][32][8].
+//   FRAGMENTS with HALVES, for product_halves: [columns / 8][depth / 32][2][32][8], the fp16 high parts before the low parts.
+//   otherwise, for conv_tiled, conv_patch, conv_taps, conv_matrix and gemv: [groups][taps][channels_in][channels_out rounded up to 8].
+// An invocation writes 4 contiguous elements: of one output channel (LANES, FRAGMENTS), else 4 output channels. LANES: RUN steps of KV in
+// sequence, because integer divisions would dominate.
+//
+// For all devices. Selected in cpp/operators/contraction/contraction_pack.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -1,8 +1,15 @@
-// Convolution of few channels with many taps, for GPUs: a workgroup computes TILE_H rows of TILE_W pixels of an image by TILE_C output
-// channels. What all of its taps read of CHUNK input channels lies in shared memory, once. An invocation sums PIXELS neighbours of a row by
-// four channels: it reads a row of the patch into registers, and every tap of that row finds its elements there. SPLIT parts of a workgroup
-// have CHUNK channels each; their sums meet at the end. POOLS: y has the largest number of each window of POOL_H rows of POOL_W pixels, of
-// which tiles have whole ones: finished numbers, as they would be stored, go through shared memory. Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// Convolution of few channels with many taps, without cooperative matrices. The input patch with its halo is in shared memory.
+//
+// See include/contraction.glsl for the geometry. w: packed as [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// Workgroup = TILE_H x TILE_W pixels of an image x TILE_C output channels, z = group. An invocation accumulates PIXELS neighbouring pixels
+// of a row x 4 channels. SPLIT parts of the workgroup have CHUNK input channels each.
+//   for each SPLIT * CHUNK input channels:
+//     load the patch to shared memory, all loads first; barrier
+//     for each channel of this part, for each th: load a patch row into registers; for each tw: acc += x w
+//   reduce over SPLIT in shared memory; bias; epilogue; store
+// POOLS: fuses MaxPool over POOL_H x POOL_W. Finished results, rounded as if stored, go through shared memory; tiles contain whole windows.
+//
+// For GPUs. Selected in contraction_plan.cpp (patch_plan); patch_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0

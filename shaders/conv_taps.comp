@@ -1,12 +1,17 @@
-// Convolution of few channels on matrix units of halves whose components lie where attention_quads.comp says. A tile is TILE_H rows of
-// TILE_W pixels of an image; what all of its taps read lies in shared memory, once, for all input channels. A subgroup multiplies strips of
-// sixteen pixels of a row by SUB_C output channels; ACROSS of them have the same strips. The depth, all taps of all channels, is STEPS
-// times sixteen: an invocation has the same four places of each sixteen for all of its pixels, so that it finds where they lie in the patch
-// once, and holds the weights for all tiles of its workgroup. Steps past the depth count as zero, whatever lies where they read.
-// A column of a matrix may stand for any output channel: each invocation is given neighbouring channels of a pixel, whose sums it stores at
-// once.
-// Y_EIGHTS, beside Y_VEC4: neighbouring channels of halves are aligned eights.
-// Packed weights: [kernel_taps][channels_in][channels_out rounded up to 8].
+// Convolution of few input channels on fp16 cooperative matrices in the layout of include/fragments.glsl: K runs over all taps of all
+// channels.
+//
+// See include/contraction.glsl for the geometry. w: packed as [kernel_taps][channels_in][channels_out rounded up to 8]. Y_EIGHTS with
+// Y_VEC4: output channels are aligned vec8s of fp16.
+// Workgroups are persistent: each processes several tiles of TILE_H x TILE_W pixels. A subgroup multiplies strips of 16 pixels of a row by
+// SUB_C output channels; ACROSS subgroups have the same strips and other channels.
+//   load all weights as B fragments, kept in registers; find the patch offsets of this lane's 4 of each 16 of K once
+//   for each tile of this workgroup:
+//     store the prefetched patch (all channels) to shared memory; barrier; prefetch the next patch
+//     for each strip: for each 16 of K: gather A from the patch; acc += A B; then bias, epilogue, store
+// K is padded to a multiple of 16; padded steps count as zero. Columns are assigned to channels so that a lane stores contiguous channels.
+//
+// Requires has_fragments. Selected in contraction_plan.cpp (taps_plan); taps_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require

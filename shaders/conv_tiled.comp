@@ -1,7 +1,18 @@
-// Contraction for GPUs: a workgroup computes TILE_P pixels by TILE_C output channels. SPLIT parts of it each sum every SPLIT-th stretch
-// of 16 products through shared memory of their own, an invocation a tile of REGISTERS_P by REGISTERS_C; their sums meet at the end. The
-// next stretch is on its way while one is summed. The depth runs over (tap, input channel), channels fastest.
-// Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// GEMM and implicit-GEMM convolution in shared memory for GPUs, for floats and 8-bit integers.
+//
+// See include/contraction.glsl for the geometry. K runs over (tap, input channel), channels fastest. w: packed as
+// [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// Workgroup = TILE_P pixels (M) x TILE_C output channels (N), z = group. An invocation accumulates REGISTERS_P x REGISTERS_C. SPLIT parts
+// of the workgroup take every SPLIT-th K tile of 16, each in its own shared memory.
+//   prefetch the first K tile
+//   for each K tile of this part:
+//     store x and w to shared memory; barrier; prefetch the next K tile
+//     for each k: load REGISTERS_P + REGISTERS_C values; outer product into acc
+//     barrier
+//   reduce over SPLIT; bias; epilogue; store
+// W_ZERO subtracts zero points of w afterwards, from the row sums of x.
+//
+// For GPUs, as the general case. Selected in contraction_plan.cpp (tiled_plan); contraction_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0

@@ -1,4 +1,9 @@
-// Convolution over three spatial axes, plain or TRANSPOSED, one element an invocation; weights as ONNX has them.
+// Convolution over three spatial axes, plain or TRANSPOSED, for floats and 8-bit integers (INTEGER, accumulated as int32).
+//
+// x, y: any strides. w: as in ONNX. See include/volume.glsl for the window. One invocation computes one element, in a loop over taps and
+// channels.
+//
+// For all devices. Selected in cpp/operators/contraction/volume.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

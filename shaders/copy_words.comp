@@ -1,4 +1,7 @@
-// Copies 32-bit words, four per invocation, neighbours by neighbouring invocations. ELEMENT_BITS: of what the offsets count.
+// y[y_offset + i] = x[x_offset + i] for 32-bit words. ELEMENT_BITS: size of the elements that the offsets count.
+//
+// An invocation copies four words, a workgroup apart, so that neighbours access neighbouring words. For all devices; used by
+// cpp/dispatch/copy.cpp and for copies of caches and resources.
 #version 450
 #include "include/grid.glsl"
 layout(local_size_x = LOCAL_SIZE) in;

@@ -1,6 +1,10 @@
-// The columns of a deformable convolution: the elements of x that a kernel's elements meet at each of its places, every one moved by an
-// offset of its own [image, offset group, element, y and x, place] and times a MASK: [image and channel, element of the kernel, place].
-// They are interpolated between four neighbours; outside is 0.
+// im2col of a deformable convolution: samples x at each tap of each output pixel, moved by a learned offset, times the mask.
+//
+// offset: [image, offset group, tap, y and x, pixel]. mask (MASK): [image, offset group, tap, pixel]. y: [image and channel, tap, pixel],
+// dense.
+// One invocation computes one element (or the elements of a word) by bilinear interpolation; outside the image is 0.
+//
+// For all devices. Selected in cpp/operators/window/image_parts.cpp; a GEMM with the weights follows.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, channels, rows, columns;

@@ -1,5 +1,10 @@
-// Determinants of square matrices, by elimination with the largest pivot of each column, on a copy in `a`. include/alone.glsl says which
-// invocations share a matrix.
+// Determinants of square matrices by Gaussian elimination with partial pivoting, on a copy in `a`.
+//
+// x: [matrices, size, size], dense. y: [matrices]. a: scratch of the size of x. include/alone.glsl defines whether a workgroup or an
+// invocation has a matrix.
+//   for each column k: find the pivot (reduction); swap rows; determinant *= pivot; eliminate the rows below
+//
+// For all devices. Selected in cpp/operators/contraction/determinant.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

@@ -1,9 +1,13 @@
-// One pass of a discrete Fourier transform along the middle axis of [outer, points, inner]. After passes of radices
-// whose product is `done`, z(k, j) is the transform of the elements j, j + points / done, .. at frequency k, and lies at
-// k * (points / done) + j: a pass makes those of done * radix from `radix` each. No step needs an order of its own (Stockham).
-// FIRST: reads x, of COMPONENTS (1: real), whose elements past `size` count as 0; SYMMETRIC: those past the middle are the conjugates of
-// those before it; WINDOW: times window; an outer index is a frame of a batch. LAST: writes the first `made` of them to y, of
-// RESULT components, times `scale`. roots: e^(-2 pi i k / points), or their conjugates.
+// One pass of a Stockham FFT along the middle axis of [outer, points, inner], of any radix: no bit reversal is needed.
+//
+// After passes whose radices multiply to `done`, z(k, j) is the transform of elements j, j + points / done, ... at frequency k, at index k
+// * (points / done) + j. A pass combines `radix` of them. roots: e^(-2 pi i k / points), or their conjugates.
+// FIRST: reads x of COMPONENTS (1: real), with zeros past `size`; SYMMETRIC: elements past the middle are conjugates of those before;
+// WINDOW: multiplies by window; outer indices are frames of a batch (STFT). LAST: writes the first `made` results to y, of RESULT
+// components, times `scale`.
+// One invocation computes one complex element, as a sum of `radix` products.
+//
+// For all devices. Selected in cpp/operators/signal/dft.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

@@ -1,5 +1,10 @@
-// Runs the operations that the engine's results depend on, at points where ways of computing them differ: all trials of all points, y[trial
-// * p.points + point]. The host knows what is right. One workgroup, whose first invocation runs the long loop.
+// Driver test: runs operations that the engine depends on, at points where possible implementations differ. The host compares the results.
+//
+// a, b: float inputs; n: integers. y: [trial][point], then the number of iterations of a long loop.
+// One workgroup of 64. The first invocation runs the long loop last, because a driver that ends long loops may count the iterations of all
+// loops and invocations.
+//
+// For all devices. Run by cpp/dispatch/kernel/driver_trial.cpp, which caches the outcome.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = 64) in;

@@ -1,4 +1,6 @@
-// The scale and the zero point of a quantisation to uint8 of numbers between `least` and `most`, and zero.
+// DynamicQuantizeLinear parameters for uint8: scale = (max(most, 0) - min(least, 0)) / 255 and zero = round(-low / scale), clamped.
+//
+// least, most: float, one element each. One invocation. For all devices; selected in cpp/operators/quantize/quantize.cpp.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"

@@ -1,4 +1,7 @@
-// A dense tensor of one value; of matrices with DIAGONAL, where the value stands on diagonal `k` and all else is 0.
+// y = value: a dense tensor of one value. DIAGONAL: matrices with the value on diagonal `k` and 0 elsewhere.
+//
+// See include/dense.glsl for the mapping: an invocation writes PIECES words. For all devices; used for ConstantOfShape, EyeLike and
+// sorting.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements;

@@ -1,4 +1,7 @@
-// A float vector as float32, whatever its source: biases, scales and statistics, which kernels read as they accumulate.
+// y[i] = float(x[i]) * scale: a vector as float32, whatever its storage. For biases, scales and statistics, which kernels accumulate in
+// float.
+//
+// One invocation converts one element. For all devices; selected in cpp/operators/contraction/contraction_pack.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

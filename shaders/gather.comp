@@ -1,5 +1,10 @@
-// y[id] = x[the element that indices name], for elements of 8 to 128 bits. An index out of range counts as 0: the host cannot know it here.
-// PARTS: only a part of x is bound; an element elsewhere is left to the dispatch that binds its part.
+// Gather, GatherND and GatherElements: y[id] = x[the element selected by the indices], for elements of 8 to 128 bits.
+//
+// See include/indexed.glsl for addressing and include/dense.glsl for y. An index out of range counts as 0, because the host cannot check
+// it.
+// PARTS: only a part of x is bound; elements of other parts become 0, and the dispatches of all parts are combined with OR.
+//
+// For all devices. Selected in cpp/operators/index/indexed.cpp.
 #version 450
 #include "include/indexed.glsl"
 #include "include/dense.glsl"

@@ -1,7 +1,12 @@
-// Matrix products of a few rows: y = x w, bound by the reading of w. A workgroup computes 32 columns of all ROWS rows; four
-// neighbouring invocations read 32 columns of one row of w, eight each, and the others take further rows of w, AHEAD of them on their way
-// at once. Their sums meet in shared memory: eight of them, then the rest.
-// Packed weights: [batch][depth][columns rounded up to 8].
+// GEMV and GEMM of a few rows, memory-bound in w: y = x w.
+//
+// x: [batch][rows][depth], any strides. w: packed as [batch][depth][columns rounded up to 8], read in vec8s.
+// Workgroup = 32 columns of all ROWS rows, z = batch item. Four neighbouring invocations load 32 columns of one row of w; the others load
+// further rows.
+//   for each AHEAD rows of w of this invocation: issue all loads; acc[row] += x w
+//   reduce in shared memory in two steps: sums of 8, then the rest; bias, epilogue, store
+//
+// For GPUs. Selected in cpp/operators/contraction/contraction_plan.cpp (skinny_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0

@@ -1,7 +1,11 @@
-// Matrix products of a few rows with a matrix that is stored by columns: y = x w, bound by the reading of w. A subgroup computes one column
-// of all ROWS rows: its invocations read neighbouring eights of the column, AHEAD of them on their way at once, and their sums meet by
-// exchange.
-// Packed weights: [columns][depth], a multiple of 8 deep; x is read in eights too.
+// GEMV and GEMM of a few rows with w stored by columns, memory-bound in w: y = x w.
+//
+// x: rows of contiguous vec8s. w: packed as [columns][depth], depth a multiple of 8.
+// A subgroup computes one column of all ROWS rows. Its invocations load neighbouring vec8s of the column.
+//   for each AHEAD vec8s of this invocation: issue all loads; acc[row] += dot(x, w)
+//   reduce with subgroupShuffleXor; bias, epilogue, store
+//
+// Requires subgroup shuffles. Selected in cpp/operators/contraction/contraction_plan.cpp (columns_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require

@@ -1,11 +1,16 @@
-// Contractions of a few pixels for CPU drivers, products of a few rows above all: one subgroup of 8 computes 16 output channels of all ROWS
-// pixels, two channels a lane. They are bound by the reading of the weights, of which every lane reads its own; x is read by all lanes
-// together, eight steps at a time, and handed round by shuffles with constant lanes.
+// GEMV and convolution of a few pixels for CPU drivers, memory-bound in the weights.
 //
-// Measured on lavapipe (Mesa 22.3.6, 2 cores): 1 x 1024 x 2048 in float32 takes 0.57 ms, by conv_lanes 3.1 ms. That is 14 GB/s; a matrix
-// that is not packed comes in at 7 GB/s, in a sixth of the time that packing it first takes.
+// See include/contraction.glsl for the geometry and include/contraction_lanes.glsl for the packed weights. W_STRIDED: w is an unpacked
+// matrix, loaded element by element; W_VEC4: its columns are contiguous, loaded as vec4.
+// Workgroup = one subgroup of 8 computes 16 output channels of all ROWS pixels, two channels per lane. Each lane loads its own weights. All
+// lanes load x together, 8 steps at a time, and broadcast it by subgroupShuffle with constant lanes.
+//   for each tap, for each 8 steps of KV input channels:
+//     load x, one step per lane; for each step: load w, broadcast x, acc += w x in the order of K
+// All CPU variants sum in the order of K, so a GEMM has the same bits in each.
 //
-// W_STRIDED: w is a matrix as it lies, one element at a load. W_VEC4: its columns are contiguous, four elements at a load.
+// Measured on lavapipe (Mesa 22.3.6, 2 cores): 1 x 1024 x 2048 in float32 takes 0.57 ms (14 GB/s); conv_lanes takes 3.1 ms. An unpacked
+// matrix is read at 7 GB/s, in a sixth of the time of packing it first.
+// Selected in cpp/operators/contraction/contraction_plan.cpp (few_lanes_plan) for devices that prefer CPU variants.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

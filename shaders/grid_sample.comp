@@ -1,6 +1,11 @@
-// Elements of x at the places that a grid names, -1 to 1 on each of AXES axes, the innermost first. TAPS neighbours on an axis: 1 (the
-// nearest), 2 (linear) or 4 (cubic). PADDING of what is outside: 0 zeros, 1 the border's, 2 reflected. ALIGN: -1 and 1 are the centers of
-// the outermost elements, else their outer edges. Sums are float32.
+// GridSample over AXES axes: samples x at grid coordinates from -1 to 1, innermost axis first, accumulating in float.
+//
+// x: [images, channels, size...], grid: [images, points, AXES], y: [images, channels, points], all dense. TAPS per axis: 1 nearest, 2
+// linear, 4 cubic. PADDING: 0 zeros, 1 border, 2 reflection. ALIGN (align_corners): -1 and 1 are the centers of the outermost elements,
+// else their outer edges.
+// One invocation computes one element (or the elements of a word), as a weighted sum of TAPS^AXES neighbours.
+//
+// For all devices. Selected in cpp/operators/resize/grid_sample.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, channels, points;  // points: of an image of the grid

@@ -1,7 +1,11 @@
-// Signs of sums of hashes, a workgroup for each seed: y is 1 where the sum over the parts of x of weight * hash(seed, part) is above 0,
-// else 0. A hash is FarmHash's 64-bit fingerprint of the seed's four bytes and those of the part, as a signed number. The sum is that of
-// doubles, in the order of the parts: numbers here are mantissa * 2^exponent with 53 bits, rounded as doubles are, so that devices
-// without doubles find the same. ITEM: bytes of an element of x.
+// LSH projection: y[s] = 1 if the sum over all parts of x of weight * hash(seed s, part) is above 0, else 0.
+//
+// seeds: [seed_count], 32 bits. x: parts of part_bytes bytes; ITEM: bytes of an element. weights (WEIGHTED): float, one per part. y: uint.
+// The hash is FarmHash's 64-bit fingerprint of the seed's four bytes and the part, as a signed integer. The sum has the rounding and order
+// of doubles; it is computed with 53-bit mantissas in integers, so devices without doubles give the same result.
+// Workgroup = one seed. Each of 64 invocations hashes a part, and the first one adds the products in order.
+//
+// Requires 64-bit integers (or their emulation by word pairs). Selected in cpp/operators/ml/hash_projection.cpp.
 #version 450
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 layout(local_size_x = 64) in;

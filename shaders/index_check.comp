@@ -1,6 +1,10 @@
-// Finds the indices that are out of range: y = {~ the position of the first, how many, its low word, its high word}, zeros where none is.
-// An index at k, k + TUPLE, .. is of an axis of size[k % TUPLE]; from_end: negative ones count from its end. REALS: they are floats, of
-// which y has the bits. TELLS: a single invocation that adds the two words to the others.
+// Finds indices that are out of range: y = {~position of the first, count, its low word, its high word}, zeros if there is none.
+//
+// indices: int32 or int64, or REALS: floats (y then has their bits). Index k belongs to an axis of size[k % TUPLE]. from_end: negative
+// indices count from the end. Positions and counts are combined atomically.
+// One invocation checks one index. TELLS: a second dispatch of a single invocation stores the words of the first bad index.
+//
+// For all devices. Used by cpp/operators/compiled/index_check.cpp (check_indices=True).
 #version 450
 layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {

@@ -1,13 +1,15 @@
-// Copies elements from one strided tensor to another of the same (coalesced) shape, whatever they mean: transposes, slices, parts of
-// a concatenation, broadcasts, depth to space. BITS: of an element as it is moved (8 to 128), which is SCALE neighbours of the tensor's.
-// A piece of the target is made at once:
-//   MADE elements that lie side by side there, a power of two; bit b of an element's number among them is step[b] in the source, or with
-//   PAD they are neighbours on the last axis;
-//   with WORDS a word of a dense target, whose elements are found one by one; the last one may be filled in part.
-// Pieces below 32 bits are put into their word atomically. p.elements counts elements with WORDS, else pieces, as do size and the
-// target's strides. An invocation makes PIECES of them.
-// PAD: the source is smaller or larger, and what lies outside it is a constant (1), reflected (2), the edge (3), repeated (4) or
-// reflected with the edge (5).
+// Copies elements between strided tensors of the same (coalesced) shape: transposes, slices, concatenation, broadcasts, padding, depth to
+// space.
+//
+// BITS: size of an element as moved (8 to 128), which is SCALE neighbouring elements of the tensor. One store writes a piece:
+//   MADE contiguous elements of the target, a power of two. Bit b of an element's number advances the source by step[b]; with PAD they are
+//   neighbours on the last axis.
+//   WORDS: one word of a dense target, whose elements are located one by one; the last word may be partial.
+// Pieces below 32 bits are stored atomically. p.elements counts elements with WORDS, else pieces, as do size and the target's strides.
+// PAD: elements outside the source are a constant (1), reflected (2), the edge (3), wrapped (4) or reflected including the edge (5).
+// An invocation moves PIECES pieces, a workgroup apart; all loads come first.
+//
+// For all devices. Selected in cpp/operators/index/index_map.cpp and cpp/operators/means/strided.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -1,4 +1,7 @@
-// Packs a vector of integers as int32: zero points and biases, which kernels read as they accumulate. A step of 0 repeats the first.
+// y[i] = int32(x[i * step]): packs zero points and biases, which kernels accumulate as int32. A step of 0 repeats the first element.
+//
+// One invocation converts one element; LOAD(t, i) reads the source dtype. For all devices; selected in
+// cpp/operators/contraction/contraction_integers.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -1,5 +1,9 @@
-// Packs a matrix of bytes, whose columns lie together, as rows of whole sixteens: what lies past a row's end is PAD. An invocation makes a
-// word, neighbours make those of neighbouring rows.
+// Packs a byte matrix with contiguous columns as rows of whole 16-byte pieces, padded with PAD.
+//
+// x: bytes, [rows, depth] with strides x_row and x_depth. y: [rows][words]. An invocation writes one word; neighbours write the same word
+// of neighbouring rows.
+//
+// For matrix_integers.comp. Selected in cpp/operators/contraction/matrix_integers.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -1,5 +1,7 @@
-// Computes the sum of each row of a matrix of signed bytes, in rows of whole sixteens, as int32. FLIP: their highest bits are flipped
-// first.
+// y[row] = sum of the signed bytes of a row, as int32. FLIP is XORed into every word first, to turn unsigned bytes into signed ones.
+//
+// x: [rows][row_pieces], 16 bytes per piece. Workgroup = one row, 64 invocations that reduce in shared memory.
+// For matrix_integers.comp. Selected in cpp/operators/contraction/matrix_integers.cpp.
 #version 450
 #define TEAM 64
 layout(local_size_x = TEAM) in;

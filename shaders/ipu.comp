@@ -1,8 +1,12 @@
-// Pixels of an image from a texture that is scaled to it, from an image of its size, or from the first over the second. Colours are bytes,
-// all arithmetic is of integers. An invocation makes a word of one row.
+// Image processing unit of the dv SDK: resamples a texture, reads an image, or blends the texture over the image; converts the pixel
+// format.
 //
-// TEX, RD: 0 absent, else the bytes of a pixel; a texture of 1 has indices into a palette of RGBA. WR: bytes of a pixel; with 6 they
-// are three float16. RGBA of a texture are its bytes in this order; those of the other images are where `place` says.
+// TEX, RD: 0 absent, else bytes per pixel of the texture and of the image; TEX 1 has indices into an RGBA palette. WR: bytes per pixel of
+// the result; 6 are three fp16. The texture is RGBA in this order; the others have the byte order of rd_place and wr_channel. All
+// arithmetic is in integers, so results are exact.
+// An invocation writes one word of a row: y of the grid is the row.
+//
+// For all devices. Selected in cpp/dv/ipu_lowering.cpp.
 #version 450
 #define GRID_AXES 3
 #include "include/grid.glsl"

@@ -1,7 +1,12 @@
-// y = concat(zeros, cache[0 .. past), x): the rows in use of a KV cache [batch, heads, capacity, size] and the new rows x, padded with zeros on
-// the left to the capacity, as in a left-padded batch: [batch, heads, capacity, size]. Rows of the cache past the first `past` of a batch item
-// are not read, whatever they hold. An invocation copies 16 bytes (WORDS), four elements (VEC4) or one element of a row. INT8: the cache is
-// bytes, and each row has a scale.
+// y = concat(zeros, cache[0 .. past), x): the rows in use of a KV cache [batch, heads, capacity, size] and the new rows x, padded with
+// zeros on the left to the capacity, as in a left-padded batch: [batch, heads, capacity, size].
+//
+// Rows of the cache past the first `past` of a batch item are not read, whatever they hold. INT8: the cache is bytes, and each row has a
+// scale.
+// Grid (x, y, z) = (elements of a head, head, batch item). An invocation copies 16 bytes (WORDS), four elements (VEC4) or one element of a
+// row.
+//
+// For all devices. Selected in cpp/operators/attention/joined_rows.cpp.
 #version 450
 #define GRID_AXES 3
 #include "include/grid.glsl"

@@ -1,6 +1,11 @@
-// Layer normalisation of dense rows: mean, then variance about it, then the result. include/row.glsl says which invocations share a row.
-// CENTRED 0: the root mean square about zero takes the place of both. HAS_MEAN, HAS_DEVIATION: the mean, and one over the standard
-// deviation, are results too.
+// LayerNormalization of dense rows: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, then the epilogue.
+//
+// x, y: [rows, size]. scale, bias: float [size]. CENTRED 0: RMSNormalization, with a mean of 0. HAS_MEAN, HAS_DEVIATION: also store the
+// mean and 1 / standard deviation.
+// include/row.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT) or a subgroup of 8 (LANES, the CPU variant).
+//   mean = sum(x) / size; variance about it, corrected by the mean of the residuals; store
+//
+// For all devices. Selected in cpp/operators/normalization/normalization.cpp for rows that do not fit registers.
 #version 450
 #if LANES
 #extension GL_KHR_shader_subgroup_basic : require

@@ -1,6 +1,13 @@
-// Layer normalisation as in layer_norm.comp, of rows that are held in registers, so that they are read once. CHANNELS 0: each element of a
-// row has its own scale and bias. 1: a row is the plane of one channel, which has one of each. 2: a row is the planes of p.channels
-// neighbouring channels, group row % p.groups of its image.
+// LayerNormalization, GroupNormalization and InstanceNormalization of rows kept in registers, so that x is read once. See layer_norm.comp.
+//
+// x, y: dense rows of whole vec4s. CHANNELS 0: scale and bias per element of a row. 1: a row is the plane of one channel, with one scale
+// and bias. 2: a row is the planes of p.channels neighbouring channels, group row % p.groups of its image. RESIDUAL: a second tensor for
+// the epilogue.
+// TEAM invocations share a row, HELD vec4s each; a workgroup has TEAMS rows.
+//   load the row (EARLY: scale, bias and residual too); reduce sum; reduce squares and residuals; normalise; store
+//
+// For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp if the row fits registers
+// (held_rows).
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -1,4 +1,7 @@
-// A tensor whose indices on some axes are looked up in tables: y[i, j, ..] = x[table[i], j, ..]. A table's entry below 0 gives `value`.
+// y[i, j, ...] = x[table_0[i], table_1[j], ...]: indexes axes through tables. A table entry below 0 gives `value`.
+//
+// tables: int32; table[axis] is the start of the axis's table, or -1 if it has none. See include/dense.glsl for y.
+// For all devices. Selected in cpp/operators/means/lookup.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements;

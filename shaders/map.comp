@@ -1,13 +1,15 @@
-// Elementwise expressions over broadcast operands of any dtypes: the one kernel of the map rows. The lowering gives, as macros,
-//   DECLARATIONS  the bindings t0, t1, .. and y;     RESULT_TYPE, RESULT  the expression over local variables, each operation rounded;
-//   FINISHED(v)   what is fused behind it;
-//   LOADS         those variables, from the elements at[0], at[1], ..;
-//   STORE(i, v)   one element;                       STORE4(i, v, count)  the first `count` of four, from a multiple of four on.
-// DENSE: the output is dense, and an invocation makes QUADS times four elements of it, else one. RANK: axes that are walked, 0 where
-// every operand is dense in the output's order or one element. WHOLE: four neighbours of the output lie on one row of the last axis,
-// so that their place is found once; then come
-//   QUADS_HELD    arrays of what four elements read, for each four; LOAD_QUADS  fills their k-th from at[0], at[1], ..;
-//   PICKS         local variables of the j-th element of the k-th.
+// Elementwise expressions over broadcast operands of any dtypes: y = RESULT(t0, t1, ...), the kernel of all map rows and their fusions.
+//
+// The lowering defines these macros:
+//   DECLARATIONS  the bindings t0, t1, ... and y;     RESULT_TYPE, RESULT  the expression over local variables, each operation rounded;
+//   FINISHED(v)   the fused epilogue;                 LOADS                those variables, from the elements at[0], at[1], ...;
+//   STORE(i, v)   one element;                        STORE4(i, v, count)  the first `count` of four, at a multiple of four.
+// DENSE: y is dense, and an invocation computes QUADS groups of four elements, else one element. RANK: axes to walk; 0 if every operand is
+// dense in y's order or a single element. WHOLE: four neighbours are on one row of the last axis, so they are located once:
+//   QUADS_HELD    arrays with the operands of four elements, per group;  LOAD_QUADS  fills group k from at[0], at[1], ...;
+//   PICKS         local variables of element j of group k.
+//
+// For all devices. Selected in cpp/operators/map/map.cpp.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"

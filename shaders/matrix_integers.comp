@@ -1,8 +1,14 @@
-// Products of matrices of 8-bit integers on matrix units, summed as int32: y = (x - x_zero) w, where w is stored by columns and zero
-// points are taken from it too. Unsigned integers become signed ones by flipping their highest bit, which makes 128 less of each; what
-// zero points amount to is put together from sums over the rows of x and the columns of w. A workgroup computes TILE_R rows by TILE_C
-// columns, each of its subgroups SUB_R by SUB_C of them as matrices of 16 by 16. The depth passes through shared memory in stretches of
-// DEPTH; the next stretch is on its way in registers while one is multiplied.
+// int8 GEMM on cooperative matrices: y = (x - x_zero) (w - w_zero), accumulated as int32 in tiles of 16 x 16 x 32.
+//
+// x: [rows][depth], w: [columns][depth], bytes in 16-byte pieces. y: int32 [rows, columns]. Unsigned bytes become signed by flipping the
+// sign bit, that is, subtracting 128. Zero points and these offsets are applied at the end, from the sums of rows of x and columns of w
+// (x_sums, w_sums).
+// Workgroup = TILE_R rows x TILE_C columns; a subgroup computes SUB_R x SUB_C.
+//   prefetch the first K tile of DEPTH
+//   for each K tile: store to shared memory; barrier; prefetch the next K tile; load fragments; acc += A B; barrier
+//   accumulators through shared memory, 16 rows at a time; correct by zero points; store
+//
+// Requires VK_KHR_cooperative_matrix with int8. Selected in cpp/operators/contraction/matrix_integers.cpp.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int8 : require

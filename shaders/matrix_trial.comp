@@ -1,5 +1,9 @@
-// Shows where a driver has the components of matrices of 16 by 16: each invocation stores those that it holds of a left operand whose
-// elements are their own numbers, y[invocation * 8 + component], and after them those of sums. One subgroup of 32.
+// Driver test: shows the fragment layout of 16 x 16 matrices. Elements of the A operand and of the accumulator are their own indices.
+//
+// y[invocation * 8 + component]: the elements of A that each invocation holds; then, from 256 on, those of the accumulator. One subgroup of
+// 32.
+//
+// Requires VK_KHR_cooperative_matrix. Run by cpp/dispatch/kernel/driver_trial.cpp, which caches the outcome.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require

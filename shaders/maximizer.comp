@@ -1,5 +1,7 @@
-// y[pixel], a byte: the channel of x that is largest there, the first of equal ones. x: float16, its channels in groups of 8 and the
-// pixels of a group side by side. An invocation makes a word of 4 pixels.
+// ArgMax over channels: y[pixel] = the channel with the largest value, as a byte; ties take the first, and NaN is the largest.
+//
+// x: fp16, channels blocked by 8: [channels / 8][pixels][8]. An invocation writes a word of 4 pixels.
+// For all devices. Selected in cpp/dv/ipu_lowering.cpp for the dv command of this name.
 #version 450
 layout(push_constant) uniform parameter {
   uint pixels, channels;

@@ -1,4 +1,7 @@
-// Triangles of height 1 over the frequencies of a spectrum: triangle i rises from edge[i] to edge[i + 1] and falls to edge[i + 2].
+// MelWeightMatrix: y[frequency, i], triangles of height 1 that rise from edge[i] to edge[i + 1] and fall to edge[i + 2].
+//
+// edge: int, bins + 2 elements, computed on the host. One invocation computes one element (or the elements of a word).
+// For all devices. Selected in cpp/operators/signal/dft.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, bins;

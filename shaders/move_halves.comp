@@ -1,5 +1,7 @@
-// Elements of 16 bits from any place to any other. An invocation makes one word of the target; of a word that is not moved whole the
-// other half stays as it is.
+// y[y_first + i] = x[x_first + i] for 16-bit elements at any alignment.
+//
+// An invocation writes one word. In a word that is only half written, the other half is kept, atomically.
+// For all devices. Used by cpp/dv/recorder.cpp.
 #version 450
 #include "include/grid.glsl"
 layout(local_size_x = LOCAL_SIZE) in;

@@ -1,5 +1,8 @@
-// For each uniform number of a row, the first of the row's classes whose sum with all before it exceeds that part of the whole: by
-// bisection, as sums do not fall.
+// Multinomial sampling: for each uniform number u of a row, the first class whose prefix sum exceeds u times the row's total.
+//
+// sums: float [rows, classes], prefix sums. uniform: float [rows, samples]. y: int32 or int64 [rows, samples]. One invocation draws one
+// sample, by binary search.
+// For all devices. Selected in cpp/operators/random/random.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements;

@@ -1,5 +1,7 @@
-// Elements of 2, 4 and 8 bits (include/narrow.glsl) as float32, or as int32 (INTEGERS), and back (ENCODE): an invocation makes one word.
-// SIGNED: of integers. A float that becomes an integer is truncated to an int32, of which the low bits are left.
+// Converts elements of 2, 4 and 8 bits (include/narrow.glsl) to float32, or to int32 (INTEGERS), and back (ENCODE).
+//
+// SIGNED: signed integers. To an integer, a float is truncated to int32 and the low bits are kept. An invocation writes one word.
+// For all devices. Selected in cpp/operators/means/narrow.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

@@ -1,5 +1,8 @@
-// Elements that are not zero, found in runs of RUN that one invocation walks each. COUNTS: y[run] is how many a run has, and 0 after the
-// last run; else y are their indices, [rank, count], where starts[run] of them come before a run. SIGN: the bit that zero may have.
+// NonZero in two dispatches with a prefix sum between them. One invocation walks a run of RUN elements.
+//
+// COUNTS: y[run] = number of nonzero elements of the run, and 0 after the last run. Otherwise: y = indices, int64 [rank, count], where
+// starts[run] nonzero elements precede the run. SIGN: the sign bit, which a zero may have.
+// For all devices. Selected in cpp/operators/reduction/non_zero.cpp.
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"

@@ -1,6 +1,11 @@
-// y = (x - mean) * factor + bias by (image, channel), in that order, because x * factor and mean * factor may be large beside their
-// difference: the last step of the normalisations, and batch normalisation (images = 1, broadcast).
-// PLANES: dense planes of whole fours, each an invocation's, or two where they are of 8 bytes. VEC4: channels in fours.
+// y = (x - mean) * factor + bias by (image, channel), then the epilogue: the last step of the normalisations, and BatchNormalization.
+//
+// In this order, because x * factor and mean * factor may be large compared with their difference. factors: vec4 (mean, factor, bias,
+// residual of the mean); factor_stride_n = 0 shares them among images.
+// An invocation computes one element, or VEC4: four channels. PLANES: dense planes of whole vec4s, one per invocation, or two if they have
+// 8 bytes.
+//
+// For all devices. Selected in cpp/operators/normalization/normalization.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

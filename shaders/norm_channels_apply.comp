@@ -1,6 +1,11 @@
-// y = (x - mean) * factor + bias by (image, channel), of tensors whose channels are their fastest axis, with the statistics of stretches
-// that norm_channels_parts has made: a workgroup has four fours of channels and 64 * HELD pixels of an image, asks for these, and then
-// puts the statistics of its channels together itself, a team of 16 invocations those of one.
+// InstanceNormalization of channels-last tensors, second dispatch: y = (x - mean) * factor + bias by (image, channel), then the epilogue.
+//
+// x, y: [images, pixels, channels], channels fastest. parts: vec2 [images][chunks][channels] (mean, sum of squared deviations), from
+// norm_channels_parts.
+// Workgroup of 256 = 16 channels x 64 * HELD pixels of an image.
+//   prefetch x into registers; merge the partial statistics of 16 channels, 16 invocations each; barrier; normalise; store
+//
+// For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

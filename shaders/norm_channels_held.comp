@@ -1,5 +1,10 @@
-// y = (x - mean) * factor + bias by (image, channel), of tensors whose channels are their fastest axis: a team of TEAM invocations has four
-// channels of an image, all of whose pixels it holds in registers, HELD an invocation, so that they are read once.
+// InstanceNormalization of channels-last tensors in one dispatch, with all pixels kept in registers: y = (x - mean) * factor + bias.
+//
+// x, y: [images, pixels, channels], channels fastest. TEAM invocations have four channels of an image, HELD pixels each, and reduce means
+// and squares of the four channels together (include/two_sums.glsl). HOLDS_HALVES: the registers hold fp16.
+//
+// For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp (held_channels) if the pixels
+// fit registers.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -1,5 +1,10 @@
-// Mean and sum of squared deviations of stretches of pixels, by (image, channel), of tensors whose channels are their fastest axis: a team
-// of TEAM invocations has four channels of a stretch, which it holds in registers, HELD pixels an invocation, so that they are read once.
+// InstanceNormalization of channels-last tensors, first dispatch: mean and sum of squared deviations of chunks of pixels, by (image,
+// channel).
+//
+// x: [images, pixels, channels], channels fastest. y: vec2 [images][chunks][channels]. TEAM invocations have four channels of a chunk of
+// TEAM * HELD pixels in registers, so that x is read once.
+//
+// For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp for large images.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -1,5 +1,10 @@
-// Combines the stretches' statistics of each (image, group of channels) into the factors that norm_apply takes for each channel.
-// TEAM 1: an invocation has a channel; else so many of them share its stretches, which are many.
+// Merges the partial statistics of each (image, group of channels) into the factors that norm_apply uses (Chan, Golub, LeVeque 1983).
+//
+// x: vec2 [images][chunks][groups] (mean, sum of squared deviations). y: vec4 [images][channels] (mean, scale / sqrt(variance + epsilon),
+// bias, residual of the mean).
+// TEAM 1: one invocation per channel. Otherwise TEAM invocations share the chunks of a channel.
+//
+// For all devices. Selected in cpp/operators/normalization/normalization.cpp.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

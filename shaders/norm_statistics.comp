@@ -1,6 +1,10 @@
-// Mean and squared deviation of each channel over a stretch of pixels, numbers shifted by a mean of some of them, so that neither large
-// means nor single numbers far from the others lose anything. The stretches are put together by norm_combine (Chan, Golub, LeVeque 1983).
-// PLANES: planes are dense and of whole fours, and a workgroup takes a stretch; else an invocation does.
+// Mean and sum of squared deviations of each channel over a chunk of pixels; norm_combine merges the chunks.
+//
+// Values are shifted by the mean of some of them, so that neither large means nor outliers lose precision. y: vec2
+// [images][chunks][channels].
+// PLANES: dense planes of whole vec4s, one workgroup per chunk. Otherwise one invocation per chunk, any strides, in blocks of 16 pixels.
+//
+// For all devices. Selected in cpp/operators/normalization/normalization.cpp.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

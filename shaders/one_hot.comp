@@ -1,4 +1,6 @@
-// y[outer, d, inner] = values[indices[outer, inner] == d]: an index out of range is nowhere.
+// OneHot: y[outer, d, inner] = values[indices[outer, inner] == d ? 1 : 0]. An index out of range matches no d.
+//
+// See include/indices.glsl for indices and include/dense.glsl for y. For all devices; selected in cpp/operators/index/fill_rows.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, depth, inner;

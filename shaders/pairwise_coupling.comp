@@ -1,6 +1,10 @@
-// Probabilities of classes from those of pairs, x [rows, pairs] of the first against the second: p of sum 1 for which p' Q p is least,
-// where q[i][i] is the sum of r[j][i]^2 over the others and q[i][j] is -r[j][i] r[i][j] (Wu, Lin and Weng, 2004), made better class by
-// class, round by round. `a` holds p, Q p and the diagonal of Q. For who has which row see include/alone.glsl.
+// Class probabilities from pairwise probabilities (Wu, Lin and Weng, 2004): the p of sum 1 that minimises p^T Q p.
+//
+// x: [rows, pairs], r[i][j] of the first class against the second. Q[i][i] = sum of r[j][i]^2 over j != i; Q[i][j] = -r[j][i] r[i][j]. a:
+// scratch with p, Q p and the diagonal of Q. include/alone.glsl defines whether a workgroup or an invocation has a row.
+//   for each round: compute Q p; stop if max |Q p - p^T Q p| < enough; update p class by class
+//
+// For all devices. Selected in cpp/operators/ml/pairwise_coupling.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

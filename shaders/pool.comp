@@ -1,5 +1,8 @@
-// Pooling over windows, one output element (or four neighbouring channels) an invocation. The axis that is dense in the output
-// is numbered fastest. MODE 0: maximum (NaN stays), 1: average, 2: sum.
+// 2D pooling. MODE 0: maximum (NaN propagates), 1: average, 2: sum; then the epilogue.
+//
+// x, y: any strides. An invocation computes one output element, or VEC4: four neighbouring channels. Invocations are numbered with y's
+// dense axis fastest.
+// For all devices. Selected in cpp/operators/window/window.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

@@ -1,5 +1,9 @@
-// Pooling over one to three spatial axes, one element an invocation: what pool.comp lacks. MODE 0: maximum (NaN stays), 1: average,
-// 2: root of the sum of powers. INDICES: where the maximum is, in the input as if packed, is a result too.
+// Pooling over one to three spatial axes, for cases that pool.comp does not cover. MODE 0: maximum (NaN propagates), 1: average, 2: Lp
+// norm.
+//
+// x, y: any strides and dtypes. INDICES: also stores the position of the maximum in the packed input. See include/volume.glsl for the
+// window. One invocation computes one output element.
+// For all devices. Selected in cpp/operators/window/window.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

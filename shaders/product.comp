@@ -1,6 +1,10 @@
-// Matrix products of elements that the contraction kernels do not take (doubles, integers) and of strided tensors: an invocation sums one
-// element of y = alpha * a b + beta * c. The lowering gives, as macros, TYPE, for a, b, c and y the type of an element (A_ELEMENT) and how it
-// is loaded (LOAD_A(t, i)), STORE(i, v), RESULT(v) and NUMBER(words).
+// GEMM for elements that the other kernels do not accept (doubles, integers) and for any strides: y = alpha * a b + beta * c.
+//
+// The lowering defines TYPE; for a, b, c and y the element type (A_ELEMENT) and its load (LOAD_A(t, i)); STORE(i, v), RESULT(v) and
+// NUMBER(words). Two batch axes; strides are 0 on axes that a tensor lacks.
+// One invocation computes one element, in a loop over K.
+//
+// For all devices, as the general case. Selected in cpp/operators/contraction/product.cpp, joint_rows.cpp and product_softmax.cpp.
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"

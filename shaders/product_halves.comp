@@ -1,9 +1,14 @@
-// Products in float32 on matrix units of halves, as product_quads.comp has them of halves alone. An element of the constant matrix is a sum
-// of two halves (include/halves.glsl), times 2^w_exponent; one of x is a half, or where X_SPLIT says so two halves of a row that
-// split_rows.comp has made. The products of the high halves are summed in one matrix of sums and those of a high and a low one in another,
-// or in the same one before them, so that more chunks are held at once; all in float32. The product of two low ones is less than what a
-// number may be off. A row that halves do not hold, or whose sum is not finite, is multiplied as float32 where the sums meet.
-// Packed weights: [columns / 8][depth / 32][high, low][32][8], as conv_pack.comp makes FRAGMENTS of HALVES; x lies by rows, in whole eights.
+// fp32 GEMM on fp16 cooperative matrices: each float is split into fp16 hi and lo (include/halves.glsl). Otherwise like product_quads.comp.
+//
+// x: rows of whole vec8s of fp16, or X_SPLIT: hi, lo and an exponent per row, from split_rows.comp. w: packed as [columns / 8][depth /
+// 32][hi, lo][32][8], times 2^w_exponent. Accumulators are float.
+// hi * hi is accumulated in one set of accumulators and hi * lo + lo * hi in another; LOW_FIRST: in the same set in successive passes,
+// which leaves registers to prefetch more. lo * lo is below the error of a float and is omitted.
+//   for each K chunk of 32 of this split: load x, w fragments (EARLY: of the next chunk); sums += hi hi; cross += hi lo + lo hi
+//   reduce over SPLIT in shared memory; sums + cross / 4096; scale; bias, epilogue, store
+// A row that fp16 cannot represent, or whose sum is not finite, is computed in plain float at the end.
+//
+// Requires has_fragments. Selected in cpp/operators/contraction/fragment_plans.cpp (halves_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require

@@ -1,10 +1,16 @@
-// Matrix products of middling size on matrix units whose components lie where attention_quads.comp says. Both operands come from memory in
-// the order in which the matrix units take them, sixteen bytes an invocation, without shared memory: the products of 32 steps of the depth
-// are summed in an order in which an invocation's eight steps are neighbours. A workgroup computes TILE_P rows by TILE_C columns, each of
-// its subgroups SUB_P by SUB_C of them; subgroups that share the depth of a tile add their sums in shared memory.
-// Not MATRIX: convolutions, whose rows are the pixels of all images and whose depth is, for each 32 channels, those of one tap after another.
-// Packed weights: [columns / 8][depth / 32][taps][32][8], as conv_pack.comp makes FRAGMENTS; x lies by rows, or has its channels, in whole
-// eights.
+// fp16 GEMM of medium size on cooperative matrices in the layout of include/fragments.glsl, without shared memory for the operands. Also
+// convolutions as implicit GEMM.
+//
+// x: rows, or channels, of whole vec8s. w: packed as [columns / 8][depth / 32][taps][32][8], in fragment order. Within 32 of K the order is
+// free, so a lane uses 8 contiguous steps. Without MATRIX: M = pixels of all images; K = for each 32 channels, one tap after another.
+// Workgroup = TILE_P rows (M) x TILE_C columns (N); a subgroup computes SUB_P x SUB_C, and SPLIT subgroups split K.
+//   for each AHEAD chunks of 32 of this split:
+//     load 16-byte pieces of x and w (EARLY: of the next chunks, before these are multiplied); acc += A B
+//   reduce over SPLIT in shared memory; bias, epilogue, store
+// KNOWN_DEPTH: a large GEMM specialised for its K and row stride. It loads each line of the next chunk into the registers that were just
+// consumed.
+//
+// Requires has_fragments. Selected in cpp/operators/contraction/fragment_plans.cpp; contraction_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require

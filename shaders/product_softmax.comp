@@ -1,7 +1,12 @@
-// A product with a matrix of few columns, and Softmax of each row of it: a workgroup has a row of both. ACROSS neighbouring invocations
-// multiply a row of w, four columns each, and the others take further rows of w, AHEAD of them on their way at once. Their sums meet in
-// shared memory: a few of each column, then the rest.
-// Packed weights: [depth][columns rounded up to 8].
+// GEMM with few columns, fused with Softmax of each row: y = softmax(epilogue(x w + bias)).
+//
+// x: [rows, depth], any strides. w: packed as [depth][columns rounded up to 8]. y and product (HAS_PRODUCT: the result before Softmax):
+// [rows, columns].
+// Workgroup = one row. ACROSS neighbouring invocations load a row of w, four columns each; the others load further rows.
+//   for each 4 rows of w of this invocation: issue all loads; acc += x w
+//   reduce in shared memory in two steps; bias; epilogue; maximum; exponentials; sum; store
+//
+// For GPUs. Selected in cpp/operators/contraction/product_softmax.cpp.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"

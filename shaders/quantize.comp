@@ -1,7 +1,10 @@
-// Converts floats to integers or floats of few bits, and back: y = saturate(round(x / scale) + zero point), or (QUANTIZE 0) y = (x - zero
-// point) * scale. An invocation makes LANES neighbouring elements: one word, or one float. Elements are seen as [outer, size, inner];
-// scales and zero points lie in blocks of `block` along the middle axis. ZERO: there are zero points. NUMBER: the type that a quantised
-// element is taken as, int or float.
+// QuantizeLinear: y = saturate(round(x / scale) + zero_point), or with QUANTIZE 0 DequantizeLinear: y = (x - zero_point) * scale.
+//
+// Elements are viewed as [outer, size, inner]; scales and zero points (ZERO) are in blocks of `block` along the middle axis. NUMBER: the
+// type of a quantised element, int or float (float8, see include/narrow.glsl).
+// An invocation writes LANES neighbouring elements: one word, or one float.
+//
+// For all devices. Selected in cpp/operators/quantize/quantize.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

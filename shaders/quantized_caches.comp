@@ -1,8 +1,12 @@
-// Rows of queries, keys and values of attention, [batch, heads, rows, size] of any strides but for the last axis, on their way to it: as
-// rotary_caches.comp, but keys and values go into caches of int8, [batch, groups, room, size], with a scale for each row in
-// [batch, groups, room]. A row's largest magnitude becomes 127. A row that holds what is no finite number gets NaN for
-// its scale: with an infinite one a product of levels may come out as -infinity, for which attention leaves the row out.
-// TEAM invocations, the workgroup, make a row, HELD fours each. TURNS: queries and keys are turned.
+// RoPE of queries and keys, and update of an int8 KV cache: like rotary_caches.comp, but K and V are quantised per row.
+//
+// q, k, v: [batch, heads, rows, size], any strides except for the last axis. keys, values: int8 [batch, groups, capacity, size];
+// key_scales, value_scales: [batch, groups, capacity]. y: the rotated queries. TURNS: apply RoPE.
+// A row's largest magnitude becomes 127. A row with a value that is not finite gets NaN as its scale: with an infinite scale, a score may
+// become -infinity, and attention would ignore the row.
+// Workgroup = one row of one head, TEAM invocations with HELD vec4s each: load and rotate; reduce the maximum; store levels and scale.
+//
+// For all devices. Selected in cpp/operators/attention/quantized_caches.cpp.
 #version 450
 #if LANES || SUBGROUP
 #extension GL_KHR_shader_subgroup_basic : require

@@ -1,5 +1,7 @@
-// Unpacks the rows that count of a cache of int8, [batch, heads, room, size], whose scales are [batch, heads, room]: an invocation makes four
-// floats. Rows past those that count are left as they are.
+// Dequantises the rows in use of an int8 KV cache: y = x * scale of the row. Rows past `counts` of a batch item are not written.
+//
+// x: int8 [batch, heads, capacity, size]; scales: [batch, heads, capacity]; counts: int64 [batch]. An invocation converts four elements.
+// For all devices. Selected in cpp/operators/attention/quantized_caches.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

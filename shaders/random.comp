@@ -1,8 +1,12 @@
-// Random numbers (include/random.glsl). An invocation makes one block: four elements, or two doubles. The state is a key of two words and
-// the number of the run, of two; `stream` tells the nodes of a program apart. OWN_KEY: the key is the node's own.
-// KIND 0: low + u * range, u from 0 to below 1 (doubles: in steps of 2^-53); 1: a normal distribution around `low` with deviation `range`
-// (doubles: of float32); 2: true with probability p, of one element (P_STEP 0) or of as many as are made; 3: the state of a new sequence
-// for each value of `number`.
+// Random numbers (Philox, include/random.glsl). State: a key of two words and the run number of two; `stream` distinguishes the nodes of a
+// program.
+//
+// KIND 0: low + u * range with 0 <= u < 1 (doubles: in steps of 2^-53); 1: normal with mean `low` and deviation `range` (doubles: computed
+// in float32); 2: true with probability x, one for all (P_STEP 0) or one per element; 3: the state of a new sequence for `number`. OWN_KEY:
+// the key belongs to the node (its attribute `seed`).
+// An invocation computes one Philox block: four elements, or two doubles.
+//
+// For all devices. Selected in cpp/operators/random/random.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/random.glsl"

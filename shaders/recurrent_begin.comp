@@ -1,7 +1,9 @@
-// The states of a recurrent layer before its first step: hidden states from `first` on, and the cells of an LSTM from `second` on, in
-// rows of `width` elements, `units` of them those that are given (or zero). The lowering gives, as macros,
-//   DECLARATIONS, OFFSETS  the bindings of the tensors, and where each begins;
+// Initial states of a recurrent layer: hidden states from `first`, and the cells of an LSTM from `second`, given or zero.
+//
+// state: float, rows of `width` elements, of which `units` are used and the rest are zero. The lowering defines these macros:
+//   DECLARATIONS, OFFSETS  the bindings of the tensors, and their offsets;
 //   FIRST, SECOND          the element of each for unit `unit` of sequence `b` in direction `d`.
+// One invocation writes one element. For all devices; selected in cpp/operators/recurrent/recurrent_states.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

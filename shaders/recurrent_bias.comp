@@ -1,5 +1,9 @@
-// Biases of a recurrent layer as it adds them: [direction][gate][unit], those of the input's product and of the recurrent one together;
-// then [direction][unit], the recurrent ones of the last gate, which APART are left out of the sums.
+// Combines the biases of a recurrent layer: y = W bias + R bias, [direction][gate][unit]; then the R biases of the last gate,
+// [direction][unit].
+//
+// APART: the last gate's R bias is not added, because the reset gate multiplies it (GRU with linear_before_reset). x: as in ONNX,
+// [direction][2 * gates * units]. One invocation computes one element.
+// For all devices. Selected in cpp/operators/recurrent/recurrent_lowering.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

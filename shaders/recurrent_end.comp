@@ -1,7 +1,9 @@
-// The states of a recurrent layer after its last step as outputs: hidden states, which lie from `first` on, and the cells of an LSTM, from
-// `second` on. The lowering gives, as macros,
-//   DECLARATIONS, OFFSETS  the bindings of the tensors, and where each begins;
+// Final states of a recurrent layer as outputs: hidden states from `first` of the state buffer, and the cells of an LSTM from `second`.
+//
+// The lowering defines these macros:
+//   DECLARATIONS, OFFSETS  the bindings of the tensors, and their offsets;
 //   FIRST, SECOND          statements that store `v` as the element of each for unit `unit` of sequence `b` in direction `d`.
+// One invocation copies one element. For all devices; selected in cpp/operators/recurrent/recurrent_states.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

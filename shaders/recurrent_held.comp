@@ -1,5 +1,12 @@
-// Many time steps of a small recurrent layer: a workgroup has all units of ROWS sequences in one direction, an invocation a unit, and
-// hands their hidden states on through shared memory.
+// RNN, LSTM and GRU with few units: many time steps in one dispatch, with the states in shared memory. See include/recurrent.glsl.
+//
+// Workgroup = all units of ROWS sequences in one direction; one invocation per unit.
+//   load the states
+//   for each time step: gates = R h (vec4 dots from shared memory) + x; activations; new state to registers and shared memory; store y;
+//   barrier
+//   store the states
+//
+// For all devices. Selected in cpp/operators/recurrent/recurrent_lowering.cpp (held_steps) for up to 64 units, or 128 on CPU drivers.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 3

@@ -1,8 +1,14 @@
-// One time step of a recurrent layer for all sequences and directions. An invocation sums one part of SPLIT of the products of the
-// hidden state with a unit's gates, for ROWS sequences; the parts meet in shared memory and share the sequences out among them. A GRU
-// whose reset gate comes before the product takes two dispatches: PART 0 makes r * h, in the place of cells, and z after it, PART 1
-// the new state. CUT: the weights are more than the device binds; a dispatch has one direction and
-// some blocks of units, and the weights of each gate a binding. LANES: for CPU drivers, without parts.
+// One time step of RNN, LSTM and GRU for all sequences and directions. See include/recurrent.glsl.
+//
+// Grid (x, y, z) = (16 units, ROWS sequences, direction). SPLIT invocations split the dot products of a unit's gates with the hidden state,
+// reduce in shared memory, and divide the sequences among themselves. LANES: the CPU variant, without SPLIT.
+//   for each 4 of the hidden state of this split: load R of all gates; acc[row][gate] += dot(R, h)
+//   reduce over SPLIT; activations; store state and y
+// A GRU with the reset gate before the product takes two dispatches: PART 0 stores r * h in place of the cells, and z after it; PART 1 the
+// new state. CUT: R is larger than the device can bind, so a dispatch has one direction and some blocks of units, and each gate's weights
+// are a binding.
+//
+// For all devices. Selected in cpp/operators/recurrent/recurrent_lowering.cpp.
 #version 450
 #if LANES
 #extension GL_KHR_shader_subgroup_basic : require

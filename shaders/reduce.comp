@@ -1,9 +1,14 @@
-// Folds up to four (coalesced) axes for each of up to four kept ones. A team of TEAM invocations folds one part of a result's elements,
-// each every TEAM-th; several parts are folded by a further dispatch. A team's invocations are neighbours, which take neighbouring
-// elements; with COLUMNS neighbours are of different teams and take neighbouring results. WIDE 4 or 8: an invocation loads so many
-// neighbours at once, which are elements of one result, or with COLUMNS one of each of so many results. The lowering gives, as macros,
-// X_TYPE, LOAD(i) (WIDE: HELD_TYPE, HOLD(i) and PICK(h, j)), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i) with i the element's
-// number, MERGE(s, t) and FINISH(s, n), which is of RESULT_TYPE, and RESULT(v), which is stored.
+// Reduces up to four (coalesced) axes for each of up to four kept axes: s = START; s = STEP(s, v, i); y = FINISH(s, n).
+//
+// Each result is split into parts, which a further dispatch reduces. TEAM invocations reduce a part, taking every TEAM-th element. They are
+// neighbours; with COLUMNS, neighbours belong to different results. WIDE 4 or 8: a load has so many elements of one result, or with COLUMNS
+// one of each of so many results.
+//   for each element of this invocation: s = STEP(s, LOAD(...), i)
+//   MERGE over TEAM (shuffles, shared memory); store FINISH, or the part
+// The lowering defines X_TYPE, LOAD(i) (WIDE: HELD_TYPE, HOLD(i) and PICK(h, j)), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i)
+// with the element's index i, MERGE(s, t), FINISH(s, n) of RESULT_TYPE, and RESULT(v), the stored value.
+//
+// For all devices. Selected in cpp/operators/reduction/reduce.cpp.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -1,6 +1,8 @@
-// Sums of products of quantised numbers as quantised numbers: y = saturate(round(sum * (a_scale * b_scale / y_scale)) + y_zero). An
-// invocation makes the four elements of a word. Scales and zero points lie over the axes of the sums, with strides of 0 where they
-// have no such axis.
+// Requantises int32 sums to 8 bits: y = saturate(round(sum * (a_scale * b_scale / y_scale)) + y_zero).
+//
+// x: int32, dense over four axes. Scales and zero points have strides over these axes, 0 if they lack an axis. An invocation writes the
+// four elements of a word.
+// For all devices. Selected in cpp/operators/contraction/requantize.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

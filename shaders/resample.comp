@@ -1,5 +1,8 @@
-// One axis of a resize: every element is a weighted sum of `taps` elements of the axis, by tables of their indices and weights. A first
-// index below 0 gives `outside`. Sums are float32; so are the tensors between two axes (FIRST: x is the operator's, LAST: y is).
+// Resize along one axis: each element is a weighted sum of `taps` elements, by tables of indices and weights that the host computes.
+//
+// x: [outer, x_size, inner], y: [outer, size, inner]; tensors between two axes are float (FIRST: x is the operator's input, LAST: y its
+// output). A first index below 0 gives `outside`. One invocation computes one element (or the elements of a word).
+// For all devices. Selected in cpp/operators/resize/resize.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -1,4 +1,6 @@
-// Reverses the first indices[batch] elements along the time axis; time and batch are the first two axes, in either order.
+// ReverseSequence: reverses the first indices[batch] elements along the time axis; time and batch are the first two axes, in either order.
+//
+// See include/dense.glsl for y. Lengths are clamped to the axis size. For all devices; selected in cpp/operators/index/fill_rows.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, inner;

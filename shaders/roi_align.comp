@@ -1,7 +1,12 @@
-// Parts of images seen through a grid of boxes: the mean of samples between four neighbours (MEAN), or the largest of all their weighted
-// neighbours, in each of height x width cells of a box. HALF_PIXEL: the center of the first element is at 1/2, else at 0, and boxes have
-// at least size 1. samples: on either axis of a cell; 0: as many as the cell is long. A box of an image that is not there is one of the
-// first. A dispatch takes so many rows of a cell's samples, from the `first_row`-th that may lie within the image on.
+// RoiAlign: for each of height x width cells of a box, the mean (MEAN) or the maximum of bilinear samples.
+//
+// x: [images, channels, rows, columns]; rois: [boxes, 4]; y: [boxes, channels, height, width]. HALF_PIXEL: pixel centers are at 1/2, else
+// at 0 and boxes have a size of at least 1. samples_down, samples_across: samples per axis of a cell; 0: the cell's length, rounded up. An
+// image index out of range counts as 0.
+// One invocation computes one element (or the elements of a word). A dispatch takes most_rows rows of samples from first_row, so that no
+// loop gets too long.
+//
+// For all devices. Selected in cpp/operators/window/image_parts.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, images, channels, rows, columns;

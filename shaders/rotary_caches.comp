@@ -1,6 +1,8 @@
-// Rows of queries, keys and values of attention, [batch, heads, rows, size] of any strides but for the last axis, on their way to it:
-// queries and keys are turned as rotary_embedding.comp turns them, and keys and values go into caches [batch, groups, room, size], from
-// row firsts[image] on; what lies past a cache's end is left out. An invocation makes two neighbours.
+// RoPE of queries and keys (see rotary_embedding.comp), and update of a KV cache from row firsts[batch item].
+//
+// q, k, v: [batch, heads, rows, size], any strides except for the last axis. keys, values: [batch, groups, capacity, size]; rows past the
+// capacity are dropped. y: the rotated queries, dense. places: int64 position of each row. An invocation writes two neighbouring elements.
+// For all devices. Selected in cpp/operators/attention/rotary_caches.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

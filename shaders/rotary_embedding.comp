@@ -1,6 +1,9 @@
-// Turns pairs of each head's first TURNED elements, [batch, heads, rows, size] of any strides but for the last axis, by angles of which
-// a row of two tables has the cosines and sines: that of the place of the row, or PLACED: one that is said, the first where the tables
-// have no such row. INTERLEAVED: neighbours are a pair, otherwise elements half of TURNED apart. An invocation makes two neighbours.
+// RoPE: rotates the first p.turned elements of each head by cos/sin tables: y1 = cos x1 - sin x2, y2 = cos x2 + sin x1.
+//
+// x, y: [batch, heads, rows, size], any strides except for the last axis. cosines, sines: [table rows, turned / 2]; the table row is the
+// row's own, or with PLACED the position in places, 0 if out of range. INTERLEAVED: pairs are neighbours, otherwise turned / 2 apart. An
+// invocation writes two neighbouring elements.
+// For all devices. Selected in cpp/operators/attention/rotary_embedding.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

@@ -1,5 +1,7 @@
-// Rows of elements of UNIT bytes, 1 or 2, that lie together wherever a row begins, as rows of whole pieces of 16 bytes; what lies past a
-// row's end is PAD. An invocation makes a piece.
+// Packs rows of contiguous elements of UNIT bytes (1 or 2), at any alignment, as rows of whole 16-byte pieces, padded with PAD.
+//
+// An invocation writes one piece. For gemv_columns and matrix_integers. Selected in cpp/operators/contraction/contraction_pack.cpp and
+// matrix_integers.cpp.
 #version 450
 #include "include/grid.glsl"
 layout(local_size_x = LOCAL_SIZE) in;

@@ -1,8 +1,12 @@
-// A WHILE over a few values of 32 bits by one invocation: up to `steps` iterations, which the next dispatch goes on from. The macros:
-//   LOAD       declares the values, s0, s1, .., from the words;   STORE  puts those that change back;
-//   CONDITION  sets goes_on from them;                            BODY   makes the next ones;
+// A WHILE over a few 32-bit values, run by one invocation: up to `steps` iterations per dispatch; the next dispatch continues.
+//
+// words: the values, then the iterations and the rounds so far. A round stores its status in one of two slots that the host reads
+// alternately. The lowering defines these macros:
+//   LOAD       declares the values s0, s1, ... from the words;   STORE  writes the changed values back;
+//   CONDITION  sets goes_on from them;                           BODY   computes the next values;
 //   VALUES     is the number of values.
-// After the values come the trips and the rounds so far. A round leaves its status in one of two places that the host reads in turn.
+//
+// For all devices. Selected in cpp/graph/flow/scalar_loop.cpp.
 #version 450
 #include "include/math.glsl"
 layout(local_size_x = 1) in;

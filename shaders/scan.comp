@@ -1,6 +1,9 @@
-// Running sums and products along one axis: each invocation walks one part of one row. Where a row has several parts, TOTALS alone makes
-// what each part comes to, that is scanned in turn (exclusively), and what comes before a part is its CARRY. The lowering gives, as
-// macros, X_TYPE, LOAD(i), Y_TYPE, STORE(i, v), ACCUMULATOR, START and STEP(s, v, i).
+// CumSum and CumProd along one axis: s = STEP(s, v, i), stored before (exclusive) or after each element.
+//
+// Long rows have several parts. TOTALS: only the total of each part; these are scanned in turn (exclusively) and become the CARRY of each
+// part. One invocation walks one part of one row. The lowering defines X_TYPE, LOAD(i), Y_TYPE, STORE(i, v), ACCUMULATOR, START and STEP(s,
+// v, i).
+// For all devices. Selected in cpp/operators/reduction/scan.cpp.
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"

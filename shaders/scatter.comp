@@ -1,6 +1,10 @@
-// y[the element that indices name] = COMBINE(what is there, x[id]), one invocation an update. An update whose index is out of range is
-// left out. BITS: of an element. REDUCE 0: an update replaces what is there; of several for one element any one may stay. Else they
-// are combined atomically, in any order, with FROM(bits) and TO(value) between an element's bits and its value of type VALUE.
+// ScatterElements, ScatterND: y[the element selected by the indices] = COMBINE(itself, x[id]). Updates with an index out of range are
+// dropped.
+//
+// See include/indexed.glsl for addressing. BITS: of an element. REDUCE 0: an update replaces the element; of several, any one may remain.
+// Otherwise updates are combined atomically in any order; FROM(bits) and TO(value) convert between an element's bits and VALUE. One
+// invocation per update.
+// For all devices; 64-bit reductions require 64-bit atomics. Selected in cpp/operators/index/indexed.cpp.
 #version 450
 #if BITS == 64 && REDUCE
 #extension GL_EXT_shader_atomic_int64 : require

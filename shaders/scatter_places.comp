@@ -1,4 +1,7 @@
-// Finds where each update of a scatter goes, as a number that sorts: y[id], or NOWHERE for an index that is out of range.
+// Computes the target index of each update of a scatter, as a sortable number: y[id], or NOWHERE for an index out of range.
+//
+// First dispatch of a deterministic scatter; the updates are then sorted for scatter_sorted. One invocation per update. For all devices;
+// selected in cpp/operators/index/indexed.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

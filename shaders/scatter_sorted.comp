@@ -1,6 +1,8 @@
-// y[place] = COMBINE of the element there and its updates in their own order. Updates stand in `order` by place, those of one place by
-// number. The invocation of a place's first update from `first` up to `end` takes them all. BITS: the bits of an element; FROM(bits) and
-// TO(value) are between these and its value of type VALUE.
+// Deterministic scatter: y[place] = the element combined with its updates in their order.
+//
+// order: update numbers sorted by place, then by number. places: from scatter_places. The invocation of a place's first update, from
+// `first` to `end`, applies all of them. FROM(bits) and TO(value) convert between an element's bits and VALUE; BITS: of an element.
+// For all devices. Selected in cpp/operators/index/indexed.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

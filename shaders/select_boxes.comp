@@ -1,6 +1,11 @@
-// Boxes in the order of their scores, without those that overlap one before too much: a workgroup for each row of scores. y[row, k] is 1
-// and the number of the box that is chosen as k, or 0 where there is none. A row is walked in parts, one dispatch after the other:
-// chosen[row] is how many there are so far.
+// NonMaxSuppression: walks boxes in the order of their scores and drops those whose IoU with a selected box exceeds the threshold.
+//
+// boxes: [images, count, 4]; scores: [rows, count], sorted; order: int64 [rows, count], the boxes by score. y[row, k]: 1 + the number of
+// the k-th selected box, or 0. A row is an image and a class.
+// Workgroup = one row. For each candidate, 64 invocations compare it with all boxes selected so far. Long rows take several dispatches;
+// chosen[row] is the number selected so far.
+//
+// For all devices. Selected in cpp/operators/window/boxes.cpp.
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"

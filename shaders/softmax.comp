@@ -1,5 +1,8 @@
-// Softmax (MODE 0), log-softmax (1) or hardmax (2: one at the first maximum) of rows: maximum, sum of exponentials, result. Rows are
-// strided, so any axis will do; see include/row.glsl for who has which.
+// Softmax (MODE 0), LogSoftmax (1) or Hardmax (2: one at the first maximum) of rows: maximum, sum of exponentials, result.
+//
+// x, y: strided rows, so any axis is possible. include/row.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT)
+// or a subgroup of 8 (LANES, the CPU variant).
+// For all devices. Selected in cpp/operators/normalization/softmax.cpp for rows that do not fit registers.
 #version 450
 #if LANES
 #extension GL_KHR_shader_subgroup_basic : require

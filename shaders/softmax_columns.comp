@@ -1,6 +1,8 @@
-// Softmax over the middle axis of [outer, size, inner] from its columns' largest elements and the sums of exponentials relative to them:
-// y = exp(x - largest) * term, where term is one over the sum, or with LOGARITHM y = x - largest - term, where it is the sum's logarithm.
-// An invocation makes fours of neighbouring columns in ROWS rows.
+// Softmax over the middle axis of [outer, size, inner], second dispatch: y = exp(x - maximum) * term, or LOGARITHM: y = x - maximum - term.
+//
+// columns: the maximum of each column, then the term: 1 / sum of exponentials, or its logarithm, both from reduce.comp. An invocation
+// writes vec4s of neighbouring columns in ROWS rows.
+// For all devices. Selected in cpp/operators/normalization/softmax.cpp.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"

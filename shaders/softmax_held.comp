@@ -1,4 +1,9 @@
-// Softmax, or with LOGARITHM its logarithm, of rows that are held in registers: they are read once.
+// Softmax, or LogSoftmax (LOGARITHM), of rows kept in registers, so that x is read once.
+//
+// x, y: dense rows of whole vec4s. TEAM invocations share a row, HELD vec4s each (include/held.glsl).
+//   load; reduce the maximum; exponentials; reduce the sum; store
+//
+// For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/softmax.cpp if the row fits registers (held_rows).
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

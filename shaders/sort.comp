@@ -1,10 +1,14 @@
-// Sorts rows of (key, index) pairs upwards by key, equal keys by index. STAGE 0: blocks of rows are sorted, as many by a workgroup as it
-// holds, and the first `kept` pairs of each stay. STAGE 1: pairs a stride apart are put in order, mirrored in their group with `mirror`.
-// STAGE 2: as STAGE 1 for all strides within a block. STAGE 3: each element of a short row counts those that come before it, which is its
-// place, so that nobody waits for others; the first `kept` indices of a row are made. FROM_X: STAGES 0 and 3 make the keys from the
-// elements of x, strided rows; else STAGE 0 reads pairs.
-// A key is an element's bits brought into ascending order, as one word or (BITS 64) two, inverted for the largest first. NaN counts as
-// larger than any number, -0 as 0.
+// Bitonic sort of rows of (key, index) pairs, ascending by key, then by index.
+//
+// STAGE 0: sorts blocks in shared memory, as many per workgroup as fit, and keeps the first `kept` pairs of each.
+// STAGE 1: exchanges pairs a stride apart in global memory, mirrored within their group with `mirror`.
+// STAGE 2: all strides within a block, in shared memory.
+// STAGE 3: for short rows, each element counts the elements before it, which is its position; no barrier is needed.
+// FROM_X: stages 0 and 3 compute keys from strided rows of x; otherwise stage 0 reads pairs.
+// A key is an element's bits in ascending order, one word or (BITS 64) two, inverted for descending order. NaN is larger than any number,
+// and -0 equals 0.
+//
+// For all devices. Selected in cpp/operators/sort/sort.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -1,4 +1,6 @@
-// The first elements of sorted rows: y[outer, j, inner] = x[outer, order[row, j], inner], or with POSITIONS the order itself as int64.
+// TopK: gathers the first elements of sorted rows, y[outer, j, inner] = x[outer, order[row, j], inner], or POSITIONS: the order as int64.
+//
+// See include/dense.glsl for y. For all devices; selected in cpp/operators/sort/sort.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, inner;

@@ -1,7 +1,11 @@
-// Makes each element of rows of float32 a sum of two halves: see include/halves.glsl. A workgroup makes a row of y in eights of halves: the
-// high ones, the low ones, and one eight whose first word is the exponent of the power of two that they are to be multiplied by. Where halves
-// do not hold the row, because its elements are too far apart or not finite, that word is NOT_SPLIT, and its float32 numbers lie in place of
-// the halves. Both are zero past the depth. X_VEC4: neighbouring elements are aligned fours.
+// Splits rows of float32 into fp16 hi and lo (include/halves.glsl) for product_halves.comp.
+//
+// x: float [rows, depth], any strides; X_VEC4: aligned vec4s. y: per row, hi [depth / 8] and lo [depth / 8] in vec8s of fp16, then one vec8
+// whose first word is the exponent of the row's scale. If fp16 cannot represent the row, because its range is too large or a value is not
+// finite, this word is NOT_SPLIT and the float32 values are in place of hi and lo. Zeros past the depth.
+// Workgroup = one row: reduce the largest and the smallest magnitude; scale, split and store.
+//
+// For devices that run product_halves. Selected in cpp/operators/contraction/matrix_product.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/halves.glsl"

@@ -1,9 +1,13 @@
-// Boxes of each class, the best first, whose overlaps with better ones lower their scores: a workgroup for every row and class, of which
-// those work whose row begins an image. Rows of one image stand beside each other. An image of n rows that begins at row r has the slots
-// of y from labels * r on, n for each class; slot k of a class is where the k-th of its boxes comes to stand: 1 and the place of its score
-// among all scores, or 0 where there is none. Until then the slots hold the candidates. A class is walked in rounds, each of which chooses
-// one box; a dispatch does those from `first` up to `end`. METHOD 0: a score is kept below the overlap threshold and 0 from it on; 1: from
-// it on it is lowered by the overlap; 2: a bell curve of the overlap.
+// Soft-NMS per class: the best box is selected, and the scores of the others are multiplied by a factor of their IoU with it. METHOD 0
+// hard: 0 from the threshold on; 1 linear: 1 - IoU from the threshold on; 2 Gaussian: exp(-IoU^2 / sigma).
+//
+// images: int, the image of each row; rows of an image are contiguous. An image of n rows from row r has the slots labels * r ... of y, n
+// per class. Slot k of a class finally holds 1 + the score index of its k-th box, or 0; until then the slots hold candidates. lowered: the
+// scores of the slots.
+// Workgroup = one row and class; only those of an image's first row work. A dispatch runs the rounds from `first` to `end`:
+//   for each round: reduce the best score; swap it to its slot; lower the others; remove those below `least`
+//
+// For all devices. Selected in cpp/operators/window/boxes.cpp.
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"

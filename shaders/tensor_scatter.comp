@@ -1,6 +1,8 @@
-// Puts the rows of an update into those of a cache, of which each image says the first: x is [images, middle, rows, inner] with strides
-// in pieces, y [images, middle, size, inner]. BITS: of a piece that is moved, ELEMENT_BITS: of an element of the tensors. CIRCULAR: after the last row comes
-// the first; otherwise what lies past the last is left out.
+// TensorScatter: writes the rows of an update to a cache, from the row given for each batch item.
+//
+// x: [images, middle, rows, inner], strides in pieces. y: [images, middle, size, inner]. firsts: int64 [images]. BITS: of a piece as moved;
+// ELEMENT_BITS: of the tensors' elements. CIRCULAR: row numbers are modulo the size; otherwise rows past the end are dropped.
+// One invocation copies one piece. For all devices; selected in cpp/operators/index/tensor_scatter.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

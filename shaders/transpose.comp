@@ -1,8 +1,11 @@
-// Copies matrices whose rows lie side by side in the target and whose columns do in the source. BITS: of an element, which is SCALE of the
-// tensor's. LANES: elements that are loaded and stored as one; sizes, strides and firsts are multiples of it, and counted so but for the
-// matrices' sizes. BATCH: axes around the matrices.
-// A workgroup makes a tile of TILE_ROWS * TILE_COLUMNS elements: through shared memory, where LANES are pairs of 16 bits or single ones
-// of 32 or 64; or with IN_REGISTERS of blocks of four by four, of 8 to 32 bits, one an invocation.
+// Transposes matrices: rows are contiguous in the target, columns in the source.
+//
+// BITS: of an element, which is SCALE of the tensor's. LANES: elements per load and store; sizes, strides and offsets are multiples of it
+// and counted in it, except for the matrices' sizes. BATCH: axes around the matrices.
+// Workgroup = a tile of TILE_ROWS x TILE_COLUMNS elements, through shared memory (LANES: pairs of 16 bits, or single elements of 32 or 64).
+// IN_REGISTERS: 4 x 4 blocks of 8 to 32 bits, one per invocation.
+//
+// For all devices. Selected in cpp/operators/means/strided.cpp.
 #version 450
 #include "include/grid.glsl"
 #if IN_REGISTERS

@@ -1,4 +1,7 @@
-// Decision trees: the values of the leaves that the rows of x [rows, features] come to, folded for each of `targets`: see include/trees.glsl.
+// Decision trees in float: sums or other folds of the leaf values per target, for each row of x. See include/trees.glsl for the tables.
+//
+// x: [rows, features]; y: [rows, targets], dense. One invocation computes one element (or the elements of a word), walking all trees.
+// For all devices. Selected in cpp/operators/ml/trees.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, features, targets;

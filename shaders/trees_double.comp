@@ -1,4 +1,6 @@
-// Decision trees of doubles, whose limits and weights are two words of bits: see include/trees.glsl.
+// Decision trees in double, with thresholds and weights of two words: see trees.comp and include/trees.glsl.
+//
+// Requires shaderFloat64. Selected in cpp/operators/ml/trees.cpp.
 #version 450
 #include "include/grid.glsl"
 layout(local_size_x = 64) in;

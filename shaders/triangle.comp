@@ -1,4 +1,6 @@
-// Keeps the upper or lower triangle of matrices, from diagonal `k` on; all else is 0.
+// Trilu: keeps the upper or lower triangle of matrices, from diagonal `k`; everything else is 0.
+//
+// See include/dense.glsl for y. For all devices; selected in cpp/operators/index/fill_rows.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, rows, columns;

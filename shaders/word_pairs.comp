@@ -1,7 +1,10 @@
-// Integers of 64 bits as pairs of words, the low one first, for devices that have no such integers: word_pairs.cpp takes these functions
-// into kernels by their names, and what they need with them. Parameters are `const` so that they are passed by value. Results are those of
-// SPIR-V's instructions. Where SPIR-V leaves them open: a quotient by zero is 0, of unsigned numbers the largest one; a remainder of a
-// division by zero has all bits set; of a shift's width the low six bits count; floats out of range give the lowest int64.
+// 64-bit integers as pairs of words, low word first, for devices without them.
+//
+// cpp/shader/pairs/word_pair_functions.cpp copies these functions, and those they call, into kernels by name. Parameters are `const`, so
+// that they are passed by value. Results are those of SPIR-V's instructions. Where SPIR-V leaves them undefined: signed division by zero
+// gives 0, unsigned division by zero all bits set, and a remainder by zero all bits set. Shifts use the low six bits of the count; floats
+// out of range give the smallest int64.
+// main() only keeps the compiler from removing the functions; it is never dispatched.
 #version 450
 layout(local_size_x = 1) in;
 layout(binding = 0) buffer Y { uvec2 y[]; };

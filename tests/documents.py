@@ -26,30 +26,30 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 # ---- docs/rules.md
 
 FAMILIES = {
-    "C": "Counts and kinds of bindings",
+    "C": "Number and type of bindings",
     "I": "Initializers",
     "O": "Owned tensors",
     "M": "Memory",
-    "R": "Ranges and sizes",
+    "R": "Buffer ranges and sizes",
     "T": "Tensors and their descriptions",
-    "H": "Hazards: memory that two bindings share",
+    "H": "Hazards: memory shared by two bindings",
     "P": "Temporary and persistent resources",
     "L": "Lifetime and order",
     "G": "Graphs",
     "K": "Arguments of kernels, programs and models",
     "D": "The dv interface",
     "B": "Branches and loops",
-    "N": "Operations of NNAPI: what several share (NG, NL of LSTMs, ND of boxes), and each",
+    "N": "NNAPI operations: general (NG), LSTMs (NL), boxes (ND), and single operations",
 }
 
 
 def rules() -> str:
     parts = [
         "# Rules\n",
-        "An error that a broken rule causes begins with the rule's id in brackets. `BindingError.rule`, `StateError.rule` and\n"
-        "`GraphError.rule` hold the id; `pumice.binding_rules()`, `pumice.graph_rules()` (family B) and `pumice.nnapi_rules()` (family N)\n"
-        "have these texts. This page is made by `python tests/documents.py --write`. The rules of bounds (V) are in\n"
-        "[validation_bounds.md](validation_bounds.md#bounds).\n",
+        "If a call breaks a rule, the error message begins with the rule's id in brackets. The id is also in `BindingError.rule`,\n"
+        "`StateError.rule` or `GraphError.rule`. `pumice.binding_rules()`, `pumice.graph_rules()` (family B) and `pumice.nnapi_rules()`\n"
+        "(family N) return these texts. [validation_bounds.md](validation_bounds.md#bounds) has the rules of error bounds (V). This page is generated\n"
+        "by `python tests/documents.py --write`.\n",
     ]
     texts = {**pumice.binding_rules(), **pumice.graph_rules(), **pumice.nnapi_rules()}
     for family, title in FAMILIES.items():

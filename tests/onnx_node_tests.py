@@ -105,15 +105,15 @@ def outcomes(names: Iterable[str]) -> Iterator[Outcome]:
 def page(all_of_them: list[Outcome]) -> str:
     counts = Counter(outcome.kind for outcome in all_of_them)
     lines = [
-        "# The node tests of ONNX",
+        "# ONNX node tests",
         "",
-        f"Of the {len(all_of_them):,} node tests of onnx {onnx.__version__}, {counts[PASSED]:,} pass in fp32 on the software driver, "
-        f"{counts[RANDOM]} make other random numbers, of the right shapes and types, {counts[REFUSED]} are refused and "
-        f"{counts[WRONG]} are wrong.",
-        f"{' and '.join(LEFT_OVER)} expect what rounding left of zeros; they are compared within 1e-6.",
+        f"onnx {onnx.__version__} has {len(all_of_them):,} node tests. In fp32 on the software driver {counts[PASSED]:,} pass, "
+        f"{counts[REFUSED]} are not supported and {counts[WRONG]} are wrong. The other {counts[RANDOM]} use random numbers; "
+        "only the shapes and types of their results are compared.",
+        f"{' and '.join(LEFT_OVER)} expect rounding residues instead of zeros, so they are compared with a tolerance of 1e-6.",
         commit_line("python tests/onnx_node_tests.py --write"),
         "",
-        "| test | refused because |",
+        "| test | unsupported, or wrong because |",
         "|---|---|",
     ]
     for outcome in sorted(all_of_them, key=lambda one: one.name):

@@ -48,10 +48,11 @@ def page(rows: list[Row]) -> str:
     lines = [
         "# Exported models",
         "",
-        f"{len(rows)} files of {models} models with random weights, exported by PyTorch's two exporters and skl2onnx: {passed} run "
-        f"in fp32 on the software driver and agree with ONNX Runtime, {refused} are refused.",
-        "Dispatches are those of one call with the first sizes, where it is a single list. The error is the largest over all outputs "
-        "and sizes, in parts of the output's largest number.",
+        f"{len(rows)} files of {models} models with random weights, exported by PyTorch's two exporters and skl2onnx. In fp32 on the "
+        f"software driver {passed} agree with ONNX Runtime, and pumice rejects {refused}.",
+        '"Dispatches" counts the dispatches of one call with the first sizes, if that call is a single command list. The error is the '
+        "largest over all outputs and sizes, relative to the output's largest magnitude. In int8 models the worst 1% of an output's "
+        "elements are left out.",
         commit_line("PYTHONPATH=tests:tests/support python -m corpus.page --write"),
         "",
         "| model | exporter | opset | nodes | dispatches | error against ONNX Runtime |",

@@ -1,4 +1,4 @@
-"""The catalogue of operators: what each takes, gives and is told, as objects, text, HTML and the page docs/operators.md.
+"""The catalogue of operators: inputs, outputs and attributes of each, as objects, text, HTML and the page docs/operators.md.
 
 Element types, attributes and ranks are the engine's own; the versions and the summary are those of the installed onnx.
 """
@@ -27,85 +27,98 @@ _FAMILIES = {
     "floats": "float32 float16 bfloat16",
 }
 
-_INDICES = """Indices count from the end where they are negative. A constant one out of range is refused (GraphError): at load where the
-sizes are known, else at the call. A call with an array of integers that is an operator's indices, directly or after casts and views, raises
-IndexRangeError, which names the input, the index and the range. Of those that only the device knows, one out of range is counted as 0 by
-Gather, GatherElements, GatherND, RotaryEmbedding, RoiAlign and MaxRoiPool, is left out by ScatterElements, ScatterND, TensorScatter
-and MaxUnpool and is nowhere in OneHot; a length beyond its axis (ReverseSequence, RNN, LSTM, GRU, Attention) is that of the axis.
-`pumice.load(model, check_indices=True)` reports them at the call, by node, index and element (IndexRangeError), and so does
-`pumice.validate`: those of the input that an operator has as *indices* below, which of MaxRoiPool is the first number of each box.
-Several updates of one element are combined in any order, so that a sum or product of floats is not the same bits in every run;
-without a reduction any one of them stays. With `deterministic=True` they are taken in their order. TopK orders equal elements by
-their index, and NaN as larger than any number.
+_INDICES = """Negative indices count from the end. A constant index that is out of range raises GraphError, at load if the sizes are known,
+else at the call. If you pass indices as an input array, a call with one out of range raises IndexRangeError, which names the input, the
+index and the range. This includes indices that go through casts and views first.
+
+For indices computed on the device, an index out of range has this effect:
+
+| operators | effect |
+| --- | --- |
+| Gather, GatherElements, GatherND, RotaryEmbedding, RoiAlign, MaxRoiPool | it counts as 0 |
+| ScatterElements, ScatterND, TensorScatter, MaxUnpool | its update is dropped |
+| OneHot | its row has no "on" value |
+| ReverseSequence, RNN, LSTM, GRU, Attention | a length beyond its axis is clamped to the axis size |
+
+`pumice.load(model, check_indices=True)` and `pumice.validate` report these indices (IndexRangeError) with the node, the index and the
+element. They check the input listed as *indices* below; for MaxRoiPool, this is the first number of each box.
+
+Several updates of one element are combined in any order, so a sum or product of floats may differ in its last bits between runs. Without
+a reduction, any one of the updates remains. With `deterministic=True` updates are applied in their order. TopK orders equal elements by
+index, and treats NaN as larger than any number.
 """
 
-_CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyond the integers' range becomes the end of it, and NaN
-becomes 0. An integer that becomes a narrower one keeps its low bits, and so does a float that becomes one of 2 or 4 bits. Floats of 4
-and 8 bits are made by rounding to nearest, a half to even; casts from and to elements of 2 to 8 bits go through float32, or
-int32 between integers. Beside casts, only QuantizeLinear and DequantizeLinear take them. In model files, operators that move
-elements do too: Concat, Expand, Flatten, Gather, GatherElements, GatherND, Identity, Pad, Reshape, Slice, Split, Squeeze, Tile,
-Transpose, Unsqueeze, Where and a few more, by casts to a wider type that holds the elements exactly.
+_CASTS = """Cast and CastLike truncate floats to integers; floats beyond the integer range saturate, and NaN becomes 0. A cast to a narrower
+integer keeps the low bits, and so does a cast from float to a type of 2 or 4 bits. Casts to floats of 4 and 8 bits round to nearest
+even. Casts from and to types of 2 to 8 bits go through float32, or through int32 between integers.
+
+In the engine, only casts, QuantizeLinear and DequantizeLinear accept types of 2 and 4 bits and float8. In model files, operators that
+move elements accept them too, through exact casts to a wider type: Concat, Expand, Flatten, Gather, GatherElements, GatherND,
+Identity, Pad, Reshape, Slice, Split, Squeeze, Tile, Transpose, Unsqueeze, Where and a few more.
 """
 
-_RANDOM = """Random numbers are Philox 4x32-10 of a seed, of the number of the run, of the node and of where an element
-is: the same on every device, bit by bit, for one `seed` of `pumice.load` (without one it is drawn from the system;
-`Model.seed` and the report name it). The first run of a newly loaded model begins anew, and each further run makes
-other numbers. A node's attribute `seed` stands in for the model's, and two nodes of one seed make the same numbers.
-float32 and narrower uniform numbers have 24 random bits, float64 53; normal numbers are made in float32. RandomUniform,
-RandomUniformLike, RandomNormal, RandomNormalLike, Multinomial, Bernoulli and Dropout in training become the nodes
-pumice::RandomUniform, pumice::RandomNormal, pumice::RandomMask and pumice::Multinomial, which take the state as an
-input: seed and run, two words each.
+_RANDOM = """Random numbers are Philox 4x32-10 of the seed, the run number, the node and the element's index. With one `seed` of
+`pumice.load` they are bit-identical on every device. Without a seed, one is drawn from the system; `Model.seed` and the report contain
+it. A newly loaded model starts the sequence again, and each further run gives other numbers. A node's attribute `seed` overrides the
+model's; two nodes with the same seed give the same numbers. Uniform numbers have 24 random bits in float32 and narrower types, and 53 in
+float64. Normal numbers are computed in float32.
+
+RandomUniform, RandomUniformLike, RandomNormal, RandomNormalLike, Multinomial, Bernoulli and Dropout in training mode become the nodes
+pumice::RandomUniform, pumice::RandomNormal, pumice::RandomMask and pumice::Multinomial. Their state is an input: seed and run number, two
+uint32 words each.
 """
 
-_WINDOWS = """An image without elements is not pooled, and a convolution whose window is larger than its padded axis is refused. SAME_UPPER
-and SAME_LOWER never take elements away: where a stride is larger than its window, the padding that their formula has negative is 0, in
-pooling as in convolutions. Resize by pytorch_half_pixel to one element takes the place 0, whatever the scale. Attributes that ONNX
-has as float are float32: an operator of float64 computes with the 0.00999999977648258 that 0.01 is there. A loop without an iteration
-has results of no rows, whose sizes are those that its first iteration would give. The states of a Scan keep their shapes.
+_WINDOWS = """These details apply to single operators:
+
+- Pooling rejects images without elements. Convolution rejects a window larger than its padded axis.
+- SAME_UPPER and SAME_LOWER never crop, in pooling and convolution. If a stride is larger than its window, their formula gives a negative
+  padding, which counts as 0.
+- Resize with pytorch_half_pixel to one element reads coordinate 0, whatever the scale.
+- Float attributes are float32 in ONNX. A float64 operator computes with 0.00999999977648258 if the attribute is 0.01.
+- A loop without iterations returns results of 0 rows, with the sizes that its first iteration would have. The states of a Scan keep their
+  shapes.
 """
 
-_PRECISION = """Floats of 16 bits are what a model takes and gives; at precision "fp32" what lies between its nodes is kept in float32 and
-not rounded to them, but for BitCast, which reads the bits of the dtype that the model has there.
+_PRECISION = """Models keep their 16-bit float inputs and outputs. At precision "fp32", intermediate tensors are float32 and are not
+rounded to 16 bits. BitCast is the exception: it reads the bits of the dtype that the model declares.
 """
 
-_COMPOSED = """These become other nodes, or control flow, where a model is imported. Of ai.onnx.ml what is about numbers is there:
-texts, float64 (but in ensembles of trees) and a post_transform other than NONE, LOGISTIC and SOFTMAX are refused. OneHotEncoder makes
-zeros of a category that it does not know, whatever its attribute `zeros` says. Of TreeEnsembleClassifier the label is the class of the
-highest score.
+_COMPOSED = """The importer turns these into other nodes or control flow. Of ai.onnx.ml it accepts the numeric operators. It rejects
+strings, float64 (except in tree ensembles), and a post_transform other than NONE, LOGISTIC and SOFTMAX. OneHotEncoder gives zeros for an
+unknown category, whatever its attribute `zeros`. The label of TreeEnsembleClassifier is the class with the highest score.
 """
 
-_COUNTS = """A graph is cut where an input that is *known on the host* is made on the device: the program runs what comes before, reads that
-input once and goes on. NonZero and Compress become nodes of their own there: pumice::CountNonZero counts on the device, the host reads
-the count alone, and pumice::NonZero or pumice::Compress makes a tensor of that size.
+_COUNTS = """If the device computes an input that must be *known on the host*, the program is split there: it runs everything before,
+reads the input once and continues. NonZero and Compress become two nodes each. pumice::CountNonZero counts on the device, the host reads
+only the count, and pumice::NonZero or pumice::Compress writes a tensor of that size.
 """
 
-_VALUES = """`pumice.Operator` takes the inputs that are *known on the host* by their values, and nothing is bound to their slots.
+_VALUES = """`pumice.Operator` takes the values of inputs that are *known on the host*, and binds nothing to their slots.
 """
 
 
 _EXPERIMENTAL = 0x7FFFFFFF  # the level of operations of NNAPI that have none yet
-_NNAPI = """`graph.add("nnapi::ADD", a, b, 0)` takes the operands of that system in its own order, and becomes nodes of the operators
-above. Numbers and lists of numbers are constants of int32, float32 or bool. Scalars and lists are constants where nothing else is
-said; SLICE, STRIDED_SLICE, RESHAPE, TILE, FILL, PAD, PAD_V2, MIRROR_PAD, TRANSPOSE, REVERSE, SQUEEZE, MEAN and other reductions,
-SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND also take lists that the program computes. `scale`, `zero_point` and `dtype` tell of the
-output operand what its declaration tells there; where the operation fixes them, or they are an operand's, they can be left out.
+_NNAPI = """`graph.add("nnapi::ADD", a, b, 0)` takes operands in NNAPI's order and adds nodes of the operators above. Numbers and lists of
+numbers become constants of int32, float32 or bool. Scalars and lists have to be constants, with these exceptions: SLICE, STRIDED_SLICE,
+RESHAPE, TILE, FILL, PAD, PAD_V2, MIRROR_PAD, TRANSPOSE, REVERSE, SQUEEZE, MEAN and other reductions, SPACE_TO_BATCH_ND and
+BATCH_TO_SPACE_ND also accept lists that the program computes. `scale`, `zero_point` and `dtype` declare the output operand. You can omit
+them if the operation defines them or they equal those of an operand.
 
-The rules of an operation are checked when it is added, and those about ranks, sizes and lists that are not known then when a program
-is bound to them: both refusals name the node, the operation and the operand. Where the nodes that an operation becomes depend on a
-rank that is not known, it stays one node until then, and the program is compiled for each choice of ranks. SLICE with known sizes
-begins where the device says: a begin among the inputs of a call, or one that follows from them, is checked at the call. One that
-the device alone knows and that leaves no room for the slice counts as the nearest one that does, and `check_indices=True` reports it
-(IndexRangeError). Other indices count from 0 alone: those that a call hands over as arrays are looked at by the host at each call
-(IndexRangeError), and [nnapi.md](nnapi.md#indices) says what becomes of those that only the device has. A strided slice that runs
-backwards from before the first element has none. An axis that `shrink_axis_mask` names has a step above 0 and a range of one element, or
-begins at -1 and ends at 0, as exporters write the last one.
+The rules of an operation are checked when you add it. Rules about ranks, sizes and lists that are still unknown are checked when a program
+is bound to sizes. Both errors name the node, the operation and the operand. If the expansion of an operation depends on an unknown rank,
+it remains one node until the rank is known, and the program is compiled for each choice of ranks.
 
-uint8 and int8 operands have a scale and a zero point: they stand for (integer - zero_point) * scale. Results are rounded to the
-nearest integer, a half to the even one, and held to the integers' range. Products and convolutions sum exactly, as int32; their bias
-is int32 in units of the product of both scales, and may do without a scale of its own. What is elementwise is computed in float32
-between the integers, in one kernel where the operands have one shape. A fused activation is 0 (none), 1 (RELU), 2 (RELU1) or
-3 (RELU6), and 0 of int32. Operands broadcast as NumPy does it, but those of SELECT. Sums of int32 wrap around; int32 divided by 0
-is 0.
+A SLICE with known sizes may begin at an index from the device. The call checks a begin that is an input of the call or follows from one. A
+begin that only the device knows is clamped so that the slice fits, and `check_indices=True` reports it (IndexRangeError). Other indices
+must not be negative. The host checks those passed as arrays at each call (IndexRangeError); [nnapi.md](nnapi.md#indices) describes the
+effect of invalid indices on the device. A strided slice that runs backwards from before the first element is empty. An axis in
+`shrink_axis_mask` needs a step above 0 and a range of one element, or a range from -1 to 0, which exporters use for the last element.
+
+uint8 and int8 operands have a scale and a zero point and represent (integer - zero_point) * scale. Results are rounded to nearest even and
+saturate. GEMM and convolution accumulate exactly, in int32. Their bias is int32 in units of the product of both scales, and its own scale
+is optional. Elementwise operations compute in float32 between the integers, in one kernel if the operands have the same shape. A fused
+activation is 0 (none), 1 (RELU), 2 (RELU1) or 3 (RELU6), and 0 for int32. Operands broadcast as in NumPy, except in SELECT. Sums of int32
+wrap around; int32 divided by 0 is 0.
 """
 
 
@@ -330,11 +343,11 @@ def page() -> str:
     known = sum(one.domain.startswith("ai.onnx") for one in [*everything, *composed])
     parts = [
         "# Operators\n",
-        f"The {known} ONNX operators that the engine runs, up to operator set {NEWEST}. This page is made by "
-        "`python -m pumice.tools.catalogue`; `pumice.operators()` and `pumice operators` tell the same of the installed version.\n",
-        "*all* element types are "
+        f"pumice runs these {known} ONNX operators, up to operator set {NEWEST}. `pumice.operators()` and `pumice operators` list those of "
+        "the installed version. This page is generated by `python -m pumice.tools.catalogue`.\n",
+        "In the tables, *all* means "
         + ", ".join(_FAMILIES["all"].split())
-        + "; *integers* those of 8 to 64 bits, *floats* "
+        + ". *integers* are the integer types of 8 to 64 bits, and *floats* are "
         + ", ".join(_FAMILIES["floats"].split())
         + ".\n",
         _INDICES,
@@ -362,11 +375,11 @@ def page() -> str:
         if one.attributes:
             parts.append(_markdown(("attribute", "kind", "default", "choices"), one.attribute_rows()))
     parts.append(
-        f"# Operators of {CONTRIB_DOMAIN}\n\nONNX Runtime's optimizer writes these; at import they become operators of ONNX's own: "
+        f"# Operators of {CONTRIB_DOMAIN}\n\nONNX Runtime's optimizer writes these. The importer turns them into ONNX operators: "
         + ", ".join(sorted([*CONTRIB, *(name.split("::")[1] for name in _CONTRIB)]))
         + ".\n"
     )
-    parts += [f"# Operations of NNAPI\n\nThere are {len(operations)}.\n", _NNAPI]
+    parts += [f"# Operations of NNAPI\n\npumice supports all {len(operations)} of them.\n", _NNAPI]
     for one in operations:
         parts.append(f"## {one.name}\n\n" + "\n".join(f"- {key}: {value}" for key, value in one.facts().items()) + "\n")
         parts.append(_markdown(("operand", "role", "element types"), one.value_rows()))
