@@ -60,11 +60,11 @@ def rules() -> str:
 
 # ---- docs/glsl.md
 
-# The columns of the tables, each with the options of one way to compile a text.
+# The columns of the tables, each with the compile options of one mode.
 MODES: dict[str, dict[str, Any]] = {
     "fp32": {},
     "fp16": {"storage": "fp16"},
-    "fp16, half arithmetic": {"storage": "fp16", "fp16_arithmetic": True},
+    "fp16, fp16 arithmetic": {"storage": "fp16", "fp16_arithmetic": True},
     "fp16_packed": {"storage": "fp16_packed"},
     "bf16": {"storage": "bf16"},
     "bf16_packed": {"storage": "bf16_packed", "storage_16bit": False},
@@ -77,69 +77,69 @@ INTEGER_MODES: dict[str, dict[str, Any]] = {
 SUBGROUP = {"basic", "vote", "ballot", "shuffle"}
 
 FLOAT_TYPES = {
-    "sfp": "a stored element",
-    "sfpvec2": "two stored elements",
-    "sfpvec4": "four stored elements",
-    "sfpvec8": "eight stored elements",
-    "sfpmat4": "a stored matrix of 4 x 4",
-    "afp": "an element in arithmetic",
-    "afpvec2": "two in arithmetic",
-    "afpvec4": "four in arithmetic",
-    "afpvec8": "eight in arithmetic, as two columns of four",
-    "afpmat4": "a matrix in arithmetic",
-    "lfp": "an element in shared memory",
-    "lfpvec4": "four in shared memory",
-    "unfp": "the precision qualifier of samplers and images",
-    "imfmtc1": "the format of an image of one channel",
-    "imfmtc4": "the format of an image of four channels",
+    "sfp": "storage: scalar",
+    "sfpvec2": "storage: vector of 2",
+    "sfpvec4": "storage: vector of 4",
+    "sfpvec8": "storage: vector of 8",
+    "sfpmat4": "storage: 4 x 4 matrix",
+    "afp": "arithmetic: scalar",
+    "afpvec2": "arithmetic: vector of 2",
+    "afpvec4": "arithmetic: vector of 4",
+    "afpvec8": "arithmetic: vector of 8, as two columns of 4",
+    "afpmat4": "arithmetic: 4 x 4 matrix",
+    "lfp": "shared memory: scalar",
+    "lfpvec4": "shared memory: vector of 4",
+    "unfp": "precision qualifier of samplers and images",
+    "imfmtc1": "image format with one channel",
+    "imfmtc4": "image format with four channels",
 }
 INTEGER_TYPES = {
-    "sint8": "a stored element of 8 bits",
-    "sint8vec4": "four stored elements of 8 bits",
-    "aint8": "an element of 8 bits in arithmetic",
-    "aint8vec4": "four elements of 8 bits in arithmetic",
-    "sint16": "a stored element of 16 bits",
-    "sint16vec4": "four stored elements of 16 bits",
-    "aint16": "an element of 16 bits in arithmetic",
-    "aint16vec4": "four elements of 16 bits in arithmetic",
-    "lint16": "an element of 16 bits in shared memory",
-    "lint16vec4": "four elements of 16 bits in shared memory",
+    "sint8": "storage: 8-bit scalar",
+    "sint8vec4": "storage: 8-bit vector of 4",
+    "aint8": "arithmetic: 8-bit scalar",
+    "aint8vec4": "arithmetic: 8-bit vector of 4",
+    "sint16": "storage: 16-bit scalar",
+    "sint16vec4": "storage: 16-bit vector of 4",
+    "aint16": "arithmetic: 16-bit scalar",
+    "aint16vec4": "arithmetic: 16-bit vector of 4",
+    "lint16": "shared memory: 16-bit scalar",
+    "lint16vec4": "shared memory: 16-bit vector of 4",
 }
 
-# Patterns of function names, in the order of the page, and what such a function does.
-FLOATS = "Buffers of floats"
-INTEGERS = "Buffers of integers"
+# Sections of the page, patterns of function names, and what the functions do, in the order of the page.
+FLOATS = "Float buffers"
+INTEGERS = "Integer buffers"
 SHARED = "Shared memory and matrices"
 IMAGES = "Images (generation 2024)"
-WORDS = "Words"
-OTHER = "Others"
+WORDS = "Packing"
+OTHER = "Constants"
 FUNCTIONS: list[tuple[str, str, str]] = [
-    (FLOATS, r"buffer_ld[1248]", "gives {n} of `buf` at index `i`, converted to arithmetic"),
+    (FLOATS, r"buffer_ld[1248]", "loads {n} at index `i` of `buf` as the arithmetic type"),
     (
         FLOATS,
         r"buffer_st[1248]",
-        "stores `v`, {n} in arithmetic, at index `i` of `buf`: rounded to nearest even, NaN kept",
+        "converts `v` ({n}) and stores it at index `i` of `buf`; rounds to nearest even, keeps NaN",
     ),
-    (FLOATS, r"buffer_cp[1248]", "copies {n} from index `si` of `sbuf` to index `i` of `buf`, bit by bit"),
-    (FLOATS, r"buffer_cp1to[48]", "gathers single elements at the indices of the vectors into a vector at index `i`"),
-    (FLOATS, r"buffer_cp[48]to1", "scatters the vector at index `si` to single elements at the indices of the vectors"),
-    (FLOATS, r"buffer_cp4to8", "joins two vectors of four, at the indices of `si2`, into one of eight"),
-    (FLOATS, r"buffer_cp8to4", "splits a vector of eight into two of four, at the indices of `i2`"),
-    (FLOATS, r"buffer_sm[14]", "gives {n} of `buf` as `lfp`, which shared memory holds"),
-    (INTEGERS, r"i(?:8|16)buffer_ld[124]", "gives {n} of `buf` at index `i`, as ints in arithmetic"),
+    (FLOATS, r"buffer_cp[1248]", "copies the bits of {n} from index `si` of `sbuf` to index `i` of `buf`"),
+    (FLOATS, r"buffer_cp1to[48]", "gathers scalars at the indices in the index vectors into a vector at index `i`"),
+    (FLOATS, r"buffer_cp[48]to1", "scatters the vector at index `si` to scalars at the indices in the index vectors"),
+    (FLOATS, r"buffer_cp4to8", "joins two vectors of 4, at the indices in `si2`, into a vector of 8"),
+    (FLOATS, r"buffer_cp8to4", "splits a vector of 8 into two vectors of 4, at the indices in `i2`"),
+    (FLOATS, r"buffer_sm[14]", "loads {n} at index `i` of `buf` as the shared-memory type"),
+    (INTEGERS, r"i(?:8|16)buffer_ld[124]", "loads {n} at index `i` of `buf` as the arithmetic type"),
     (
         INTEGERS,
         r"i(?:8|16)buffer_st[124]",
-        "stores the low bits of `v`, {n}; neighbours in the same word stay as they are",
+        "stores the low bits of `v` ({n}); other elements in the same word keep their values",
     ),
     (INTEGERS, r"i8buffer_cp[14]", "copies {n} from index `si` of `sbuf` to index `i` of `buf`"),
-    (INTEGERS, r"i8buffer_cp1to4", "gathers four single elements into a vector"),
-    (INTEGERS, r"i8buffer_cp4to1", "scatters a vector to four single elements"),
-    (INTEGERS, r"i(?:8|16)buffer_sm4", "gives four of `buf` as shared memory holds them"),
+    (INTEGERS, r"i8buffer_cp1to4", "gathers four scalars into a vector"),
+    (INTEGERS, r"i8buffer_cp4to1", "scatters a vector to four scalars"),
+    (INTEGERS, r"i(?:8|16)buffer_sm4", "loads four elements at index `i` of `buf` as the shared-memory type"),
     (
         INTEGERS,
         r"float2int8(?:vec4)?",
-        "rounds to the nearest, halves away from zero, held to -127 .. 127; NaN gives 0",
+        "rounds to nearest, ties away from zero, and clamps to -127 .. 127; NaN becomes 0",
     ),
     (SHARED, r"lfp2afp(?:vec4)?", "converts from shared memory to arithmetic"),
     (SHARED, r"afp2lfp(?:vec4)?", "converts from arithmetic to shared memory"),
@@ -147,36 +147,39 @@ FUNCTIONS: list[tuple[str, str, str]] = [
     (SHARED, r"lint162aint16(?:vec4)?", "converts integers from shared memory to arithmetic"),
     (SHARED, r"sfp2afpmat4", "converts a matrix from storage to arithmetic"),
     (SHARED, r"afp2sfpmat4", "converts a matrix from arithmetic to storage"),
-    (IMAGES, r"image[123]d_ld[148]", "gives {n} in arithmetic of the texel `p`"),
-    (IMAGES, r"image[123]d_st[148]", "stores {n} in arithmetic to the texel `p`"),
+    (IMAGES, r"image[123]d_ld[148]", "loads {n} at texel `p` as the arithmetic type"),
+    (IMAGES, r"image[123]d_st[148]", "converts `v` ({n}) and stores it at texel `p`"),
     (IMAGES, r"image[123]d_cp[148]", "copies {n} from texel `sp` of `tex` to texel `p` of `img`"),
-    (WORDS, r"(?:un)?packBFloat2x16", "two bfloat16 in a word, as GLSL's packHalf2x16 does for halves"),
-    (WORDS, r"(?:un)?packInt4x8", "four signed integers of 8 bits in an int"),
-    (WORDS, r"(?:un)?packInt2x16", "two signed integers of 16 bits in an int"),
-    (OTHER, r"psc", "the specialization constant `x` where it is not 0, else the push constant `p.x`"),
+    (WORDS, r"packBFloat2x16", "packs two bfloat16 into a uint, like `packHalf2x16` in GLSL"),
+    (WORDS, r"unpackBFloat2x16", "unpacks two bfloat16 from a uint, like `unpackHalf2x16` in GLSL"),
+    (WORDS, r"packInt4x8", "packs four signed 8-bit integers into an int"),
+    (WORDS, r"unpackInt4x8", "unpacks four signed 8-bit integers from an int"),
+    (WORDS, r"packInt2x16", "packs two signed 16-bit integers into an int"),
+    (WORDS, r"unpackInt2x16", "unpacks two signed 16-bit integers from an int"),
+    (OTHER, r"psc", "is the specialization constant `x` if it is not 0, else the push constant `p.x`"),
 ]
-COUNTS = {"1": "an element", "2": "two elements", "4": "four elements", "8": "eight elements"}
+COUNTS = {"1": "one element", "2": "two elements", "4": "four elements", "8": "eight elements"}
 
 SWITCHES = {
-    "ncnn_glsl_version": "1: the version of the language",
+    "ncnn_glsl_version": "1, the version of the language",
     "NCNN_fp16_storage": "storage is fp16",
     "NCNN_fp16_packed": "storage is fp16_packed",
     "NCNN_bf16_storage": "storage is bf16",
     "NCNN_bf16_packed": "storage is bf16_packed",
-    "NCNN_fp16_arithmetic": "afp is half",
-    "NCNN_fp16_uniform": "lfp is half too",
-    "NCNN_int8_storage": "sint8 is int8_t",
-    "NCNN_int8_packed": "four sint8 share a word",
-    "NCNN_int8_arithmetic": "the device computes with 8 bits",
-    "NCNN_int8_uniform": "the device has uniforms of 8 bits",
-    "NCNN_int16_storage": "sint16 is int16_t",
-    "NCNN_int16_packed": "two sint16 share a word",
+    "NCNN_fp16_arithmetic": "`afp` is fp16",
+    "NCNN_fp16_uniform": "`lfp` is fp16 as well",
+    "NCNN_int8_storage": "`sint8` is `int8_t`",
+    "NCNN_int8_packed": "four `sint8` share a 32-bit word",
+    "NCNN_int8_arithmetic": "the device has 8-bit arithmetic",
+    "NCNN_int8_uniform": "the device has 8-bit types in uniform buffers",
+    "NCNN_int16_storage": "`sint16` is `int16_t`",
+    "NCNN_int16_packed": "two `sint16` share a 32-bit word",
     "NCNN_shader_local_memory": "the shader may prefer shared memory",
-    "NCNN_image_shader": "buffers are images (generation 2024)",
-    "NCNN_subgroup_basic": "subgroup operations of this kind (generation 2024)",
-    "NCNN_subgroup_vote": "the same",
-    "NCNN_subgroup_ballot": "the same",
-    "NCNN_subgroup_shuffle": "the same",
+    "NCNN_image_shader": "storage is in images instead of buffers (generation 2024)",
+    "NCNN_subgroup_basic": "basic subgroup operations are available (generation 2024)",
+    "NCNN_subgroup_vote": "subgroup votes are available (generation 2024)",
+    "NCNN_subgroup_ballot": "subgroup ballots are available (generation 2024)",
+    "NCNN_subgroup_shuffle": "subgroup shuffles are available (generation 2024)",
 }
 
 
@@ -207,7 +210,7 @@ def types(meanings: dict[str, str], modes: dict[str, dict[str, Any]]) -> str:
         newest = macros(generation="2024", image_storage=True, **options)
         columns[title] = newest | macros(**options)
     return table(
-        ("type", "what it is", *columns),
+        ("type", "use", *columns),
         [
             (f"`{name}`", meaning, *(f"`{column[name]}`" if name in column else "" for column in columns.values()))
             for name, meaning in meanings.items()
@@ -242,23 +245,51 @@ def functions(known: dict[str, str]) -> str:
 
 GLSL = """# The kernel language
 
-Kernels are compute shaders in GLSL 4.50. Before a text's own first line stands a preamble of types and functions, by which
-one text serves every precision: `sfp` is what is stored, `afp` what is computed with, `lfp` what shared memory holds. A text
-gets what it names of the preamble, and nothing else. `pumice.ShaderOptions(storage=...).preamble` shows the whole, and
-`kernel.shader.preamble` what one kernel got. This page is made from the preambles by `python tests/documents.py --write`.
+Kernels are compute shaders in GLSL 4.50 with extra types and functions. `sfp` is the storage type, `afp` the arithmetic type and
+`lfp` the shared-memory type. They let one source run in every precision. [Kernels](kernels.md) shows how to call a kernel.
 
-[kernels.md](kernels.md) shows how a kernel is called.
+```python
+import numpy as np
+import pumice
 
-## What chooses the mode
+halve = pumice.Kernel(\"\"\"
+layout(binding = 0) buffer X { sfp x[]; };
+void main() {
+  uint i = gl_GlobalInvocationID.x;
+  buffer_st1(x, i, buffer_ld1(x, i) * afp(0.5));
+}
+\"\"\")
+for dtype in ("float32", "float16"):
+    x = np.arange(4, dtype=dtype)
+    halve(x=x, threads="x")
+    print(x, x.dtype)
+```
 
-`pumice.Kernel(text)` follows the arrays of the call: float16 arrays for an `sfp` buffer choose fp16, bfloat16 arrays bf16,
-float32 arrays fp32. `options=pumice.ShaderOptions(...)` says it beforehand: `storage` is "fp32", "fp16", "fp16_packed", "bf16"
-or "bf16_packed", and `fp16_arithmetic=True` makes `afp` a half. The packed modes keep two elements of 16 bits in a word, for
-devices that cannot address 16 bits. `generation="2024"` takes texts that were written for the extension as it was in 2024: it
-has vectors of eight and images, and a packed `sfp` is a float of 4 bytes there.
+```output
+[0.  0.5 1.  1.5] float32
+[0.  0.5 1.  1.5] float16
+```
 
-Shared memory that a text declares is held to the device's `maxComputeSharedMemorySize`. A text without a local size gets one
-that suits the device; `local_size=(x, y, z)` says it otherwise.
+The compiler inserts a preamble with these types and functions before the first line of your source. It includes only the parts that
+the source uses: `kernel.shader.preamble` returns them. `pumice.ShaderOptions(storage=...).preamble` returns the complete preamble.
+`python tests/documents.py --write` generates this page from the preambles.
+
+## Select the mode
+
+`pumice.Kernel(source)` follows the arrays you pass: float32 arrays for an `sfp` buffer select fp32, float16 arrays select fp16,
+and bfloat16 arrays select bf16. To fix the mode at compile time, pass `options=pumice.ShaderOptions(...)`:
+
+| option | effect |
+| --- | --- |
+| `storage="fp32"`, `"fp16"`, `"bf16"` | selects the storage type |
+| `storage="fp16_packed"`, `"bf16_packed"` | stores two 16-bit elements in a 32-bit word, for devices without 16-bit storage |
+| `fp16_arithmetic=True` | makes `afp` fp16 |
+| `generation="2024"` | compiles sources written for the 2024 version of ncnn's extension |
+
+The 2024 version has vectors of 8 and images, and its packed `sfp` is a 4-byte float.
+
+If a source declares no local size, pumice chooses one for the device. `local_size=(x, y, z)` overrides it. A source that
+declares more shared memory than the device's `maxComputeSharedMemorySize` is rejected.
 
 ## Types
 
@@ -272,14 +303,15 @@ def glsl() -> str:
     parts = [GLSL + types(FLOAT_TYPES, MODES)]
     parts.append("### Integers\n\n" + types(INTEGER_TYPES, INTEGER_MODES))
     parts.append(
-        "## Functions\n\nAn expression can stand in a larger one and evaluates each of its arguments once. A statement stands alone, "
-        "also as the branch\nof an `if`. `buf` and `sbuf` are the arrays of buffers by their names, `tex` is a sampler, `img` an image.\n"
+        "## Functions\n\nYou can use an expression inside a larger one; it evaluates each argument once. A statement must stand "
+        "alone, for example as the\nbranch of an `if`. `buf` and `sbuf` are the names of buffer arrays, `tex` is a sampler and `img` "
+        "is an image.\n"
     )
     parts.append(functions(known))
     parts.append(
-        "## Macros that say what was chosen\n\nA macro of what was not chosen is undefined. `pumice.device_macros(context)` lists "
-        "the macros of the device:\n`ncnn_vendorID`, `ncnn_subgroupSize` and the other properties, limits, features and "
-        "extensions of Vulkan, each as\n`ncnn_` and its name.\n"
+        "## Macros that describe the mode\n\nA macro is undefined if its condition is false. `pumice.device_macros(context)` lists "
+        "the macros of the device: the\nproperties, limits, features and extensions of Vulkan, each with the prefix `ncnn_` "
+        "(`ncnn_vendorID`, `ncnn_subgroupSize`).\n"
     )
     parts.append(table(("macro", "meaning"), [(f"`{name}`", meaning) for name, meaning in SWITCHES.items()]))
     return "\n".join(parts)
@@ -317,11 +349,12 @@ def nnapi() -> str:
             rows.append((link, level, becomes(one.name)))
     page = (DOCS / "nnapi.md").read_text()
     said = (
-        "The nodes that each becomes on float32 operands of known sizes, or where there are none, on others; of other types, layouts\n"
-        "and options they differ. This table is made by `python tests/documents.py --write`.\n\n"
+        "The last column lists the nodes of each operation for float32 operands of known sizes, or for other types if the operation\n"
+        "has no float32 form. Other types, layouts and options give different nodes. `python tests/documents.py --write` generates this\n"
+        "table.\n\n"
     )
     head = page.partition(TABLE)[0].rstrip() + "\n\n"
-    return head + TABLE + "\n" + said + table(("operation", "feature level", "becomes"), rows)
+    return head + TABLE + "\n" + said + table(("operation", "feature level", "nodes"), rows)
 
 
 # ---- docs/from_directml.md: written by hand but for its last section
@@ -342,9 +375,9 @@ def directml() -> str:
         rows.append(("<br>".join(f"`{name}`" for name in names.split()), links or "none", places, remark))
     page = (DOCS / "from_directml.md").read_text()
     said = (
-        "What each operator of DirectML becomes; the names there begin with `DML_OPERATOR_`. Operators here broadcast by themselves. A\n"
-        "scale and a bias of an elementwise operator's input are a Mul and an Add before it. In place: the output may be bound to\n"
-        "an input's range. This table is made by `python tests/documents.py --write`.\n\n"
+        "The table lists the replacement for each DirectML operator, without the prefix `DML_OPERATOR_`. Operators in pumice broadcast\n"
+        'automatically. Replace the scale and bias of an elementwise operator\'s input by a Mul and an Add before it. "In place" means\n'
+        "that you can bind the output to the memory of an input. `python tests/documents.py --write` generates this table.\n\n"
     )
     head = page.partition(OPERATORS)[0].rstrip() + "\n\n"
     return head + OPERATORS + "\n" + said + table(("DirectML", "pumice", "in place", "remark"), rows)

@@ -1,7 +1,7 @@
-"""DirectML's operators (up to feature level 6.4) and what each is here; docs/from_directml.md has them as a table.
+"""DirectML's operators (up to feature level 6.4) and their replacements, for the table in docs/from_directml.md.
 
-A key names the versions of one operator, without the prefix DML_OPERATOR_. A value begins with the operators that it becomes, in their
-order; behind a semicolon stands what is to be said of it. An attribute in such a remark is written `name=`.
+A key names the versions of one operator, without the prefix DML_OPERATOR_. A value lists the operators that replace it, in order, and
+optionally a remark after a semicolon. Remarks write attributes as `name=`.
 """
 
 from __future__ import annotations
@@ -100,64 +100,64 @@ SAME = {  # DirectML's name of an operator that does the same, by the family's p
 }
 
 OTHERS = {
-    "ELEMENT_WISE_ROUND": "Round; halves to the even number, the only mode",
+    "ELEMENT_WISE_ROUND": "Round; rounds ties to even, the only mode",
     "ELEMENT_WISE_CONSTANT_POW": "Pow; the exponent is a constant input",
     "ELEMENT_WISE_CLIP ELEMENT_WISE_CLIP1": "Clip; the limits are inputs",
     "ELEMENT_WISE_THRESHOLD": "Max",
-    "ELEMENT_WISE_ADD ELEMENT_WISE_ADD1": "Add; `activation=` of Operator is the fused one",
+    "ELEMENT_WISE_ADD ELEMENT_WISE_ADD1": "Add; fuse the activation with `activation=` of Operator",
     "ELEMENT_WISE_MODULUS_FLOOR": "Mod; `fmod=0`",
     "ELEMENT_WISE_MODULUS_TRUNCATE": "Mod; `fmod=1`",
-    "ELEMENT_WISE_ATAN_YX": "; a kernel: GLSL has `atan(y, x)`",
+    "ELEMENT_WISE_ATAN_YX": "; write a kernel with `atan(y, x)`",
     "ELEMENT_WISE_DIFFERENCE_SQUARE": "Sub, Mul",
     "ELEMENT_WISE_IS_INFINITY": "IsInf; `detect_negative=`, `detect_positive=`",
-    "ELEMENT_WISE_BIT_SHIFT_LEFT": "BitShift; `direction=` is LEFT",
-    "ELEMENT_WISE_BIT_SHIFT_RIGHT": "BitShift; `direction=` is RIGHT",
-    "ELEMENT_WISE_BIT_COUNT": "; a kernel: GLSL has `bitCount`",
+    "ELEMENT_WISE_BIT_SHIFT_LEFT": "BitShift; `direction=` LEFT",
+    "ELEMENT_WISE_BIT_SHIFT_RIGHT": "BitShift; `direction=` RIGHT",
+    "ELEMENT_WISE_BIT_COUNT": "; write a kernel with `bitCount`",
     "ELEMENT_WISE_QUANTIZED_LINEAR_ADD": "DequantizeLinear, Add, QuantizeLinear",
-    "ACTIVATION_HARDMAX ACTIVATION_HARDMAX1": "Hardmax; one `axis=`",
-    "ACTIVATION_HARD_SWISH": "HardSwish; other slopes are HardSigmoid and Mul",
+    "ACTIVATION_HARDMAX ACTIVATION_HARDMAX1": "Hardmax; over one `axis=`",
+    "ACTIVATION_HARD_SWISH": "HardSwish; for other slopes use HardSigmoid and Mul",
     "ACTIVATION_LINEAR": "Mul, Add",
-    "ACTIVATION_LOG_SOFTMAX ACTIVATION_LOG_SOFTMAX1": "LogSoftmax; one `axis=`",
+    "ACTIVATION_LOG_SOFTMAX ACTIVATION_LOG_SOFTMAX1": "LogSoftmax; over one `axis=`",
     "ACTIVATION_PARAMETRIC_SOFTPLUS": "Mul, Softplus, Mul",
     "ACTIVATION_SCALED_ELU": "Selu; `alpha=`, `gamma=`",
     "ACTIVATION_SCALED_TANH": "Mul, Tanh, Mul",
     "ACTIVATION_SHRINK": "Shrink; the threshold is `lambd=`",
-    "ACTIVATION_SOFTMAX ACTIVATION_SOFTMAX1": "Softmax; one `axis=`",
-    "ACTIVATION_SOFTPLUS": "Softplus; a steepness is a Mul before it and one behind it",
+    "ACTIVATION_SOFTMAX ACTIVATION_SOFTMAX1": "Softmax; over one `axis=`",
+    "ACTIVATION_SOFTPLUS": "Softplus; for a steepness add a Mul before and a Mul after it",
     "ACTIVATION_SWISH": "Swish; `alpha=`",
-    "CONVOLUTION": "Conv, ConvTranspose; by the direction; kernels of the mode CONVOLUTION are turned around beforehand",
-    "GEMM": "Gemm, MatMul; Gemm of matrices, MatMul of batches",
-    "MULTIHEAD_ATTENTION MULTIHEAD_ATTENTION1": "Attention; stacked inputs are split beforehand",
-    "QUANTIZE": "QuantizeLinear; `block_size=` where scales are by blocks",
-    "DEQUANTIZE": "DequantizeLinear; `block_size=` where scales are by blocks",
+    "CONVOLUTION": "Conv, ConvTranspose; depends on the direction; flip the filters for the mode CONVOLUTION",
+    "GEMM": "Gemm, MatMul; Gemm for matrices, MatMul for batches",
+    "MULTIHEAD_ATTENTION MULTIHEAD_ATTENTION1": "Attention; split stacked inputs first",
+    "QUANTIZE": "QuantizeLinear; `block_size=` for blockwise scales",
+    "DEQUANTIZE": "DequantizeLinear; `block_size=` for blockwise scales",
     "MATRIX_MULTIPLY_INTEGER_TO_FLOAT": "MatMulInteger, Cast, Mul, Add",
     "QUANTIZED_LINEAR_AVERAGE_POOLING": "DequantizeLinear, AveragePool, QuantizeLinear",
     "AVERAGE_POOLING AVERAGE_POOLING1": "AveragePool; `count_include_pad=`",
-    "MAX_POOLING MAX_POOLING1 MAX_POOLING2": "MaxPool; the indices are its second output",
+    "MAX_POOLING MAX_POOLING1 MAX_POOLING2": "MaxPool; the second output has the indices",
     "ROI_ALIGN ROI_ALIGN1": "RoiAlign; `coordinate_transformation_mode=`, `sampling_ratio=`",
     "REDUCE": "ReduceSum, ReduceMean, ReduceProd, ReduceMax, ReduceMin, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, "
-    "ReduceSumSquare, ArgMax, ArgMin; by the function",
+    "ReduceSumSquare, ArgMax, ArgMin; depends on the function",
     "ARGMAX": "ArgMax; `select_last_index=`",
     "ARGMIN": "ArgMin; `select_last_index=`",
-    "NONZERO_COORDINATES": "NonZero; as many columns as there are, and no count",
+    "NONZERO_COORDINATES": "NonZero; the output size is the number of nonzero elements; there is no count output",
     "BATCH_NORMALIZATION": "BatchNormalization",
-    "BATCH_NORMALIZATION_TRAINING": "; no operator of its own: ReduceMean gives a batch's statistics",
+    "BATCH_NORMALIZATION_TRAINING": "; compute the batch statistics with ReduceMean",
     "MEAN_VARIANCE_NORMALIZATION MEAN_VARIANCE_NORMALIZATION1 MEAN_VARIANCE_NORMALIZATION2": "LayerNormalization, "
-    "InstanceNormalization, GroupNormalization, MeanVarianceNormalization; by the axes, and by scale and bias",
-    "LOCAL_RESPONSE_NORMALIZATION": "LRN; across channels, the only mode",
+    "InstanceNormalization, GroupNormalization, MeanVarianceNormalization; depends on the axes, and on scale and bias",
+    "LOCAL_RESPONSE_NORMALIZATION": "LRN; normalises across channels, the only mode",
     "SLICE SLICE1": "Slice; starts, ends and steps are inputs",
-    "PADDING PADDING1": "Pad; `mode=`, but SYMMETRIC is no mode of it",
-    "SPACE_TO_DEPTH SPACE_TO_DEPTH1": "SpaceToDepth; `mode=` is the order",
-    "DEPTH_TO_SPACE DEPTH_TO_SPACE1": "DepthToSpace; `mode=` is the order",
+    "PADDING PADDING1": "Pad; `mode=`; SYMMETRIC is not supported",
+    "SPACE_TO_DEPTH SPACE_TO_DEPTH1": "SpaceToDepth; `mode=` sets the order",
+    "DEPTH_TO_SPACE DEPTH_TO_SPACE1": "DepthToSpace; `mode=` sets the order",
     "FILL_VALUE_CONSTANT": "ConstantOfShape, Expand",
     "FILL_VALUE_SEQUENCE": "Range; start, limit and step are inputs",
     "DIAGONAL_MATRIX DIAGONAL_MATRIX1": "EyeLike, Mul",
-    "RANDOM_GENERATOR": "RandomUniform, RandomNormal; floats from a seed, not words of bits",
+    "RANDOM_GENERATOR": "RandomUniform, RandomNormal; floats from a seed instead of random bits",
     "RESAMPLE RESAMPLE1 RESAMPLE2 RESAMPLE3": "Resize; `mode=`, `coordinate_transformation_mode=`",
     "UPSAMPLE_2D": "Resize",
-    "VALUE_SCALE_2D": "Mul, Add; a bias by channel broadcasts",
+    "VALUE_SCALE_2D": "Mul, Add; a per-channel bias broadcasts",
     "FOLD": "Col2Im",
-    "UNFOLD": "; a kernel, or a Conv whose filters have a single one each",
+    "UNFOLD": "; write a kernel, or use a Conv with one-hot filters",
     "RNN": "RNN",
     "LSTM": "LSTM",
     "GRU": "GRU",
@@ -176,7 +176,7 @@ OTHERS = {
 
 
 def operators() -> dict[str, tuple[list[str], str]]:
-    """DirectML's names, versions separated by spaces -> the operators that they become, none where there are none, and a remark."""
+    """DirectML's names, versions separated by spaces -> the operators that they become (an empty list if there is none), and a remark."""
     said = {prefix + name: one for prefix, names in SAME.items() for name, one in names.items()} | OTHERS
     found = {}
     for name, text in sorted(said.items()):
