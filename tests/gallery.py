@@ -1,7 +1,7 @@
-"""docs/gallery.md: the notebooks with a picture of what each makes, and their first sentences.
+"""Write docs/gallery.md: the title, first paragraph and a picture of each notebook.
 
-python tests/gallery.py --write             the page alone
-python tests/gallery.py --write --pictures  runs the notebooks on the default device, too, and draws docs/images/notebook_*.png
+python tests/gallery.py --write             write only the page
+python tests/gallery.py --write --pictures  also run the notebooks on the default device, and draw docs/images/notebook_*.png
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ WIDTH = 640  # pixels of a picture, at most
 MOST_LINES, MOST_COLUMNS = 18, 96  # of text in a picture
 HEAD = """# Gallery of the notebooks
 
-Each notebook runs from top to bottom on any device, and checks what it shows: `./dev notebook` opens them all, and
-[the tutorial](tutorial_notebooks.md) says how to begin. The pictures are what they showed on lavapipe, a driver without a GPU. This page is
-made by `python tests/gallery.py --write --pictures`, which runs them.
+The notebooks run from top to bottom on any device, and each checks its own results. To open them, run `./dev notebook`; start with
+[the tutorial](tutorial_notebooks.md). The images show results on lavapipe, Mesa's software driver. To update this page, run
+`python tests/gallery.py --write --pictures`, which also runs the notebooks.
 """
 
 
@@ -61,7 +61,7 @@ def page() -> str:
     for one in notebooks():
         parts.append(f"## {one.title}\n")
         parts.append("\n".join(textwrap.wrap(one.words, 140, break_long_words=False, break_on_hyphens=False)) + "\n")
-        parts.append(f"![What the notebook shows: {one.title}](images/{one.picture.name})\n")
+        parts.append(f"![Output of the notebook: {one.title}](images/{one.picture.name})\n")
         parts.append(f"[`notebooks/{one.path.name}`](../notebooks/{one.path.name})\n")
     return "\n".join(parts)
 
