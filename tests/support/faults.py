@@ -413,6 +413,7 @@ FAULTS = [
         "    barrier();",
         "conv",
         "conv",
+        fp16=True,
         on_gpu=True,
     ),
     Fault(
