@@ -1,4 +1,4 @@
-"""Features that a test needs of the device: where one is lacking the test is skipped by that feature's name."""
+"""Features that a test needs of the device, and is skipped without; and which of the engine's kernels run there."""
 
 from __future__ import annotations
 
@@ -19,3 +19,9 @@ def lacking_features(refusal: str, context: pumice.Context) -> list[str]:
     """The features that a refusal names, where each is known to the device and none is there."""
     named = sorted(set(re.findall(r"needs the feature (\w+)", refusal)))
     return named if all(context.info.features.get(one) is False for one in named) else []
+
+
+def has_cpu_kernels(context: pumice.Context) -> bool:
+    """Whether the engine chooses its kernels for CPU drivers. With subgroups of other sizes than 8 it chooses those for GPUs."""
+    is_software = context.info.kind == "software" and context.feature("subgroupShuffle")
+    return is_software and context.info.limits["subgroupSize"] == 8

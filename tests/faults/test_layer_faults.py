@@ -19,6 +19,7 @@ from layer_models import LAYER_MODELS
 
 FAULTS = 8  # of each model
 AT_NODE = 0.95
+ROUNDING = {"fp32": 2.0**-24, "fp16": 2.0**-11}  # the largest relative error of one rounding
 # Each model in one precision, so that half of its kernels do not have to be compiled.
 SUBJECTS = list(zip(LAYER_MODELS, ["fp32", "fp16", "fp16", "fp32", "fp32"], strict=True))
 
@@ -44,11 +45,20 @@ def tried(worker: Worker) -> list[dict[str, Any]]:
     return found
 
 
+def is_within_rounding(answer: dict[str, Any]) -> bool:
+    """Whether one changed weight moves the result by less than one rounding of its largest number: such a result is right.
+
+    Which weight a fault changes depends on how the device's kernels pack them, and so on its subgroups.
+    """
+    is_weight = answer["kind"] in ("weights", "weights for good")
+    return is_weight and answer["change"] <= ROUNDING[answer["precision"]]
+
+
 def test_every_fault_is_found(tried: list[dict[str, Any]]) -> None:
     assert len(tried) == FAULTS * len(SUBJECTS)
     for answer in tried:
         assert "failed" not in answer, answer
-        assert answer["validations"][0]["state"] != "right", answer
+        assert answer["validations"][0]["state"] != "right" or is_within_rounding(answer), answer
 
 
 def test_faults_are_found_at_their_nodes(tried: list[dict[str, Any]]) -> None:

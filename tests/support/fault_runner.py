@@ -1,8 +1,8 @@
 """A program that validates small models with faulty shaders: the engine reads its shaders once a process, so every task gets a process.
 
 Tasks come as JSON on the standard input: a list of objects with `folder` (of shaders in place of the engine's own; empty: none), `sample`
-and `precision`; `fault`, `limits` and `mode` may be left out. Each is run in a fork of this process, which has imported everything and
-started no device. The results go to the standard output, one line of JSON each.
+and `precision`; `fault`, `limits`, `without` (features) and `mode` may be left out. Each is run in a fork of this process, which has
+imported everything and started no device. The results go to the standard output, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from fault_models import SAMPLES
 
 
 def validated(task: dict[str, Any]) -> dict[str, Any]:
-    """What a validation says: its state, the first row that is wrong, which nodes and outputs are, and the members of wrong kernels."""
+    """The state of a validation, its first wrong row, its wrong nodes and outputs, and members of wrong kernels; the shaders that ran."""
     sample = SAMPLES[task["sample"]]()
     source, mode = sample.proto.SerializeToString(), task.get("mode", "both")
-    context = pumice.Context(limits=task["limits"]) if task.get("limits") else None
+    settings = {name: task[name] for name in ("limits", "without") if task.get(name)}
+    context = pumice.Context(**settings) if settings else None
     cases = [sample.inputs, *sample.more]
     report = pumice.validate(source, cases, context=context, precision=task["precision"], mode=mode)
+    with pumice.load(source, context, task["precision"]) as model:
+        steps = model.program.plan([list(array.shape) for array in sample.inputs])
     wrong = [row for row in report.rows if row.verdict == "wrong"]
     return {
         "state": report.state,
@@ -33,6 +36,7 @@ def validated(task: dict[str, Any]) -> dict[str, Any]:
         "nodes": [row.node for row in wrong if row.op != "output"],
         "outputs": [row.output for row in wrong if row.op == "output"],
         "kernels": [list(row.members) for row in report.kernels if row.verdict == "wrong"],
+        "shaders": sorted({step["kernel"] for step in steps}),
         "summary": report.summary,
         "bisected": [finding.text for finding in report.findings if finding.kind == "bisected"],
     }

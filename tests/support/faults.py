@@ -9,7 +9,9 @@ class Fault(NamedTuple):
     """One fault. `node`: which has to be named. `spared`: a sample that the fault leaves right, because it shows in some sizes or numbers
     only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and the kernel with it is.
     `fp16`: whether it shows in halves too: these have no bit 31, which one turns, 11 bits hide a reciprocal of 12, and weights have no
-    other precision. `count`: how often the text stands in the shader; all of them are replaced.
+    other precision. `count`: how often the text stands in the shader; all of them are replaced. `kernel`: the shader that has to run for
+    the fault to show; empty: `path`, or any shader that includes it. `on_gpu`: it is in a kernel for GPUs, so lavapipe runs it without
+    subgroupShuffle.
     """
 
     number: int
@@ -23,6 +25,13 @@ class Fault(NamedTuple):
     fused_alone: bool = False
     count: int = 1
     fp16: bool = False
+    kernel: str = ""
+    on_gpu: bool = False
+
+    @property
+    def shader(self) -> str:
+        """The shader that has to run; empty: any that includes `path`."""
+        return self.kernel or ("" if self.path.startswith("include/") else self.path)
 
 
 CONTRACTION = "include/contraction.glsl"
@@ -170,6 +179,7 @@ FAULTS = [
         "conv",
         "conv",
         fp16=True,
+        kernel="conv_lanes.comp",
     ),
     Fault(
         16,
@@ -180,6 +190,7 @@ FAULTS = [
         "conv",
         "conv",
         fp16=True,
+        kernel="conv_lanes.comp",
     ),
     Fault(
         17,
@@ -369,6 +380,86 @@ FAULTS = [
         "softmax",
         spared="softmax of short rows",
         fp16=True,
+    ),
+    Fault(
+        41,
+        "transposed weight of a tile",
+        "conv_tiled.comp",
+        "p.tap_column == 1u) return depth;  // all taps, in their order\n  const Place place = place_in(depth);",
+        "p.tap_column == 0u) return depth;\n  Place place = place_in(depth);\n  place.th = place.tw, place.tw = place_in(depth).th;",
+        "conv",
+        "conv",
+        fp16=True,
+        on_gpu=True,
+    ),
+    Fault(
+        42,
+        "off-by-one pad of a tile",
+        "conv_tiled.comp",
+        "int(pixel.y) * p.in_step_h + p.base_h,",
+        "int(pixel.y) * p.in_step_h + p.base_h + 1,",
+        "conv",
+        "conv",
+        fp16=True,
+        on_gpu=True,
+    ),
+    Fault(
+        43,
+        "half accumulation in a tile",
+        "conv_tiled.comp",
+        "    barrier();  // nobody reads this stretch any more: the next one takes its place",
+        "    for (uint i = 0u; i < REGISTERS_P * FOURS_C; ++i)\n"
+        "      for (uint k = 0u; k < 4u; ++k) sums[i][k] = unpackHalf2x16(packHalf2x16(vec2(sums[i][k], 0.0))).x;\n"
+        "    barrier();",
+        "conv",
+        "conv",
+        fp16=True,
+        on_gpu=True,
+    ),
+    Fault(
+        44,
+        "last pixels of a tile not written",
+        "conv_tiled.comp",
+        "if (out_pixel >= p.pixels) break;",
+        "if (out_pixel >= p.pixels / 16u * 16u) break;",
+        "conv",
+        "conv",
+        fp16=True,
+        on_gpu=True,
+    ),
+    Fault(
+        45,
+        "weights of a tile of another precision",
+        "conv_tiled.comp",
+        "next_w[i] = inside ? found : Number4(0);",
+        "next_w[i] = inside ? vec4(unpackHalf2x16(packHalf2x16(found.xy)), unpackHalf2x16(packHalf2x16(found.zw))) : Number4(0);",
+        "conv",
+        "conv",
+        on_gpu=True,
+    ),
+    Fault(
+        46,
+        "one channel of a tile wrong where the depth is odd",
+        "conv_tiled.comp",
+        "Number4 sum = sums[i * FOURS_C + j] + bias[j];",
+        "Number4 sum = sums[i * FOURS_C + j] + bias[j] + (channel == 4u && p.channels_in % 2u == 1u ? 0.01 : 0.0);",
+        "gemm",
+        "gemm",
+        spared="gemm of even depth",
+        fp16=True,
+        on_gpu=True,
+    ),
+    Fault(
+        47,
+        "tile wrong only at batch > 1",
+        "conv_tiled.comp",
+        "firsts[i] = p.x_offset + X_GROUP + pixel.x * p.x_stride_n;",
+        "firsts[i] = p.x_offset + X_GROUP;",
+        "conv",
+        "conv",
+        spared="conv of one image",
+        fp16=True,
+        on_gpu=True,
     ),
 ]
 

@@ -142,7 +142,8 @@ def test_no_command_prints_a_dangerous_character(
     }
     places = {name: str(folder / path) for name, path in paths.items()}
     status = main([word.format(**places) for word in line.split(" ")])
-    assert (status == 0) == (line in COMMANDS), status
+    if line != "doctor":  # its status says whether this machine is in order
+        assert (status == 0) == (line in COMMANDS), status
     captured = capfd.readouterr()
     assert captured.out + captured.err, "a command that says nothing tests nothing"
     check(captured.out, line)
