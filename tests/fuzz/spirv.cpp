@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "shader/debug/bounds.h"
 #include "shader/pairs/word_pairs.h"
+#include "shader/spirv/constant_comparisons.h"
 #include "shader/spirv/containment.h"
 #include "shader/spirv/interface.h"
 
@@ -111,6 +112,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   attempt([&] { reflect(module); });
   attempt([&] { variable_sizes(module, kConstants); });
   attempt([&] { check_framing(spirv::without_unrolling(module)); });
+  attempt([&] { check_framing(spirv::with_complemented_comparisons(module)); });
   attempt([&] {
     std::vector<std::string> dropped;
     check_framing(without_large_unrolling(module, dropped));

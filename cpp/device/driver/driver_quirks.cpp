@@ -38,6 +38,8 @@ constexpr std::array kKinds = {
               "The image functions store numbers of which the driver makes infinity and NaN.", "test_image_functions.py"},
     QuirkKind{"number_of_nan", "Exponentials and logarithms of NaN are numbers.", "NaN is told apart from what they are taken of.",
               "test_driver_quirks.py: NaN"},
+    QuirkKind{"int64_comparison", "The comparison of an int64 that was converted from an int32 with a constant is wrong.",
+              "The complements are compared.", "test_int64_comparisons.py"},
     QuirkKind{"other_matrix_layout",
               "The components of a matrix are not held by the invocations that attention_quads.comp and product_quads.comp take them to be "
               "held by.",
@@ -64,6 +66,8 @@ constexpr Known kKnown[] = {
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::unrolled_contraction},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::texel_overflow},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::number_of_nan},
+    // Mesa 22.3 is wrong and 25.0 is right; versions between were not tried, and the answer costs two instructions.
+    {VK_DRIVER_ID_MESA_LLVMPIPE, 0, VK_MAKE_API_VERSION(0, 25, 0, 0), Quirk::int64_comparison},
 };
 
 }  // namespace

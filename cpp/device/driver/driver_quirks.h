@@ -24,6 +24,7 @@ enum class Quirk : uint8_t {
   inexact_arithmetic,
   texel_overflow,
   number_of_nan,
+  int64_comparison,
   other_matrix_layout,
   emulated_fragments,
   told_spills,

@@ -14,6 +14,7 @@
 #include "dispatch/kernel/messages.h"
 #include "shader/debug/guard.h"
 #include "shader/pairs/word_pairs.h"
+#include "shader/spirv/constant_comparisons.h"
 #include "shader/spirv/containment.h"
 #include "shader/spirv/loop_limit.h"
 #include "shader/spirv/spirv.h"
@@ -205,7 +206,9 @@ uint32_t KernelVariant::watch_binding() const {
 std::vector<uint32_t> KernelVariant::submitted() const {
   std::vector<uint32_t> module = origin_ == KernelOrigin::user ? contained() : spirv();
   if (is_watched()) module = with_loop_watch(module, watch_binding(), watch_number_);
-  return driver_quirks(context()).has(Quirk::unrolled_contraction) ? spirv::without_unrolling(module) : module;
+  const QuirkSet quirks = driver_quirks(context());
+  if (quirks.has(Quirk::int64_comparison)) module = spirv::with_complemented_comparisons(module);
+  return quirks.has(Quirk::unrolled_contraction) ? spirv::without_unrolling(module) : module;
 }
 
 PipelineDesc KernelVariant::description(const std::vector<uint32_t>& module) const {
