@@ -418,6 +418,12 @@ int pm_pow(int x, int y) {
   result name(real x) { return x >= end ? highest : x > low ? result(x) : x <= low ? lowest : result(0); }
 PM_TO_INTEGER(pm_to_int, int, float, -2147483648.0, 2147483648.0, (-2147483647 - 1), 2147483647)
 PM_TO_INTEGER(pm_to_uint, uint, float, 0.0, 4294967296.0, 0u, 0xffffffffu)
+// Integers to float powers: exact modulo 2^32 for a whole exponent below 2^24 in size, else the truncated float power.
+int pm_pow(int x, float y) { return pm_trunc(y) == y && abs(y) < 16777216.0 ? pm_pow(x, int(y)) : pm_to_int(pm_pow(float(x), y)); }
+uint pm_pow(uint x, float y) {
+  if (pm_trunc(y) != y || abs(y) >= 16777216.0) return pm_to_uint(pm_pow(pm_float(x), y));
+  return y >= 0.0 ? pm_pow(x, uint(y)) : x == 1u ? 1u : 0u;
+}
 #ifdef PM_HAS_FLOAT64
 PM_TO_INTEGER(pm_to_int, int, double, -2147483648.0LF, 2147483648.0LF, (-2147483647 - 1), 2147483647)
 PM_TO_INTEGER(pm_to_uint, uint, double, 0.0LF, 4294967296.0LF, 0u, 0xffffffffu)
@@ -426,6 +432,13 @@ PM_TO_INTEGER(pm_to_uint, uint, double, 0.0LF, 4294967296.0LF, 0u, 0xffffffffu)
 #define PM_LOWEST (-9223372036854775807L - 1L)
 PM_TO_INTEGER(pm_to_int64_t, int64_t, float, -9223372036854775808.0, 9223372036854775808.0, PM_LOWEST, 9223372036854775807L)
 PM_TO_INTEGER(pm_to_uint64_t, uint64_t, float, 0.0, 18446744073709551616.0, 0UL, 0xffffffffffffffffUL)
+int64_t pm_pow(int64_t x, float y) {
+  return pm_trunc(y) == y && abs(y) < 16777216.0 ? pm_pow(x, int64_t(y)) : pm_to_int64_t(pm_pow(float(x), y));
+}
+uint64_t pm_pow(uint64_t x, float y) {
+  if (pm_trunc(y) != y || abs(y) >= 16777216.0) return pm_to_uint64_t(pm_pow(float(x), y));
+  return y >= 0.0 ? pm_pow(x, uint64_t(y)) : x == 1UL ? 1UL : 0UL;
+}
 #ifdef PM_HAS_FLOAT64
 PM_TO_INTEGER(pm_to_int64_t, int64_t, double, -9223372036854775808.0LF, 9223372036854775808.0LF, PM_LOWEST, 9223372036854775807L)
 PM_TO_INTEGER(pm_to_uint64_t, uint64_t, double, 0.0LF, 18446744073709551616.0LF, 0UL, 0xffffffffffffffffUL)

@@ -285,16 +285,12 @@ class Emitter {
     return result + ")";
   }
 
+  // The overloads of pm_pow for integers take a float exponent as well.
   std::string power(const ExprNode& node, ExprType base) {
     const ExprType exponent = types_.of(*node.children[1]).value_or(node.children[1]->real ? ExprType::f32 : base);
-    const ExprType common = exponent == ExprType::f32 ? exponent : base;
-    const auto as = [](ExprType from, ExprType to, const std::string& value) {
-      const bool converts = from == ExprType::u32 && to == ExprType::f32;
-      return from == to ? value : (converts ? "pm_" : "") + std::string(glsl_name(to)) + "(" + value + ")";
-    };
-    const std::string result =
-        "pm_pow(" + as(base, common, text(*node.children[0], base)) + ", " + as(exponent, common, text(*node.children[1], exponent)) + ")";
-    return as(common, base, result);
+    std::string value = text(*node.children[1], exponent);
+    if (exponent != base && (exponent != ExprType::f32 || base == ExprType::f64)) value = std::string(glsl_name(base)) + "(" + value + ")";
+    return "pm_pow(" + text(*node.children[0], base) + ", " + value + ")";
   }
 
   Types types_;

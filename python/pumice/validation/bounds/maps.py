@@ -13,7 +13,7 @@ from .choices import either, selected
 from .functions import apply
 from .registry import Call, Undecided, Unproved, rule
 from .sides import Whole
-from .types import FLOAT32, is_float
+from .types import is_float
 
 _UNARY = {
     "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
@@ -168,17 +168,21 @@ def _pow(call: Call) -> list[Any]:
         if not a.is_float:
             if not a.exact or not b.exact:
                 raise Undecided("Pow of undecided integers")
+            whole = np.ones(b.value.shape, bool)
             if b.is_float:
-                value = np.power(a.value.astype(np.float64), b.value)
-                nearest = np.abs(value - np.rint(value)) <= np.abs(value) * 2.0**-20
-                # pm_pow multiplies for these exponents, and float32 has the product.
-                sure = np.isin(b.value, (0, 1, 2)) & (np.maximum(np.abs(a.value), np.abs(value)) <= 1 / FLOAT32.unit)
-                unsure = np.where(nearest & ~sure, 1.0, 0.0)
-                return [Bounded(wrapped(np.trunc(value), a.value.dtype), unsure if unsure.any() else None, a.dtype)]
-            powers = b.value.astype(np.int64)
-            value = np.power(a.value, np.maximum(powers, 0).astype(a.value.dtype))
-            ones = np.where(a.value == 1, 1, np.where(a.value == -1, np.where(powers % 2 == 0, 1, -1), 0))
-            return [Bounded(wrapped(np.where(powers >= 0, value, ones), a.value.dtype), None, a.dtype)]
+                whole = (np.trunc(b.value) == b.value) & (np.abs(b.value) < 1 << 24)
+            exact = _integer_power(a.value, np.where(whole, b.value, 0).astype(np.int64))
+            if whole.all():
+                return [Bounded(exact, None, a.dtype)]
+            # Other exponents take pm_pow() of floats, whose result is truncated and saturates.
+            real = np.power(a.value.astype(np.float64), b.value)
+            limits = np.iinfo(a.value.dtype)
+            saturated = np.clip(np.trunc(np.nan_to_num(real)), float(limits.min), float(limits.max))
+            slack = np.abs(np.nan_to_num(real)) * (2.0**-20 + np.abs(b.value) * 2.0**-24)
+            is_near = ~(np.abs(real - np.rint(real)) > slack)
+            error = np.where(~whole & is_near, 1.0 + slack, 0.0)
+            value = np.where(whole, exact, wrapped(saturated, a.value.dtype))
+            return [Bounded(value, error if error.any() else None, a.dtype)]
         powers = b.value.astype(np.float64)
         value = np.power(a.value, powers)
         error = None
@@ -189,6 +193,13 @@ def _pow(call: Call) -> list[Any]:
             units = 64.0 + 4 * np.abs(np.where(np.isfinite(powers * np.log(np.abs(a.value))), powers, 0.0))
         made = m.rounded(value, error, units) if np.any(units) else m.of(value, error)
     return [made]
+
+
+def _integer_power(x: Any, exponents: Any) -> Any:
+    """Return x to integer powers modulo the size of its type; 0 for a negative exponent unless x is 1 or -1."""
+    value = np.power(x, np.maximum(exponents, 0).astype(x.dtype))
+    signs = np.where(x == 1, 1, np.where(x == -1, np.where(exponents % 2 == 0, 1, -1), 0))
+    return wrapped(np.where(exponents >= 0, value, signs), x.dtype)
 
 
 def _power_error(a: Bounded, b: Bounded, value: Any) -> Any:
