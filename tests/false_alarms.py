@@ -33,6 +33,7 @@ import pumice  # noqa: E402
 from corpus import run as corpus_run  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
+from features import lacking_features  # noqa: E402
 from random_models import random_model, run_seed  # noqa: E402
 
 SOURCES = ("random", "node", "corpus")
@@ -43,11 +44,15 @@ REFUSALS = (pumice.UnsupportedError, pumice.base.errors.InputError, pumice.Bindi
 
 
 class Subject(NamedTuple):
-    """A model with its cases. `fault` says why it is not known to be right; empty if it is."""
+    """A model with its cases. `fault` says why it is not known to be right; empty if it is.
+
+    lacking: the features for want of which the device refuses the model, which is not known to be right or wrong there.
+    """
 
     proto: Any
     cases: list[Any]
     fault: str
+    lacking: list[str]
 
 
 # ---- models
@@ -57,8 +62,9 @@ def random_subject(name: str, context: pumice.Context) -> Subject:
     seed = int(name)
     result = run_seed(seed, context)
     maker, _ = random_model(seed)
-    fault = next(iter([*result.failures, *result.disputed, *result.lacking]), "" if maker.nodes else "no nodes")
-    return Subject(maker.model(), [maker.given(call) for call in range(maker.calls)], fault)
+    fault = next(iter([*result.failures, *result.disputed]), "" if maker.nodes else "no nodes")
+    cases = [maker.given(call) for call in range(maker.calls)]
+    return Subject(maker.model(), cases, fault, result.lacking)
 
 
 def node_subject(name: str, context: pumice.Context) -> Subject:
@@ -69,13 +75,14 @@ def node_subject(name: str, context: pumice.Context) -> Subject:
     for inputs, _ in test.data_sets:
         given = [to_array(one) if hasattr(one, "raw_data") else one for one in inputs]
         cases.append(dict(zip(names, given, strict=False)))
+    lacking = lacking_features(outcome.reason, context) if outcome.kind == onnx_node_tests.REFUSED else []
     fault = "" if outcome.kind == onnx_node_tests.PASSED else f"{outcome.kind} {outcome.reason}"
-    return Subject(test.model, cases, fault)
+    return Subject(test.model, cases, fault, lacking)
 
 
 def corpus_subject(name: str, context: pumice.Context) -> Subject:
     stored = store.load(name)
-    fault = ""
+    fault, lacking = "", list[str]()
     try:
         with pumice.load(stored.model, context) as model:
             error = corpus_run.worst_error(stored, model, corpus_run.reference(stored.model))
@@ -83,7 +90,8 @@ def corpus_subject(name: str, context: pumice.Context) -> Subject:
             fault = f"error {error:.2g}"
     except Exception as problem:  # ONNX Runtime does not run every model
         fault = f"{type(problem).__name__}: {problem}"
-    return Subject(stored.model, [arrays(stored.inputs, sizes) for sizes in stored.sizes], fault)
+        lacking = lacking_features(str(problem), context) if isinstance(problem, pumice.UnsupportedError) else []
+    return Subject(stored.model, [arrays(stored.inputs, sizes) for sizes in stored.sizes], fault, lacking)
 
 
 MAKERS = {"random": random_subject, "node": node_subject, "corpus": corpus_subject}
@@ -150,7 +158,9 @@ def results_of(source: str, name: str, precisions: list[str], context: pumice.Co
         line: dict[str, Any] = {"source": source, "name": name, "precision": precision}
         try:
             subject = subject or MAKERS[source](name, context)
-            if subject.fault:
+            if subject.lacking:
+                line |= {"state": "refused", "reason": f"the device lacks {', '.join(subject.lacking)}"}
+            elif subject.fault:
                 line |= {"state": "not right", "reason": subject.fault[:300]}
             elif precision == "fp16" and has_numbers_beyond_fp16(subject.cases):
                 line |= {

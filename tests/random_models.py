@@ -253,6 +253,9 @@ def run_seed(seed: int, context: pumice.Context, only: str | None = None) -> Res
                 else:
                     check_whole(m, call, found, result, way)
         except Exception as error:
+            if isinstance(error, pumice.UnsupportedError) and (lacking := lacking_features(str(error), context)):
+                result.lacking = lacking
+                break
             where = "" if isinstance(error, pumice.Error) else traceback.format_exc().splitlines()[-3].strip()
             text = f"call {call}, {way}: {type(error).__name__}: {error} {where}"
             result.failures.append(workers.flat(text))

@@ -51,6 +51,7 @@ class Result:
     seed: int
     failures: list[str] = field(default_factory=list)
     disputed: list[str] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)  # features that the device lacks and a legal binding needs
     legal: int = 0
     illegal: int = 0
 
@@ -269,7 +270,9 @@ def run_seed(seed: int, context: pumice.Context, _: None = None) -> Result:
             found = outputs_of(model, given)
         except pumice.Error as error:
             result.illegal += 1
-            if not why and not undecided:
+            if isinstance(error, pumice.UnsupportedError) and (lacking := lacking_features(str(error), context)):
+                result.lacking = lacking
+            elif not why and not undecided:
                 text = f"{told}: legal, and refused: {type(error).__name__}: {error}"
                 (result.disputed if disputed_somewhere(m, given) else result.failures).append(
                     workers.flat(text, MOST_TEXT)

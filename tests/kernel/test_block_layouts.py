@@ -183,7 +183,8 @@ def test_members_arrive(context: pumice.Context, layout: str, seed: int) -> None
     try:
         kernel = pumice.Kernel(source(layout, made, body, "readonly"), context)
     except pumice.UnsupportedError as error:
-        assert is_push and "bytes of push constants" in str(error)
+        if not (is_push and "bytes of push constants" in str(error)):
+            raise
         return
     given: dict[str, Any] = {one.name: as_dicts(one, values[one.name]) for one in made.members}
     ways = [given] if is_push else [given, values] if count > 1 else [values]
@@ -324,8 +325,12 @@ void main() {{ y[0] = float(buffer_ld{components}(x, 3){".x" * (components > 1)}
     if dtype == "float16" and not options:
         row = np.zeros((64, 8), dtype)
         row[:, :components] = x.reshape(64, components)
-        kernel(x=row, y=y, threads=1)
-        assert y[0] == 3 * components
+        if "fp16_packed" in kernel.variants:  # no 16-bit storage: a std140 element is a uint32 word of two fp16 numbers
+            with pytest.raises(pumice.BindingError, match="two elements in a word"):
+                kernel(x=row, y=y, threads=1)
+        else:
+            kernel(x=row, y=y, threads=1)
+            assert y[0] == 3 * components
 
 
 def test_arrays_of_blocks_take_members_and_need_no_gaps(context: pumice.Context) -> None:

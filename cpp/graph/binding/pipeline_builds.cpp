@@ -8,6 +8,7 @@
 #include <iterator>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "core/blocked_signals.h"
@@ -49,6 +50,7 @@ class PipelineBuilds {
     threads.reserve(std::min({kernels_.size(), kMostCompilers, cores}));
     try {
       start(threads);
+      if (threads.empty()) work();  // the system grants no thread
       watch(progress);
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -61,12 +63,15 @@ class PipelineBuilds {
 
  private:
   void start(std::vector<std::jthread>& threads) {
-    const BlockedSignals blocked;
-    while (threads.size() < threads.capacity())
-      threads.emplace_back([this] {
-        name_thread("pumice compile");
-        work();
-      });
+    try {
+      const BlockedSignals blocked;
+      while (threads.size() < threads.capacity())
+        threads.emplace_back([this] {
+          name_thread("pumice compile");
+          work();
+        });
+    } catch (const std::system_error&) {  // as many as the system grants
+    }
   }
 
   struct UnderWay {
