@@ -21,7 +21,7 @@ Heap heap_from_name(const std::string& wanted) {
   throw UnsupportedError("heap '" + wanted + "'; there are 'default', 'upload' and 'readback'");
 }
 
-// A NumPy view of the mapped bytes.
+// NumPy view of the mapped bytes.
 py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
   auto* bytes = reinterpret_cast<uint8_t*>(self->map());
   return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, view_of(self)};

@@ -18,7 +18,7 @@
 namespace pumice {
 namespace {
 
-// All fields of a value, in the order in which they are declared: these are pickled and hashed.
+// All fields in order of declaration, for pickling and hashing.
 auto fields_of(const MatrixShape& shape) {
   return py::make_tuple(shape.m, shape.n, shape.k, shape.a, shape.b, shape.c, shape.result);
 }
@@ -53,7 +53,7 @@ DeviceInfo device_of(const py::tuple& fields) {
   return made;
 }
 
-// A quirk of one context's driver, as Python sees it.
+// A quirk of a context's driver, for Python.
 struct DriverQuirk {
   std::string name, summary, answer, test;
   bool shown;
@@ -151,9 +151,10 @@ void close_context(Context& self, std::optional<double> timeout) {
   forward_log();
 }
 
-bool is_ending = false;  // once the interpreter ends, nobody asks it for signals
+bool is_ending = false;  // set at interpreter shutdown, after which signals are not checked
 
-// Whether the user interrupts. Destructors that wait ask this, on any thread. The interrupt stays pending: it is raised once they are done.
+// Whether an interrupt is pending. Called on any thread by destructors that wait. Leaves the interrupt pending, so that it is raised
+// afterwards.
 bool was_interrupted() {
   if (is_ending || !Py_IsInitialized()) return false;
   const py::gil_scoped_acquire gil;
@@ -166,8 +167,8 @@ bool was_interrupted() {
 
 std::thread::id importing_thread;
 
-// Asks for signals and hands on the log, on the importing thread alone: another thread has no signals to handle, and one that holds the
-// interpreter's lock may wait for it.
+// Checks signals and forwards the log, on the importing thread only: other threads do not handle signals, and acquiring the GIL there could
+// deadlock.
 void check_and_forward() {
   if (std::this_thread::get_id() != importing_thread) return;
   check_signals();
@@ -175,7 +176,7 @@ void check_and_forward() {
   forward_log();
 }
 
-// Waits for all executions at the interpreter's end, while there is still a log to tell.
+// Waits for all executions at interpreter shutdown, while logging still works.
 void finish_at_end() {
   try {
     const ReleasedGil release;
@@ -201,7 +202,7 @@ void bind_memory_counts(py::module_& module) {
 
 using ContextClass = py::class_<Context, std::shared_ptr<Context>>;
 
-// How a device is chosen.
+// Binds the device choice.
 void bind_context_choice(ContextClass& context) {
   context
       .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits,
@@ -226,7 +227,7 @@ void bind_context_choice(ContextClass& context) {
            py::arg("index"), "The device at this position of devices().");
 }
 
-// Binds what a context is and counts.
+// Binds properties and counters.
 void bind_context_facts(ContextClass& context) {
   context
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
@@ -244,7 +245,7 @@ void bind_context_facts(ContextClass& context) {
       .def_property_readonly("submitted", &Context::submitted, "Id of the last execution submitted.");
 }
 
-// Binds what a context waits for, and its end.
+// Binds waits and close().
 void bind_context_work(ContextClass& context) {
   context
       .def(
@@ -283,7 +284,7 @@ void bind_context_work(ContextClass& context) {
       });
 }
 
-// Second contexts of a device.
+// Binds derived and spare contexts.
 void bind_second_contexts(py::module_& module) {
   module.def("another_context", &another_context, py::arg("context").none(false), py::arg("without") = std::vector<std::string>{},
              py::call_guard<ReleasedGil>(),
@@ -299,7 +300,7 @@ void bind_second_contexts(py::module_& module) {
       "StateError where both are the same context.");
 }
 
-// Functions of the process, and of all its devices.
+// Binds functions on all devices and on the process.
 void bind_devices(py::module_& module) {
   module.def(
       "device_macros", [](Context& context) { return *device_macros(context); }, py::arg("context").none(false),

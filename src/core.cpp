@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// All fields of a description: these are pickled and hashed.
+// All fields, for pickling and hashing.
 py::tuple fields_of(const TensorDesc& self) {
   return py::make_tuple(std::string(name(self.dtype)), sizes_of(self.shape), sizes_of(self.strides), self.owned, self.alignment,
                         scale_of(self), self.zero_point, self.channel_axis, self.bytes());
@@ -23,7 +23,7 @@ TensorDesc desc_of(const py::tuple& fields) {
   return desc;
 }
 
-// A number of bytes of a description, from 0 on.
+// Converts a non-negative byte count of a description.
 uint64_t described_bytes(const Integer& bytes, const char* what, const char* rule) {
   if (const auto value = bytes.as<uint64_t>()) return *value;
   throw GraphError(what, "expected a number of bytes from 0 to 2^64 - 1; given " + bytes.text(), rule);
@@ -106,7 +106,7 @@ void bind_mapped_file(py::module_& module) {
       .def("view", [](const py::object& self) { return py::memoryview(self); }, "The file's bytes, read-only and not copied.");
 }
 
-// How a TensorDesc is made, and what it has.
+// Binds constructors and fields of TensorDesc.
 void bind_desc_fields(py::class_<TensorDesc>& desc) {
   desc.def(py::init(&make_desc), py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), py::arg("owned") = false,
            py::arg("alignment") = 0, py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
@@ -134,7 +134,7 @@ void bind_desc_fields(py::class_<TensorDesc>& desc) {
       .def_readonly("channel_axis", &TensorDesc::channel_axis);
 }
 
-// Binds what follows from dtype, shape and strides.
+// Binds properties derived from dtype, shape and strides.
 void bind_desc_facts(py::class_<TensorDesc>& desc) {
   desc.def_property_readonly("rank", &TensorDesc::rank)
       .def_property_readonly("elements", &TensorDesc::elements)
@@ -156,7 +156,7 @@ void bind_desc_facts(py::class_<TensorDesc>& desc) {
                              "Alignment in bytes: the offset at which the tensor is bound is a multiple of it (rule R3).");
 }
 
-// Other descs that are made of one, and what a value has.
+// Binds methods that return other descriptions, and value semantics (pickling, equality).
 void bind_desc_forms(py::class_<TensorDesc>& desc) {
   desc.def("packed_strides", [](const TensorDesc& self) { return sizes_of(packed_strides(self.shape)); })
       .def("packed", &TensorDesc::packed, "A TensorDesc of the same sizes with packed strides.")

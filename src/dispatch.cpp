@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-// The slot that a value is bound to. The names of slots are made for refusals alone.
+// The slot that a value is bound to. Slot names are created only for error messages.
 struct BindingPlace {
   const Dispatchable& dispatchable;
   SlotName slot;
@@ -39,7 +39,7 @@ bool is_list(const py::handle& value) {
   return PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
 }
 
-// A binding made of None, a Tensor, a Buffer, a BufferRange or a list of those.
+// Converts None, a Tensor, a Buffer, a BufferRange or a list of these to a Binding.
 Binding binding_of(const py::handle& value, const BindingPlace& place) {
   if (value.is_none()) return std::monostate{};
   if (auto range = described_range(value)) return std::move(*range);
@@ -81,7 +81,7 @@ BufferRange copy_range(const py::handle& value, const char* which) {
   throw BindingError("C6", which, "", "a Tensor, a Buffer or a BufferRange", type_name(value));
 }
 
-// Inputs and outputs by the names of the slots; those not named are bound to nothing.
+// Binds inputs and outputs by slot name; unnamed slots are left empty.
 void bind_by_name(BindingTable& self, const py::kwargs& given) {
   const Dispatchable& dispatchable = *self.dispatchable();
   Bindings inputs(dispatchable.inputs().size()), outputs(dispatchable.outputs().size());
@@ -103,7 +103,7 @@ void bind_by_name(BindingTable& self, const py::kwargs& given) {
   self.bind(std::move(inputs), std::move(outputs));
 }
 
-// The seconds from exec to result of each of so many executions.
+// Seconds from exec to result, for each run.
 std::vector<double> seconds_of(CommandList& list, size_t runs) {
   std::vector<double> seconds(runs);
   std::exception_ptr error;
@@ -201,7 +201,7 @@ void bind_submissions(py::module_& module) {
       });
 }
 
-// Binds what is recorded into a list.
+// Binds recording methods.
 void bind_recording(py::class_<CommandList>& list) {
   list.def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
       .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, std::shared_ptr<const BindingTable>>(&CommandList::dispatch),
@@ -227,7 +227,7 @@ void bind_recording(py::class_<CommandList>& list) {
       .def_property_readonly("committed", &CommandList::committed);
 }
 
-// How a list runs.
+// Binds execution methods.
 void bind_running(py::class_<CommandList>& list) {
   list.def("exec", &CommandList::exec,
            "Submits the list once, and returns at once. The first dispatch of a kernel may have the driver's compilation "
@@ -262,7 +262,7 @@ void bind_running(py::class_<CommandList>& list) {
           "and wait do.");
 }
 
-// Binds what a list has and tells of its executions.
+// Binds counters and times of a list.
 void bind_list_facts(py::class_<CommandList>& list) {
   list.def_property_readonly("barriers", [](const CommandList& self) { return self.recording() ? self.recording()->barrier_count() : 0; })
       .def_property_readonly("dispatches",
@@ -285,7 +285,7 @@ void bind_lists(py::module_& module) {
   bind_list_facts(list);
 }
 
-// Binds what can be dispatched, and what it needs bound.
+// Binds dispatchables and their binding properties.
 void bind_dispatchables(py::module_& module) {
   py::class_<BindingProperties>(module, "BindingProperties", "The numbers of descriptors and bytes that a dispatchable needs bound.")
       .def_readonly("descriptors", &BindingProperties::descriptors)
@@ -323,7 +323,7 @@ void bind_dispatchables(py::module_& module) {
 
 using TableClass = py::class_<BindingTable, std::shared_ptr<BindingTable>>;
 
-// How a table is made, and what is bound in it.
+// Binds construction and slot binding of tables.
 void bind_table_slots(TableClass& table) {
   table
       .def(py::init([](std::shared_ptr<const Dispatchable> dispatchable, const std::optional<Integer>& descriptors) {
@@ -357,7 +357,7 @@ void bind_table_slots(TableClass& table) {
            "Raises BindingError.");
 }
 
-// Its timing, its reuse and its facts.
+// Binds bind timing, reset and properties of tables.
 void bind_table_rest(TableClass& table) {
   table
       .def(

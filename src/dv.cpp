@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// An engine object that Python holds. Once closed it lets go of the object, which others may still hold.
+// An engine object held by Python. close() drops this reference; others may remain.
 template <typename T>
 struct Held {
   std::shared_ptr<T> object;
@@ -24,7 +24,7 @@ using HeldContext = Held<dv::Context>;
 using HeldMemory = Held<dv::Memory>;
 using HeldList = Held<dv::CommandList>;
 
-// Calls without the GIL; the context remembers the text of an error.
+// Calls without the GIL and stores error messages in the context.
 template <typename Call>
 auto noting(const std::shared_ptr<dv::Context>& context, const Call& call) {
   const ReleasedGil release;
@@ -43,7 +43,7 @@ void add_lifetime(Class& bound) {
           "close",
           [](Held<T>& self) {
             auto object = std::move(self.object);
-            const ReleasedGil release;  // it may wait for work in flight
+            const ReleasedGil release;  // may wait for work in flight
             object.reset();
           },
           "Releases the object; whatever is made of it keeps it alive. Idempotent.")
@@ -52,7 +52,7 @@ void add_lifetime(Class& bound) {
       .def("__exit__", [](const py::object& self, const py::args&) { self.attr("close")(); });
 }
 
-// A NumPy view of the mapped bytes, which keeps the memory alive.
+// NumPy view of the mapped bytes; keeps the memory alive.
 py::array_t<uint8_t> map(const HeldMemory& self) {
   const auto memory = self.get();
   auto* const bytes = reinterpret_cast<uint8_t*>(noting(memory->context(), [&] { return memory->map(); }));
@@ -66,7 +66,7 @@ std::span<const std::byte> raw_bytes(const py::bytes& raw) {
   return {reinterpret_cast<const std::byte*>(view.data()), view.size()};
 }
 
-// A field of a raw structure: its place, its element as struct.pack() calls it, and how many of them.
+// A field of a raw struct: offset, struct.pack() format of its elements, and their number.
 struct Field {
   const char* name;
   size_t offset;
@@ -91,7 +91,7 @@ constexpr const char* format_of() {
   else if constexpr (std::is_same_v<T, uint32_t>)
     return "I";
   else
-    return "";  // a structure of its own
+    return "";  // a nested struct
 }
 
 template <typename T>
@@ -166,7 +166,7 @@ py::typing::Dict<py::str, StructureTuple> structure_table() {
   return table;
 }
 
-// Numbers that fields take.
+// Values of enumeration fields.
 py::typing::Dict<py::str, int> constants() {
   using dv::Activation;
   using dv::ConvKind;
@@ -235,7 +235,7 @@ void bind_dv_context(py::module_& module) {
   add_lifetime<dv::Context>(bound);
 }
 
-// How a memory is made and mapped.
+// Binds creation and mapping of memory.
 void bind_memory_mapping(py::class_<HeldMemory>& bound) {
   bound
       .def(py::init([](const HeldContext& context, uint64_t size) {
@@ -258,7 +258,7 @@ void bind_memory_mapping(py::class_<HeldMemory>& bound) {
           "Ends a sync and the mapping. Idempotent.");
 }
 
-// When the host and the device see what the other wrote.
+// Binds synchronisation between host and device.
 void bind_memory_syncs(py::class_<HeldMemory>& bound) {
   bound
       .def(
@@ -304,7 +304,7 @@ void bind_dv_memory(py::module_& module) {
   module.def("dv_total_size", &dv::Memory::total_bytes, "Bytes of all dv memories of the process.");
 }
 
-// Binds what is added to a list, and how it runs.
+// Binds commands and execution of lists.
 void bind_list_commands(py::class_<HeldList>& bound) {
   bound
       .def(py::init([](const HeldContext& context) { return HeldList{std::make_shared<dv::CommandList>(context.get()), "CommandList"}; }),
@@ -345,7 +345,7 @@ void bind_list_commands(py::class_<HeldList>& bound) {
           "Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.");
 }
 
-// Binds what a list tells of its executions.
+// Binds execution times of lists.
 void bind_list_times(py::class_<HeldList>& bound) {
   bound
       .def_property_readonly(

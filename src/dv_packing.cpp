@@ -10,7 +10,7 @@ using Values = std::optional<py::array>;
 using Dimensions = std::vector<py::ssize_t>;
 using Packed = std::variant<py::bytes, py::array>;
 
-// A layer's parts as arrays; `weights` has the table applied.
+// Arrays of an unpacked layer; the table is already applied to `weights`.
 struct Unpacked {
   py::array weights;
   Values indices, table;
@@ -30,7 +30,7 @@ Dimensions sizes_of(const py::array& array) {
   return {array.shape(), array.shape() + array.ndim()};
 }
 
-// A contiguous array of this dtype and, where one is given, shape. Throws BindingError (D3).
+// Returns the array as contiguous, checking dtype and optionally shape. Throws BindingError (D3).
 py::array expected_array(const py::array& given, const char* name, const char* dtype, const std::optional<Dimensions>& shape = {}) {
   refuse_masked(given, name);
   py::array native = contiguous(given);
@@ -54,7 +54,7 @@ uint16_t* data_of(py::array& array) {
   return static_cast<uint16_t*>(array.mutable_data());
 }
 
-// The arrays to pack, checked.
+// Validated arrays to pack.
 struct PackingInputs {
   py::array weights, bias;
   Values table, prelu;
@@ -125,7 +125,7 @@ std::span<const std::byte> span_of(const Packed& packed) {
   return {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(bytes.ptr())), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
 }
 
-// How the weights of one kind of layer are unpacked.
+// Unpacking functions for one kind of layer.
 template <typename Dims>
 struct Unpacking {
   size_t (*bytes)(const Dims&);

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-// The exception classes of the module, by kind; made once and kept for the life of the process.
+// The module's exception classes; created once and never destroyed.
 struct Classes {
   py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state, output_size,
       out_of_bounds, index_range;
@@ -26,7 +26,7 @@ py::object make_class(py::module_& module, const char* name, const char* doc, co
   return made;
 }
 
-// The exception has as attributes what an error tells beside its text.
+// Copy an error's fields to attributes of the Python exception.
 void add_facts(py::object&, const Error&) {}
 void add_facts(py::object& instance, const BindingError& error) {
   instance.attr("rule") = error.rule;
@@ -75,7 +75,7 @@ void add_facts(py::object& instance, const StateError& error) {
   instance.attr("rule") = error.rule;
 }
 
-// The text of an error. Names inside it may hold line breaks, which are escaped unless the kind of error has lines of its own.
+// Escapes line breaks, which names in the text may contain, except for kinds of errors with several lines.
 std::string text_of(const Error& error) {
   return printable(error.what());
 }
@@ -126,7 +126,7 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
-// Errors that come with facts of their own: sizes, places and indices.
+// Creates error classes with additional fields: sizes, positions and indices.
 void make_placed_classes(py::module_& module, Classes& all) {
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
   all.output_size = make_class(module, "OutputSizeError", "The caller's array is too small for an output: output, and its true shape.",
@@ -143,7 +143,7 @@ void make_placed_classes(py::module_& module, Classes& all) {
                  py::make_tuple(all.error, builtin(PyExc_IndexError)));
 }
 
-// Sets the attributes that an error has which Python code raises itself.
+// Sets default attributes, for errors raised by Python code.
 void set_attributes(const Classes& all) {
   all.output_size.attr("output") = "";
   all.output_size.attr("shape") = py::tuple();

@@ -6,12 +6,12 @@
 namespace pumice {
 namespace {
 
-// Python's view of an execution: the arrays that were given for outputs, which results are parts of.
+// An execution in Python, with the arrays passed for outputs; results are views of them.
 struct PyExecution {
   PyExecution(std::shared_ptr<Program> program, bool measure, bool filled)
       : execution(std::make_shared<Execution>(program, measure, filled)), arrays(program->outputs().size()) {}
   ~PyExecution() {
-    const ReleasedGil release;  // its thread may wait for it
+    const ReleasedGil release;  // the destructor may wait for the execution's thread
     execution.reset();
   }
 
@@ -21,7 +21,7 @@ struct PyExecution {
   const Program& program() const { return *execution->program(); }
 };
 
-// Executions that Python holds; made once and kept for the life of the process.
+// Live PyExecutions, in a set that is never destroyed.
 const py::object& living() {
   static const auto* set = new py::object(py::module_::import("weakref").attr("WeakSet")());
   return *set;
@@ -43,7 +43,7 @@ void set_output(PyExecution& self, const std::string& name, const std::optional<
   std::optional<OutputBuffer> buffer;
   if (array) {
     const std::string slot = "output '" + name + "'";
-    const DType dtype = dtype_of(array->dtype(), slot);  // the execution knows the output's
+    const DType dtype = dtype_of(array->dtype(), slot);  // the execution checks it against the output's dtype
     check_target(*array, dtype, slot, name);
     py::array held = *array;
     auto* data = static_cast<std::byte*>(held.mutable_data());
@@ -60,7 +60,7 @@ ExecutionSettings settings_of(std::optional<double> timeout, std::optional<doubl
   return settings;
 }
 
-// New arrays for results, or the written part of a given array.
+// Newly allocated results, or the written part of a given array.
 Results results_of(const PyExecution& self) {
   Results results;
   const auto& outputs = self.program().outputs();
@@ -205,7 +205,7 @@ void bind_execution(py::module_& module) {
       "One execution of a program, used as often as wanted. What is called while it computes raises StateError; otherwise thread-safe.");
   bind_execution_class(execution);
   bind_burst(module);
-  // Threads end before the interpreter does.
+  // Stop all threads before the interpreter shuts down.
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     for (const auto& one : py::list(living())) {
       const auto living_one = one.cast<PyExecution&>().execution;

@@ -48,8 +48,8 @@ Record attributes_of_node(const PyNode& self) {
   return attributes;
 }
 
-// Constants of a file of at most so many bytes are copied. Shapes may depend on small ones, which are read often: a read past the end of a
-// file that was cut would end the process.
+// File constants up to this size are copied. Shape inference reads small ones often, and a mapped read past the end of a truncated file
+// would kill the process (SIGBUS).
 constexpr size_t kMostCopiedBytes = 1 << 16;
 
 PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
@@ -65,7 +65,7 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   tensor.file = mapped_file_of(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
   if (tensor.file && expected <= kMostCopiedBytes) {
-    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // threads of users may have a small stack
+    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // heap: user threads may have small stacks
     const std::span bytes(read.get(), expected);
     tensor.file->read(tensor.data, bytes);
     tensor = HostTensor::copy_of(tensor.desc, bytes.data());
@@ -88,7 +88,7 @@ std::optional<py::bytes> skeleton_of(const py::object& object, const std::string
 
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
-// The precision that a program is compiled at: the graph's own where none is given.
+// Precision to compile a program at; defaults to the graph's.
 std::string precision_of(const Graph& graph, const std::optional<std::string>& given) {
   return given.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
 }
@@ -149,7 +149,7 @@ py::typing::Dict<py::str, py::str> by_id(std::span<const Rule> rules) {
   return texts;
 }
 
-// Binds the tables of rules and fusions.
+// Binds functions that list rules and fusions.
 void bind_graph_tables(py::module_& module) {
   module.def(
       "graph_rules", [] { return by_id(graph_rules()); },
@@ -204,7 +204,7 @@ void bind_nodes(py::class_<PyNode>& node_class) {
 
 using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
 
-// Inputs and constants.
+// Binds inputs and constants.
 void bind_graph_values(GraphClass& graph_class) {
   graph_class
       .def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }),
@@ -245,7 +245,7 @@ void bind_graph_values(GraphClass& graph_class) {
            "Raises GraphError.");
 }
 
-// Binds the adding of nodes.
+// Binds methods that add nodes.
 void bind_graph_nodes(GraphClass& graph_class) {
   graph_class.def(
       "add",
@@ -264,7 +264,7 @@ void bind_graph_nodes(GraphClass& graph_class) {
       "shapes where they are known).");
 }
 
-// Binds the nodes that run other graphs.
+// Binds control flow nodes (if, while).
 void bind_graph_flow(GraphClass& graph_class) {
   graph_class
       .def(
@@ -313,7 +313,7 @@ void bind_graph_outputs(GraphClass& graph_class) {
       "known are taken to be the declared ones, and looked at when a program is bound. Raises GraphError, then too, where it is not.");
 }
 
-// Copies of parts, and what a graph is told.
+// Binds subgraph copies and hints.
 void bind_graph_hints(GraphClass& graph_class) {
   graph_class
       .def(
@@ -343,7 +343,7 @@ void bind_graph_hints(GraphClass& graph_class) {
           "value of others is as good when the graph runs.");
 }
 
-// Binds what a graph has.
+// Binds properties of a graph.
 void bind_graph_facts(GraphClass& graph_class) {
   graph_class.def_property_readonly("exact", &Graph::exact, "Whether all sizes are known, and none depends on what only a device knows.")
       .def("finish", &Graph::finish, "Ends the graph: later changes raise StateError. Idempotent.")
@@ -376,7 +376,7 @@ void bind_graph_facts(GraphClass& graph_class) {
                     "graphs that an IF or WHILE runs follow the one that is compiled.");
 }
 
-// Binds what a graph becomes.
+// Binds compilation to programs.
 void bind_graph_programs(GraphClass& graph_class) {
   graph_class
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = py::none(), py::arg("keep_all") = false,
@@ -430,7 +430,7 @@ void bind_graph(py::module_& module) {
   bind_program(module);
   bind_upload_memory(module);
   bind_graph_tables(module);
-  // All classes come before their functions, which name each other in signatures.
+  // Declare all classes before the methods, whose signatures refer to each other.
   py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
   py::class_<PyNode> node_class(module, "Node", "A node of a Graph.");
   GraphClass graph_class(module, "Graph",

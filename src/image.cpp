@@ -24,7 +24,7 @@ std::string text_of(const char* argument, const py::object& given) {
   return given.cast<std::string>();
 }
 
-// Whole numbers of Python or NumPy; one of them is a shape of one axis.
+// Converts Python or NumPy integers; a single one is a 1D shape.
 Shape sizes_from(const py::object& shape) {
   const auto add = [&](Shape& sizes, const py::handle& size) {
     const auto whole = py::reinterpret_steal<py::object>(PyIndex_Check(size.ptr()) ? PyNumber_Index(size.ptr()) : nullptr);
@@ -80,7 +80,7 @@ void upload_array(const Image& self, const py::array& array) {
 
 using ImageClass = py::class_<Image, std::shared_ptr<Image>>;
 
-// How an image is made, and what it is.
+// Binds construction and properties.
 void bind_image_facts(ImageClass& image) {
   image
       .def(py::init(&make), py::arg("context").none(false), py::arg("format"), py::arg("shape"), py::kw_only(),
@@ -104,7 +104,7 @@ void bind_image_facts(ImageClass& image) {
       .def_property_readonly("normalized", [](const Image& self) { return self.sampling().normalized; });
 }
 
-// Its texels, and its end.
+// Binds texel access and close().
 void bind_image_texels(ImageClass& image) {
   image.def("numpy", &to_numpy, "A copy of the texels, of the image's shape; waits for the work submitted so far.")
       .def(

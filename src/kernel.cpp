@@ -16,7 +16,7 @@
 namespace pumice {
 namespace {
 
-// A kernel as Python holds it, with the context that it must not outlive.
+// A kernel in Python, with the context that it must not outlive.
 struct PyKernel {
   std::shared_ptr<Context> context;
   std::shared_ptr<Kernel> kernel;
@@ -26,12 +26,12 @@ struct PyKernel {
   const Interface& interface() const { return plain->interface(); }
 };
 
-// An array as it was given, and its elements row-major: the same memory where it is so already.
+// An array argument and its elements in row-major order, sharing memory if it already is.
 struct GivenArray {
   std::string name;
-  py::array given, native;  // native: row-major; of structures
+  py::array given, native;  // native: row-major; of structs
   HostTensor host;
-  std::shared_ptr<const MemoryLayout> layout;  // the layout of structures, whose bytes `host` has
+  std::shared_ptr<const MemoryLayout> layout;  // struct layout; `host` then contains raw bytes
 
   uint64_t last_axis() const {
     const Shape& shape = host.desc.shape;
@@ -39,7 +39,7 @@ struct GivenArray {
   }
 };
 
-// Arguments of a call, converted and checked.
+// Converted and checked arguments of a call.
 struct ConvertedArguments {
   KernelArguments arguments;
   std::vector<GivenArray> arrays;
@@ -55,7 +55,7 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
   return {tensor.desc().dtype, range, bytes, shape.empty() ? 1 : static_cast<uint64_t>(shape.back())};
 }
 
-// Push constants by the names of the reflection: a dict is a structure, a sequence of dicts an array of them.
+// Adds push constants under their reflected names: a dict is a struct, a sequence of dicts an array of structs.
 void add_push_constant(ConvertedArguments& converted, const std::string& name, const py::handle& value, size_t depth = 0) {
   check_depth(name, depth);
   if (py::isinstance<py::dict>(value)) {
@@ -74,7 +74,7 @@ void add_push_constant(ConvertedArguments& converted, const std::string& name, c
   converted.arguments.emplace_back(name, std::move(numbers));
 }
 
-// The bytes of structures, one row for each.
+// Raw bytes of an array of structs, one row each.
 GivenArray structures_of(const std::string& name, const py::array& given) {
   GivenArray array{name, given, given, {}, memory_layout(given.dtype(), "argument '" + name + "'")};
   if (!(given.flags() & py::array::c_style)) array.native = py::module_::import("numpy").attr("ascontiguousarray")(given).cast<py::array>();
@@ -95,7 +95,7 @@ bool is_written(const PyKernel& self, const std::string& name) {
   return binding && binding->access != Access::read;
 }
 
-// Elements that another library holds, as an array. The kernel's results go to that memory, so it must not be a copy.
+// Views another library's array. It must not be a copy, since results are written back to its memory.
 py::array foreign_array(const PyKernel& kernel, const std::string& name, const py::handle& value) {
   py::array array = array_like(value, "argument '" + name + "'");
   if (is_written(kernel, name) && array.size() > 0 && (!array.writeable() || array.data() != array_like(value, name).data()))
@@ -137,7 +137,7 @@ std::array<uint64_t, 3> counts(const char* key, const py::object& value) {
   return result;
 }
 
-// The arguments of a call: in one dict, by name, and how many invocations.
+// Arguments of a call, and the launch size.
 struct Given {
   py::dict in_dict;
   py::kwargs by_name;
@@ -149,14 +149,14 @@ bool has_argument(const PyKernel& kernel, const char* name) {
   return interface.find_push_constant(name) || interface.find_binding(name) || interface.find_image(name);
 }
 
-// An argument of a kernel whose name is that of an argument of every call.
+// Rejects a kernel argument whose name is reserved for call options.
 [[noreturn]] void refuse_reserved(const std::string& key, const std::string& meaning) {
   throw BindingError("K3", "argument '" + key + "'", key,
                      "its value in a dict, since " + key + "= is " + meaning + ": kernel({\"" + key + "\": value}, threads=...)",
                      "nothing");
 }
 
-// Workgroups that the device reads when the kernel starts.
+// Group counts that the device reads at launch.
 LaunchSize counts_of(const Tensor& given, const std::string& name) {
   const TensorDesc& desc = given.desc();
   const BufferRange range = given.range();
@@ -227,7 +227,7 @@ BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by
   return bound;
 }
 
-// Each array is uploaded by itself: what two of them write to one place would be lost.
+// Rejects overlapping outputs: arrays are uploaded separately, so one result would overwrite the other.
 void check_overlaps(const PyKernel& self, const ConvertedArguments& converted) {
   for (size_t i = 0; i < converted.arrays.size(); ++i) {
     if (!is_written(self, converted.arrays[i].name)) continue;
@@ -240,7 +240,7 @@ void check_overlaps(const PyKernel& self, const ConvertedArguments& converted) {
   }
 }
 
-// The arrays to which the results of a kernel go at first: the array itself, an array that is copied to it afterwards, or none.
+// Returns a temporary array for each result that cannot be written to the given array directly.
 std::vector<py::array> result_arrays(const ConvertedArguments& converted, std::vector<ArrayArgument>& arguments) {
   std::vector<py::array> staged(converted.arrays.size());
   for (size_t i = 0; i < staged.size(); ++i) {
@@ -259,7 +259,7 @@ std::vector<py::array> result_arrays(const ConvertedArguments& converted, std::v
   return staged;
 }
 
-// Returns an error about bounds, which is raised when the results are back.
+// Returns the out-of-bounds error, if any, so that it is thrown after results are copied back.
 std::exception_ptr run_and_log(const PyKernel& self, const ConvertedArguments& converted, std::span<const ArrayArgument> arrays,
                                const LaunchSize& size, std::optional<double> timeout) {
   std::exception_ptr error;
@@ -277,7 +277,7 @@ std::exception_ptr run_and_log(const PyKernel& self, const ConvertedArguments& c
   return error;
 }
 
-// The seconds that a call waits at most; none: without an end.
+// Maximum wait of a call in seconds; nullopt: unlimited.
 std::optional<double> take_timeout(const PyKernel& kernel, const py::args& positional, const py::kwargs& by_name) {
   const bool in_dict = positional.size() == 1 && py::isinstance<py::dict>(positional[0]) && positional[0].contains("timeout");
   if (has_argument(kernel, "timeout") && !in_dict) refuse_reserved("timeout", "how long the call waits");
@@ -295,7 +295,7 @@ std::optional<double> take_timeout(const PyKernel& kernel, const py::args& posit
 }
 
 void call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
-  const PyKernel self = kernel;  // another thread may replace it
+  const PyKernel self = kernel;  // copy, since another thread may replace it
   const std::optional<double> timeout = take_timeout(self, positional, by_name);
   const Given given = given_of(self, positional, std::move(by_name));
   const ConvertedArguments converted = convert(self, given);
@@ -341,9 +341,9 @@ py::dtype element_dtype(const PyKernel& self, const std::string& given_name, std
   return numpy_dtype(*binding->layout, length.value_or(0));
 }
 
-// (sizes, axes, members): the sizes of numbers without gaps and with them, and the same of a structure's members by name.
+// (sizes, axes, members): sizes of scalars without and with padding, and the same for the members of a struct by name.
 py::tuple layout_record(const MemoryLayout& layout, const DeclaredSizes& declared) {
-  const bool is_vector = layout.members.empty() && !declared.members.empty();  // of the extension
+  const bool is_vector = layout.members.empty() && !declared.members.empty();  // one of the GLSL extension's vector types
   py::dict members;
   for (const auto& member : layout.members) members[py::str(member.name)] = layout_record(member.layout, declared.members.at(member.name));
   return py::make_tuple(py::tuple(py::cast(is_vector ? layout.axes : declared.sizes)), py::tuple(py::cast(layout.axes)), members);
@@ -388,7 +388,7 @@ void bind_kernel(py::module_& module) {
                                       "both");
              PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants), nullptr};
              const ReleasedGil release;
-             made.plain = kernel->variant(Storage::fp32, defined, constants);  // errors in the text are raised here
+             made.plain = kernel->variant(Storage::fp32, defined, constants);  // source errors are thrown here
              return made;
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",

@@ -58,7 +58,7 @@ std::vector<std::string_view> dtypes_of(const ValueRole& role) {
   return dtypes;
 }
 
-// ONNX's names for the kinds of attributes.
+// ONNX names of attribute types.
 std::string_view kind_of(const AttributeSchema& attribute) {
   constexpr std::string_view names[] = {"int", "float", "string", "ints", "floats", "strings", "tensor"};
   return names[static_cast<size_t>(attribute.kind)];
@@ -77,7 +77,7 @@ const OperatorRow& row_of(const std::string& name) {
   return row ? *row : throw UnsupportedError("operator " + name + ": expected one that pumice.operators() lists");
 }
 
-// An array, or a number or list of numbers: int64 or float32, as attributes are.
+// Converts an array, a number or a list of numbers (to int64 or float32, like attributes).
 HostTensor known_values(const py::object& given, const std::string& what) {
   if (py::isinstance<py::array>(given)) return host_tensor(given.cast<py::array>(), what);
   const py::module_ numpy = py::module_::import("numpy");
@@ -91,7 +91,7 @@ HostTensor known_values(const py::object& given, const std::string& what) {
 using KnownInput =
     py::typing::Optional<py::typing::Union<TensorDesc, py::array, int64_t, double, std::vector<int64_t>, std::vector<double>>>;
 
-// Inputs given by their values, by a TensorDesc alone, or as None.
+// Inputs given as values, as a TensorDesc only, or as None.
 struct KnownInputs {
   std::vector<std::optional<HostTensor>> values;
   std::vector<std::optional<TensorDesc>> described;
@@ -122,14 +122,14 @@ KnownInputs known_inputs(const py::typing::Iterable<KnownInput>& given) {
   return inputs;
 }
 
-// The name of an activation, or that and its attributes.
+// An activation name, optionally with its attributes.
 using Activation = std::variant<std::monostate, std::string, std::pair<std::string, Record>>;
 
 Operator make_operator(const std::string& name, const py::typing::Iterable<KnownInput>& inputs,
                        std::vector<std::optional<TensorDesc>> outputs, const Activation& activation, const py::kwargs& attributes) {
   KnownInputs known = known_inputs(inputs);
   for (auto& value : known.values)
-    if (value) value = HostTensor::copy_of(value->desc, value->data);  // so later changes of the array have no effect
+    if (value) value = HostTensor::copy_of(value->desc, value->data);  // copy, so that later changes to the array have no effect
   Operator made(name, std::move(known.described), std::move(outputs), attributes_of(attributes), std::move(known.values));
   if (const auto* named = std::get_if<std::string>(&activation)) made.set_activation(*named, {});
   if (const auto* given = std::get_if<std::pair<std::string, Record>>(&activation))
@@ -169,7 +169,7 @@ ExprType expr_type_of(const std::string& type) {
   throw GraphError("type", "'" + type + "'; expressions compute in bool, int32, uint32, int64, uint64 and float32");
 }
 
-// Integers in, an integer out; else floats.
+// Returns an int if all inputs are ints, else a float.
 py::typing::Union<int64_t, double> evaluate(const Expression& self, const py::typing::Dict<py::str, py::object>& values) {
   std::map<std::string, int64_t> integers;
   std::map<std::string, double> reals;
@@ -190,7 +190,7 @@ py::typing::Tuple<py::str, py::str> glsl_of(const Expression& self, const std::m
   return py::make_tuple(text, std::string(glsl_name(result)));
 }
 
-// Binds the classes that tell what an operator takes and gives.
+// Binds operator schema classes.
 void bind_schemas(py::module_& module) {
   py::class_<ValueRole>(module, "ValueRole", "An input or output of an operator.")
       .def_property_readonly("name", [](const ValueRole& self) { return self.name; })

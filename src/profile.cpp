@@ -28,7 +28,7 @@ Record record_of(const ProfiledDispatch& one) {
   return record;
 }
 
-// Executions of one recording share the list of its dispatches, in Python too.
+// Shares the Python list of dispatches between executions of the same recording.
 class RunRecords {
  public:
   Record record_of(const ProfiledRun& run) {

@@ -14,9 +14,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kLargeBytes = 256 << 10;  // copied without the GIL
+constexpr size_t kLargeBytes = 256 << 10;  // copies of at least this size release the GIL
 
-// The arguments of a program's call: arrays in graph order. They are checked except for their shapes, which binding checks.
+// Arguments of a program call in graph order. Checks everything but shapes, which are checked when the program is bound.
 class Arguments {
  public:
   Arguments(const Program& program, const ArrayLikes& given) {
@@ -24,7 +24,7 @@ class Arguments {
     if (given.size() != inputs.size()) throw BindingError("K4", "inputs", "", counted(inputs), std::to_string(given.size()));
     arrays_.reserve(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) add(inputs[i], given[i]);
-    // Pointers into the arrays are taken only now, when no array moves any more.
+    // Pointers into the arrays are valid now that no array moves any more.
     for (const auto& array : arrays_)
       shapes_.emplace_back(reinterpret_cast<const int64_t*>(array.shape()), static_cast<size_t>(array.ndim()));
     for (const auto& bytes : stored_) data_.push_back(static_cast<const std::byte*>(bytes.data()));
@@ -33,7 +33,7 @@ class Arguments {
   std::span<const ShapeView> shapes() const { return shapes_; }
   std::span<const std::byte* const> data() const { return data_; }
 
-  // `stays`: the caller waits for the execution, so that the arrays are as they are until then.
+  // `stays`: the caller waits for the execution, so the arrays stay unchanged until then.
   void write_to(Lease& lease, bool stays) const {
     size_t bytes = 0;
     std::optional<ReleasedGil> release;
@@ -61,12 +61,12 @@ class Arguments {
     arrays_.push_back(std::move(array));
   }
 
-  std::vector<py::array> arrays_, stored_;  // as given, and with the bytes that go to the device
+  std::vector<py::array> arrays_, stored_;  // as given; as uploaded
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> data_;
 };
 
-// A leased recording with the arguments written to its slots.
+// Leases a recording and writes the arguments to its slots.
 std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout,
                                      bool filled = false) {
   std::shared_ptr<Lease> lease;
@@ -81,7 +81,7 @@ std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, 
 
 using MaybeArrays = std::vector<std::optional<py::array>>;
 
-// The arrays that a caller gives for results, by output; none: new ones.
+// Arrays passed by the caller for results, by output; null: allocate.
 class GivenOutputs {
  public:
   GivenOutputs() = default;
@@ -100,7 +100,7 @@ class GivenOutputs {
     return arrays_.empty() ? none : arrays_[j];
   }
   std::span<std::byte* const> targets() const { return targets_; }
-  // Refuses an array of another shape than the result's.
+  // Rejects an array whose shape differs from the result's.
   void check_shape(const Program& program, size_t j, const TensorDesc& desc) const {
     const auto& given = (*this)[j];
     if (given && shape_of(*given) != desc.shape)
@@ -125,7 +125,7 @@ class GivenOutputs {
   std::vector<std::byte*> targets_;
 };
 
-// A Deadline is called by a wait: it checks signals, and the time since it was made. A timeout ends all of an execution's waits.
+// Polled during a wait: checks for signals and for the time elapsed since construction. One timeout covers all waits of an execution.
 class Deadline {
  public:
   explicit Deadline(std::optional<double> timeout) : timeout_(timeout) {}
@@ -166,10 +166,10 @@ Arrays results_of(const Program& program, const Lease& lease, const Deadline& de
   return results;
 }
 
-// Starts an execution. Where the host drives control flow or checks indices, this takes until all is done.
+// Starts an execution. If the host runs control flow or checks indices, returns only after it has finished.
 Submission start(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout,
                  const GivenOutputs& given = {}) {
-  if (!self.has_control_flow()) {  // else the shapes of outputs are known when all is done
+  if (!self.has_control_flow()) {  // with control flow, output shapes are known only at the end
     for (size_t j = 0; j < self.outputs().size(); ++j) given.check_shape(self, j, lease.output_desc(j));
     if (!self.checks_indices()) return lease.start({}, given.targets());
   }
@@ -211,7 +211,7 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
   return named;
 }
 
-// One execution of a program in flight or finished. It holds its recording until the results are taken.
+// An execution of a program, in flight or finished. Holds its recording until the results are fetched.
 class PyProgramRun {
  public:
   PyProgramRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
@@ -220,7 +220,7 @@ class PyProgramRun {
         submission_(start(*program_, *lease_, {}, loop_timeout)) {}
 
   const Submission& submission() const { return submission_; }
-  // Whether all has finished, with what brings the outputs to the host.
+  // Whether the execution and its output transfers have finished.
   bool done() const { return !lease_ || program_->context()->completed() >= last(); }
   void wait(std::optional<double> timeout) const { wait_for(*program_->context(), last(), timeout); }
   Arrays result(std::optional<double> timeout) {
@@ -241,7 +241,7 @@ class PyProgramRun {
   Arrays results_;
 };
 
-// Shapes given as sequences of sizes, or as arrays: then their elements are known too.
+// Shapes given as sequences of sizes, or as arrays, whose elements are then known as well.
 class ShapeArguments {
  public:
   ShapeArguments(const Program& program, const std::vector<py::object>& given) {
@@ -316,7 +316,7 @@ std::vector<DispatchTime> profile(Program& self, const ArrayLikes& inputs) {
   return self.profile(arguments.shapes(), arguments.data(), check_signals);
 }
 
-// A tensor that the program has stored with strides, as an array of its own.
+// Copies a tensor that the program stores with strides to a packed array.
 py::array packed_array(const ObservedTensor& tensor) {
   const TensorDesc& desc = tensor.desc;
   if (bits(desc.dtype) < 8) return unpacked(desc.dtype, desc.shape, {tensor.bytes, desc.element_bytes()});

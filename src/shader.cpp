@@ -153,7 +153,7 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   return options;
 }
 
-// The options of ShaderOptions() in Python: those of a device that can do everything.
+// Defaults of Python's ShaderOptions(): those of a device that supports everything.
 ShaderOptions default_options() {
   ShaderOptions options;
   options.int64 = options.int16 = options.int8 = options.storage_16bit = true;

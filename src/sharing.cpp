@@ -1,4 +1,4 @@
-// Memory and timelines that another interface of the same GPU imports by file descriptors.
+// Memory and timelines that another API on the same GPU imports by file descriptor.
 #include "bindings.h"
 #include "core/error.h"
 #include "device/shared_timeline.h"
@@ -14,15 +14,14 @@ Tensor empty_shared(const py::object& shape, const py::object& dtype, std::share
   return {std::move(desc), Buffer::create_shared(std::move(context), bytes)};
 }
 
-// The elements of the other interface's array where they lie in memory that the context shares with it.
+// Views an array of the other API if it is in memory shared with the context.
 std::optional<Tensor> shared_tensor(Context& context, uint64_t address, const py::object& dtype, const Shape& shape,
                                     const Strides& strides) {
-  if (!shared_memory_at(context, address).buffer) return {};  // whatever the other interface calls its elements
+  if (!shared_memory_at(context, address).buffer) return {};  // before dtype_argument(), which may not know the other API's dtype
   return shared_tensor_at(context, address, TensorDesc(dtype_argument(dtype), shape, strides));
 }
 
-// The buffer as a Tensor of the other interface's array holds it: it has a view as long as that lives, so that a pool does not take its
-// memory for idle.
+// Holds a view of the buffer while the other API's array exists, so that a pool does not treat its memory as free.
 std::shared_ptr<Buffer> viewed(std::shared_ptr<Buffer> buffer) {
   buffer->count_view(1);
   Buffer* const one = buffer.get();

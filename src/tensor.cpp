@@ -58,8 +58,7 @@ Tensor from_host(const py::array& array, std::shared_ptr<Context> context) {
   return tensor_on(TensorDesc(dtype, shape_of(array), std::move(strides)), address, std::move(context), std::move(owner));
 }
 
-// The number as an element of the dtype. Throws BindingError (K6) for a value that is no number, or one that an integer dtype does not
-// hold.
+// Converts a number to an element of the dtype. Throws BindingError (K6) if it is not a number or not representable in an integer dtype.
 std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   const auto refuse = [&]() -> BindingError {
     return {"K6", "value", "", "a number that " + std::string(name(dtype)) + " holds", py::repr(value).cast<std::string>()};
@@ -71,7 +70,7 @@ std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   if (given.ndim() != 0 || !is_number) throw refuse();
   py::object made;
   try {
-    const bool is_real = kind == 'f' || kind == 'V';  // infinities and NaN are no integers, nor are fractions
+    const bool is_real = kind == 'f' || kind == 'V';  // infinities, NaN and fractions are not integers
     if (is_real && !is_float(dtype) && !py::float_(given.attr("item")()).attr("is_integer")().cast<bool>()) throw refuse();
     made = numpy.attr("full")(py::tuple(), value, numpy_dtype(dtype));
     if (!is_float(dtype) && !made.attr("item")().equal(value)) throw refuse();
@@ -83,7 +82,7 @@ std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   return {host.data, host.data + std::max(bits(dtype) / 8, 1)};
 }
 
-// The numbers of nested lists as elements of the dtype. Throws BindingError (K6) for those that an integer dtype does not hold.
+// Converts nested lists of numbers to the dtype. Throws BindingError (K6) for values not representable in an integer dtype.
 py::object elements_of(const py::object& lists, DType dtype) {
   const py::module_ numpy = py::module_::import("numpy");
   const py::object given = numpy.attr("asarray")(lists);
@@ -214,7 +213,7 @@ Tensor transposed(const Tensor& self, const std::optional<Integers>& given) {
   return self.transpose(axes);
 }
 
-// An array in memory that the device reaches.
+// Creates an array in device-accessible host memory.
 py::array empty_host(const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
   const TensorDesc desc(dtype_argument(dtype), shape_argument(shape));
   if (bits(desc.dtype) < 8)
