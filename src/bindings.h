@@ -45,7 +45,7 @@ void bind_visibility(py::module_& module);  // call after bind_context()
 py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module);
 void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer);  // call after bind_tensor()
 void bind_tensor(py::module_& module);
-void add_buffer_protocol(PyHeapTypeObject* type);  // type: that of Tensor
+void add_buffer_protocol(PyHeapTypeObject* type);  // type: the Python type of Tensor
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);
 void add_arithmetic(py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);  // Python operators
 void bind_image(py::module_& module);

@@ -24,7 +24,7 @@ struct CommandBufferSizes {
   uint32_t sets = 0;
   std::array<uint32_t, kDescriptorKinds> descriptors{};  // per kind
   uint32_t timestamps = 0;
-  bool guards = false;       // has dispatches whose execution depends on a value in memory
+  bool guards = false;       // some dispatches run conditionally on a value in memory
   bool host_resets = false;  // reset_timestamps() is called before each submission, if the device supports host query reset
 };
 

@@ -164,8 +164,7 @@ std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader
   return y;
 }
 
-// Element (of a 16x16 matrix) of this component of an invocation's fragment, as assumed by attention_quads.comp and product_quads.comp (the
-// m16n8k16 layout).
+// Element index (in a 16x16 matrix) of a component of an invocation's fragment, as assumed by attention_quads.comp and product_quads.comp.
 size_t quad_element(size_t invocation, size_t component) {
   const size_t row = invocation / 4 + component / 4 * 8, column = invocation % 4 * 2 + component % 2 + component / 2 % 2 * 8;
   return row * 16 + column;
