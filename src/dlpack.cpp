@@ -268,14 +268,13 @@ std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Co
 
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor) {
   tensor
-      .def(
-          "__dlpack__", &to_dlpack, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
-          py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
-          "A DLPack capsule of the elements as an array of the CPU, when the work submitted so far is done. It shares the tensor's memory\n"
-          "where the host sees that and copy is not True; else it holds a copy. From max_version 1 on the capsule is versioned.\n"
-          "Memory that empty(share=\"cuda\") made is exported as an array of CUDA; stream=-1 leaves out the wait.\n"
-          "Raises BufferError for another device, a stream, a 4-bit dtype, and copy=False where a copy is needed.")
-      .def("__dlpack_device__", &export_device, "(1, 0): the CPU; (2, number) for memory shared with a CUDA device.");
+      .def("__dlpack__", &to_dlpack, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
+           py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
+           "Return a DLPack capsule with the elements as a CPU array, after waiting for the work submitted so far. It shares the tensor's "
+           "memory if that is host-visible and copy is not True, or else contains a copy. The capsule is versioned for max_version >= 1.\n"
+           "Tensors created with empty(share=\"cuda\") are exported as CUDA arrays; stream=-1 skips the wait.\n"
+           "Raise BufferError for other devices, streams and 4-bit dtypes, and for copy=False if a copy is needed.")
+      .def("__dlpack_device__", &export_device, "Return (1, 0), the CPU, or (2, index) for memory shared with a CUDA device.");
   module.def("from_dlpack", &from_dlpack, py::arg("array"), py::arg("context").none(false), py::arg("copy") = py::none());
 }
 
