@@ -346,10 +346,9 @@ py::object parsed(const py::bytes& text) {
 }  // namespace
 
 void bind_json(py::module_& module) {
-  module.def("parse_json", &parsed, py::arg("text"),
-             "The value of a text of JSON, as json.loads makes it. Raises ValueError for text that is none.");
+  module.def("parse_json", &parsed, py::arg("text"), "Parse JSON like json.loads(). Raise ValueError if it is invalid.");
   module.def("json_text", &written, py::arg("value"), py::kw_only(), py::arg("sort_keys") = false,
-             "The text of JSON for a value, as json.dumps makes it. Raises TypeError for values that JSON does not have.");
+             "Serialise a value to JSON like json.dumps(). Raise TypeError for unsupported types.");
 }
 
 }  // namespace pumice

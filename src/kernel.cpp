@@ -362,15 +362,15 @@ py::object layout_of(const PyKernel& self, const std::string& name) {
 }  // namespace
 
 void bind_kernel(py::module_& module) {
-  py::class_<BoundKernel>(module, "BoundKernel", "A kernel with its arguments; CommandList.dispatch records it.")
+  py::class_<BoundKernel>(module, "BoundKernel", "A kernel with bound arguments, for CommandList.dispatch().")
       .def_property_readonly(
           "groups",
           [](const BoundKernel& self) {
             return self.dispatch.guard.buffer ? std::optional<std::array<uint32_t, 3>>() : self.dispatch.groups;
           },
-          "The workgroups on each axis; None where the device reads them from a tensor.")
+          "Number of workgroups per axis; None if the device reads them from a tensor.")
       .def("__repr__", [](const BoundKernel& self) { return "<BoundKernel '" + self.dispatch.label + "'>"; });
-  py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
+  py::class_<PyKernel>(module, "Kernel", "A GLSL compute shader with the extension's types, called with arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
                        const std::map<std::string, std::string>& macros, const Record& spec,
                        std::optional<std::map<std::string, std::string>> includes, const GivenOptions& options,
@@ -396,18 +396,25 @@ void bind_kernel(py::module_& module) {
            py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("path") = "",
            py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes, py::arg("local_size") = py::none(),
            py::arg("spirv") = py::bytes(),
-           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. "
-           "options: ShaderOptions replace those that follow from the device and the arrays; arrays are then of the types that "
-           "the shader declares. A dict of some of their keywords changes these alone. include_dirs: folders that #include looks into. "
-           "path: the file that the source is from. "
-           "debug: bounds are checked. message_bytes: size of the ring for printf. local_size: invocations of a "
-           "workgroup, for a text that declares none. spirv: a module in place of the source.\n"
-           "Raises ShaderCompileError, UnsupportedError, BindingError.")
+           "Compile a kernel.\n"
+           "source: GLSL source.\n"
+           "macros: names -> text.\n"
+           "spec: specialization constants -> values.\n"
+           "includes: paths -> source.\n"
+           "options: ShaderOptions that replace those derived from the device and the arrays, which then need the types declared in the "
+           "shader; or a dict of keywords to change only these.\n"
+           "include_dirs: folders searched by #include.\n"
+           "path: file of the source.\n"
+           "debug: check bounds.\n"
+           "message_bytes: size of the printf ring buffer.\n"
+           "local_size: workgroup size, for sources that declare none.\n"
+           "spirv: a SPIR-V module to use instead of the source.\n"
+           "Raise ShaderCompileError, UnsupportedError, BindingError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
       .def_property_readonly(
           "shader", [](const PyKernel& self) { return std::const_pointer_cast<Shader>(self.plain->shader()); },
-          "The fp32 build (or that of the given options).")
+          "The fp32 build, or the one for the given options.")
       .def_property_readonly(
           "variants",
           [](const PyKernel& self) {
@@ -416,45 +423,44 @@ void bind_kernel(py::module_& module) {
               found.emplace(name(variant->shader()->options.storage), std::const_pointer_cast<Shader>(variant->shader()));
             return found;
           },
-          "The builds so far: storage name -> Shader. A call makes the one that its arrays need.")
+          "The builds so far: storage name -> Shader. A call adds the one that its arrays need.")
       .def_property_readonly(
           "messages", [](const PyKernel& self) { return self.kernel->debug()->log->messages(); },
-          "The messages that printf wrote in executions that were waited for, until take_messages(); the latest "
-          "100,000.")
+          "The printf messages of executions waited for since take_messages(), at most the latest 100,000.")
       .def_property_readonly(
           "messages_lost", [](const PyKernel& self) { return self.kernel->debug()->log->lost(); },
-          "The number of messages that found no room, since take_messages().")
+          "Number of messages lost since take_messages() because the ring buffer was full.")
       .def(
-          "take_messages", [](const PyKernel& self) { return self.kernel->debug()->log->take(); },
-          "The messages, which are then forgotten.")
+          "take_messages", [](const PyKernel& self) { return self.kernel->debug()->log->take(); }, "Return and clear the messages.")
       .def(
           "disassemble", [](const PyKernel& self) { return self.plain->shader()->disassemble(); },
-          "The SPIR-V of the fp32 build (or that of the given options) as text.")
+          "Return the SPIR-V disassembly of the fp32 build, or of the one for the given options.")
       .def(
           "_driver_record",
           [](const PyKernel& self, const std::optional<std::string>& storage) {
             return driver_record(*build_of(*self.kernel, self.plain, storage));
           },
-          py::arg("storage") = py::none(), "What the driver tells of one build, by default the plain one.")
+          py::arg("storage") = py::none(), "Return the driver's statistics for a build, by default the plain one.")
       .def(
           "_replace", [](PyKernel& self, const PyKernel& other) { self = other; }, py::arg("other"),
-          "Makes this kernel what the other one is.")
+          "Replace this kernel with another one.")
       .def("dtype", &element_dtype, py::arg("name"), py::arg("length") = py::none(),
-           "The NumPy dtype of one element of an array in a buffer, in the fp32 build. A structure has the offsets that "
-           "the shader has, and a vec3 the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. "
-           "A block with more members than an array gives the dtype of the whole block; length: that of the array of any "
-           "length at its end.\n"
-           "Raises BindingError.")
+           "Return the NumPy dtype of one element of a buffer's array in the fp32 build. Structs have the shader's offsets, and a vec3 "
+           "includes its padding (4 numbers), so numpy.zeros(n, dtype) has the right layout. A block with other members besides an array "
+           "returns the dtype of the whole block.\n"
+           "length: length of the runtime-sized array at the end of the block.\n"
+           "Raise BindingError.")
       .def("_layout", &layout_of, py::arg("name"),
-           "The sizes of a buffer's element, or of its block, in the fp32 build: (without gaps, with gaps, the same of members by "
-           "name). None where there are more members than can be told.")
-      .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
+           "Return the sizes of a buffer's element, or of its block, in the fp32 build: (without padding, with padding, the same for "
+           "members by name). None if there are too many members.")
+      .def("bind", &bind,
+           "Return a BoundKernel for command lists, from Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
-           "Runs the kernel once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: "
-           "Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: "
-           "numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or "
-           "groups=. The first call with arrays of some types makes a kernel, which some drivers compile at its first "
-           "dispatch: it takes longer than all others.")
+           "Run the kernel once and wait. Takes arguments by name, and threads= or groups=. Arguments are Tensors, NumPy arrays (copied to "
+           "the device, and back if the kernel writes them), Images, and push constants: numbers, sequences for vectors, matrices (by "
+           "column) and arrays, dicts for structs.\n"
+           "timeout: in seconds; None: unlimited.\n"
+           "The first call with given array types is slower: it builds a kernel, which some drivers compile at its first dispatch.")
       .def("__repr__", [](const PyKernel& self) { return "<Kernel '" + self.kernel->name() + "'>"; });
 }
 

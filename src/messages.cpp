@@ -73,14 +73,14 @@ void collect_finished(Context& context) {
 }
 
 void bind_messages(py::module_& module) {
-  module.def("forward_log", &forward_log, "Hands what the engine has logged since the last call to the logger \"pumice\".");
-  py::class_<Message>(module, "Message", "A message that one invocation of a kernel printed.")
+  module.def("forward_log", &forward_log, "Forward the engine's log messages since the last call to the logger \"pumice\".");
+  py::class_<Message>(module, "Message", "A message printed by an invocation of a kernel.")
       .def_property_readonly("text", [](const Message& self) { return text_of(self.text); })
       .def_property_readonly("file", [](const Message& self) { return text_of(self.file); })
       .def_readonly("line", &Message::line)
       .def_property_readonly(
           "invocation", [](const Message& self) { return py::make_tuple(self.invocation[0], self.invocation[1], self.invocation[2]); },
-          "The invocation's gl_GlobalInvocationID, (x, y, z).")
+          "gl_GlobalInvocationID of the invocation, (x, y, z).")
       .def("__str__", [](const Message& self) { return text_of(self.text); })
       .def("__repr__", [](const Message& self) { return text_of("<Message " + place_of(self) + " '" + without_end(self.text) + "'>"); });
 }

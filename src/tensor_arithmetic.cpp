@@ -272,14 +272,14 @@ void add_arithmetic(TensorClass& tensor) {
             const ReleasedGil release;
             return any_nonzero(self, check_signals);
           },
-          "Whether an element is not zero; False where there are no elements.")
+          "Return whether any element is nonzero; False if there are no elements.")
       .def(
           "all",
           [](const Tensor& self) {
             const ReleasedGil release;
             return all_nonzero(self, check_signals);
           },
-          "Whether no element is zero; True where there are no elements.");
+          "Return whether all elements are nonzero; True if there are no elements.");
 }
 
 }  // namespace pumice
